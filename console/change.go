@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/settle"
 )
 
@@ -109,7 +110,7 @@ func (c *Console) ask(w http.ResponseWriter, r *http.Request, who string) error 
 }
 
 // question shows the key as it stands, and binds the answer to that.
-func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, id dedup.ID,
+func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, id driver.ID,
 	do, who, fault string) error {
 	found, err := c.look(r.Context(), id)
 	if err != nil {
@@ -140,13 +141,13 @@ func fits(do string, r *dedup.Record) error {
 	case words[do].ask == "":
 		return &refusal{http.StatusBadRequest, "This cannot be done",
 			"A key is resolved as done or released, or forgotten."}
-	case r.State == dedup.StateAbsent:
+	case r.State == driver.StateAbsent:
 		return &refusal{http.StatusNotFound, "There is no record of this key",
 			"It was never seen, is forgotten, or its window is over."}
-	case do == doForget && r.State == dedup.StateInProgress && r.Remaining > 0:
+	case do == doForget && r.State == driver.StateInProgress && r.Remaining > 0:
 		return &refusal{http.StatusConflict, "The key is in flight",
 			"Somebody works on it. It is left as it is."}
-	case do != doForget && r.State != dedup.StateUncertain:
+	case do != doForget && r.State != driver.StateUncertain:
 		return &refusal{http.StatusConflict, "The key is not uncertain",
 			"It is " + r.State.String() + ", and left as it is."}
 	}
@@ -214,7 +215,7 @@ func windowOf(do, text string) (time.Duration, error) {
 
 // change is one that was confirmed.
 type change struct {
-	id     dedup.ID
+	id     driver.ID
 	do     string
 	who    string
 	window time.Duration
@@ -243,16 +244,16 @@ func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) er
 }
 
 // settle makes the change and returns the state that the key then has.
-func (c *Console) settle(ctx context.Context, ch *change) (is dedup.State, err error) {
+func (c *Console) settle(ctx context.Context, ch *change) (is driver.State, err error) {
 	k := settle.Key{ID: ch.id, Seen: ch.was, Window: cmp.Or(ch.window, c.options.Window),
 		Hold: c.options.Hold}
 	switch ch.do {
 	case doForget:
 		is, err = settle.Forget(ctx, c.options.Store, k)
 	case doDone:
-		is, err = dedup.StateSucceeded, settle.Done(ctx, c.options.Store, k)
+		is, err = driver.StateSucceeded, settle.Done(ctx, c.options.Store, k)
 	case doReleased:
-		is, err = dedup.StateReleased, settle.Release(ctx, c.options.Store, k)
+		is, err = driver.StateReleased, settle.Release(ctx, c.options.Store, k)
 	}
 	if errors.Is(err, settle.ErrMoved) {
 		err = errMoved

@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestChanges(t *testing.T) {
 	for _, test := range []struct {
 		do, key string
 		window  string
-		is      dedup.State
+		is      driver.State
 	}{
-		{doDone, "doubtful", "24h", dedup.StateSucceeded},
-		{doReleased, "doubtful", "", dedup.StateReleased},
-		{doForget, "done", "", dedup.StateAbsent},
-		{doForget, "failed", "", dedup.StateAbsent},
+		{doDone, "doubtful", "24h", driver.StateSucceeded},
+		{doReleased, "doubtful", "", driver.StateReleased},
+		{doForget, "done", "", driver.StateAbsent},
+		{doForget, "failed", "", driver.StateAbsent},
 	} {
 		t.Run(test.do+" "+test.key, func(t *testing.T) {
 			r := newRig(t, Options{AllowChanges: true,
@@ -52,13 +53,13 @@ func TestChanges(t *testing.T) {
 				t.Errorf("the same form again: status %d, %d writes", w.Code,
 					r.store.written()-before)
 			}
-			if test.is == dedup.StateSucceeded {
-				rec := r.store.Lookup(t.Context(), []dedup.ID{idOf(test.key)})[0].Record
+			if test.is == driver.StateSucceeded {
+				rec := r.store.Lookup(t.Context(), []driver.ID{idOf(test.key)})[0].Record
 				if rec.Remaining > 24*time.Hour || rec.Remaining < 23*time.Hour {
 					t.Errorf("remembered for %v", rec.Remaining)
 				}
 			}
-			if test.is == dedup.StateReleased {
+			if test.is == driver.StateReleased {
 				if c, err := r.deduper.Claim(t.Context(), test.key); err != nil ||
 					c.Outcome != dedup.Acquired || c.Attempt < 2 {
 					t.Errorf("after a release: %+v, %v", c, err)
@@ -147,7 +148,7 @@ func TestForgeries(t *testing.T) {
 			compare(t, "POST", r.do(http.MethodPost, target, form, test.edit...),
 				test.status, test.part)
 			if n := r.store.written() - before; n != 0 ||
-				r.state("doubtful") != dedup.StateUncertain {
+				r.state("doubtful") != driver.StateUncertain {
 				t.Errorf("%d writes; the key is %v", n, r.state("doubtful"))
 			}
 			if test.status == 403 && !strings.Contains(r.log.String(), "console: refused") {
@@ -165,7 +166,7 @@ func TestOldToken(t *testing.T) {
 		form.Set("window", "1h")
 		time.Sleep(tokenLife)
 		compare(t, "POST", r.do(http.MethodPost, "/change", form), 403, "too long ago")
-		if r.state("doubtful") != dedup.StateUncertain {
+		if r.state("doubtful") != driver.StateUncertain {
 			t.Errorf("the key is %v", r.state("doubtful"))
 		}
 	})
@@ -182,7 +183,7 @@ func TestReadOnly(t *testing.T) {
 		r.shows("/change?do="+do+"&id="+hexOf("done"), 403, "read only")
 	}
 	compare(t, "POST", r.do(http.MethodPost, "/change", form), 403, "read only")
-	if n := r.store.written() - before; n != 0 || r.state("done") != dedup.StateSucceeded {
+	if n := r.store.written() - before; n != 0 || r.state("done") != driver.StateSucceeded {
 		t.Errorf("%d writes; the key is %v", n, r.state("done"))
 	}
 	r.shows("/key?id="+hexOf("done"), 200, "!change?do")
@@ -202,7 +203,7 @@ func TestAuthorize(t *testing.T) {
 		"You may not", "!leave")
 	r.shows("/change?do=forget&id="+hexOf("done"), 403, "You may not", "!leave")
 	if !strings.Contains(r.log.String(), "on leave since may") ||
-		r.state("done") != dedup.StateSucceeded {
+		r.state("done") != driver.StateSucceeded {
 		t.Errorf("the key is %v; the log has %s", r.state("done"), r.log)
 	}
 	denied = nil
@@ -231,19 +232,19 @@ func TestWhatDoesNotFit(t *testing.T) {
 func TestSomebodyIsFaster(t *testing.T) {
 	for name, test := range map[string]struct {
 		faster func(*rig)
-		want   dedup.State
+		want   driver.State
 	}{
-		"resolved": {func(r *rig) { finish(r, dedup.StateSucceeded) }, dedup.StateSucceeded},
-		"released": {func(r *rig) { finish(r, dedup.StateReleased) }, dedup.StateReleased},
+		"resolved": {func(r *rig) { finish(r, driver.StateSucceeded) }, driver.StateSucceeded},
+		"released": {func(r *rig) { finish(r, driver.StateReleased) }, driver.StateReleased},
 		"forgotten": {func(r *rig) {
-			r.store.Store.Forget(context.Background(), []dedup.ID{idOf("doubtful")}, time.Hour)
-		}, dedup.StateReleased},
+			r.store.Store.Forget(context.Background(), []driver.ID{idOf("doubtful")}, time.Hour)
+		}, driver.StateReleased},
 		"released and in use": {func(r *rig) {
-			finish(r, dedup.StateReleased)
+			finish(r, driver.StateReleased)
 			r.store.Store.Claim(context.Background(),
-				[]dedup.ClaimRequest{{ID: idOf("doubtful"), Token: dedup.Token{9},
+				[]driver.ClaimRequest{{ID: idOf("doubtful"), Token: driver.Token{9},
 					Lease: time.Minute, Hold: time.Hour}})
-		}, dedup.StateInProgress},
+		}, driver.StateInProgress},
 	} {
 		for _, do := range []string{doDone, doReleased} {
 			t.Run(name+", "+do, func(t *testing.T) {
@@ -251,13 +252,13 @@ func TestSomebodyIsFaster(t *testing.T) {
 				form := r.question(do, "doubtful")
 				form.Set("window", "1h")
 				attempt := 0
-				r.store.before = func(*dedup.ID) {
+				r.store.before = func(*driver.ID) {
 					test.faster(r)
 					attempt = r.store.Store.Lookup(context.Background(),
-						[]dedup.ID{idOf("doubtful")})[0].Record.Attempt
+						[]driver.ID{idOf("doubtful")})[0].Record.Attempt
 				}
 				compare(t, "POST", r.do(http.MethodPost, "/change", form), 409, "changed meanwhile")
-				rec := r.store.Store.Lookup(t.Context(), []dedup.ID{idOf("doubtful")})[0].Record
+				rec := r.store.Store.Lookup(t.Context(), []driver.ID{idOf("doubtful")})[0].Record
 				if rec.State != test.want || rec.Attempt != attempt {
 					t.Errorf("the key is %v at attempt %d, want %v at %d", rec.State, rec.Attempt,
 						test.want, attempt)
@@ -268,15 +269,15 @@ func TestSomebodyIsFaster(t *testing.T) {
 }
 
 // finish ends an uncertain key as a resolver does.
-func finish(r *rig, state dedup.State) {
+func finish(r *rig, state driver.State) {
 	id := idOf("doubtful")
 	a := r.store.Store.Claim(context.Background(),
-		[]dedup.ClaimRequest{{ID: id, Token: dedup.Token{8}, Lease: time.Minute, Hold: time.Hour,
+		[]driver.ClaimRequest{{ID: id, Token: driver.Token{8}, Lease: time.Minute, Hold: time.Hour,
 			TakeUncertain: true}})[0]
-	c := dedup.Finish{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence,
+	c := driver.Finish{ID: id, Token: driver.Token{8}, Fence: a.Record.Fence,
 		Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state,
-		NotStarted: state == dedup.StateReleased}
-	if b := r.store.Store.Finish(context.Background(), []dedup.Finish{c})[0]; b.Err != nil ||
+		NotStarted: state == driver.StateReleased}
+	if b := r.store.Store.Finish(context.Background(), []driver.Finish{c})[0]; b.Err != nil ||
 		!b.Written {
 		r.t.Errorf("%+v", b)
 	}
@@ -288,9 +289,9 @@ func TestBrowserLeaves(t *testing.T) {
 	form := r.question(doDone, "doubtful")
 	form.Set("window", "1h")
 	ctx, cancel := context.WithCancel(t.Context())
-	r.store.before = func(*dedup.ID) { cancel() }
+	r.store.before = func(*driver.ID) { cancel() }
 	r.do(http.MethodPost, "/change", form, func(q *http.Request) { *q = *q.WithContext(ctx) })
-	if ctx.Err() == nil || r.state("doubtful") != dedup.StateSucceeded {
+	if ctx.Err() == nil || r.state("doubtful") != driver.StateSucceeded {
 		t.Errorf("the key is %v", r.state("doubtful"))
 	}
 }

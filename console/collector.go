@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -136,11 +137,11 @@ func causeIndex(c dedup.Cause) int {
 // ended counts what an attempt ended as.
 func (s *source) ended(e *dedup.Event) {
 	switch e.State {
-	case dedup.StateSucceeded:
+	case driver.StateSucceeded:
 		s.add(succeeded)
-	case dedup.StateFailed:
+	case driver.StateFailed:
 		s.add(failed)
-	case dedup.StateReleased:
+	case driver.StateReleased:
 		s.add(released)
 	}
 }
@@ -148,7 +149,7 @@ func (s *source) ended(e *dedup.Event) {
 // doubted counts a key that was found uncertain, or that an attempt has left so: then the event has
 // the state that was asked for, and an Ended event of a release came before it.
 func (s *source) doubted(e *dedup.Event) {
-	if e.State == dedup.StateReleased {
+	if e.State == driver.StateReleased {
 		s.add(endedUncertain)
 		return
 	}

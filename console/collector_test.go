@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func collector(t *testing.T) *Console {
@@ -128,7 +129,7 @@ func TestCollectorRace(t *testing.T) {
 				for i := range each {
 					o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late,
 						Age: time.Duration(i)})
-					o.Ended(dedup.Event{State: dedup.StateSucceeded})
+					o.Ended(dedup.Event{State: driver.StateSucceeded})
 					if i%50 == 0 {
 						time.Sleep(time.Minute)
 					}

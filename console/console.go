@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 //go:embed page
@@ -45,8 +46,8 @@ type Lister interface {
 	// page. It does a bounded amount of work, so a page may be empty and not the last; a page may
 	// have some more keys than limit, which is of the store's choice when it is zero. foreign
 	// counts what it could not read. It returns soon after ctx has ended.
-	Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
-		each func(dedup.ID, dedup.Record)) (next string, foreign int, err error)
+	Keys(ctx context.Context, cursor string, limit int, states []driver.State,
+		each func(driver.ID, dedup.Record)) (next string, foreign int, err error)
 }
 
 // Scanner is a Lister that has to go over all keys of a server to find its own, those of others
@@ -59,7 +60,8 @@ type Scanner interface {
 	// how many there are for all pages together; total is zero when it is not known. Each call
 	// looks at some.
 	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
-		states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64,
+		states []driver.State, each func(driver.ID, dedup.Record)) (next string, looked,
+		total int64,
 		foreign int, err error)
 }
 
@@ -95,10 +97,10 @@ type route struct {
 var routes = map[string]route{
 	"": {serve: (*Console).overview},
 	"inflight": {serve: func(c *Console, w http.ResponseWriter, r *http.Request) error {
-		return c.list(w, r, dedup.StateInProgress)
+		return c.list(w, r, driver.StateInProgress)
 	}},
 	"uncertain": {serve: func(c *Console, w http.ResponseWriter, r *http.Request) error {
-		return c.list(w, r, dedup.StateUncertain)
+		return c.list(w, r, driver.StateUncertain)
 	}},
 	"search":    {form: true, serve: (*Console).search},
 	"key":       {serve: (*Console).key},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestPages(t *testing.T) {
@@ -150,7 +151,7 @@ func TestSearch(t *testing.T) {
 func TestEscapes(t *testing.T) {
 	const evil = `"'><script>alert(1)</script><img src=x onerror=alert(1)>`
 	r := newRig(t, Options{
-		Name: evil[:56], ShowResult: func(_ dedup.ID, b []byte) string { return string(b) + evil },
+		Name: evil[:56], ShowResult: func(_ driver.ID, b []byte) string { return string(b) + evil },
 		AllowChanges: true, Authorize: func(*http.Request) (string, error) { return evil, nil },
 	})
 	if _, err := r.console.Observer(evil[:56], time.Hour); err != nil {
@@ -181,7 +182,7 @@ func TestEscapes(t *testing.T) {
 func TestShowResult(t *testing.T) {
 	long := strings.Repeat("ä", 3000)
 	show := "last digits 42"
-	r := newRig(t, Options{ShowResult: func(id dedup.ID, b []byte) string {
+	r := newRig(t, Options{ShowResult: func(id driver.ID, b []byte) string {
 		if id != idOf("done") || string(b) != "secret <b>result</b>" {
 			t.Errorf("asked for %x, %q", id, b)
 		}
@@ -198,12 +199,12 @@ func TestShowResult(t *testing.T) {
 }
 
 func TestShowResultThatPanics(t *testing.T) {
-	r := newRig(t, Options{ShowResult: func(dedup.ID, []byte) string { panic("no text") }})
+	r := newRig(t, Options{ShowResult: func(driver.ID, []byte) string { panic("no text") }})
 	r.shows("/key?id="+hexOf("done"), 500, "could not be made", "!secret", "!no text")
 	if !strings.Contains(r.log.String(), "no text") {
 		t.Errorf("the log has %q", r.log)
 	}
-	aborting := newRig(t, Options{ShowResult: func(dedup.ID, []byte) string {
+	aborting := newRig(t, Options{ShowResult: func(driver.ID, []byte) string {
 		panic(http.ErrAbortHandler)
 	}})
 	defer func() {
@@ -252,9 +253,9 @@ func TestTimeout(t *testing.T) {
 
 type hanging struct{ dedup.Store }
 
-func (*hanging) Lookup(ctx context.Context, _ []dedup.ID) []dedup.Answer {
+func (*hanging) Lookup(ctx context.Context, _ []driver.ID) []driver.Answer {
 	<-ctx.Done()
-	return []dedup.Answer{{Err: context.Cause(ctx)}}
+	return []driver.Answer{{Err: context.Cause(ctx)}}
 }
 
 func TestStoreThatCannotList(t *testing.T) {
@@ -305,8 +306,8 @@ type endless struct {
 	calls int
 }
 
-func (e *endless) Keys(context.Context, string, int, []dedup.State,
-	func(dedup.ID, dedup.Record)) (string, int, error) {
+func (e *endless) Keys(context.Context, string, int, []driver.State,
+	func(driver.ID, dedup.Record)) (string, int, error) {
 	e.calls++
 	return "more", 0, nil
 }
@@ -379,7 +380,7 @@ func TestPrefix(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK || r.state("doubtful") != dedup.StateSucceeded {
+	if response.StatusCode != http.StatusOK || r.state("doubtful") != driver.StateSucceeded {
 		t.Errorf("status %d, the key is %v", response.StatusCode, r.state("doubtful"))
 	}
 	root, _ := url.Parse(server.URL + "/ops/")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // listing is a page of keys in a state.
@@ -30,10 +31,10 @@ type listed struct {
 	at                                        time.Time
 }
 
-func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State) error {
+func (c *Console) list(w http.ResponseWriter, r *http.Request, state driver.State) error {
 	q := r.URL.Query()
 	l := listing{State: state.String(), Command: "inflight",
-		Uncertain: state == dedup.StateUncertain}
+		Uncertain: state == driver.StateUncertain}
 	l.Next = q.Get("cursor")
 	if l.First = l.Next == ""; !l.First {
 		l.Passed, l.Found = countOf(q.Get("looked")), countOf(q.Get("found"))
@@ -47,8 +48,8 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State
 		l.CannotList = true
 		return c.write(w, r, http.StatusOK, "list", title, l)
 	}
-	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
-	each := func(id dedup.ID, rec dedup.Record) {
+	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
+	each := func(id driver.ID, rec dedup.Record) {
 		if !seen[id] {
 			seen[id] = true
 			l.Keys = append(l.Keys, listedOf(id, &rec))
@@ -56,7 +57,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State
 	}
 	var err error
 	l.reach, err = c.goOn(r.Context(), lister, l.reach,
-		wanted{[]dedup.State{state}, c.options.ListLimit, listTime}, each)
+		wanted{[]driver.State{state}, c.options.ListLimit, listTime}, each)
 	if err != nil {
 		return err
 	}
@@ -70,13 +71,13 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State
 	return c.write(w, r, http.StatusOK, "list", title, l)
 }
 
-func listedOf(id dedup.ID, r *dedup.Record) listed {
+func listedOf(id driver.ID, r *dedup.Record) listed {
 	l := listed{ID: hex.EncodeToString(id[:]), Claimed: "-", Attempt: strconv.Itoa(r.Attempt),
 		Lease: "-", Owner: owner(r)}
 	if at, ok := claimedAt(r.Fence); ok {
 		l.at, l.Claimed = at, ago(at)
 	}
-	if r.State == dedup.StateInProgress {
+	if r.State == driver.StateInProgress {
 		l.Lease, l.Lapsed = lease(r), r.Remaining <= 0
 	}
 	if r.Label != "" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // The defaults of Options.
@@ -44,7 +45,7 @@ type Options struct {
 	// ShowResult makes the text that is shown of a result, or of the error that a failure has
 	// stored. The text is escaped, and cut at 4 KiB. It must not keep or change result. Default
 	// nil: the length alone.
-	ShowResult func(id dedup.ID, result []byte) string
+	ShowResult func(id driver.ID, result []byte) string
 	// ShowError makes the text that is shown of an error of the store. Default nil: the error's
 	// own.
 	ShowError func(error) string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // outcomeOrder is how outcomes are piled up: what runs lies below.
@@ -146,8 +147,8 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 			*t = at
 		}
 	}
-	each := func(_ dedup.ID, r dedup.Record) {
-		if r.State == dedup.StateUncertain {
+	each := func(_ driver.ID, r dedup.Record) {
+		if r.State == driver.StateUncertain {
 			s.Uncertain++
 			oldest(&doubt, &r)
 			return
@@ -160,7 +161,7 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 	}
 	var err error
 	s.reach, err = c.goOn(ctx, lister, reach{},
-		wanted{[]dedup.State{dedup.StateInProgress, dedup.StateUncertain}, maxListLimit,
+		wanted{[]driver.State{driver.StateInProgress, driver.StateUncertain}, maxListLimit,
 			standingTime}, each)
 	if !first.IsZero() {
 		s.OldestInFlight = ago(first)

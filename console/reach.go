@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -47,7 +48,7 @@ func (r reach) Total() string {
 
 // wanted is what a page looks for.
 type wanted struct {
-	states []dedup.State
+	states []driver.State
 	limit  int
 	budget time.Duration
 }
@@ -55,9 +56,9 @@ type wanted struct {
 // goOn looks further from where an earlier page has come to, until there are enough keys or its
 // time is up, which is at most half of what the page may take.
 func (c *Console) goOn(ctx context.Context, store Lister, at reach, want wanted,
-	each func(dedup.ID, dedup.Record)) (reach, error) {
+	each func(driver.ID, dedup.Record)) (reach, error) {
 	found := 0
-	count := func(id dedup.ID, r dedup.Record) {
+	count := func(id driver.ID, r dedup.Record) {
 		found++
 		each(id, r)
 	}

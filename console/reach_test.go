@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // crowded is a store in a server with many keys of others: each call looks at so many for as long
@@ -26,13 +27,13 @@ type crowded struct {
 	budgets     []time.Duration
 }
 
-func (c *crowded) Keys(context.Context, string, int, []dedup.State,
-	func(dedup.ID, dedup.Record)) (string, int, error) {
+func (c *crowded) Keys(context.Context, string, int, []driver.State,
+	func(driver.ID, dedup.Record)) (string, int, error) {
 	panic("a Scanner is asked by ScanKeys")
 }
 
 func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget time.Duration,
-	states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
+	states []driver.State, each func(driver.ID, dedup.Record)) (string, int64, int64, int, error) {
 	c.budgets = append(c.budgets, budget)
 	select {
 	case <-time.After(c.takes):
@@ -41,7 +42,7 @@ func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget tim
 	}
 	at, _ := strconv.ParseInt(cursor, 10, 64)
 	if at > 0 {
-		each(dedup.ID{byte(at / c.step)},
+		each(driver.ID{byte(at / c.step)},
 			dedup.Record{State: states[0], Attempt: 1, Remaining: time.Minute})
 	}
 	if at += c.step; at >= c.total {
@@ -192,7 +193,7 @@ func TestListOfUnknownSize(t *testing.T) {
 type silent struct{ crowded }
 
 func (s *silent) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
-	states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
+	states []driver.State, each func(driver.ID, dedup.Record)) (string, int64, int64, int, error) {
 	next, looked, _, foreign, err := s.crowded.ScanKeys(ctx, cursor, limit, budget, states, each)
 	return next, looked, 0, foreign, err
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // maxForm bounds the body of a form, in bytes.
@@ -36,22 +37,22 @@ type record struct {
 type field struct{ Name, Value, Note string }
 
 // look asks the store about one key.
-func (c *Console) look(ctx context.Context, id dedup.ID) (dedup.Record, error) {
-	a := c.options.Store.Lookup(ctx, []dedup.ID{id})[0]
+func (c *Console) look(ctx context.Context, id driver.ID) (dedup.Record, error) {
+	a := c.options.Store.Lookup(ctx, []driver.ID{id})[0]
 	return a.Record, a.Err
 }
 
 // view is what is shown of a record.
-func (c *Console) view(id dedup.ID, r *dedup.Record) record {
+func (c *Console) view(id driver.ID, r *dedup.Record) record {
 	v := record{ID: hex.EncodeToString(id[:]), State: r.State.String()}
-	if r.State == dedup.StateAbsent {
+	if r.State == driver.StateAbsent {
 		return v
 	}
-	v.Uncertain = r.State == dedup.StateUncertain
-	v.Forgettable = !v.Uncertain && (r.State != dedup.StateInProgress || r.Remaining <= 0)
+	v.Uncertain = r.State == driver.StateUncertain
+	v.Forgettable = !v.Uncertain && (r.State != driver.StateInProgress || r.Remaining <= 0)
 	add := func(name, value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
 	// with a claim, or an age, there is more
-	if r.State == dedup.StateSucceeded && r.Fence == 0 && r.Age == 0 {
+	if r.State == driver.StateSucceeded && r.Fence == 0 && r.Age == 0 {
 		add("remembered for", short(r.Remaining), "")
 		add("everything else", "not kept",
 			"the layout of the store remembers only that the key is done")
@@ -59,7 +60,7 @@ func (c *Console) view(id dedup.ID, r *dedup.Record) record {
 	}
 	v.claim(r)
 	switch {
-	case r.State == dedup.StateInProgress:
+	case r.State == driver.StateInProgress:
 		add("lease", lease(r), "")
 	case r.Age > 0:
 		add("done", short(r.Age)+" ago", "by the store's clock")
@@ -73,7 +74,7 @@ func (c *Console) view(id dedup.ID, r *dedup.Record) record {
 	if n := len(r.Steps); n > 0 {
 		add("steps", grouped(uint64(n))+" bytes", "sub-effects that a rerun skips")
 	}
-	if r.Fingerprint != (dedup.Fingerprint{}) {
+	if r.Fingerprint != (driver.Fingerprint{}) {
 		add("fingerprint", hex.EncodeToString(r.Fingerprint[:]), "")
 	}
 	if r.Label != "" {
@@ -116,9 +117,9 @@ func lease(r *dedup.Record) string {
 }
 
 // result tells of a result no more than ShowResult does, or its length.
-func (c *Console) result(v *record, id dedup.ID, r *dedup.Record) {
+func (c *Console) result(v *record, id driver.ID, r *dedup.Record) {
 	name := "result"
-	if r.State == dedup.StateFailed {
+	if r.State == driver.StateFailed {
 		name = "error"
 	}
 	add := func(value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
@@ -126,7 +127,7 @@ func (c *Console) result(v *record, id dedup.ID, r *dedup.Record) {
 	case r.NoResult:
 		add("not kept", "there was one, too large or of no encoding")
 	case r.Result == nil:
-		if r.State == dedup.StateSucceeded || r.State == dedup.StateFailed {
+		if r.State == driver.StateSucceeded || r.State == driver.StateFailed {
 			add("none", "")
 		}
 	case c.options.ShowResult == nil:
@@ -160,7 +161,7 @@ func (c *Console) key(w http.ResponseWriter, r *http.Request) error {
 }
 
 // show writes the page of a key, with what was typed in.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, id dedup.ID, typed record) error {
+func (c *Console) show(w http.ResponseWriter, r *http.Request, id driver.ID, typed record) error {
 	found, err := c.look(r.Context(), id)
 	if err != nil {
 		return err
@@ -168,19 +169,19 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, id dedup.ID, type
 	v := c.view(id, &found)
 	v.Key, v.Namespace, v.Scope, v.Plain = typed.Key, typed.Namespace, typed.Scope, typed.Plain
 	status := http.StatusOK
-	if found.State == dedup.StateAbsent {
+	if found.State == driver.StateAbsent {
 		status = http.StatusNotFound
 	}
 	return c.write(w, r, status, "record", "Key", v)
 }
 
-func parseID(text string) (dedup.ID, error) {
+func parseID(text string) (driver.ID, error) {
 	b, err := hex.DecodeString(text)
-	if err != nil || len(b) != len(dedup.ID{}) {
-		return dedup.ID{}, &refusal{http.StatusBadRequest, "This is no ID",
+	if err != nil || len(b) != len(driver.ID{}) {
+		return driver.ID{}, &refusal{http.StatusBadRequest, "This is no ID",
 			"An ID has 32 hex digits."}
 	}
-	return dedup.ID(b), nil
+	return driver.ID(b), nil
 }
 
 func readForm(w http.ResponseWriter, r *http.Request) error {

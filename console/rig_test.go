@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const testWindow = 72 * time.Hour
@@ -25,11 +26,11 @@ type listedStore struct {
 	dedup.Store
 
 	mu      sync.Mutex
-	ids     []dedup.ID
+	ids     []driver.ID
 	err     error
 	foreign int
-	writes  int             // of any kind
-	before  func(*dedup.ID) // a Claim, once
+	writes  int              // of any kind
+	before  func(*driver.ID) // a Claim, once
 }
 
 func newStore() *listedStore { return &listedStore{Store: dedup.Memory(1000)} }
@@ -38,7 +39,7 @@ func (s *listedStore) fail(err error) { s.mu.Lock(); defer s.mu.Unlock(); s.err 
 
 func (s *listedStore) written() int { s.mu.Lock(); defer s.mu.Unlock(); return s.writes }
 
-func (s *listedStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s *listedStore) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	s.mu.Lock()
 	s.writes++
 	before := s.before
@@ -53,32 +54,32 @@ func (s *listedStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []de
 	return s.Store.Claim(ctx, reqs)
 }
 
-func (s *listedStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s *listedStore) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	s.mu.Lock()
 	s.writes++
 	s.mu.Unlock()
 	return s.Store.Finish(ctx, changes)
 }
 
-func (s *listedStore) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (s *listedStore) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	s.mu.Lock()
 	s.writes++
 	s.mu.Unlock()
 	return s.Store.Forget(ctx, ids, hold)
 }
 
-func (s *listedStore) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (s *listedStore) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	s.mu.Lock()
 	err := s.err
 	s.mu.Unlock()
 	if err != nil {
-		return []dedup.Answer{{Err: err}}
+		return []driver.Answer{{Err: err}}
 	}
 	return s.Store.Lookup(ctx, ids)
 }
 
-func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
-	each func(dedup.ID, dedup.Record)) (string, int, error) {
+func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states []driver.State,
+	each func(driver.ID, dedup.Record)) (string, int, error) {
 	s.mu.Lock()
 	ids, err, foreign := s.ids, s.err, s.foreign
 	s.mu.Unlock()
@@ -94,7 +95,7 @@ func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states
 			}
 			continue
 		}
-		r := s.Store.Lookup(ctx, []dedup.ID{id})[0].Record
+		r := s.Store.Lookup(ctx, []driver.ID{id})[0].Record
 		for _, state := range states {
 			if r.State == state {
 				r.Result = nil
@@ -185,13 +186,13 @@ func (r *rig) doubt(key string) {
 		}
 		return 0, io.ErrUnexpectedEOF
 	})
-	if err == nil || r.state(key) != dedup.StateUncertain {
+	if err == nil || r.state(key) != driver.StateUncertain {
 		r.t.Fatalf("%q is %v after %v", key, r.state(key), err)
 	}
 }
 
-func idOf(key string) dedup.ID {
-	id, err := dedup.NewID("shop", "", key)
+func idOf(key string) driver.ID {
+	id, err := driver.NewID("shop", "", key)
 	if err != nil {
 		panic(err)
 	}
@@ -200,8 +201,8 @@ func idOf(key string) dedup.ID {
 
 func hexOf(key string) string { id := idOf(key); return hex.EncodeToString(id[:]) }
 
-func (r *rig) state(key string) dedup.State {
-	return r.store.Store.Lookup(context.Background(), []dedup.ID{idOf(key)})[0].Record.State
+func (r *rig) state(key string) driver.State {
+	return r.store.Store.Lookup(context.Background(), []driver.ID{idOf(key)})[0].Record.State
 }
 
 // do sends a request with the rig's cookies, and keeps what it is given.

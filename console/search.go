@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/keyname"
 	"github.com/onceward/onceward/internal/keyspec"
 )
@@ -81,16 +82,16 @@ func (c *Console) searchID(w http.ResponseWriter, r *http.Request, f *form) erro
 		f.Fault, f.Field = fault, "id"
 		return c.write(w, r, status, "search", "Search", f)
 	}
-	if len(text) < leastPrefix || len(text) >= 2*len(dedup.ID{}) ||
+	if len(text) < leastPrefix || len(text) >= 2*len(driver.ID{}) ||
 		strings.Trim(text, "0123456789abcdef") != "" || !ok {
 		return bad(http.StatusBadRequest,
 			"An ID has 32 hex digits; the first 4 or more are enough where no other key begins so.")
 	}
-	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
-	states := []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed,
-		dedup.StateReleased, dedup.StateUncertain}
+	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
+	states := []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
+		driver.StateReleased, driver.StateUncertain}
 	at, err := c.goOn(r.Context(), lister, reach{}, wanted{states, 0, listTime},
-		func(id dedup.ID, rec dedup.Record) {
+		func(id driver.ID, rec dedup.Record) {
 			if !seen[id] && strings.HasPrefix(hex.EncodeToString(id[:]), text) {
 				seen[id] = true
 				f.Found = append(f.Found, listedOf(id, &rec))

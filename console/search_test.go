@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/keyname"
@@ -56,10 +57,10 @@ func TestSearchByWhatWasSent(t *testing.T) {
 
 func TestSearchByTheBeginningOfAnID(t *testing.T) {
 	r := newRig(t, Options{})
-	ids := []dedup.ID{{0xab, 0xcd, 0x11}, {0xab, 0xcd, 0x12}}
+	ids := []driver.ID{{0xab, 0xcd, 0x11}, {0xab, 0xcd, 0x12}}
 	for _, id := range ids {
 		a := r.store.Claim(t.Context(),
-			[]dedup.ClaimRequest{{ID: id, Token: dedup.Token{1}, Lease: time.Minute,
+			[]driver.ClaimRequest{{ID: id, Token: driver.Token{1}, Lease: time.Minute,
 				Hold: time.Minute, Label: "order 7"}})[0]
 		require.NoError(t, a.Err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/lazyctx"
 	"github.com/onceward/onceward/dedup/internal/singleflight"
@@ -26,7 +27,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 		return nil, err
 	}
 	r := newRequest(key, opts)
-	var req ClaimRequest
+	var req driver.ClaimRequest
 	if err := d.prepare(&r, &req); err != nil {
 		return nil, err
 	}
@@ -56,13 +57,13 @@ func (d *Deduper) granted(ctx context.Context, c *Claim) (*Claim, error) {
 }
 
 // takesUncertain reports whether a single call asks for an uncertain key too.
-func (d *Deduper) takesUncertain(req *ClaimRequest) bool {
+func (d *Deduper) takesUncertain(req *driver.ClaimRequest) bool {
 	return d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.OnlyNew
 }
 
 // claimWaiting claims, and while the key is in flight elsewhere asks again until
 // Config.Wait has passed.
-func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimRequest,
+func (d *Deduper) claimWaiting(ctx context.Context, key string, req *driver.ClaimRequest,
 	forDo bool) *Claim {
 	deadline := time.Now().Add(d.cfg.Wait)
 	for {
@@ -79,7 +80,8 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimReques
 
 // claimListening asks until it has an answer for the caller. It returns nil when x has ended
 // and the caller has to listen to another one.
-func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, forDo bool,
+func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.ClaimRequest,
+	forDo bool,
 	x *waiting.Key, deadline time.Time) *Claim {
 	for {
 		c := d.claimOnce(ctx, key, req, forDo)
@@ -106,7 +108,7 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 
 // claimOnce makes one claim attempt, which concurrent calls of the key share, or takes part in
 // the one that is under way.
-func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest,
+func (d *Deduper) claimOnce(ctx context.Context, key string, req *driver.ClaimRequest,
 	forDo bool) (c *Claim) {
 	if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
 		return d.newClaim(ctx, key, req, cached)
@@ -142,14 +144,14 @@ func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest,
 // second; the store and the handler may keep parts of it, so it is not used again.
 type attempt struct {
 	claim  Claim
-	reqs   [1]ClaimRequest
+	reqs   [1]driver.ClaimRequest
 	flight singleflight.Flight[*Claim]
 }
 
 // running is what [Do] needs once its handler runs.
 type running struct {
 	kept   keptClaim
-	change [1]Finish
+	change [1]driver.Finish
 	after  lazyctx.Timed
 }
 
@@ -167,7 +169,7 @@ func newAttempt(forDo bool) *attempt {
 
 // follow returns the answer of the attempt under way, or of the cache that has it since. Without
 // one that holds for this request, own is an attempt that the caller has to make and end.
-func (d *Deduper) follow(ctx context.Context, key string, req *ClaimRequest,
+func (d *Deduper) follow(ctx context.Context, key string, req *driver.ClaimRequest,
 	own *singleflight.Flight[*Claim]) (c *Claim, answered bool) {
 	for {
 		fl, lead := d.inflight.Join(req.ID, own)
@@ -177,7 +179,7 @@ func (d *Deduper) follow(ctx context.Context, key string, req *ClaimRequest,
 		select {
 		case <-fl.Done():
 		case <-ctx.Done():
-			return d.newClaim(ctx, key, req, &Answer{Err: ctxend.Error(ctx)}), true
+			return d.newClaim(ctx, key, req, &driver.Answer{Err: ctxend.Error(ctx)}), true
 		}
 		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
 			return d.newClaim(ctx, key, req, cached), true
@@ -216,7 +218,7 @@ func claimResultOf(ctx context.Context, c *Claim) *Claim {
 
 // gains reports whether the request may get a key that is in flight as another one was
 // told, of which other is the claim.
-func gains(r *ClaimRequest, ans *Answer, other *Claim) bool {
+func gains(r *driver.ClaimRequest, ans *driver.Answer, other *Claim) bool {
 	switch {
 	case ans.Outcome != InFlight, left(r.OnlyNew, ans.Outcome, &ans.Record):
 		return false

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/pause"
 
 	"github.com/onceward/onceward/dedup/internal/coalesce"
@@ -20,7 +21,7 @@ const (
 
 // claimResult is what became of one claim request.
 type claimResult struct {
-	answer *Answer // in what the store returned
+	answer *driver.Answer // in what the store returned
 	// validUntil is when an Acquired claim stops being ours, by Deduper.clock.
 	validUntil time.Duration
 	// open: the store may hold a claim under our token, and no caller has got it.
@@ -31,11 +32,11 @@ type claimResult struct {
 
 // askAgain continues from ans, the answer to the one request of a single call, and replaces
 // it. It returns until when the claim is valid, if the new answer grants one.
-func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []ClaimRequest,
-	ans *Answer) (validUntil time.Duration) {
-	a := d.askOn(ctx, first, req, []Answer{*ans},
-		func(ctx context.Context, req []ClaimRequest) []Answer {
-			return []Answer{d.askClaim(ctx, (*[1]ClaimRequest)(req))}
+func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []driver.ClaimRequest,
+	ans *driver.Answer) (validUntil time.Duration) {
+	a := d.askOn(ctx, first, req, []driver.Answer{*ans},
+		func(ctx context.Context, req []driver.ClaimRequest) []driver.Answer {
+			return []driver.Answer{d.askClaim(ctx, (*[1]driver.ClaimRequest)(req))}
 		})[0]
 	*ans = *a.answer
 	return a.validUntil
@@ -43,7 +44,7 @@ func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []Claim
 
 // plain reports whether an answer to a first send is final, provided that it came in time.
 // Nearly all are, and then nothing is allocated for another send.
-func plain(a *Answer) bool {
+func plain(a *driver.Answer) bool {
 	return a.Err == nil && !a.Mine && a.Outcome != Unknown && a.Outcome <= Uncertain
 }
 
@@ -55,13 +56,14 @@ func plain(a *Answer) bool {
 // A claim counts from before its first send. A reply that takes longer than the lease
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
 // executes and answers what was waiting in its socket when it wakes up.
-func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest,
-	answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []claimResult {
+func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []driver.ClaimRequest,
+	answers []driver.Answer,
+	send func(context.Context, []driver.ClaimRequest) []driver.Answer) []claimResult {
 	out := make([]claimResult, len(reqs))
 	todo := d.noteAll(ctx, reqs, out, answers, nil)
 	for try := 0; len(todo) > 0 && try+1 < askTimes &&
 		pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) == nil; try++ {
-		batch := make([]ClaimRequest, len(todo))
+		batch := make([]driver.ClaimRequest, len(todo))
 		for n, i := range todo {
 			batch[n] = reqs[i]
 		}
@@ -73,8 +75,8 @@ func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRe
 
 // noteAll takes the answers of one send, of all items or of those at, and returns which
 // are worth asking for again.
-func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []claimResult,
-	answers []Answer, at []int) (again []int) {
+func (d *Deduper) noteAll(ctx context.Context, reqs []driver.ClaimRequest, out []claimResult,
+	answers []driver.Answer, at []int) (again []int) {
 	for n := range answers {
 		i := n
 		if at != nil {
@@ -95,9 +97,9 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []claimR
 }
 
 // note takes the answer of one send and returns why it answers nothing.
-func (a *claimResult) note(ans *Answer) error {
+func (a *claimResult) note(ans *driver.Answer) error {
 	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
-		ans = &Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error",
+		ans = &driver.Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error",
 			ErrUnknown)}
 	}
 	a.answer = ans
@@ -119,7 +121,7 @@ func (a *claimResult) note(ans *Answer) error {
 // validate renews the claims that an earlier send had won without our knowing, before they
 // are used. It turns Acquired into Unknown where the answer came too late, and gives back
 // every claim that we may hold and that no caller got.
-func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []ClaimRequest,
+func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []driver.ClaimRequest,
 	out []claimResult) {
 	until := d.validFrom(first)
 	var mine []int
@@ -133,11 +135,11 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 	// Read the clock after the renewal: it took time from all claims, also from those that
 	// it did not renew.
 	now := d.clock()
-	var back []Finish
+	var back []driver.Finish
 	for i := range out {
 		a := &out[i]
 		if a.answer.Outcome == Acquired && now >= a.validUntil {
-			a.answer = &Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v",
+			a.answer = &driver.Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v",
 				d.cfg.LeaseTTL)}
 			a.open = true
 		}
@@ -150,7 +152,7 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 
 // renewMine extends claims that a lost reply had hidden: part of their lease is gone.
 // The network that lost the reply may lose the renewal too.
-func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []claimResult,
+func (d *Deduper) renewMine(ctx context.Context, reqs []driver.ClaimRequest, out []claimResult,
 	mine []int) {
 	for try := 0; len(mine) > 0; try++ {
 		mine = d.renewMineOnce(ctx, reqs, out, mine)
@@ -160,16 +162,16 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []clai
 		}
 	}
 	for _, i := range mine {
-		out[i].answer, out[i].open = &Answer{Err: out[i].renewal}, true
+		out[i].answer, out[i].open = &driver.Answer{Err: out[i].renewal}, true
 	}
 }
 
 // renewMineOnce returns what has to be renewed again.
-func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []claimResult,
+func (d *Deduper) renewMineOnce(ctx context.Context, reqs []driver.ClaimRequest, out []claimResult,
 	mine []int) (again []int) {
-	renewals := make([]Renewal, len(mine))
+	renewals := make([]driver.Renewal, len(mine))
 	for n, i := range mine {
-		renewals[n] = Renewal{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL,
+		renewals[n] = driver.Renewal{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL,
 			Hold: d.cfg.Hold, Window: d.cfg.Window}
 	}
 	sent := d.clock()
@@ -187,7 +189,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 		default:
 			// Taken over between the two. Never Unknown: FailOpen would run the effect
 			// while another owner is known to exist.
-			a.answer = &Answer{Outcome: InFlight, Record: ans.Record}
+			a.answer = &driver.Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}
 	return again

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func claimBatch(t *testing.T, d *dedup.Deduper, reqs ...dedup.Request) []*dedup.Claim {
@@ -27,7 +28,7 @@ func claimBatch(t *testing.T, d *dedup.Deduper, reqs ...dedup.Request) []*dedup.
 func keyed(key string, payload ...string) dedup.Request {
 	r := dedup.Request{Key: key}
 	if len(payload) > 0 {
-		r.Fingerprint = dedup.FingerprintOf([]byte(payload[0]))
+		r.Fingerprint = driver.FingerprintOf([]byte(payload[0]))
 	}
 	return r
 }
@@ -97,7 +98,7 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 			assert.Same(t, row.first, claims[i].Alias, "item %d is an alias", i)
 		}
 		rec := claims[2].Record
-		assert.Equal(t, dedup.StateInProgress, rec.State, "an alias of a fresh claim")
+		assert.Equal(t, driver.StateInProgress, rec.State, "an alias of a fresh claim")
 		assert.Equal(t, lease, rec.Remaining)
 		assert.Zero(t, rec.Fence)
 		wantInput(t, claims[2].Complete(t.Context(), nil), "Claim")
@@ -150,7 +151,7 @@ func TestAliasOfAnItemThatCouldNotBeLearnt(t *testing.T) {
 // One item without an answer does not send its neighbors again.
 func TestClaimBatchAsksAgainForTheRestOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		id, err := dedup.NewID("test", "", "b")
+		id, err := driver.NewID("test", "", "b")
 		require.NoError(t, err)
 		store := hook()
 		d := newDeduper(t, &partly{hooked: store, lost: id}, nil)
@@ -213,10 +214,11 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 		for _, err := range errs[6:] {
 			wantInput(t, err, "Claim")
 		}
-		for key, want := range map[string]dedup.State{
-			"done": dedup.StateSucceeded, "failed": dedup.StateFailed, "again": dedup.StateReleased,
-			"large": dedup.StateSucceeded, "twice": dedup.StateSucceeded,
-			"foreign": dedup.StateInProgress,
+		for key, want := range map[string]driver.State{
+			"done": driver.StateSucceeded, "failed": driver.StateFailed,
+			"again": driver.StateReleased,
+			"large": driver.StateSucceeded, "twice": driver.StateSucceeded,
+			"foreign": driver.StateInProgress,
 		} {
 			wantState(t, store, key, want)
 		}
@@ -265,7 +267,7 @@ func TestCompleteBatchSendsTheRestOnly(t *testing.T) {
 		}
 		assert.Equal(t, "[4 2 1]", fmt.Sprint(sizes))
 		for _, c := range claims {
-			rec := wantState(t, store, c.Key, dedup.StateSucceeded)
+			rec := wantState(t, store, c.Key, driver.StateSucceeded)
 			assert.Equal(t, c.Key, string(rec.Result), "the result of %q", c.Key)
 		}
 	})
@@ -274,7 +276,7 @@ func TestCompleteBatchSendsTheRestOnly(t *testing.T) {
 // halfway loses the answers of every batch from its middle on, until one item is left.
 type halfway struct{ *hooked }
 
-func (h *halfway) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (h *halfway) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := h.hooked.Finish(ctx, changes)
 	if len(answers) == 1 {
 		return answers

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
@@ -32,7 +33,7 @@ func newCache(cfg *Config, store Store, life *drain.Group) *cache {
 		return nil
 	}
 	c := &cache{table: newCacheTable(cfg.CacheBytes), start: time.Now()}
-	if counter, ok := store.(ForgetCounter); ok {
+	if counter, ok := store.(driver.ForgetCounter); ok {
 		c.watch = newForgetWatch(counter, cfg, life, c)
 	}
 	return c
@@ -58,7 +59,7 @@ func (c *cache) now() stamp {
 // holds reports whether a key is known to be done without any question to the store, and
 // whether it is bound to another fingerprint. It makes nothing and begins nothing: false
 // does not say that get would not find it.
-func (c *cache) holds(id *ID, fp *Fingerprint) (mismatch, done bool) {
+func (c *cache) holds(id *driver.ID, fp *driver.Fingerprint) (mismatch, done bool) {
 	if c == nil {
 		return false, false
 	}
@@ -70,12 +71,13 @@ func (c *cache) holds(id *ID, fp *Fingerprint) (mismatch, done bool) {
 	if now := c.clock(); !c.table.alive(e, now) || !c.watch.fresh(read, now) {
 		return false, false
 	}
-	return *fp != (Fingerprint{}) && e.conflicts(*fp), true
+	return *fp != (driver.Fingerprint{}) && e.conflicts(*fp), true
 }
 
 // get answers Duplicate, or Mismatch, for a key known to be done. It waits for the store
 // only when it has a hit and nobody has asked for Forgets within the last second.
-func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, hit bool) {
+func (c *cache) get(ctx context.Context, id *driver.ID,
+	fp *driver.Fingerprint) (ans driver.Answer, hit bool) {
 	if c == nil {
 		return ans, false
 	}
@@ -103,7 +105,7 @@ func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, h
 }
 
 // answer is get for a caller that keeps the answer. A miss is nil, and allocates nothing.
-func (c *cache) answer(ctx context.Context, id *ID, fp *Fingerprint) *Answer {
+func (c *cache) answer(ctx context.Context, id *driver.ID, fp *driver.Fingerprint) *driver.Answer {
 	if c == nil {
 		return nil
 	}
@@ -117,7 +119,7 @@ func (c *cache) answer(ctx context.Context, id *ID, fp *Fingerprint) *Answer {
 
 // learn adds what the store said of a key, if that is final. The record's remaining
 // life is counted from before it was asked for, so that the entry ends first.
-func (c *cache) learn(id ID, ans *Answer, asked stamp) {
+func (c *cache) learn(id driver.ID, ans *driver.Answer, asked stamp) {
 	if c == nil || ans.Err != nil || !terminal(ans.Record.State) {
 		return
 	}
@@ -127,7 +129,7 @@ func (c *cache) learn(id ID, ans *Answer, asked stamp) {
 // done adds a key that this process finished. stored is what the store holds since: of a
 // change that was sent again it may be older than sent, and it may be bound to more than
 // the change says.
-func (c *cache) done(change *Finish, stored *Record, sent stamp) {
+func (c *cache) done(change *driver.Finish, stored *Record, sent stamp) {
 	if c == nil || !terminal(change.State) {
 		return
 	}
@@ -156,7 +158,7 @@ func fillRecord(r, stored *Record) {
 	if stored.Fence != 0 {
 		r.Fence, r.Attempt = stored.Fence, stored.Attempt
 	}
-	if r.Fingerprint == (Fingerprint{}) {
+	if r.Fingerprint == (driver.Fingerprint{}) {
 		r.Fingerprint = stored.Fingerprint
 	}
 	if r.Origin == (Origin{}) {
@@ -168,7 +170,7 @@ func fillRecord(r, stored *Record) {
 }
 
 // add keeps a record for at most life, and never longer than the store does.
-func (c *cache) add(id ID, rec *Record, life time.Duration, asked stamp) {
+func (c *cache) add(id driver.ID, rec *Record, life time.Duration, asked stamp) {
 	life = min(rec.Remaining-margin(rec.Remaining), life)
 	if life <= 0 || len(rec.Result) > cacheResult {
 		return
@@ -179,7 +181,7 @@ func (c *cache) add(id ID, rec *Record, life time.Duration, asked stamp) {
 }
 
 // forget drops a key, and whatever is being asked for right now.
-func (c *cache) forget(id ID) {
+func (c *cache) forget(id driver.ID) {
 	if c != nil {
 		c.table.remove(&id)
 	}
@@ -198,7 +200,7 @@ const (
 // cache. It looks only while there are hits to serve, and has a goroutine only while it
 // looks. A nil watch is that of a store that cannot tell.
 type forgetWatch struct {
-	store   ForgetCounter
+	store   driver.ForgetCounter
 	cache   *cache
 	timeout time.Duration
 	life    *drain.Group
@@ -222,7 +224,8 @@ type forgetLook struct {
 	ok   bool // set before done is closed
 }
 
-func newForgetWatch(store ForgetCounter, cfg *Config, life *drain.Group, c *cache) *forgetWatch {
+func newForgetWatch(store driver.ForgetCounter, cfg *Config, life *drain.Group,
+	c *cache) *forgetWatch {
 	w := &forgetWatch{store: store, cache: c, timeout: cfg.StoreTimeout, life: life,
 		failed: cfg.Observer.StoreError}
 	w.last.Store(int64(-forgetsEvery))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
@@ -20,16 +21,16 @@ func BenchmarkCache(b *testing.B) {
 }
 
 func benchmarkCache(b *testing.B, keys int) {
-	ids, others := make([]ID, keys), make([]ID, keys)
+	ids, others := make([]driver.ID, keys), make([]driver.ID, keys)
 	for i := range ids {
 		ids[i], others[i] = randomID(), randomID()
 	}
 	c := filledCache(b, ids, nil)
-	m := &mutexMap{by: make(map[ID]time.Time)}
+	m := &mutexMap{by: make(map[driver.ID]time.Time)}
 	for _, id := range ids {
 		m.put(id)
 	}
-	ctx, fp := context.Background(), Fingerprint{}
+	ctx, fp := context.Background(), driver.Fingerprint{}
 	kept := 0
 	for i := range ids {
 		if c.table.find(&ids[i]) != nil {
@@ -55,16 +56,16 @@ func benchmarkCache(b *testing.B, keys int) {
 }
 
 // finished is what the end of a Kafka message leaves behind.
-func finished(c *cache, id ID, result []byte) {
-	change := Finish{
-		ID: id, State: StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour,
+func finished(c *cache, id driver.ID, result []byte) {
+	change := driver.Finish{
+		ID: id, State: driver.StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour,
 		Result: result, Origin: Origin{SourceDigest: 1, Partition: 2, Offset: 3, Generation: 4},
 	}
 	c.done(&change, &Record{}, c.now())
 }
 
 // filledCache returns a cache that has all ids, and has just looked for Forgets.
-func filledCache(b *testing.B, ids []ID, result []byte) *cache {
+func filledCache(b *testing.B, ids []driver.ID, result []byte) *cache {
 	b.Helper()
 	life := &drain.Group{}
 	life.Init()
@@ -103,17 +104,17 @@ func parallel(b *testing.B, name string, do func(i int)) {
 
 type mutexMap struct {
 	mu sync.Mutex
-	by map[ID]time.Time
+	by map[driver.ID]time.Time
 }
 
-func (m *mutexMap) get(id ID) bool {
+func (m *mutexMap) get(id driver.ID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	until, ok := m.by[id]
 	return ok && time.Now().Before(until)
 }
 
-func (m *mutexMap) put(id ID) {
+func (m *mutexMap) put(id driver.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.by[id] = time.Now().Add(time.Hour)

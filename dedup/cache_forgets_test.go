@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // telling is a hooked store that reports Forgets, as Memory and Redis do.
@@ -25,7 +26,7 @@ func tell() *telling { return &telling{hooked: hook()} }
 func (s *telling) Forgets(ctx context.Context) (uint64, error) {
 	c := s.begin(call{ctx: ctx, method: "Forgets", items: 1})
 	answers := around(s.hooked, c, func() []forgetCount {
-		n, err := s.inner.(dedup.ForgetCounter).Forgets(context.WithoutCancel(ctx))
+		n, err := s.inner.(driver.ForgetCounter).Forgets(context.WithoutCancel(ctx))
 		return []forgetCount{{n + s.offset, err}}
 	}, func(err error) forgetCount { return forgetCount{0, err} })
 	return answers[0].n, answers[0].err

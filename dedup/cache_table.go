@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 // of the cache, on the monotonic clock.
 type cacheEntry struct {
 	// The fields that every hit reads come first, within one cache line.
-	id       ID
+	id       driver.ID
 	deadline time.Duration
 	epoch    uint64
 
@@ -38,7 +40,7 @@ type cacheEntry struct {
 
 	partition, generation, attempt int32
 
-	state    State
+	state    driver.State
 	noResult bool
 }
 
@@ -46,26 +48,26 @@ type cacheEntry struct {
 type cacheMore struct {
 	result      []byte
 	label       string
-	fingerprint Fingerprint
+	fingerprint driver.Fingerprint
 }
 
 // newCacheEntry leaves deadline and epoch to the caller. It keeps copies: a label may be cut
 // from a message that is a thousand times larger.
-func newCacheEntry(id ID, rec *Record, learnt time.Duration) *cacheEntry {
+func newCacheEntry(id driver.ID, rec *Record, learnt time.Duration) *cacheEntry {
 	e := &cacheEntry{
 		id: id, expires: learnt + rec.Remaining, ended: learnt - rec.Age, fence: rec.Fence,
 		source: rec.Origin.Digest(), offset: rec.Origin.Offset,
 		partition: rec.Origin.Partition, generation: rec.Origin.Generation,
 		attempt: int32(min(rec.Attempt, 1<<31-1)), state: rec.State, noResult: rec.NoResult,
 	}
-	if rec.Result != nil || rec.Label != "" || rec.Fingerprint != (Fingerprint{}) {
+	if rec.Result != nil || rec.Label != "" || rec.Fingerprint != (driver.Fingerprint{}) {
 		e.more = &cacheMore{bytes.Clone(rec.Result), strings.Clone(rec.Label), rec.Fingerprint}
 	}
 	return e
 }
 
 // conflicts tells a Mismatch from a Duplicate.
-func (e *cacheEntry) conflicts(fp Fingerprint) bool {
+func (e *cacheEntry) conflicts(fp driver.Fingerprint) bool {
 	return e.more != nil && e.more.fingerprint.Conflicts(fp)
 }
 
@@ -140,7 +142,7 @@ func newCacheTable(budget int) *cacheTable {
 
 // place returns the number of a key's set, and its tag. The bits of a digest are as good
 // as random. Keys that were chosen to meet in one set would only evict each other.
-func (t *cacheTable) place(id *ID) (set uint64, tag uint8) {
+func (t *cacheTable) place(id *driver.ID) (set uint64, tag uint8) {
 	set, _ = bits.Mul64(binary.LittleEndian.Uint64(id[:8]), uint64(len(t.sets)))
 	return set, id[15]
 }
@@ -154,7 +156,7 @@ func (t *cacheTable) lock(set uint64) (*cacheSet, *cacheLock) {
 
 // find returns the entry of a key, expired or not, or nil. It takes no lock and writes
 // nothing but the mark of a first hit.
-func (t *cacheTable) find(id *ID) *cacheEntry {
+func (t *cacheTable) find(id *driver.ID) *cacheEntry {
 	set, tag := t.place(id)
 	s := &t.sets[set]
 	i, e := s.find(id, tag)
@@ -173,7 +175,7 @@ func (s *cacheSet) unhit(i int) { s.head.And(^uint64(1 << (cacheHits + i))) }
 
 // find compares the whole key: the tags only tell where to look, and may be those of an
 // entry that is being replaced.
-func (s *cacheSet) find(id *ID, tag uint8) (int, *cacheEntry) {
+func (s *cacheSet) find(id *driver.ID, tag uint8) (int, *cacheEntry) {
 	for m := matchTags(s.head.Load(), tag); m != 0; m &= m - 1 {
 		i := bits.TrailingZeros64(m) / 8
 		if e := s.slots[i].Load(); e != nil && e.id == *id {
@@ -278,7 +280,7 @@ func (t *cacheTable) drop(s *cacheSet, i int) {
 }
 
 // remove drops a key, and whatever is being asked for right now.
-func (t *cacheTable) remove(id *ID) {
+func (t *cacheTable) remove(id *driver.ID) {
 	t.epoch.Add(1)
 	set, tag := t.place(id)
 	s, l := t.lock(set)

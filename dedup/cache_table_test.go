@@ -14,16 +14,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-func randomID() (id ID) {
+func randomID() (id driver.ID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
 // neighbours returns keys that share a set and a tag, and differ in one byte.
-func neighbours(n int) []ID {
-	ids := make([]ID, n)
+func neighbours(n int) []driver.ID {
+	ids := make([]driver.ID, n)
 	first := randomID()
 	for i := range ids {
 		ids[i] = first
@@ -33,7 +35,7 @@ func neighbours(n int) []ID {
 }
 
 // entryOf returns an entry whose every field follows from its key.
-func entryOf(id ID, epoch uint64) *cacheEntry {
+func entryOf(id driver.ID, epoch uint64) *cacheEntry {
 	n := binary.LittleEndian.Uint64(id[8:])
 	return &cacheEntry{
 		id: id, deadline: time.Hour, expires: time.Duration(n), ended: time.Duration(n + 1),
@@ -44,7 +46,7 @@ func entryOf(id ID, epoch uint64) *cacheEntry {
 }
 
 // ofItsKey reports whether the entry is the one that entryOf made for id.
-func (e *cacheEntry) ofItsKey(id ID) bool {
+func (e *cacheEntry) ofItsKey(id driver.ID) bool {
 	want := entryOf(id, e.epoch)
 	want.more, want.deadline = e.more, e.deadline
 	return *e == *want
@@ -248,7 +250,8 @@ func TestCacheBytesAreTheMemory(t *testing.T) {
 	}{
 		{"bare", 80_000, func(int) Record { return Record{} }},
 		{"fingerprints and labels", 50_000, func(i int) Record {
-			return Record{Fingerprint: Fingerprint{1, byte(i)}, Label: fmt.Sprintf("label %d", i)}
+			return Record{Fingerprint: driver.Fingerprint{1, byte(i)},
+				Label: fmt.Sprintf("label %d", i)}
 		}},
 		{"results", 20_000, func(i int) Record {
 			return Record{Result: bytes.Repeat([]byte{1}, i%(cacheResult+1))}
@@ -292,8 +295,8 @@ func heapBytes() int64 {
 func TestCacheEntryIsTheRecord(t *testing.T) {
 	result := []byte("result")
 	rec := Record{
-		State: StateFailed, Attempt: 3, Fence: 77, Result: result, NoResult: true,
-		Fingerprint: Fingerprint{1, 2},
+		State: driver.StateFailed, Attempt: 3, Fence: 77, Result: result, NoResult: true,
+		Fingerprint: driver.Fingerprint{1, 2},
 		Origin:      Origin{SourceDigest: 5, Partition: 6, Offset: 7, Generation: 8},
 		Label:       "label", Age: time.Second, Remaining: time.Minute,
 	}

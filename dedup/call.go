@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
@@ -12,10 +13,10 @@ import (
 // item is what a single call asks the store: the end of a claim, a claim, a renewal, or without
 // any of them a look. The store may keep the questions, so they are not reused. answer follows.
 type item struct {
-	end    *[1]Finish
-	req    *[1]ClaimRequest
-	note   *[1]Renewal
-	answer Answer
+	end    *[1]driver.Finish
+	req    *[1]driver.ClaimRequest
+	note   *[1]driver.Renewal
+	answer driver.Answer
 }
 
 type (
@@ -31,7 +32,7 @@ func (d *Deduper) coalesceCalls() {
 		d.newCoalescer(limiter)
 	d.claims.Abandoned = d.releaseAbandoned
 	d.reads.Share = func(to, from *item) { to.answer = cloneAnswer(&from.answer) }
-	if d.pairs, _ = d.store.(FinishClaimer); d.pairs != nil {
+	if d.pairs, _ = d.store.(driver.FinishClaimer); d.pairs != nil {
 		d.ends = d.claims
 	} else {
 		d.ends = d.newCoalescer(limiter)
@@ -53,7 +54,7 @@ func (d *Deduper) sendCalls(ctx context.Context, calls []*oneCall) {
 		d.sendBatch(ctx, calls)
 		return
 	}
-	var answers []Answer
+	var answers []driver.Answer
 	switch q := &calls[0].Of; {
 	case q.req != nil:
 		answers = d.store.Claim(ctx, q.req[:])
@@ -62,7 +63,7 @@ func (d *Deduper) sendCalls(ctx context.Context, calls []*oneCall) {
 	case q.note != nil:
 		answers = d.store.Renew(ctx, q.note[:])
 	default:
-		answers = d.store.Lookup(ctx, []ID{calls[0].ID})
+		answers = d.store.Lookup(ctx, []driver.ID{calls[0].ID})
 	}
 	d.giveOut(calls, answers)
 }
@@ -72,13 +73,13 @@ func (d *Deduper) sendBatch(ctx context.Context, calls []*oneCall) {
 	for n < len(calls) && calls[n].Of.end != nil {
 		n++
 	}
-	ends := gather(calls[:n], &changeSlabs, func(c *oneCall) *Finish { return &c.Of.end[0] })
-	var reqs []ClaimRequest
+	ends := gather(calls[:n], &changeSlabs, func(c *oneCall) *driver.Finish { return &c.Of.end[0] })
+	var reqs []driver.ClaimRequest
 	var learnt bool
 	switch q := &calls[len(calls)-1].Of; {
 	case q.req != nil:
 		reqs = gather(calls[n:], &requestSlabs,
-			func(c *oneCall) *ClaimRequest { return &c.Of.req[0] })
+			func(c *oneCall) *driver.ClaimRequest { return &c.Of.req[0] })
 		if n == 0 {
 			learnt = d.giveOut(calls, d.store.Claim(ctx, reqs))
 			break
@@ -90,10 +91,10 @@ func (d *Deduper) sendBatch(ctx context.Context, calls []*oneCall) {
 		learnt = d.giveOut(calls, d.store.Finish(ctx, ends))
 	case q.note != nil:
 		d.giveOut(calls, d.store.Renew(ctx, gather(calls, nil,
-			func(c *oneCall) *Renewal { return &c.Of.note[0] })))
+			func(c *oneCall) *driver.Renewal { return &c.Of.note[0] })))
 	default:
 		d.giveOut(calls, d.store.Lookup(ctx, gather(calls, nil,
-			func(c *oneCall) *ID { return (*ID)(&c.ID) })))
+			func(c *oneCall) *driver.ID { return (*driver.ID)(&c.ID) })))
 	}
 	if learnt && ends != nil {
 		changeSlabs.Put(ends)
@@ -121,7 +122,7 @@ func gather[R any](calls []*oneCall, slabs *slab.Pool[R], of func(*oneCall) *R) 
 
 // giveOut gives every call its answer, and reports whether the store has answered all. It may be at
 // work on the others still.
-func (d *Deduper) giveOut(calls []*oneCall, answers []Answer) (learnt bool) {
+func (d *Deduper) giveOut(calls []*oneCall, answers []driver.Answer) (learnt bool) {
 	answers = answered(answers, len(calls))
 	learnt = true
 	for i, c := range calls {
@@ -135,7 +136,7 @@ func (d *Deduper) giveOut(calls []*oneCall, answers []Answer) (learnt bool) {
 }
 
 // take returns the answer to a call that Do has returned err for.
-func take(c *coalescer, call *oneCall, err error) Answer {
+func take(c *coalescer, call *oneCall, err error) driver.Answer {
 	if err != nil {
 		return failedAnswer(err)
 	}
@@ -144,34 +145,34 @@ func take(c *coalescer, call *oneCall, err error) Answer {
 	return ans
 }
 
-func (d *Deduper) askClaim(ctx context.Context, req *[1]ClaimRequest) Answer {
+func (d *Deduper) askClaim(ctx context.Context, req *[1]driver.ClaimRequest) driver.Answer {
 	call := d.claims.New(req[0].ID, false)
 	call.Of.req = req
 	return take(d.claims, call, d.claims.Do(ctx, call))
 }
 
-func (d *Deduper) askEnd(ctx context.Context, change *[1]Finish) Answer {
+func (d *Deduper) askEnd(ctx context.Context, change *[1]driver.Finish) driver.Answer {
 	call := d.ends.New(change[0].ID, true)
 	call.Of.end = change
 	return take(d.ends, call, d.ends.Do(ctx, call))
 }
 
-func (d *Deduper) askRenewal(ctx context.Context, renewal Renewal) Answer {
+func (d *Deduper) askRenewal(ctx context.Context, renewal driver.Renewal) driver.Answer {
 	call := d.notes.New(renewal.ID, false)
-	call.Of.note = &[1]Renewal{renewal}
+	call.Of.note = &[1]driver.Renewal{renewal}
 	return take(d.notes, call, d.notes.Do(ctx, call))
 }
 
-func (d *Deduper) askRecord(ctx context.Context, id ID) Answer {
+func (d *Deduper) askRecord(ctx context.Context, id driver.ID) driver.Answer {
 	call := d.reads.New(id, false)
 	return take(d.reads, call, d.reads.Do(ctx, call))
 }
 
 // failedAnswer is the answer to a call that has none from its store.
-func failedAnswer(err error) Answer {
+func failedAnswer(err error) driver.Answer {
 	var left *coalesce.AbandonedError
 	if errors.As(err, &left) {
-		return Answer{Err: err}
+		return driver.Answer{Err: err}
 	}
-	return Answer{Err: fmt.Errorf("%w: %w", ErrUnknown, err)}
+	return driver.Answer{Err: fmt.Errorf("%w: %w", ErrUnknown, err)}
 }

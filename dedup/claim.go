@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Claim is the answer to one claim attempt. When Outcome is [Acquired] it is also the
@@ -36,8 +38,8 @@ type Claim struct {
 	Stored *Record
 
 	d       *Deduper
-	id      ID
-	token   Token
+	id      driver.ID
+	token   driver.Token
 	message *message
 	fence   uint64
 	// err is why the claim is Unknown or Uncertain. For an acquired claim it is the error
@@ -58,9 +60,9 @@ type Claim struct {
 	cancelled     bool // its own caller was, of a claim that others share
 
 	// guarded by mu
-	lost       bool  // canceled for ErrLeaseLost
-	completing bool  // Complete was called before it was lost
-	ended      State // what it ended as; StateAbsent while open
+	lost       bool         // canceled for ErrLeaseLost
+	completing bool         // Complete was called before it was lost
+	ended      driver.State // what it ended as; StateAbsent while open
 	mu         sync.Mutex
 	validUntil time.Duration // by Deduper.clock
 	kept       *keptClaim
@@ -77,7 +79,7 @@ func (c *Claim) Err() error {
 	case Acquired:
 		return nil
 	case Duplicate:
-		if c.Record.State == StateFailed {
+		if c.Record.State == driver.StateFailed {
 			return &FailedError{Message: string(c.Record.Result), Attempt: c.Record.Attempt}
 		}
 		return nil
@@ -112,8 +114,8 @@ func (c *Claim) Fence() uint64 {
 
 // newClaim makes the caller's Claim from an answer that is known without the store, applies
 // Observe and FailOpen, and tells the observer.
-func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
-	ans *Answer) *Claim {
+func (d *Deduper) newClaim(ctx context.Context, key string, req *driver.ClaimRequest,
+	ans *driver.Answer) *Claim {
 	c := &Claim{Key: key, d: d}
 	c.ask(req, messageOf(req))
 	d.fill(ctx, c, ans, 0, true)
@@ -121,7 +123,7 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
 }
 
 // ask notes what c was asked for. It keeps nothing that lies in req.
-func (c *Claim) ask(req *ClaimRequest, m *message) {
+func (c *Claim) ask(req *driver.ClaimRequest, m *message) {
 	c.id, c.token, c.message = req.ID, req.Token, m
 	c.onlyNew, c.takeUncertain = req.OnlyNew, req.TakeUncertain
 	c.noResult, c.takesOver = req.NoResult, req.TakeOverOlderGeneration
@@ -129,7 +131,7 @@ func (c *Claim) ask(req *ClaimRequest, m *message) {
 
 // fill is newClaim into a claim that knows what it was asked for, and nothing else. It
 // keeps nothing that lies in ans.
-func (d *Deduper) fill(ctx context.Context, c *Claim, ans *Answer, validUntil time.Duration,
+func (d *Deduper) fill(ctx context.Context, c *Claim, ans *driver.Answer, validUntil time.Duration,
 	cached bool) {
 	c.Outcome, c.Observed = ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
@@ -245,15 +247,15 @@ func attemptOf(c *Claim) Attempt { return Attempt{Key: c.Key, Number: c.Attempt,
 
 // shared is the answer for a second caller of a key while the first one's claim attempt is
 // known. It is the same answer, except that only one of them may run the effect.
-func shared(first *Claim, req *ClaimRequest) Answer {
+func shared(first *Claim, req *driver.ClaimRequest) driver.Answer {
 	if first.err != nil {
-		return Answer{Err: first.err}
+		return driver.Answer{Err: first.err}
 	}
-	ans := cloneAnswer(&Answer{Outcome: first.Observed, Record: first.Record})
+	ans := cloneAnswer(&driver.Answer{Outcome: first.Observed, Record: first.Record})
 	bound := first.Record.Fingerprint
 	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
 		ans.Outcome, bound = InFlight, first.message.fingerprint
-		ans.Record.State = StateInProgress
+		ans.Record.State = driver.StateInProgress
 		ans.Record.Origin, ans.Record.Fingerprint = first.message.origin, bound
 		ans.Record.Remaining = req.Lease
 	}
@@ -271,9 +273,9 @@ func outcomeOf(rec Record) Outcome {
 	switch {
 	case terminal(rec.State):
 		return Duplicate
-	case rec.State == StateUncertain:
+	case rec.State == driver.StateUncertain:
 		return Uncertain
-	case rec.State == StateInProgress && rec.Remaining > 0:
+	case rec.State == driver.StateInProgress && rec.Remaining > 0:
 		return InFlight
 	}
 	return Unknown

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // wantFree insists that nobody holds the key once everything has settled.
@@ -21,7 +22,7 @@ func wantFree(t *testing.T, store *hooked, key string) {
 	time.Sleep(3 * time.Second) // a StoreTimeout, and far less than a lease
 	synctest.Wait()
 	rec := lookup(t, store, key)
-	require.NotEqual(t, dedup.StateInProgress, rec.State, "a claim nobody knows of was left behind")
+	require.NotEqual(t, driver.StateInProgress, rec.State, "a claim nobody knows of was left behind")
 }
 
 // Wherever a caller is canceled while it claims, the key is free soon after.
@@ -154,7 +155,8 @@ func TestManyCancelledClaimsAreReleasedInBatches(t *testing.T) {
 func wantFreeNow(t *testing.T, store *hooked, key string) {
 	t.Helper()
 	synctest.Wait()
-	require.NotEqual(t, dedup.StateInProgress, lookup(t, store, key).State, "%q is still held", key)
+	require.NotEqual(t, driver.StateInProgress, lookup(t, store, key).State, "%q is still held",
+		key)
 }
 
 // A caller with a deadline and a store that hangs: FailOpen is for the store's sake.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // late makes a store answer the first claims of a test after the given time, as a
@@ -41,7 +42,7 @@ func TestClaimAnsweredAfterItsLeaseIsRefusedAndReleased(t *testing.T) {
 					_, err := claimEither(t, d, "k", batch)
 					require.True(t, dedup.OutcomeUnknown(err) && !dedup.CanRetry(err), err)
 					synctest.Wait()
-					wantState(t, store, "k", dedup.StateReleased)
+					wantState(t, store, "k", driver.StateReleased)
 					require.Equal(t, 1, acquire(t, d, "k").Attempt, "nobody has run")
 				})
 			})
@@ -127,7 +128,7 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 			_, err := d.Claim(t.Context(), "k")
 			require.True(t, dedup.OutcomeUnknown(err), err)
 			synctest.Wait()
-			wantState(t, store, "k", dedup.StateReleased)
+			wantState(t, store, "k", driver.StateReleased)
 		})
 	})
 	t.Run("taken over", func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 			c := claim(t, d, "k")
 			require.NotEqual(t, dedup.Acquired, c.Outcome)
 			require.NotEqual(t, dedup.Duplicate, c.Outcome)
-			wantState(t, store, "k", dedup.StateSucceeded)
+			wantState(t, store, "k", driver.StateSucceeded)
 		})
 	})
 	t.Run("answered too late", func(t *testing.T) {
@@ -160,7 +161,7 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 			_, err := d.Claim(t.Context(), "k")
 			require.True(t, dedup.OutcomeUnknown(err), err)
 			synctest.Wait()
-			wantState(t, store, "k", dedup.StateReleased)
+			wantState(t, store, "k", driver.StateReleased)
 		})
 	})
 }
@@ -169,7 +170,7 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 func TestRenewalOfOneClaimCountsAgainstItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		id, err := dedup.NewID("test", "", "hidden")
+		id, err := driver.NewID("test", "", "hidden")
 		require.NoError(t, err)
 		d := newDeduper(t, &partly{hooked: store, lost: id}, nil)
 		store.setAfter(only("Renew", func(call) error { time.Sleep(valid); return nil }))
@@ -177,18 +178,18 @@ func TestRenewalOfOneClaimCountsAgainstItsBatch(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, dedup.Unknown, claims[1].Outcome)
 		synctest.Wait()
-		wantState(t, store, "plain", dedup.StateReleased)
+		wantState(t, store, "plain", driver.StateReleased)
 	})
 }
 
 // partly loses the first answer of one item.
 type partly struct {
 	*hooked
-	lost dedup.ID
+	lost driver.ID
 	once bool
 }
 
-func (p *partly) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (p *partly) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := p.hooked.Claim(ctx, reqs)
 	for i := range reqs {
 		if reqs[i].ID == p.lost && !p.once {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/idtable"
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
@@ -40,7 +41,7 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 
 // Arrays of batches that are over.
 var (
-	requestSlabs slab.Pool[ClaimRequest]
+	requestSlabs slab.Pool[driver.ClaimRequest]
 	indexSlabs   slab.Pool[int]
 )
 
@@ -50,19 +51,19 @@ type claimBatch struct {
 	reqs    []Request
 	claims  []*Claim
 	aliases []alias
-	send    []ClaimRequest
+	send    []driver.ClaimRequest
 	index   []int // of each item of send in reqs
 	// room is for the requests: those that are sent are in front, in order, and the others
 	// at the back. It is given back when every request has its answer, because then neither
 	// the claims nor the store refer to it.
-	room   []ClaimRequest
+	room   []driver.ClaimRequest
 	learnt bool
 }
 
 // alias is a request whose key occurred before in its batch.
 type alias struct {
 	index, first int // in reqs
-	req          *ClaimRequest
+	req          *driver.ClaimRequest
 }
 
 // planBatch checks the requests, and answers those that need no store.
@@ -92,7 +93,7 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 			continue
 		}
 		first, again := firsts.Add((*[16]byte)(&req.ID), i)
-		var cached *Answer
+		var cached *driver.Answer
 		if !again {
 			cached = d.cache.answer(ctx, &req.ID, &req.Fingerprint)
 		}
@@ -117,7 +118,7 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 
 // learn asks for what is left, and then answers the aliases.
 func (b *claimBatch) learn(ctx context.Context,
-	send func(context.Context, []ClaimRequest) []Answer) {
+	send func(context.Context, []driver.ClaimRequest) []driver.Answer) {
 	b.learnt = len(b.send) == 0 || b.ask(ctx, send)
 	for _, a := range b.aliases {
 		b.claims[a.index] = b.d.newAlias(ctx, b.reqs[a.index].Key, a.req, b.claims[a.first])
@@ -131,7 +132,7 @@ func (b *claimBatch) learn(ctx context.Context,
 // ask asks for what is to be sent, and reports whether the first answers said it all: else
 // the store may be at work on the requests still.
 func (b *claimBatch) ask(ctx context.Context,
-	send func(context.Context, []ClaimRequest) []Answer) bool {
+	send func(context.Context, []driver.ClaimRequest) []driver.Answer) bool {
 	d := b.d
 	asking, first := d.cache.now(), d.clock()
 	answers := send(ctx, b.send)
@@ -154,11 +155,12 @@ func (b *claimBatch) ask(ctx context.Context,
 }
 
 // askOn continues from the answers of the first send.
-func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duration, answers []Answer,
-	send func(context.Context, []ClaimRequest) []Answer) {
-	got := [][]Answer{answers}
+func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duration,
+	answers []driver.Answer,
+	send func(context.Context, []driver.ClaimRequest) []driver.Answer) {
+	got := [][]driver.Answer{answers}
 	asked := b.d.askOn(ctx, first, b.send,
-		answers, func(ctx context.Context, reqs []ClaimRequest) []Answer {
+		answers, func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 			answers := send(ctx, reqs)
 			got = append(got, answers)
 			return answers
@@ -172,7 +174,7 @@ func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duratio
 }
 
 // fill answers the claim of item n of what was sent.
-func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil time.Duration,
+func (b *claimBatch) fill(ctx context.Context, n int, ans *driver.Answer, validUntil time.Duration,
 	asking stamp) {
 	b.d.cache.learn(b.send[n].ID, ans, asking)
 	b.d.fill(ctx, b.claims[b.index[n]], ans, validUntil, false)
@@ -181,7 +183,7 @@ func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil ti
 // newAlias makes the claim of a key that occurred before in its batch. The answer to the
 // first may say nothing about this one: when the first was a Mismatch, this one may agree
 // with the record, and asks for itself.
-func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest,
+func (d *Deduper) newAlias(ctx context.Context, key string, req *driver.ClaimRequest,
 	first *Claim) *Claim {
 	ans := shared(first, req)
 	if ans.Outcome == Unknown && ans.Err == nil ||

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func closeWithin(d *dedup.Deduper, limit time.Duration) error {
@@ -43,8 +44,8 @@ func TestCloseWaitsForHandlersAndKeptClaims(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, closeWithin(d, time.Minute))
 		assert.Equal(t, 40*time.Second, time.Since(start))
-		wantState(t, store, "k", dedup.StateSucceeded)
-		wantState(t, store, "kept", dedup.StateSucceeded)
+		wantState(t, store, "k", driver.StateSucceeded)
+		wantState(t, store, "kept", driver.StateSucceeded)
 	})
 }
 
@@ -164,7 +165,7 @@ func TestNoHandlerStartsAfterCloseGaveUp(t *testing.T) {
 		synctest.Wait()
 		assert.ErrorIs(t, closeWithin(d, time.Second), context.DeadlineExceeded)
 		require.ErrorIs(t, <-done, dedup.ErrClosed)
-		wantState(t, store, "k", dedup.StateReleased)
+		wantState(t, store, "k", driver.StateReleased)
 	})
 }
 
@@ -185,6 +186,6 @@ func TestCloseWaitsForWhatGoesOnBehindTheCallersBacks(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 500*time.Millisecond, time.Since(start))
 		assert.NoError(t, closeWithin(d, time.Minute))
-		wantState(t, store, "k", dedup.StateReleased)
+		wantState(t, store, "k", driver.StateReleased)
 	})
 }

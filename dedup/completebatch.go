@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/idtable"
 	"github.com/onceward/onceward/dedup/internal/pause"
 	"github.com/onceward/onceward/dedup/internal/slab"
@@ -40,13 +41,13 @@ func unlessNil(errs []error) []error {
 var (
 	errorSlabs      slab.Pool[error]
 	completionSlabs slab.Pool[completion]
-	changeSlabs     slab.Pool[Finish]
+	changeSlabs     slab.Pool[driver.Finish]
 )
 
 // finish writes the ends and fills errs. Items without an answer are sent again with the
 // same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
-	send func(context.Context, []Finish) []Answer) {
+	send func(context.Context, []driver.Finish) []driver.Answer) {
 	todo, changes := d.beginEnds(done, errs)
 	begun, learnt := todo, len(todo) == 0
 	defer func() {
@@ -67,7 +68,7 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 			break
 		}
 		todo = slices.DeleteFunc(todo, func(e completion) bool { return !d.worthTrying(&e, try+1) })
-		batch = make([]Finish, len(todo))
+		batch = make([]driver.Finish, len(todo))
 		for n, e := range todo {
 			batch[n] = *e.change
 			batch[n].MayOverwrite = false
@@ -82,7 +83,8 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 
 // beginEnds makes the ends that are to be sent, with their changes, and answers the
 // others.
-func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []completion, changes []Finish) {
+func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []completion,
+	changes []driver.Finish) {
 	todo, changes = completionSlabs.Get(len(done)), changeSlabs.Get(len(done))
 	n := 0
 	seen := idtable.New(len(done))
@@ -91,13 +93,13 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []completion,
 		e := &todo[n]
 		e.index, e.change = i, &changes[n]
 		if send, err := d.beginEnd(&done[i], e); !send {
-			errs[i], changes[n] = err, Finish{}
+			errs[i], changes[n] = err, driver.Finish{}
 			continue
 		}
 		if _, twice := seen.Add((*[16]byte)(&e.change.ID), i); twice {
 			errs[i] = &InputError{Field: "Completion",
 				Reason: "has the key of an earlier item of its batch"}
-			*e, changes[n] = completion{}, Finish{}
+			*e, changes[n] = completion{}, driver.Finish{}
 			continue
 		}
 		e.claim.finishing.Add(1)
@@ -108,8 +110,9 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []completion,
 
 // finishOnce sends the changes of todo. It returns what has to be sent again, and whether
 // all was answered.
-func (d *Deduper) finishOnce(ctx context.Context, todo []completion, changes []Finish, errs []error,
-	send func(context.Context, []Finish) []Answer) (again []completion, all bool) {
+func (d *Deduper) finishOnce(ctx context.Context, todo []completion, changes []driver.Finish,
+	errs []error,
+	send func(context.Context, []driver.Finish) []driver.Answer) (again []completion, all bool) {
 	sent := d.cache.now()
 	answers := send(ctx, changes)
 	all = true

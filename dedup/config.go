@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
 // Mode is whether a Deduper skips duplicates.
@@ -75,7 +78,7 @@ type Config struct {
 
 	// CacheBytes bounds the in-process cache of finished keys: about 106 bytes each, results up
 	// to 1 KiB. Another process's Forget goes unnoticed for about a second, or a minute without
-	// [ForgetCounter]. At least 64 KiB; default 0, no cache.
+	// [driver.ForgetCounter]. At least 64 KiB; default 0, no cache.
 	CacheBytes int
 
 	// Mode says what is skipped, and what happens while the store cannot be asked. Default
@@ -116,7 +119,7 @@ func (c Config) complete() (Config, error) {
 	bad := func(field, format string, args ...any) error {
 		return &InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}
 	}
-	if reason := namespaceFault(c.Namespace); reason != "" {
+	if reason := keytext.NamespaceFault(c.Namespace); reason != "" {
 		return c, bad("Namespace", "%s", reason)
 	}
 	switch {
@@ -192,34 +195,34 @@ func (c *Config) setDefaults() {
 // the key uncertain and is passed on. A Resolve that always answers DidNotHappen takes the very
 // risk for which MarkIrreversible was called.
 type Resolution struct {
-	state State // StateAbsent is unknown
+	state driver.State // StateAbsent is unknown
 	data  []byte
 }
 
 // Happened says that the effect has happened. The result, which may be nil, is what [Do] stores:
 // for most types JSON.
-func Happened(result []byte) Resolution { return Resolution{StateSucceeded, result} }
+func Happened(result []byte) Resolution { return Resolution{driver.StateSucceeded, result} }
 
 // FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
 // the text replayed as a [*FailedError], cut at 1 KiB.
-func FailedForGood(text string) Resolution { return Resolution{StateFailed, []byte(text)} }
+func FailedForGood(text string) Resolution { return Resolution{driver.StateFailed, []byte(text)} }
 
 // DidNotHappen says that the effect has not happened, and that no request is on its way which could
 // still make it happen: it may run again.
-func DidNotHappen() Resolution { return Resolution{state: StateReleased} }
+func DidNotHappen() Resolution { return Resolution{state: driver.StateReleased} }
 
 // End returns the state that a key reaches by the resolution, with its result or the text of its
 // failure: StateSucceeded, StateFailed or StateReleased; StateUncertain when it is still unknown.
-func (r Resolution) End() (State, []byte) {
-	if r.state == StateAbsent {
-		return StateUncertain, nil
+func (r Resolution) End() (driver.State, []byte) {
+	if r.state == driver.StateAbsent {
+		return driver.StateUncertain, nil
 	}
 	return r.state, r.data
 }
 
-// checkLimits refuses a window or hold that the store would refuse with each end, when the effect has
-// happened.
-func checkLimits(l *Limits, cfg *Config) error {
+// checkLimits refuses a window or hold that the store would refuse with each end, when the effect
+// has happened.
+func checkLimits(l *driver.Limits, cfg *Config) error {
 	switch {
 	case l.Window != 0 && l.Window != cfg.Window:
 		return &InputError{Field: "Config.Window",

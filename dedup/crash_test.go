@@ -13,21 +13,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // ledger counts, below all faults, which attempts the store has put on record.
 type ledger struct {
 	dedup.Store
 	mu       sync.Mutex
-	recorded map[dedup.Token]bool
+	recorded map[driver.Token]bool
 }
 
-func (l *ledger) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (l *ledger) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := l.Store.Finish(ctx, changes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, ans := range answers {
-		if ans.Written && changes[i].State == dedup.StateSucceeded {
+		if ans.Written && changes[i].State == driver.StateSucceeded {
 			l.recorded[changes[i].Token] = true
 		}
 	}
@@ -138,7 +139,7 @@ type crashed struct {
 
 // crashRun is one message, its first owner with a crash, and the redelivery to another.
 func crashRun(t *testing.T, c crash, takes time.Duration) (run crashed) {
-	shared := &ledger{Store: dedup.Memory(10), recorded: map[dedup.Token]bool{}}
+	shared := &ledger{Store: dedup.Memory(10), recorded: map[driver.Token]bool{}}
 	a, b := newProcess(t, shared), newProcess(t, shared)
 	a.arm(c)
 	effect := func() { run.effects++ }
@@ -154,7 +155,7 @@ func crashRun(t *testing.T, c crash, takes time.Duration) (run crashed) {
 		require.LessOrEqual(t, try, 30)
 		time.Sleep(time.Second)
 	}
-	assert.Equal(t, "v", string(wantState(t, shared, "k", dedup.StateSucceeded).Result))
+	assert.Equal(t, "v", string(wantState(t, shared, "k", driver.StateSucceeded).Result))
 	run.records, run.hit = len(shared.recorded), a.hit
 	return run
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // pairing is a hooked store that ends and claims in one round trip of a millisecond, whose answers
@@ -22,14 +23,14 @@ type pairing struct {
 	both     atomic.Int64
 	cut      atomic.Int64 // answers that are missing
 	mu       sync.Mutex
-	repeated []dedup.ID // that came twice in one call
+	repeated []driver.ID // that came twice in one call
 }
 
-func (p *pairing) FinishClaim(ctx context.Context, ends []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (p *pairing) FinishClaim(ctx context.Context, ends []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	p.both.Add(1)
-	seen := map[dedup.ID]bool{}
-	note := func(id dedup.ID) {
+	seen := map[driver.ID]bool{}
+	note := func(id driver.ID) {
 		if seen[id] {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -102,7 +103,7 @@ func TestCrowdWithTooFewAnswers(t *testing.T) {
 						func(context.Context) (struct{}, error) { return struct{}{}, nil })
 					if err == nil {
 						done.Add(1)
-						assert.Equal(t, dedup.StateSucceeded, lookup(t, p.hooked, key).State)
+						assert.Equal(t, driver.StateSucceeded, lookup(t, p.hooked, key).State)
 						continue
 					}
 					assert.True(t, dedup.OutcomeUnknown(err), err)
@@ -153,9 +154,9 @@ func leaveACrowd(t *testing.T, cut int64) {
 	wg.Wait()
 	wantFree(t, p.hooked, "none")
 	for n := range held {
-		assert.NotEqual(t, dedup.StateInProgress, lookup(t, p.hooked, fmt.Sprint("new ", n)).State)
+		assert.NotEqual(t, driver.StateInProgress, lookup(t, p.hooked, fmt.Sprint("new ", n)).State)
 		if held[n].Complete(t.Context(), nil) == nil {
-			wantState(t, p.hooked, fmt.Sprint("held ", n), dedup.StateSucceeded)
+			wantState(t, p.hooked, fmt.Sprint("held ", n), driver.StateSucceeded)
 		}
 	}
 }

@@ -9,12 +9,14 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/singleflight"
 	"github.com/onceward/onceward/dedup/internal/waiting"
 
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/drain"
+	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
 // Deduper makes the effect of every key happen once per window. It is safe for
@@ -27,12 +29,12 @@ import (
 type Deduper struct {
 	store    Store
 	cfg      Config
-	recycle  func([]Answer) // to the store, when they have been read
-	failures bool           // the store keeps them
+	recycle  func([]driver.Answer) // to the store, when they have been read
+	failures bool                  // the store keeps them
 
-	claims, ends *coalescer    // one, where the store ends and claims in one round trip
-	pairs        FinishClaimer // that store, or nil
-	notes        *coalescer    // what attempts have to say while they run
+	claims, ends *coalescer           // one, where the store ends and claims in one round trip
+	pairs        driver.FinishClaimer // that store, or nil
+	notes        *coalescer           // what attempts have to say while they run
 	reads        *coalescer
 
 	start    time.Time
@@ -52,7 +54,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkStore("Store", store); err != nil {
 		return nil, err
 	}
-	limits, anyHold := LimitsOf(store), cfg.Hold == 0
+	limits, anyHold := driver.LimitsOf(store), cfg.Hold == 0
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
@@ -68,8 +70,8 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		return nil, err
 	}
 	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: !limits.NoFailures}
-	d.recycle = func([]Answer) {}
-	if s, ok := store.(Recycler); ok {
+	d.recycle = func([]driver.Answer) {}
+	if s, ok := store.(driver.Recycler); ok {
 		d.recycle = s.Recycle
 	}
 	d.life.Init()
@@ -167,7 +169,7 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	defer d.life.Leave()
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
-	errs := d.store.Forget(ctx, []ID{id}, d.cfg.Hold)
+	errs := d.store.Forget(ctx, []driver.ID{id}, d.cfg.Hold)
 	// A claim attempt under way may have been answered before the store forgot: calls
 	// that begin from now on must not be told its "done".
 	d.inflight.Leave(id)
@@ -212,7 +214,7 @@ func (d *Deduper) Close(ctx context.Context) error {
 
 // storeError reports an item the store could not answer. A caller that left is not the
 // store's fault.
-func (d *Deduper) storeError(id ID, err error) {
+func (d *Deduper) storeError(id driver.ID, err error) {
 	var left *coalesce.AbandonedError
 	if !errors.As(err, &left) {
 		fire(d.cfg.Observer.StoreError, Event{ID: id, Err: err})
@@ -220,11 +222,11 @@ func (d *Deduper) storeError(id ID, err error) {
 }
 
 // idAttr is how a key appears in logs: by its whole ID, under which its record can be looked up.
-func idAttr(id ID) slog.Attr { return slog.String("key_id", hex.EncodeToString(id[:])) }
+func idAttr(id driver.ID) slog.Attr { return slog.String("key_id", hex.EncodeToString(id[:])) }
 
 // prepare checks the request and makes the store's form of it in req, without a token.
 // Every field of req is written unless there is an error.
-func (d *Deduper) prepare(r *Request, req *ClaimRequest) error {
+func (d *Deduper) prepare(r *Request, req *driver.ClaimRequest) error {
 	id, err := d.id(r)
 	if err != nil {
 		return err
@@ -233,17 +235,17 @@ func (d *Deduper) prepare(r *Request, req *ClaimRequest) error {
 }
 
 // prepareAs is prepare for a request whose ID is known.
-func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
+func (d *Deduper) prepareAs(id driver.ID, r *Request, req *driver.ClaimRequest) error {
 	label := r.Label
 	if label != "" {
-		if err := checkText("Label", label, maxLabelBytes); err != nil {
+		if err := checkText("Label", label, keytext.MaxLabel); err != nil {
 			return err
 		}
 		if !d.cfg.Labels {
 			label = ""
 		}
 	}
-	*req = ClaimRequest{
+	*req = driver.ClaimRequest{
 		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window,
 		ResultLimit: d.resultLimit(),
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
@@ -263,16 +265,16 @@ func (d *Deduper) resultLimit() int {
 }
 
 // id checks key and scope and digests them.
-func (d *Deduper) id(r *Request) (ID, error) {
+func (d *Deduper) id(r *Request) (driver.ID, error) {
 	if r.Scope != "" {
-		if err := checkText("Scope", r.Scope, maxKeyBytes); err != nil {
-			return ID{}, err
+		if err := checkText("Scope", r.Scope, keytext.MaxKey); err != nil {
+			return driver.ID{}, err
 		}
 	}
-	if err := checkText("Key", r.Key, maxKeyBytes); err != nil {
-		return ID{}, err
+	if err := checkKey(r.Key); err != nil {
+		return driver.ID{}, err
 	}
-	return digest(d.cfg.Namespace, r.Scope, r.Key), nil
+	return keytext.Digest(d.cfg.Namespace, r.Scope, r.Key), nil
 }
 
 // check refuses a nil Deduper or context with an error instead of a panic far inside.
@@ -288,7 +290,7 @@ func (d *Deduper) check(ctx context.Context) error {
 
 // ended makes those look again who wait for the key, or share an attempt that was
 // answered before its end.
-func (d *Deduper) ended(id ID) {
+func (d *Deduper) ended(id driver.ID) {
 	d.inflight.Leave(id)
 	d.waiters.Wake(id)
 }

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"hash"
 	"sync"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
 // digester makes the IDs of a batch, as Deduper.id makes that of a single call, with what
@@ -13,7 +16,7 @@ type digester struct {
 	hash hash.Hash
 	sum  [sha256.Size]byte
 	// text is what is digested: a head, which is version and namespace, scope and key.
-	text [1 + 3*2 + maxNamespaceBytes + 2*maxKeyBytes]byte
+	text [1 + 3*2 + keytext.MaxNamespace + 2*keytext.MaxKey]byte
 	head int
 
 	tokens randomTokens // of the same batch, seeded by their user
@@ -24,32 +27,32 @@ var digesters = sync.Pool{New: func() any { return &digester{hash: sha256.New()}
 // digester returns one for the namespace. Give it back to digesters.
 func (d *Deduper) digester() *digester {
 	g, _ := digesters.Get().(*digester)
-	g.head = len(appendPart(append(g.text[:0], idVersion), d.cfg.Namespace))
+	g.head = len(keytext.AppendPart(append(g.text[:0], keytext.Version), d.cfg.Namespace))
 	return g
 }
 
 // id checks key and scope and digests them.
-func (g *digester) id(r *Request) (ID, error) {
+func (g *digester) id(r *Request) (driver.ID, error) {
 	if r.Scope != "" {
-		if err := checkText("Scope", r.Scope, maxKeyBytes); err != nil {
-			return ID{}, err
+		if err := checkText("Scope", r.Scope, keytext.MaxKey); err != nil {
+			return driver.ID{}, err
 		}
 	}
-	if r.Key == "" || len(r.Key) > maxKeyBytes {
-		return ID{}, checkText("Key", r.Key, maxKeyBytes)
+	if r.Key == "" || len(r.Key) > keytext.MaxKey {
+		return driver.ID{}, checkKey(r.Key)
 	}
-	text := appendPart(appendPart(g.text[:g.head], r.Scope), r.Key)
+	text := keytext.AppendPart(keytext.AppendPart(g.text[:g.head], r.Scope), r.Key)
 	if !printableWords(text[len(text)-len(r.Key):]) {
-		if err := checkText("Key", r.Key, maxKeyBytes); err != nil {
-			return ID{}, err
+		if err := checkKey(r.Key); err != nil {
+			return driver.ID{}, err
 		}
 	}
 	g.hash.Reset()
 	_, _ = g.hash.Write(text) // it never fails
-	return ID(g.hash.Sum(g.sum[:0])[:len(ID{})]), nil
+	return driver.ID(g.hash.Sum(g.sum[:0])[:len(driver.ID{})]), nil
 }
 
-// printableWords is printableASCII for eight bytes at a time. A byte that is not printable
+// printableWords is keytext.PrintableASCII for eight bytes at a time. A byte that is not printable
 // ASCII has its highest bit set: in itself, after adding one (0x7f), or after subtracting a
 // space. A carry or borrow can only come from a lower byte that is not printable either. So
 // the lowest such byte always shows, and that is enough.

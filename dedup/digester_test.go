@@ -7,12 +7,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
 // A batch and a single call name a key alike, and refuse it alike.
 func TestDigesterIsNewID(t *testing.T) {
-	long := strings.Repeat("k", maxKeyBytes)
-	for _, namespace := range []string{"n", strings.Repeat("n", maxNamespaceBytes)} {
+	long := strings.Repeat("k", keytext.MaxKey)
+	for _, namespace := range []string{"n", strings.Repeat("n", keytext.MaxNamespace)} {
 		d, err := New(Memory(1), Config{Namespace: namespace, Window: 1e12, LeaseTTL: 1e10})
 		require.NoError(t, err)
 		ids := d.digester()
@@ -42,7 +44,7 @@ func TestPrintableWordsLooksAtEachByte(t *testing.T) {
 			for b := range 256 {
 				text := []byte(strings.Repeat("a", 19))
 				text[(at+1)%19], text[(at+18)%19], text[at] = fill, fill, byte(b)
-				got, want := printableWords(text), printableASCII(string(text))
+				got, want := printableWords(text), keytext.PrintableASCII(string(text))
 				require.Equal(t, want, got, text)
 			}
 		}

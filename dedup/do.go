@@ -3,6 +3,8 @@ package dedup
 import (
 	"context"
 	"errors"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Do runs fn once per key and window and returns its value to every caller: the first
@@ -59,7 +61,7 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 	}
 	r := newRequest(key, opts)
 	r.NoResult = r.NoResult || storesNothing[T]()
-	var req ClaimRequest
+	var req driver.ClaimRequest
 	if err := d.prepare(&r, &req); err != nil {
 		return Result[T]{}, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func do(t *testing.T, d *dedup.Deduper, key string,
@@ -42,7 +43,7 @@ func TestDoReleasesAfterARetryableError(t *testing.T) {
 	require.ErrorIs(t, err, errBusy)
 	require.False(t, dedup.OutcomeUnknown(err))
 	require.Equal(t, "partial", res.Value)
-	wantState(t, store, "k", dedup.StateReleased)
+	wantState(t, store, "k", driver.StateReleased)
 	res, err = do(t, d, "k", returns("second"))
 	require.NoError(t, err)
 	require.Equal(t, "second", res.Value, "the retry")
@@ -84,8 +85,8 @@ func TestDoRecordsAReplayedFailureOfAnInnerKey(t *testing.T) {
 	_, err = do(t, d, "second", outer)
 	var failed *dedup.FailedError
 	require.ErrorAs(t, err, &failed, "the inner key's replay")
-	wantState(t, store, "first", dedup.StateFailed)
-	wantState(t, store, "second", dedup.StateFailed)
+	wantState(t, store, "first", driver.StateFailed)
+	wantState(t, store, "second", driver.StateFailed)
 }
 
 // The cut must not fall inside a character: the text goes into JSON and logs.
@@ -126,7 +127,7 @@ func TestDoReleasesOnPanicAndLetsItGoOn(t *testing.T) {
 		}()
 		_, _ = do(t, d, "k", func(context.Context) (string, error) { panic("boom") })
 	}()
-	wantState(t, store, "k", dedup.StateReleased)
+	wantState(t, store, "k", driver.StateReleased)
 	require.NoError(t, d.Close(t.Context()), "the call is still counted")
 }
 
@@ -143,7 +144,7 @@ func TestDoReleasesOnGoexit(t *testing.T) {
 		t.Error("Do returned")
 	}()
 	<-gone
-	wantState(t, store, "k", dedup.StateReleased)
+	wantState(t, store, "k", driver.StateReleased)
 	require.NoError(t, d.Close(t.Context()), "the call is still counted")
 }
 
@@ -159,12 +160,12 @@ func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
 		})
 		require.ErrorIs(t, got, err)
 		require.False(t, dedup.OutcomeUnknown(got))
-		want := dedup.StateReleased
+		want := driver.StateReleased
 		switch {
 		case err == nil:
-			want = dedup.StateSucceeded
+			want = driver.StateSucceeded
 		case dedup.IsPermanent(err):
-			want = dedup.StateFailed
+			want = driver.StateFailed
 		}
 		wantState(t, store, "k", want)
 	}
@@ -206,14 +207,14 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 // uncertain answers as a store does that found a dangerous attempt dead.
 type uncertain struct{ dedup.Store }
 
-func (uncertain) Lookup(_ context.Context, ids []dedup.ID) []dedup.Answer {
-	return slices.Repeat([]dedup.Answer{{Record: dedup.Record{State: dedup.StateUncertain}}},
+func (uncertain) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
+	return slices.Repeat([]driver.Answer{{Record: dedup.Record{State: driver.StateUncertain}}},
 		len(ids))
 }
 
-func (uncertain) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	rec := dedup.Record{State: dedup.StateUncertain, Attempt: 3}
-	return slices.Repeat([]dedup.Answer{{Outcome: dedup.Uncertain, Record: rec}}, len(reqs))
+func (uncertain) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	rec := dedup.Record{State: driver.StateUncertain, Attempt: 3}
+	return slices.Repeat([]driver.Answer{{Outcome: dedup.Uncertain, Record: rec}}, len(reqs))
 }
 
 func TestDoDoesNotRunOnAnUncertainKey(t *testing.T) {
@@ -227,14 +228,14 @@ func TestDoDoesNotRunOnAnUncertainKey(t *testing.T) {
 // nonsense is a store that breaks its contract.
 type nonsense struct {
 	dedup.Store
-	answers []dedup.Answer
+	answers []driver.Answer
 }
 
-func (n nonsense) Claim(context.Context, []dedup.ClaimRequest) []dedup.Answer { return n.answers }
+func (n nonsense) Claim(context.Context, []driver.ClaimRequest) []driver.Answer { return n.answers }
 
 // Whatever a broken store says, nothing runs and nothing may be acknowledged.
 func TestDoTakesNonsenseFromAStoreForUnknown(t *testing.T) {
-	for name, answers := range map[string][]dedup.Answer{
+	for name, answers := range map[string][]driver.Answer{
 		"no answer":          nil,
 		"two answers":        {{Outcome: dedup.Acquired}, {Outcome: dedup.Acquired}},
 		"no outcome":         {{}},

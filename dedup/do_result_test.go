@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 type receipt struct {
@@ -92,7 +93,7 @@ func testNotKept[T any](t *testing.T, value T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, dedup.Acquired, res.Outcome, "the call that has the value")
-	rec := wantState(t, store, "k", dedup.StateSucceeded)
+	rec := wantState(t, store, "k", driver.StateSucceeded)
 	require.True(t, rec.NoResult, "record %+v", rec)
 	require.Nil(t, rec.Result)
 	res, err = dedup.DoResult(t.Context(), d, "k", func(context.Context) (T, error) {

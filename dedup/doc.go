@@ -41,7 +41,8 @@
 //
 // # Stores
 //
-// A [Store] keeps claims and records: [Memory] in this process, package redisadapter in
-// Redis. Package dedup/deduptest proves others. This package depends on the standard library
+// A [Store] keeps claims and records: [Memory] in this process, package redisadapter in Redis.
+// Package dedup/driver is the contract for writing another, and has the names that only stores and
+// tools need. Package dedup/deduptest proves one. This package depends on the standard library
 // alone.
 package dedup

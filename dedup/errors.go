@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
 // Identities of what can go wrong; test with errors.Is.
 var (
 	// ErrInFlight: another owner holds the claim. Not done: never acknowledge on it.
-	ErrInFlight = errors.New("dedup: in flight elsewhere")
+	ErrInFlight = driver.ErrInFlight
 	// ErrMismatch: the key is bound to another payload fingerprint.
 	ErrMismatch = errors.New("dedup: key reused with another payload")
 	// ErrUncertain: an earlier attempt may or may not have had its effect. [CanRetry]
@@ -27,24 +28,11 @@ var (
 	// ErrNoResult: the key is done, but its result was not kept.
 	ErrNoResult = errors.New("dedup: result was not kept")
 	// ErrStoreFull: the store refuses new claims for lack of room.
-	ErrStoreFull = errors.New("dedup: store is full")
-	// ErrUnreadable: the store holds a value under the key that this version cannot
-	// read: foreign, of the wrong type, corrupt, or written by a newer version. It is
+	ErrStoreFull = driver.ErrStoreFull
+	// ErrUnreadable: the store holds a value under the key that this version cannot read. It is
 	// neither "absent" nor "done".
-	ErrUnreadable = errors.New("dedup: unreadable record")
+	ErrUnreadable = driver.ErrUnreadable
 )
-
-// InputError says what is wrong with a configuration or a call. It is returned before
-// any side effect. The text names the field and the problem, never a key.
-type InputError struct {
-	// Field that is wrong, as it is spelled in Config or in the call. A field of another
-	// package's configuration has its package, as in "kafkaadapter.Config.Handler".
-	Field  string
-	Reason string // Reason continues the sentence that begins with Field.
-}
-
-// Error implements error.
-func (e *InputError) Error() string { return "dedup: " + e.Field + " " + e.Reason }
 
 // FailedError is the replay of a failure that was stored with [Permanent].
 type FailedError struct {

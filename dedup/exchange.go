@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
@@ -32,7 +33,7 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 		b.learn(ctx, d.sendClaims)
 		return errs, b.claims, nil
 	}
-	x := &exchange{d: d, changes: make(chan []Finish), ended: make(chan []Answer, 1)}
+	x := &exchange{d: d, changes: make(chan []driver.Finish), ended: make(chan []driver.Answer, 1)}
 	errs = errorSlabs.Get(len(done))
 	broke := make(chan *coalesce.Panic, 1)
 	d.life.Begin() // Close waits for it, should the claims panic
@@ -65,13 +66,13 @@ func (x *exchange) end(ctx context.Context, done []Completion,
 // of them has to send again, it does so by itself.
 type exchange struct {
 	d       *Deduper
-	changes chan []Finish // closed when the finish is over
-	ended   chan []Answer
+	changes chan []driver.Finish // closed when the finish is over
+	ended   chan []driver.Answer
 	// met is set by each side for itself: its first send is behind it.
 	finishMet, claimMet bool
 }
 
-func (x *exchange) finish(ctx context.Context, changes []Finish) []Answer {
+func (x *exchange) finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	if x.finishMet {
 		return x.d.sendChanges(ctx, changes)
 	}
@@ -80,7 +81,7 @@ func (x *exchange) finish(ctx context.Context, changes []Finish) []Answer {
 	return answered(<-x.ended, len(changes))
 }
 
-func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
+func (x *exchange) claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	if x.claimMet {
 		return x.d.sendClaims(ctx, reqs)
 	}
@@ -100,11 +101,12 @@ func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 
 // keepApart lets no request take over a claim that the same exchange ends. The store may
 // execute the request first, and then the finished effect would run again.
-func keepApart(changes []Finish, reqs []ClaimRequest) {
-	if !slices.ContainsFunc(reqs, func(r ClaimRequest) bool { return r.TakeOverOlderGeneration }) {
+func keepApart(changes []driver.Finish, reqs []driver.ClaimRequest) {
+	if !slices.ContainsFunc(reqs,
+		func(r driver.ClaimRequest) bool { return r.TakeOverOlderGeneration }) {
 		return
 	}
-	finished := make(map[ID]bool, len(changes))
+	finished := make(map[driver.ID]bool, len(changes))
 	for i := range changes {
 		finished[changes[i].ID] = true
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // swapper is a hooked store with FinishClaim. trips counts its calls, and lose makes the
@@ -19,8 +20,8 @@ type swapper struct {
 	lose  func() error
 }
 
-func (s *swapper) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *swapper) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	s.trips++
 	ended, claimed = s.inner.Finish(ctx, changes), s.inner.Claim(ctx, reqs)
 	if s.trips > 1 || s.lose == nil {
@@ -28,10 +29,10 @@ func (s *swapper) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	}
 	if err := s.lose(); err != nil {
 		for i := range ended {
-			ended[i] = dedup.Answer{Err: err}
+			ended[i] = driver.Answer{Err: err}
 		}
 		for i := range claimed {
-			claimed[i] = dedup.Answer{Err: err}
+			claimed[i] = driver.Answer{Err: err}
 		}
 	}
 	return ended, claimed

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/lazyctx"
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
@@ -63,11 +64,12 @@ func finishOne(ctx context.Context, done Completion) error {
 	}
 	d.life.Hold()
 	defer d.life.Leave()
-	return d.endOne(ctx, &done, new([1]Finish))
+	return d.endOne(ctx, &done, new([1]driver.Finish))
 }
 
 // endOne is finish for a single call, by a zero change. The store may keep it.
-func (d *Deduper) endOne(ctx context.Context, done *Completion, change *[1]Finish) (err error) {
+func (d *Deduper) endOne(ctx context.Context, done *Completion,
+	change *[1]driver.Finish) (err error) {
 	e := completion{change: &change[0]}
 	if d.cfg.Mode == Observe {
 		defer func() { err = forgiven(err) }()
@@ -88,14 +90,14 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion, change *[1]Finis
 			!d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
-		change = (*[1]Finish)(again(change[:]))
+		change = (*[1]driver.Finish)(again(change[:]))
 		e.change = &change[0]
 	}
 }
 
 // again is a change that is sent once more, when the store may still have the first. It may not
 // overwrite: the key can have another owner by the time that it is executed.
-func again(change []Finish) []Finish {
+func again(change []driver.Finish) []driver.Finish {
 	change = slices.Clone(change)
 	for i := range change {
 		change[i].MayOverwrite = false
@@ -107,7 +109,7 @@ func again(change []Finish) []Finish {
 type completion struct {
 	index  int
 	claim  *Claim
-	change *Finish
+	change *driver.Finish
 	until  time.Duration // the end of the lease as it was when the end began, by Deduper.clock
 }
 
@@ -117,7 +119,7 @@ type completion struct {
 // store that renews and cannot record would hold its caller forever. A release does no more
 // than the end of the lease, and in Observe mode nobody is to wait.
 func (d *Deduper) worthTrying(e *completion, tries int) bool {
-	if (e.change.State == StateReleased || d.cfg.Mode == Observe) && tries >= askTimes {
+	if (e.change.State == driver.StateReleased || d.cfg.Mode == Observe) && tries >= askTimes {
 		return false
 	}
 	return d.clock() < e.until
@@ -139,12 +141,12 @@ func (d *Deduper) beginEnd(item *Completion, e *completion) (send bool, err erro
 	}
 	c.change(item, &d.cfg, e.change)
 	change := e.change
-	if change.With != nil && change.State != StateSucceeded {
+	if change.With != nil && change.State != driver.StateSucceeded {
 		return false, &InputError{Field: "Completion.With", Reason: "is set, and so is Err"}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ended != StateAbsent {
+	if c.ended != driver.StateAbsent {
 		if c.ended != change.State {
 			return false, &InputError{Field: "Claim",
 				Reason: fmt.Sprintf("has already ended as %v", c.ended)}
@@ -158,7 +160,7 @@ func (d *Deduper) beginEnd(item *Completion, e *completion) (send bool, err erro
 		}
 		return false, nil
 	}
-	if change.State == StateSucceeded {
+	if change.State == driver.StateSucceeded {
 		landed := c.landed.Load()
 		if c.lost && !landed && !item.InTime && !c.completing && item.With == nil {
 			// The handler may have returned nil because it was canceled. Without an
@@ -181,7 +183,7 @@ func (d *Deduper) beginEnd(item *Completion, e *completion) (send bool, err erro
 
 // change fills the zero change with what the store has to write for the completion. It does
 // so field by field: a literal would be made elsewhere first, and then copied.
-func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
+func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
 	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
 	if m := c.message; m != &noMessage {
@@ -190,9 +192,9 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
 	change.With = item.With
 	switch {
 	case item.NotAttempted:
-		change.State, change.NotAttempted = StateReleased, true
+		change.State, change.NotAttempted = driver.StateReleased, true
 	case item.Err == nil:
-		change.State = StateSucceeded
+		change.State = driver.StateSucceeded
 		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit ||
 			c.noResult && len(item.Result) > 0
 		if !change.NoResult && !c.noResult {
@@ -202,9 +204,9 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
 		change.MayOverwrite = c.noResult && !c.takesOver && !c.Record.Irreversible &&
 			!c.declared.Load()
 	case IsPermanent(item.Err) && c.d.failures:
-		change.State, change.Result = StateFailed, failureText(item.Err)
+		change.State, change.Result = driver.StateFailed, failureText(item.Err)
 	default:
-		change.State, change.NotStarted = StateReleased, isNotStarted(item.Err)
+		change.State, change.NotStarted = driver.StateReleased, isNotStarted(item.Err)
 	}
 }
 
@@ -222,7 +224,7 @@ func failureText(err error) []byte {
 }
 
 // settle draws the conclusions from an answered end.
-func (d *Deduper) settle(e *completion, ans *Answer, sent stamp) error {
+func (d *Deduper) settle(e *completion, ans *driver.Answer, sent stamp) error {
 	var err error
 	switch {
 	case ans.Held && ans.Written && (e.change.NoResult || ans.Record.NoResult):
@@ -240,13 +242,13 @@ func (d *Deduper) settle(e *completion, ans *Answer, sent stamp) error {
 }
 
 // noteEnd tells this process of an end that the store has answered.
-func (d *Deduper) noteEnd(change *Finish, ans *Answer, sent stamp) {
+func (d *Deduper) noteEnd(change *driver.Finish, ans *driver.Answer, sent stamp) {
 	if ans.Written {
 		d.cache.done(change, &ans.Record, sent)
 		if ended := d.cfg.Observer.Ended; ended != nil {
 			ended(Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
 		}
-		if ans.Record.State == StateUncertain {
+		if ans.Record.State == driver.StateUncertain {
 			fire(d.cfg.Observer.Uncertain,
 				Event{ID: change.ID, Outcome: Uncertain, State: change.State,
 					Attempt: change.Attempt})
@@ -256,7 +258,7 @@ func (d *Deduper) noteEnd(change *Finish, ans *Answer, sent stamp) {
 }
 
 // end notes how the claim ended and stops its renewal.
-func (c *Claim) end(state State, ans *Answer, err error) {
+func (c *Claim) end(state driver.State, ans *driver.Answer, err error) {
 	c.mu.Lock()
 	c.ended, c.err = state, err
 	if errors.Is(err, ErrLeaseLost) {
@@ -274,7 +276,7 @@ func (c *Claim) end(state State, ans *Answer, err error) {
 func (d *Deduper) conclude(ctx context.Context, done Completion) error {
 	after := d.afterEffect(ctx)
 	defer after.End(context.Canceled)
-	return d.endOne(after, &done, new([1]Finish))
+	return d.endOne(after, &done, new([1]driver.Finish))
 }
 
 // afterEffect is the context of what follows an effect, without the end of ctx: the effect has

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // onlyNew is an option.
@@ -174,7 +175,7 @@ func TestOnlyNewIsNotOverruled(t *testing.T) {
 		wantLeft(t, claimBatch(t, d, firstReq("k"), firstReq("k"))[1], 1)
 		told.want(t, "would skip", 0)
 		rec := lookup(t, store, "k")
-		assert.Equal(t, dedup.StateReleased, rec.State, "it was counted")
+		assert.Equal(t, driver.StateReleased, rec.State, "it was counted")
 		assert.Equal(t, 1, rec.Attempt)
 		c := acquire(t, d, "k")
 		assert.Equal(t, dedup.Acquired, c.Observed, "asked again")

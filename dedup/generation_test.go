@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // consumed is an option: a message of partition 1, claimed in a generation.
@@ -60,7 +61,7 @@ func TestEffectAppliedEffectOfAnOlderGenerationIsKept(t *testing.T) {
 		a := acquire(t, d, "k", consumed(5, true))
 		b := acquire(t, d, "k", consumed(6, true))
 		require.ErrorIs(t, a.Complete(t.Context(), []byte("old")), dedup.ErrLeaseLost)
-		assert.Equal(t, "old", string(wantState(t, store, "k", dedup.StateSucceeded).Result))
+		assert.Equal(t, "old", string(wantState(t, store, "k", driver.StateSucceeded).Result))
 		require.ErrorIs(t, b.Complete(t.Context(), []byte("new")), dedup.ErrLeaseLost)
 	})
 }
@@ -196,8 +197,8 @@ func TestClaimBatchTakesOver(t *testing.T) {
 // claimsFirst is a store that executes the claims of a FinishClaim before its ends.
 type claimsFirst struct{ *hooked }
 
-func (s *claimsFirst) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *claimsFirst) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	claimed = s.inner.Claim(ctx, reqs)
 	return s.inner.Finish(ctx, changes), claimed
 }
@@ -216,6 +217,6 @@ func TestCompleteAndClaimDoesNotTakeOverWhatIsDone(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, dedup.InFlight, next[0].Outcome)
 		require.Equal(t, dedup.Acquired, next[1].Outcome)
-		wantState(t, store.hooked, "a", dedup.StateSucceeded)
+		wantState(t, store.hooked, "a", driver.StateSucceeded)
 	})
 }

@@ -6,17 +6,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // A digest that is compared with one of an older version, here or downstream, never changes
 // without a version inside of it. Another fingerprint is a Mismatch for every retry, and under
 // another derived key a downstream runs the effect again.
 func TestStoredDigestsNeverChange(t *testing.T) {
-	id, err := NewID("ns", "tenant", "order-4711")
+	id, err := driver.NewID("ns", "tenant", "order-4711")
 	require.NoError(t, err)
 	a := Attempt{claim: &Claim{id: id}}
-	payload, empty, none := FingerprintOf([]byte(`{"amount":1}`)), FingerprintOf([]byte{}),
-		FingerprintOf(nil)
+	payload, empty, none := driver.FingerprintOf([]byte(`{"amount":1}`)), driver.FingerprintOf([]byte{}),
+		driver.FingerprintOf(nil)
 	for name, row := range map[string][2]string{
 		"fingerprint": {hex.EncodeToString(payload[:]),
 			"01783948277a9de07276aa1b7ecbe3bd87"},

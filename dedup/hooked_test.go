@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var errNet = errors.New("connection reset")
@@ -22,8 +23,8 @@ type call struct {
 	nth    int    // of this method, from 1
 	total  int    // of all methods, from 1
 	items  int
-	state  dedup.State // of a Finish's first item
-	token  dedup.Token // of the first item
+	state  driver.State // of a Finish's first item
+	token  driver.Token // of the first item
 	at     time.Time
 }
 
@@ -128,38 +129,38 @@ func execute[A any](h *hooked, c call, do func() []A, fail func(error) []A) []A 
 	return answers
 }
 
-func lostAnswer(err error) dedup.Answer { return dedup.Answer{Err: err} }
+func lostAnswer(err error) driver.Answer { return driver.Answer{Err: err} }
 
-func (h *hooked) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (h *hooked) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	c := h.begin(call{ctx: ctx, method: "Claim", items: len(reqs), token: reqs[0].Token})
-	return around(h, c, func() []dedup.Answer {
+	return around(h, c, func() []driver.Answer {
 		return h.inner.Claim(context.WithoutCancel(ctx), reqs)
 	}, lostAnswer)
 }
 
-func (h *hooked) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (h *hooked) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	c := h.begin(call{ctx: ctx, method: "Renew", items: len(renewals), token: renewals[0].Token})
-	return around(h, c, func() []dedup.Answer {
+	return around(h, c, func() []driver.Answer {
 		return h.inner.Renew(context.WithoutCancel(ctx), renewals)
 	}, lostAnswer)
 }
 
-func (h *hooked) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (h *hooked) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	c := h.begin(call{ctx: ctx, method: "Finish", items: len(changes), token: changes[0].Token,
 		state: changes[0].State})
-	return around(h, c, func() []dedup.Answer {
+	return around(h, c, func() []driver.Answer {
 		return h.inner.Finish(context.WithoutCancel(ctx), changes)
 	}, lostAnswer)
 }
 
-func (h *hooked) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (h *hooked) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	c := h.begin(call{ctx: ctx, method: "Lookup", items: len(ids)})
-	return around(h, c, func() []dedup.Answer {
+	return around(h, c, func() []driver.Answer {
 		return h.inner.Lookup(context.WithoutCancel(ctx), ids)
 	}, lostAnswer)
 }
 
-func (h *hooked) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (h *hooked) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	c := h.begin(call{ctx: ctx, method: "Forget", items: len(ids)})
 	return around(h, c, func() []error {
 		return h.inner.Forget(context.WithoutCancel(ctx), ids, hold)
@@ -188,17 +189,17 @@ func hang(c call) error {
 // lookup reads a key without the Deduper's hooks and counters.
 func lookup(t *testing.T, store dedup.Store, key string) dedup.Record {
 	t.Helper()
-	id, err := dedup.NewID("test", "", key)
+	id, err := driver.NewID("test", "", key)
 	require.NoError(t, err)
 	if h, ok := store.(*hooked); ok {
 		store = h.inner
 	}
-	ans := store.Lookup(context.Background(), []dedup.ID{id})[0]
+	ans := store.Lookup(context.Background(), []driver.ID{id})[0]
 	require.NoError(t, ans.Err)
 	return ans.Record
 }
 
-func wantState(t *testing.T, store dedup.Store, key string, want dedup.State) dedup.Record {
+func wantState(t *testing.T, store dedup.Store, key string, want driver.State) dedup.Record {
 	t.Helper()
 	rec := lookup(t, store, key)
 	require.Equal(t, want, rec.State, "key %q", key)

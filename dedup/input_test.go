@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // wantInput insists on a clear refusal of one field, and that it gives no key away.
@@ -84,11 +85,11 @@ type pointerStore struct{ dedup.Store }
 
 type mapStore map[string]dedup.Store
 
-func (mapStore) Claim(context.Context, []dedup.ClaimRequest) []dedup.Answer { return nil }
-func (mapStore) Renew(context.Context, []dedup.Renewal) []dedup.Answer      { return nil }
-func (mapStore) Finish(context.Context, []dedup.Finish) []dedup.Answer      { return nil }
-func (mapStore) Lookup(context.Context, []dedup.ID) []dedup.Answer          { return nil }
-func (mapStore) Forget(context.Context, []dedup.ID, time.Duration) []error  { return nil }
+func (mapStore) Claim(context.Context, []driver.ClaimRequest) []driver.Answer { return nil }
+func (mapStore) Renew(context.Context, []driver.Renewal) []driver.Answer      { return nil }
+func (mapStore) Finish(context.Context, []driver.Finish) []driver.Answer      { return nil }
+func (mapStore) Lookup(context.Context, []driver.ID) []driver.Answer          { return nil }
+func (mapStore) Forget(context.Context, []driver.ID, time.Duration) []error   { return nil }
 
 // A store whose constructor failed, and whose error nobody looked at, is a nil pointer in
 // an interface that is not nil: without a check it ends the program at the first claim.

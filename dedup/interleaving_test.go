@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Two workers get the same message. The test runs every order in which their calls reach the store
@@ -52,12 +53,12 @@ type pausePoint struct {
 // world is one schedule under way.
 type world struct {
 	store   dedup.Store
-	id      dedup.ID
+	id      driver.ID
 	workers []*gated
 
 	mu       sync.Mutex
 	waiting  []*pausePoint
-	owner    dedup.Token // who was last given the key
+	owner    driver.Token // who was last given the key
 	effects  int
 	declared bool // a danger is on record that nobody has found out about
 	ended    *dedup.Record
@@ -74,7 +75,7 @@ func (w *world) breaks(format string, args ...any) {
 }
 
 func (w *world) look() dedup.Record {
-	return w.store.Lookup(context.Background(), []dedup.ID{w.id})[0].Record
+	return w.store.Lookup(context.Background(), []driver.ID{w.id})[0].Record
 }
 
 // gated is one worker: its store lets a call through when the schedule says so.
@@ -109,8 +110,8 @@ func (g *gated) wait(what string) (*pausePoint, bool) {
 	return p, <-p.pass
 }
 
-func (g *gated) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return g.call("claims", func(ctx context.Context) []dedup.Answer {
+func (g *gated) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	return g.call("claims", func(ctx context.Context) []driver.Answer {
 		answers := g.Store.Claim(ctx, reqs)
 		if answers[0].Outcome == dedup.Acquired {
 			g.w.owner = reqs[0].Token
@@ -119,46 +120,46 @@ func (g *gated) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answ
 	})
 }
 
-func (g *gated) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (g *gated) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
 	what := "renews"
 	if renewals[0].Irreversible {
 		what = "declares"
 	}
-	return g.call(what, func(ctx context.Context) []dedup.Answer {
+	return g.call(what, func(ctx context.Context) []driver.Answer {
 		c := change{token: renewals[0].Token, danger: renewals[0].Irreversible}
-		return g.w.change(c, func() []dedup.Answer { return g.Store.Renew(ctx, renewals) })
+		return g.w.change(c, func() []driver.Answer { return g.Store.Renew(ctx, renewals) })
 	})
 }
 
-func (g *gated) Finish(_ context.Context, changes []dedup.Finish) []dedup.Answer {
-	return g.call("ends "+changes[0].State.String(), func(ctx context.Context) []dedup.Answer {
+func (g *gated) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
+	return g.call("ends "+changes[0].State.String(), func(ctx context.Context) []driver.Answer {
 		c := change{token: changes[0].Token, notStarted: changes[0].NotStarted,
 			landed: changes[0].EffectApplied}
-		return g.w.change(c, func() []dedup.Answer { return g.Store.Finish(ctx, changes) })
+		return g.w.change(c, func() []driver.Answer { return g.Store.Finish(ctx, changes) })
 	})
 }
 
 // call is executed when the schedule says so, whatever its caller has given up by then.
-func (g *gated) call(what string, do func(context.Context) []dedup.Answer) []dedup.Answer {
+func (g *gated) call(what string, do func(context.Context) []driver.Answer) []driver.Answer {
 	p, alive := g.wait(what)
 	if !alive {
-		return []dedup.Answer{{Err: errDead}}
+		return []driver.Answer{{Err: errDead}}
 	}
 	answers := do(context.Background())
 	if p.lose {
-		return []dedup.Answer{{Err: errNet}}
+		return []driver.Answer{{Err: errNet}}
 	}
 	return answers
 }
 
 // change is what a renewal or an end says.
 type change struct {
-	token                      dedup.Token
+	token                      driver.Token
 	danger, notStarted, landed bool
 }
 
 // change executes a renewal or an end and looks at what it has done to the key.
-func (w *world) change(c change, do func() []dedup.Answer) []dedup.Answer {
+func (w *world) change(c change, do func() []driver.Answer) []driver.Answer {
 	before := w.look()
 	answers := do()
 	after := w.look()
@@ -171,7 +172,7 @@ func (w *world) change(c change, do func() []dedup.Answer) []dedup.Answer {
 	case c.token == w.owner:
 	case held:
 		w.breaks("a late owner was told that it holds the key")
-	case c.landed && after.State == dedup.StateSucceeded && before.State != dedup.StateFailed:
+	case c.landed && after.State == driver.StateSucceeded && before.State != driver.StateFailed:
 	case !reflect.DeepEqual(before, after):
 		w.breaks("a late owner has changed %+v to %+v", before, after)
 	}
@@ -193,7 +194,7 @@ func (g *gated) live(ctx context.Context) {
 			return g.handle(ctx, n)
 		})
 		if err == nil && !g.gone() {
-			if state := g.w.look().State; state != dedup.StateSucceeded {
+			if state := g.w.look().State; state != driver.StateSucceeded {
 				g.w.breaks("%s has acknowledged a key that is %v", g.name, state)
 			}
 			return
@@ -350,7 +351,7 @@ func (w *world) check() {
 	if valid > 1 {
 		bad("two handlers run under valid leases")
 	}
-	if rec.State == dedup.StateSucceeded && w.effects == 0 {
+	if rec.State == driver.StateSucceeded && w.effects == 0 {
 		bad("a key is on record without an effect")
 	}
 	if rec.Fence < w.fence {
@@ -361,7 +362,7 @@ func (w *world) check() {
 	if w.ended != nil && !reflect.DeepEqual(*w.ended, rec) {
 		bad("what had ended has changed: %+v to %+v", *w.ended, rec)
 	}
-	if rec.State == dedup.StateSucceeded || rec.State == dedup.StateFailed {
+	if rec.State == driver.StateSucceeded || rec.State == driver.StateFailed {
 		w.ended, w.declared = &rec, false
 	}
 }
@@ -383,7 +384,7 @@ func (w *world) verdict(t *testing.T) {
 	}
 	w.check()
 	rec := w.look()
-	if rec.State != dedup.StateSucceeded && rec.State != dedup.StateFailed {
+	if rec.State != driver.StateSucceeded && rec.State != driver.StateFailed {
 		w.breaks("without troubles the key stays %v", rec.State)
 	}
 	// A lapse explains one more effect; a crash too, where nobody is asked.
@@ -409,7 +410,7 @@ type choice struct {
 func liveOnce(t *testing.T, wrap func(dedup.Store) dedup.Store, a,
 	b plan, given []choice) (made []choice, broken string) {
 	synctest.Test(t, func(t *testing.T) {
-		id, err := dedup.NewID("test", "", "k")
+		id, err := driver.NewID("test", "", "k")
 		require.NoError(t, err)
 		w := &world{store: wrap(dedup.Memory(10)), id: id}
 		for i, p := range []plan{a, b} {
@@ -504,10 +505,10 @@ func TestInterleavings(t *testing.T) {
 // ownerless is a store that takes every renewal and end for the owner's.
 type ownerless struct {
 	dedup.Store
-	owner dedup.Token
+	owner driver.Token
 }
 
-func (s *ownerless) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s *ownerless) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.Store.Claim(ctx, reqs)
 	if answers[0].Outcome == dedup.Acquired {
 		s.owner = reqs[0].Token
@@ -515,13 +516,13 @@ func (s *ownerless) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedu
 	return answers
 }
 
-func (s *ownerless) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (s *ownerless) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	renewals = slices.Clone(renewals)
 	renewals[0].Token = s.owner
 	return s.Store.Renew(ctx, renewals)
 }
 
-func (s *ownerless) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s *ownerless) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	changes = slices.Clone(changes)
 	changes[0].Token = s.owner
 	return s.Store.Finish(ctx, changes)
@@ -530,7 +531,7 @@ func (s *ownerless) Finish(ctx context.Context, changes []dedup.Finish) []dedup.
 // careless is a store that lets an uncertain key run again like a released one.
 type careless struct{ dedup.Store }
 
-func (s careless) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s careless) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.Store.Claim(ctx, reqs)
 	if answers[0].Record.Irreversible && !answers[0].Mine && answers[0].Outcome == dedup.Acquired {
 		answers[0].Record.Irreversible = false
@@ -541,11 +542,11 @@ func (s careless) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.
 // hasty is a store that puts a key on record when it is claimed.
 type hasty struct{ dedup.Store }
 
-func (s hasty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s hasty) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.Store.Claim(ctx, reqs)
 	if answers[0].Outcome == dedup.Acquired {
-		s.Finish(ctx, []dedup.Finish{{ID: reqs[0].ID, Token: reqs[0].Token,
-			State: dedup.StateSucceeded, Window: time.Hour}})
+		s.Finish(ctx, []driver.Finish{{ID: reqs[0].ID, Token: reqs[0].Token,
+			State: driver.StateSucceeded, Window: time.Hour}})
 	}
 	return answers
 }
@@ -553,10 +554,10 @@ func (s hasty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Ans
 // open is a store in which no lease is respected.
 type open struct{ dedup.Store }
 
-func (s open) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s open) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.Store.Claim(ctx, reqs)
 	if answers[0].Outcome == dedup.InFlight {
-		answers[0] = dedup.Answer{Outcome: dedup.Acquired, Record: answers[0].Record}
+		answers[0] = driver.Answer{Outcome: dedup.Acquired, Record: answers[0].Record}
 	}
 	return answers
 }

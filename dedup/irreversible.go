@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
@@ -51,7 +52,7 @@ func (c *Claim) danger(ctx context.Context) error {
 	if c.declared.Load() {
 		return nil
 	}
-	if err := c.declare(ctx, Renewal{Irreversible: true}); err != nil {
+	if err := c.declare(ctx, driver.Renewal{Irreversible: true}); err != nil {
 		return err
 	}
 	c.declared.Store(true)
@@ -77,7 +78,7 @@ func (c *Claim) open() error {
 	switch {
 	case c.lost:
 		return ErrLeaseLost
-	case c.ended != StateAbsent:
+	case c.ended != driver.StateAbsent:
 		return &InputError{Field: "Context", Reason: "is that of an attempt that has ended"}
 	}
 	return nil
@@ -86,7 +87,7 @@ func (c *Claim) open() error {
 // declare renews the claim, and writes Irreversible or Steps of the attempt with it. Nil means that
 // the store has acknowledged the change, and that the claim was ours then. An answer that
 // takes longer than the lease says nothing about now.
-func (c *Claim) declare(ctx context.Context, renewal Renewal) error {
+func (c *Claim) declare(ctx context.Context, renewal driver.Renewal) error {
 	cfg := &c.d.cfg
 	renewal.ID, renewal.Token, renewal.Fence = c.id, c.token, c.fence
 	renewal.Lease, renewal.Hold, renewal.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // askedRun is one message whose effect is dangerous, its first owner with a crash, and the
@@ -64,7 +65,7 @@ func runAsked(t *testing.T, c crash) (run askedRun) {
 		require.LessOrEqual(t, try, 30)
 		time.Sleep(time.Second)
 	}
-	assert.Equal(t, "v", string(wantState(t, shared, "k", dedup.StateSucceeded).Result))
+	assert.Equal(t, "v", string(wantState(t, shared, "k", driver.StateSucceeded).Result))
 	return run
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var errBusy = errors.New("bank is busy")
@@ -40,16 +41,16 @@ func uncertainKey(t *testing.T, d *dedup.Deduper, store dedup.Store, key string)
 	t.Helper()
 	_, err := do(t, d, key, dangerous(t, func() error { return errBusy }))
 	require.ErrorIs(t, err, errBusy)
-	wantState(t, store, key, dedup.StateUncertain)
+	wantState(t, store, key, driver.StateUncertain)
 }
 
 func TestHowAnAttemptEndsAfterMarkIrreversible(t *testing.T) {
-	const succeeded, failed = dedup.StateSucceeded, dedup.StateFailed
-	const released, uncertain = dedup.StateReleased, dedup.StateUncertain
+	const succeeded, failed = driver.StateSucceeded, driver.StateFailed
+	const released, uncertain = driver.StateReleased, driver.StateUncertain
 	for name, test := range map[string]struct {
 		end     func() error
-		without dedup.State // how it ends without MarkIrreversible
-		with    dedup.State
+		without driver.State // how it ends without MarkIrreversible
+		with    driver.State
 	}{
 		"nil":       {func() error { return nil }, succeeded, succeeded},
 		"error":     {func() error { return errBusy }, released, uncertain},
@@ -84,7 +85,7 @@ func TestHowAnAttemptEndsAfterMarkIrreversible(t *testing.T) {
 
 				apart(func() { _, _ = do(t, d, "with", dangerous(t, test.end)) })
 				rec := wantState(t, store, "with", test.with)
-				want := test.with == dedup.StateUncertain
+				want := test.with == driver.StateUncertain
 				assert.Equal(t, want, rec.Irreversible)
 				assert.Equal(t, want, len(seen.of("uncertain")) > 0)
 			})
@@ -143,7 +144,7 @@ func TestMarkIrreversibleOutlivesTheHold(t *testing.T) {
 		a.die()
 		time.Sleep(lease)
 		require.Equal(t, dedup.Uncertain, claim(t, b, "k").Outcome)
-		rec := wantState(t, store, "k", dedup.StateUncertain)
+		rec := wantState(t, store, "k", driver.StateUncertain)
 		assert.GreaterOrEqual(t, rec.Remaining, 59*time.Minute)
 	})
 }
@@ -216,7 +217,7 @@ func TestMarkIrreversibleFailsClosed(t *testing.T) {
 					return "", dedup.NotStarted(err)
 				})
 				require.ErrorIs(t, err, test.want)
-				wantState(t, store, "k", dedup.StateReleased)
+				wantState(t, store, "k", driver.StateReleased)
 			})
 		})
 	}
@@ -235,7 +236,7 @@ func TestMarkIrreversibleOfALateOwner(t *testing.T) {
 		require.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
 		p.seen.want(t, "lease lost", 1)
 		require.ErrorIs(t, dedup.MarkIrreversible(run), dedup.ErrLeaseLost)
-		wantState(t, p.store, "k", dedup.StateSucceeded)
+		wantState(t, p.store, "k", driver.StateSucceeded)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
@@ -277,7 +278,7 @@ func TestMarkIrreversibleOfACancelledCaller(t *testing.T) {
 			return "", err
 		})
 		require.ErrorIs(t, err, context.Canceled)
-		wantState(t, store, "k", dedup.StateReleased)
+		wantState(t, store, "k", driver.StateReleased)
 	})
 }
 
@@ -306,7 +307,7 @@ func TestMarkIrreversibleWithoutAClaim(t *testing.T) {
 		d := newDeduper(t, store, observing(&journal{}))
 		_, err := do(t, d, "won", dangerous(t, func() error { return errBusy }))
 		assert.ErrorIs(t, err, errBusy)
-		wantState(t, store, "won", dedup.StateUncertain) // recorded for real
+		wantState(t, store, "won", driver.StateUncertain) // recorded for real
 		store.setBefore(only("Renew", down))
 		_, err = do(t, d, "down", dangerous(t, func() error { return nil }))
 		assert.NoError(t, err)

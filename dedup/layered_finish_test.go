@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
@@ -98,7 +99,7 @@ func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 		"late": func(t *testing.T, l *layers, d *dedup.Deduper) {
 			c := acquire(t, d, "k")
 			time.Sleep(2*hot + 2*hotLease) // leases have forgotten it
-			wantState(t, l.leases.hooked, "k", dedup.StateAbsent)
+			wantState(t, l.leases.hooked, "k", driver.StateAbsent)
 			l.records.setAfter(only("Finish", func(call) error { return errNet }))
 			err := c.Complete(t.Context(), nil)
 			require.True(t, dedup.OutcomeUnknown(err), err)
@@ -117,7 +118,7 @@ func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 				end(t, l, l.deduper(nil))
 				l.leases.setBefore(nil)
 				time.Sleep(2 * hotLease)
-				wantState(t, l.records, "k", dedup.StateSucceeded)
+				wantState(t, l.records, "k", driver.StateSucceeded)
 				require.Equal(t, dedup.Duplicate, claim(t, l.deduper(nil), "k").Outcome)
 			})
 		})
@@ -146,7 +147,7 @@ func TestLayeredMarks(t *testing.T) {
 		first, err := d.Mark(t.Context(), "failed")
 		assert.NoError(t, err)
 		assert.False(t, first, "what has failed is marked")
-		wantState(t, l.records, "failed", dedup.StateAbsent)
+		wantState(t, l.records, "failed", driver.StateAbsent)
 	})
 }
 
@@ -162,7 +163,7 @@ func TestLayeredRefusedEffectIsNotRecorded(t *testing.T) {
 		l.leases.flush() // and with it the claim
 		other := acquire(t, l.deduper(nil), "k")
 		require.ErrorIs(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
-		wantState(t, l.records, "k", dedup.StateAbsent)
+		wantState(t, l.records, "k", driver.StateAbsent)
 		complete(t, other)
 	})
 }
@@ -178,7 +179,7 @@ func TestLayeredRowDecides(t *testing.T) {
 		require.ErrorIs(t, c.Complete(t.Context(), []byte("late")), dedup.ErrLeaseLost)
 		require.NotNil(t, c.Stored)
 		assert.Equal(t, "result", string(c.Stored.Result))
-		wantState(t, l.leases.hooked, "k", dedup.StateSucceeded)
+		wantState(t, l.leases.hooked, "k", driver.StateSucceeded)
 	})
 }
 
@@ -248,12 +249,12 @@ func TestLayeredLookupAndForget(t *testing.T) {
 		require.ErrorIs(t, d.Forget(t.Context(), "k"), dedup.ErrInFlight)
 		rec, err := d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, dedup.StateInProgress, rec.State)
+		assert.Equal(t, driver.StateInProgress, rec.State)
 		complete(t, c)
 		time.Sleep(24 * time.Hour)
 		rec, err = d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
-		assert.Equal(t, dedup.StateSucceeded, rec.State)
+		assert.Equal(t, driver.StateSucceeded, rec.State)
 		// The store is down between the two: the mark is gone, or nothing is.
 		l.leases.setBefore(only("Forget", down))
 		err = d.Forget(t.Context(), "k")
@@ -270,7 +271,7 @@ func TestLayeredForgets(t *testing.T) {
 	cfg := layered.Config{HotWindow: hot, LeaseTTL: hotLease}
 	store, err := layered.New(leases, records, cfg)
 	require.NoError(t, err)
-	teller, ok := store.(dedup.ForgetCounter)
+	teller, ok := store.(driver.ForgetCounter)
 	require.True(t, ok, "it does not tell")
 	seen := map[uint64]bool{}
 	for _, s := range []dedup.Store{store, leases, records, store} {
@@ -278,11 +279,11 @@ func TestLayeredForgets(t *testing.T) {
 		require.NoError(t, err, "number %d", n)
 		assert.False(t, seen[n], "number %d", n)
 		seen[n] = true
-		s.Forget(t.Context(), []dedup.ID{{1}}, time.Minute)
+		s.Forget(t.Context(), []driver.ID{{1}}, time.Minute)
 	}
 	store, err = layered.New(leases, hook(), cfg)
 	require.NoError(t, err)
-	_, ok = store.(dedup.ForgetCounter)
+	_, ok = store.(driver.ForgetCounter)
 	assert.False(t, ok, "it tells of one store alone")
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
@@ -25,7 +26,7 @@ type exact struct {
 
 	mu    sync.Mutex
 	lag   time.Duration
-	bits  map[dedup.ID]bool // of others: false positives
+	bits  map[driver.ID]bool // of others: false positives
 	wrong int
 	asked int
 	state func(fill, estimated, observed float64, reason string)
@@ -35,11 +36,11 @@ func (e *exact) Absent(id [16]byte, before time.Duration) (bool, string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.asked++
-	rec := e.store.Lookup(context.Background(), []dedup.ID{id})[0].Record
+	rec := e.store.Lookup(context.Background(), []driver.ID{id})[0].Record
 	switch {
 	case before < e.lag:
 		return false, "expired"
-	case e.bits[id], rec.State == dedup.StateSucceeded && rec.Age >= e.lag:
+	case e.bits[id], rec.State == driver.StateSucceeded && rec.Age >= e.lag:
 		return false, "maybe"
 	}
 	return true, ""

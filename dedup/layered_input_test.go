@@ -7,13 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
 // oneWindow is a store like Redis in a compact layout.
 type oneWindow struct{ *hooked }
 
-func (oneWindow) Limits() dedup.Limits { return dedup.Limits{Window: time.Hour} }
+func (oneWindow) Limits() driver.Limits { return driver.Limits{Window: time.Hour} }
 
 // Each row is a configuration with which two processes, or two stores, would not agree on what
 // is remembered, or a filter that would be asked for nothing.
@@ -77,4 +78,4 @@ func TestLayeredResultsThatHotLoses(t *testing.T) {
 // noFailures keeps nothing of a finished key but that it is done.
 type noFailures struct{ *hooked }
 
-func (noFailures) Limits() dedup.Limits { return dedup.Limits{NoResults: true, NoFailures: true} }
+func (noFailures) Limits() driver.Limits { return driver.Limits{NoResults: true, NoFailures: true} }

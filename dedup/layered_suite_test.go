@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
@@ -19,7 +20,7 @@ type steady struct{ dedup.Store }
 func (steady) Remembers() time.Duration { return math.MaxInt64 }
 
 func (s steady) Forgets(ctx context.Context) (uint64, error) {
-	return s.Store.(dedup.ForgetCounter).Forgets(ctx)
+	return s.Store.(driver.ForgetCounter).Forgets(ctx)
 }
 
 // The composition is a Store like any other, and passes the same suite, with a filter that lets it

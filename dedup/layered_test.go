@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
@@ -64,7 +65,7 @@ func TestLayeredRemembersForTheWindow(t *testing.T) {
 		d := l.deduper(nil)
 		complete(t, acquire(t, d, "k", dedup.WithFingerprint([]byte("payload"))))
 		time.Sleep(24 * time.Hour)
-		wantState(t, l.leases.hooked, "k", dedup.StateAbsent)
+		wantState(t, l.leases.hooked, "k", driver.StateAbsent)
 		require.Equal(t, dedup.Mismatch,
 			claim(t, d, "k", dedup.WithFingerprint([]byte("another"))).Outcome)
 		l.wantVerdict("maybe", "", 0, dedup.Mismatch)
@@ -93,12 +94,12 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		danger bool
 		wait   time.Duration
-		state  dedup.State // in leases, when it is redelivered
+		state  driver.State // in leases, when it is redelivered
 	}{
-		"lapsed":          {false, 2 * hotLease, dedup.StateInProgress},
-		"uncertain":       {true, 2 * hotLease, dedup.StateUncertain},
-		"hold is over":    {false, 2*hot + hotLease, dedup.StateAbsent},
-		"uncertain, cold": {true, 3 * hot, dedup.StateUncertain},
+		"lapsed":          {false, 2 * hotLease, driver.StateInProgress},
+		"uncertain":       {true, 2 * hotLease, driver.StateUncertain},
+		"hold is over":    {false, 2*hot + hotLease, driver.StateAbsent},
+		"uncertain, cold": {true, 3 * hot, driver.StateUncertain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 				next := claim(t, l.deduper(nil), "k")
 				require.Equal(t, dedup.Duplicate, next.Outcome)
 				assert.Equal(t, "result", string(next.Record.Result))
-				wantState(t, l.leases.hooked, "k", dedup.StateSucceeded)
+				wantState(t, l.leases.hooked, "k", driver.StateSucceeded)
 				l.forgetCalls()
 				require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 				l.wantCalls("it is hot again", 1, 0)
@@ -257,9 +258,9 @@ func TestLayeredFilterFallsBehind(t *testing.T) {
 func TestLayeredMaybeIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
-		id, err := dedup.NewID("test", "", "k")
+		id, err := driver.NewID("test", "", "k")
 		require.NoError(t, err)
-		l.filter.bits = map[dedup.ID]bool{id: true}
+		l.filter.bits = map[driver.ID]bool{id: true}
 		d := l.deduper(nil)
 		l.once(d, "k")
 		l.wantVerdict("maybe", "", 0, dedup.Acquired)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // paused lets a claim of a lapse while b takes the key over.
@@ -53,7 +54,7 @@ func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 		p.seen.want(t, "lease lost", 1)
 		require.ErrorIs(t, c.Release(t.Context()), dedup.ErrLeaseLost)
 		require.NotNil(t, c.Stored)
-		require.Equal(t, dedup.StateSucceeded, c.Stored.State)
+		require.Equal(t, driver.StateSucceeded, c.Stored.State)
 	})
 }
 
@@ -94,7 +95,7 @@ func TestTakeoverAfterThePauseOfAnOwner(t *testing.T) {
 			return "", context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, dedup.ErrLeaseLost)
-		rec := wantState(t, p.store, "k", dedup.StateInProgress)
+		rec := wantState(t, p.store, "k", driver.StateInProgress)
 		require.Equal(t, 2, rec.Attempt, "the new owner's claim was touched")
 	})
 }
@@ -113,7 +114,7 @@ func TestNothingBeginsUnderALeaseThatHasLapsed(t *testing.T) {
 		_, err := do(t, d, "k", mustNotRun(t))
 		assert.ErrorIs(t, err, dedup.ErrLeaseLost)
 		assert.True(t, dedup.OutcomeUnknown(err) && !dedup.CanRetry(err), "got %v", err)
-		rec := wantState(t, store, "k", dedup.StateInProgress)
+		rec := wantState(t, store, "k", driver.StateInProgress)
 		assert.Equal(t, 2, rec.Attempt, "the new owner's claim was touched")
 	})
 }
@@ -132,7 +133,7 @@ func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
 		require.ErrorIs(t, err, dedup.ErrLeaseLost)
 		require.Equal(t, "v", res.Value)
 		require.Equal(t, dedup.Acquired, res.Outcome)
-		wantState(t, store, "k", dedup.StateInProgress)
+		wantState(t, store, "k", driver.StateInProgress)
 		require.Equal(t, 0, store.count("Finish"), "something was written")
 		time.Sleep(lease - valid) // the store's lease outlives ours by the margin
 		res, err = do(t, d, "k", returns("again"))
@@ -152,7 +153,7 @@ func TestLostHandlerThatSaysLandedIsRecorded(t *testing.T) {
 			return "first", nil
 		})
 		require.ErrorIs(t, err, dedup.ErrLeaseLost)
-		require.Equal(t, "first", string(wantState(t, p.store, "k", dedup.StateSucceeded).Result))
+		require.Equal(t, "first", string(wantState(t, p.store, "k", driver.StateSucceeded).Result))
 		require.ErrorIs(t, other.Complete(t.Context(), []byte("second")), dedup.ErrLeaseLost)
 		require.NotNil(t, other.Stored, "what the new owner found")
 		require.Equal(t, "first", string(other.Stored.Result))
@@ -168,7 +169,7 @@ func completedLate(t *testing.T, use func(*dedup.Claim)) (recorded bool, err err
 	time.Sleep(lease)
 	acquire(t, p.b, "k")
 	err = c.Complete(t.Context(), []byte("late"))
-	return lookup(t, p.store, "k").State == dedup.StateSucceeded, err
+	return lookup(t, p.store, "k").State == driver.StateSucceeded, err
 }
 
 func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
@@ -228,7 +229,7 @@ func TestCompleteAfterAnOutageStillCounts(t *testing.T) {
 				require.True(t, dedup.OutcomeUnknown(err), "during the outage: %v", err)
 				store.setBefore(nil)
 				require.NoError(t, c.Complete(t.Context(), []byte("v")), "after the outage")
-				wantState(t, store, "k", dedup.StateSucceeded)
+				wantState(t, store, "k", driver.StateSucceeded)
 			})
 		})
 	}
@@ -248,7 +249,7 @@ func TestLateFailAndReleaseChangeNothing(t *testing.T) {
 				require.ErrorIs(t, end(old), dedup.ErrLeaseLost)
 				require.ErrorIs(t, end(old), dedup.ErrLeaseLost) // told again, not asked again
 				p.seen.want(t, "lease lost", 1)
-				require.Equal(t, 2, wantState(t, p.store, "k", dedup.StateInProgress).Attempt)
+				require.Equal(t, 2, wantState(t, p.store, "k", driver.StateInProgress).Attempt)
 				require.NoError(t, current.Complete(t.Context(), nil))
 			})
 		})

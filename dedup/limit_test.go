@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,7 +31,7 @@ func TestClaimBeyondTheLimitOfCallsIsNotReleased(t *testing.T) {
 // A store that breaks its contract learns nothing about anybody.
 func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
 	for _, got := range []int{0, 1, 3} {
-		answers := answered(make([]Answer, got), 2)
+		answers := answered(make([]driver.Answer, got), 2)
 		require.Len(t, answers, 2, "%d answers for two items became", got)
 		assert.True(t, OutcomeUnknown(answers[0].Err) && OutcomeUnknown(answers[1].Err),
 			"%d answers for two items became %+v", got, answers)

@@ -15,23 +15,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // losing is a store that keeps the tokens it was given and holds no claim.
 type losing struct {
 	dedup.Store
-	tokens []dedup.Token
+	tokens []driver.Token
 }
 
-func (s *losing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s *losing) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	for _, r := range reqs {
 		s.tokens = append(s.tokens, r.Token)
 	}
 	return s.Store.Claim(ctx, reqs)
 }
 
-func (s *losing) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return make([]dedup.Answer, len(renewals))
+func (s *losing) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
+	return make([]driver.Answer, len(renewals))
 }
 
 // S-16, S-19: logs and errors name a key by the beginning of its digest. They contain no text of a
@@ -69,7 +70,7 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	require.NoError(t, unkept)
 	require.GreaterOrEqual(t, strings.Count(log.String(), "key_id="), 2)
 	for _, k := range []string{key, key + "2"} {
-		id, err := dedup.NewID("s16", scope, k)
+		id, err := driver.NewID("s16", scope, k)
 		full := "key_id=" + hex.EncodeToString(id[:])
 		require.NoError(t, err)
 		assert.Contains(t, log.String(), full)

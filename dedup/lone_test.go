@@ -7,22 +7,27 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // steady is a store that allocates nothing: every claim is won, every end is held.
 type steady struct {
 	Store
-	claimed, ended [1]Answer
+	claimed, ended [1]driver.Answer
 }
 
-func (s *steady) Claim(context.Context, []ClaimRequest) []Answer { return s.claimed[:] }
-func (s *steady) Finish(context.Context, []Finish) []Answer      { return s.ended[:] }
+func (s *steady) Claim(context.Context,
+	[]driver.ClaimRequest) []driver.Answer {
+	return s.claimed[:]
+}
+func (s *steady) Finish(context.Context, []driver.Finish) []driver.Answer { return s.ended[:] }
 
 func newSteady() *steady {
 	s := &steady{}
-	s.claimed[0] = Answer{Outcome: Acquired,
-		Record: Record{State: StateInProgress, Attempt: 1, Fence: 1}}
-	s.ended[0] = Answer{Held: true, Written: true}
+	s.claimed[0] = driver.Answer{Outcome: Acquired,
+		Record: Record{State: driver.StateInProgress, Attempt: 1, Fence: 1}}
+	s.ended[0] = driver.Answer{Held: true, Written: true}
 	return s
 }
 

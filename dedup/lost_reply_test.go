@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // faultSequences are all ways in which three sends in a row can suffer.
@@ -107,7 +108,7 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 			assert.NoError(t, err, "completing %q", done[i].Claim.Key)
 		}
 		for _, item := range done {
-			wantState(t, inner, item.Claim.Key, dedup.StateSucceeded)
+			wantState(t, inner, item.Claim.Key, driver.StateSucceeded)
 		}
 	}
 	assert.LessOrEqual(t, outcomes[dedup.Duplicate]+outcomes[dedup.InFlight], 0)
@@ -214,8 +215,8 @@ func TestCompleteFollowsItsContext(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 		store.setBefore(nil)
 		time.Sleep(time.Second) // what was on its way has arrived
-		require.Equal(t, "v", string(wantState(t, store, "k", dedup.StateSucceeded).Result))
+		require.Equal(t, "v", string(wantState(t, store, "k", driver.StateSucceeded).Result))
 		require.NoError(t, c.Complete(t.Context(), []byte("v")))
-		require.Equal(t, "v", string(wantState(t, store, "k", dedup.StateSucceeded).Result))
+		require.Equal(t, "v", string(wantState(t, store, "k", driver.StateSucceeded).Result))
 	})
 }

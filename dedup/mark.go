@@ -2,6 +2,8 @@ package dedup
 
 import (
 	"context"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/internal/keytext"
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
@@ -20,7 +22,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	r := newRequest(key, opts)
 	id, err := d.id(&r)
 	if err == nil && r.Label != "" {
-		err = checkText("Label", r.Label, maxLabelBytes)
+		err = checkText("Label", r.Label, keytext.MaxLabel)
 	}
 	if err != nil {
 		return false, err
@@ -38,12 +40,12 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 }
 
 // seen is Seen where the cache alone cannot answer, or where the Observer gets an event.
-func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
+func (d *Deduper) seen(ctx context.Context, id driver.ID, r *Request) (bool, error) {
 	if !d.life.Enter() {
 		return false, ErrClosed
 	}
 	defer d.life.Leave()
-	req := ClaimRequest{ID: id, Fingerprint: r.Fingerprint, Origin: r.Origin}
+	req := driver.ClaimRequest{ID: id, Fingerprint: r.Fingerprint, Origin: r.Origin}
 	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
 		asking := d.cache.now()
@@ -57,7 +59,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 			return false, c.err
 		}
 		switch ans.Outcome = Acquired; {
-		case ans.Record.State == StateUncertain:
+		case ans.Record.State == driver.StateUncertain:
 			ans.Outcome = Uncertain
 		case !terminal(ans.Record.State):
 		case ans.Record.Fingerprint.Conflicts(req.Fingerprint):
@@ -98,7 +100,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, err
 	}
 	r := newRequest(key, opts)
-	var req ClaimRequest
+	var req driver.ClaimRequest
 	if err := d.prepare(&r, &req); err != nil {
 		return false, err
 	}
@@ -106,13 +108,13 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, ErrClosed
 	}
 	defer d.life.Leave()
-	var change Finish
+	var change driver.Finish
 	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
 		message: messageOf(&req)}).change(&Completion{}, &d.cfg, &change)
 	change.EffectApplied = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()
-		ans := d.askEnd(ctx, &[1]Finish{change})
+		ans := d.askEnd(ctx, &[1]driver.Finish{change})
 		if ans.Err == nil {
 			d.noteEnd(&change, &ans, sent)
 			return ans.Written, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func seen(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) bool {
@@ -105,7 +106,7 @@ func TestMarkOverAClaimInFlight(t *testing.T) {
 		assert.False(t, seen(t, b, "k"), "what is only in flight is not seen")
 		assert.True(t, mark(t, b, "k") && seen(t, b, "k"), "the mark was not kept")
 		require.ErrorIs(t, c.Complete(t.Context(), []byte("late")), dedup.ErrLeaseLost)
-		assert.Nil(t, wantState(t, store, "k", dedup.StateSucceeded).Result)
+		assert.Nil(t, wantState(t, store, "k", driver.StateSucceeded).Result)
 		assert.NotNil(t, c.Stored)
 	})
 }
@@ -119,8 +120,8 @@ func TestMarkChangesNothingThatIsDone(t *testing.T) {
 		require.NoError(t, acquire(t, d, "failed").Fail(t.Context(), errNet))
 		assert.True(t, !mark(t, d, "done") && !mark(t, d, "failed"), "first, over a record")
 		assert.True(t, seen(t, d, "done") && seen(t, d, "failed"), "not seen")
-		assert.Equal(t, "v", string(wantState(t, store, "done", dedup.StateSucceeded).Result))
-		wantState(t, store, "failed", dedup.StateFailed)
+		assert.Equal(t, "v", string(wantState(t, store, "done", driver.StateSucceeded).Result))
+		wantState(t, store, "failed", driver.StateFailed)
 	})
 }
 
@@ -146,13 +147,13 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 		d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
 		rec, err := d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, dedup.StateAbsent, rec.State)
+		require.Equal(t, driver.StateAbsent, rec.State)
 		origin := dedup.Origin{Source: "orders", Partition: 3, Offset: 7, Generation: 2}
 		c := acquire(t, d, "k", func(r *dedup.Request) { r.Origin = origin }, dedup.WithLabel("order 7"))
 		time.Sleep(time.Second)
 		rec, err = d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, dedup.StateInProgress, rec.State)
+		require.Equal(t, driver.StateInProgress, rec.State)
 		require.Equal(t, lease-time.Second, rec.Remaining)
 		require.Equal(t, 1, rec.Attempt)
 		require.Equal(t, origin.Digest(), rec.Origin.Digest())
@@ -162,7 +163,7 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 		time.Sleep(time.Minute)
 		rec, err = d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
-		require.Equal(t, dedup.StateSucceeded, rec.State)
+		require.Equal(t, driver.StateSucceeded, rec.State)
 		require.Equal(t, "v", string(rec.Result))
 		require.Equal(t, time.Minute, rec.Age)
 		require.Equal(t, 59*time.Minute, rec.Remaining)
@@ -222,10 +223,10 @@ func TestForgottenOwnerWritesNothing(t *testing.T) {
 				old := acquire(t, a, "k")
 				time.Sleep(lease)
 				require.NoError(t, b.Forget(t.Context(), "k"))
-				want := dedup.StateAbsent
+				want := driver.StateAbsent
 				if claimed {
 					acquire(t, b, "k")
-					want = dedup.StateInProgress
+					want = driver.StateInProgress
 				}
 				require.ErrorIs(t, old.Complete(t.Context(), []byte("old")), dedup.ErrLeaseLost)
 				wantState(t, store, "k", want)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
@@ -30,7 +31,7 @@ func Memory(capacity int) Store {
 	return &memoryStore{
 		capacity: capacity,
 		start:    time.Now(),
-		records:  make(map[ID]*memoryRecord),
+		records:  make(map[driver.ID]*memoryRecord),
 	}
 }
 
@@ -42,9 +43,9 @@ type memoryStore struct {
 	start    time.Time // every instant below is a time.Duration since then
 
 	mu      sync.Mutex
-	records map[ID]*memoryRecord
+	records map[driver.ID]*memoryRecord
 	expiry  memoryHeap
-	answers slab.Pool[Answer]
+	answers slab.Pool[driver.Answer]
 	fence   uint64 // largest fence given out or shown so far
 	forgets uint64 // how often Forget has forgotten something
 }
@@ -52,13 +53,13 @@ type memoryStore struct {
 // memoryRecord is one key. A forgotten key is one in StateAbsent: it only carries its
 // floor until it expires.
 type memoryRecord struct {
-	id          ID
-	token       Token // owner in progress; later whoever wrote the end
-	state       State
+	id          driver.ID
+	token       driver.Token // owner in progress; later whoever wrote the end
+	state       driver.State
 	late        bool // the end was written by a Finish with EffectApplied that held nothing
 	danger      bool // unfinished, and the irreversible part may have begun
 	noResult    bool
-	fingerprint Fingerprint
+	fingerprint driver.Fingerprint
 	attempt     int
 	fence       uint64
 	floor       uint64 // owners with a fence up to this one were forgotten
@@ -75,7 +76,7 @@ type memoryRecord struct {
 // view is the record as callers see it. Result and Steps still share the stored bytes:
 // memoryBatch parts them once the mutex is free.
 func (r *memoryRecord) view(now time.Duration) Record {
-	if r == nil || r.state == StateAbsent {
+	if r == nil || r.state == driver.StateAbsent {
 		return Record{}
 	}
 	rec := Record{
@@ -86,8 +87,8 @@ func (r *memoryRecord) view(now time.Duration) Record {
 	}
 	switch {
 	case r.uncertain(now):
-		rec.State = StateUncertain
-	case r.state == StateInProgress:
+		rec.State = driver.StateUncertain
+	case r.state == driver.StateInProgress:
 		rec.Remaining = r.leaseEnd - now
 	}
 	if terminal(r.state) {
@@ -97,25 +98,26 @@ func (r *memoryRecord) view(now time.Duration) Record {
 }
 
 // heldBy reports whether token owns the claim, lapsed or not.
-func (r *memoryRecord) heldBy(token Token) bool {
-	return r != nil && r.state == StateInProgress && r.token == token
+func (r *memoryRecord) heldBy(token driver.Token) bool {
+	return r != nil && r.state == driver.StateInProgress && r.token == token
 }
 
 // holds reports whether an attempt owns the claim, lapsed or not. With the same token and
-// another fence it is another claim: see [Finish].Fence.
-func (r *memoryRecord) holds(token Token, fence uint64) bool {
+// another fence it is another claim: see [driver.Finish].Fence.
+func (r *memoryRecord) holds(token driver.Token, fence uint64) bool {
 	return r.heldBy(token) && (fence == 0 || fence == r.fence)
 }
 
 // uncertain reports whether an attempt has ended when the effect might have begun.
 func (r *memoryRecord) uncertain(now time.Duration) bool {
-	return r.state == StateUncertain || r.state == StateInProgress && r.danger && r.leaseEnd <= now
+	return r.state == driver.StateUncertain || r.state == driver.StateInProgress && r.danger &&
+		r.leaseEnd <= now
 }
 
 // bind takes over what a claim or a change says about the message. A field that is zero there
 // leaves the known value.
-func (r *memoryRecord) bind(f Fingerprint, o Origin, label string) {
-	if f != (Fingerprint{}) {
+func (r *memoryRecord) bind(f driver.Fingerprint, o Origin, label string) {
+	if f != (driver.Fingerprint{}) {
 		r.fingerprint = f
 	}
 	if o != (Origin{}) {
@@ -142,14 +144,14 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
 // Recycle takes answers back that have been read; see [Store].
-func (s *memoryStore) Recycle(answers []Answer) { s.answers.Put(answers) }
+func (s *memoryStore) Recycle(answers []driver.Answer) { s.answers.Put(answers) }
 
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the
 // clearing up that is due, and copies the results once the mutex is free.
 func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
-	do func(*T, time.Duration) Answer) []Answer {
+	do func(*T, time.Duration) driver.Answer) []driver.Answer {
 	if ctx.Err() != nil {
-		return repeat(Answer{Err: ctxend.Error(ctx)}, len(items))
+		return repeat(driver.Answer{Err: ctxend.Error(ctx)}, len(items))
 	}
 	answers := s.room(len(items))
 	s.run(func(now time.Duration) {
@@ -166,9 +168,9 @@ func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
 }
 
 // room is for n answers. A single call does not give its one back.
-func (s *memoryStore) room(n int) []Answer {
+func (s *memoryStore) room(n int) []driver.Answer {
 	if n == 1 {
-		return make([]Answer, 1)
+		return make([]driver.Answer, 1)
 	}
 	return s.answers.Get(n)
 }
@@ -231,7 +233,7 @@ func (h memoryHeap) down(i int) {
 }
 
 // find returns the live record of id, or nil. An expired one is dropped on the way.
-func (s *memoryStore) find(id ID, now time.Duration) *memoryRecord {
+func (s *memoryStore) find(id driver.ID, now time.Duration) *memoryRecord {
 	rec := s.records[id]
 	if rec != nil && rec.expires <= now {
 		s.drop(rec)
@@ -242,7 +244,7 @@ func (s *memoryStore) find(id ID, now time.Duration) *memoryRecord {
 
 // add makes an empty record that never expires, or returns nil when capacity live ones
 // are held. Its caller schedules it before the mutex is freed.
-func (s *memoryStore) add(id ID, now time.Duration) *memoryRecord {
+func (s *memoryStore) add(id driver.ID, now time.Duration) *memoryRecord {
 	for len(s.records) >= s.capacity {
 		if s.expiry[0].at > now {
 			return nil

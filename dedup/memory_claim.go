@@ -4,42 +4,44 @@ import (
 	"bytes"
 	"context"
 	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // memoryTick is how many fences one millisecond of the clock is worth.
 const memoryTick = 1024
 
 // Claim implements [Store].
-func (s *memoryStore) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
+func (s *memoryStore) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return memoryBatch(ctx, s, reqs, s.claim)
 }
 
-func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
+func (s *memoryStore) claim(req *driver.ClaimRequest, now time.Duration) driver.Answer {
 	if err := req.Check(); err != nil {
-		return Answer{Err: err}
+		return driver.Answer{Err: err}
 	}
 	if err := s.checkCapacity(); err != nil {
-		return Answer{Err: err}
+		return driver.Answer{Err: err}
 	}
 	rec := s.find(req.ID, now)
-	if rec == nil || rec.state == StateAbsent {
+	if rec == nil || rec.state == driver.StateAbsent {
 		return s.claimAbsent(req, rec, now)
 	}
 	switch {
 	case rec.fingerprint.Conflicts(req.Fingerprint):
-		return Answer{Outcome: Mismatch, Record: rec.view(now)}
+		return driver.Answer{Outcome: Mismatch, Record: rec.view(now)}
 	case terminal(rec.state):
-		return Answer{Outcome: Duplicate, Record: rec.view(now)}
+		return driver.Answer{Outcome: Duplicate, Record: rec.view(now)}
 	case rec.heldBy(req.Token):
 		// Also when the lease has lapsed: this is still the same attempt, and the
 		// caller renews before it uses what an earlier send won.
-		return Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
-	case rec.state == StateInProgress && rec.leaseEnd > now && !rec.givesWay(req, now):
-		return Answer{Outcome: InFlight, Record: rec.view(now)}
+		return driver.Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
+	case rec.state == driver.StateInProgress && rec.leaseEnd > now && !rec.givesWay(req, now):
+		return driver.Answer{Outcome: InFlight, Record: rec.view(now)}
 	case rec.uncertain(now) && (!req.TakeUncertain || leaves(req, rec.attempt)):
-		return Answer{Outcome: Uncertain, Record: rec.view(now)}
+		return driver.Answer{Outcome: Uncertain, Record: rec.view(now)}
 	case leaves(req, rec.attempt):
-		ans := Answer{Outcome: InFlight, Record: rec.view(now)}
+		ans := driver.Answer{Outcome: InFlight, Record: rec.view(now)}
 		ans.Record.Remaining = min(ans.Record.Remaining, 0)
 		return ans
 	}
@@ -47,31 +49,32 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 }
 
 // givesWay reports whether the request takes the claim over although it is live.
-func (r *memoryRecord) givesWay(req *ClaimRequest, now time.Duration) bool {
+func (r *memoryRecord) givesWay(req *driver.ClaimRequest, now time.Duration) bool {
 	rec := r.view(now)
 	return takesOver(req, &rec)
 }
 
 // claimAbsent claims a key that is unknown (rec is nil) or forgotten.
-func (s *memoryStore) claimAbsent(req *ClaimRequest, rec *memoryRecord, now time.Duration) Answer {
+func (s *memoryStore) claimAbsent(req *driver.ClaimRequest, rec *memoryRecord,
+	now time.Duration) driver.Answer {
 	if rec == nil {
 		if rec = s.add(req.ID, now); rec == nil {
-			return Answer{Err: ErrStoreFull}
+			return driver.Answer{Err: ErrStoreFull}
 		}
 	}
 	return s.grant(rec, req, 1, s.freshFence(now), now)
 }
 
 // grant makes the caller the owner of rec. The key keeps its danger and its steps.
-func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, fence uint64,
-	now time.Duration) Answer {
-	rec.state, rec.token = StateInProgress, req.Token
+func (s *memoryStore) grant(rec *memoryRecord, req *driver.ClaimRequest, attempt int, fence uint64,
+	now time.Duration) driver.Answer {
+	rec.state, rec.token = driver.StateInProgress, req.Token
 	rec.attempt, rec.fence = attempt, fence
 	s.fence = max(s.fence, fence)
 	rec.origin, rec.label = Origin{}, "" // of the newest claim, never of an older one
 	rec.bind(req.Fingerprint, req.Origin, req.Label)
 	s.lease(rec, req.Lease, req.Hold, now)
-	return Answer{Outcome: Acquired, Record: rec.view(now)}
+	return driver.Answer{Outcome: Acquired, Record: rec.view(now)}
 }
 
 // lease makes the claim last from now, and be remembered for hold after that. A dangerous key
@@ -95,17 +98,17 @@ func (s *memoryStore) freshFence(now time.Duration) uint64 {
 }
 
 // Renew implements [Store].
-func (s *memoryStore) Renew(ctx context.Context, renewals []Renewal) []Answer {
+func (s *memoryStore) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return memoryBatch(ctx, s, renewals, s.renew)
 }
 
-func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
+func (s *memoryStore) renew(c *driver.Renewal, now time.Duration) driver.Answer {
 	if err := c.Check(); err != nil {
-		return Answer{Err: err}
+		return driver.Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
 	if !rec.holds(c.Token, c.Fence) {
-		return Answer{Record: rec.view(now)}
+		return driver.Answer{Record: rec.view(now)}
 	}
 	rec.danger = rec.danger || c.Irreversible
 	if c.Steps != nil && len(c.Steps) >= len(rec.steps) {
@@ -115,5 +118,5 @@ func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
 	if rec.danger {
 		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Window, 0))))
 	}
-	return Answer{Held: true, Record: rec.view(now)}
+	return driver.Answer{Held: true, Record: rec.view(now)}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // memoryCheckHeap fails unless the heap is in order and agrees with the map.
@@ -36,11 +38,11 @@ func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
 func TestMemoryHeapStaysInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		s := &memoryStore{capacity: 64, records: map[ID]*memoryRecord{}}
+		s := &memoryStore{capacity: 64, records: map[driver.ID]*memoryRecord{}}
 		now := time.Duration(0)
 		for step := range 2000 {
 			now += time.Duration(rng.IntN(4))
-			id := ID{byte(rng.IntN(128))}
+			id := driver.ID{byte(rng.IntN(128))}
 			rec := s.find(id, now)
 			if rec == nil && rng.IntN(2) == 0 {
 				rec = s.add(id, now)

@@ -5,37 +5,39 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Finish implements [Store].
-func (s *memoryStore) Finish(ctx context.Context, changes []Finish) []Answer {
+func (s *memoryStore) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return memoryBatch(ctx, s, changes, s.finish)
 }
 
-func (s *memoryStore) finish(c *Finish, now time.Duration) Answer {
+func (s *memoryStore) finish(c *driver.Finish, now time.Duration) driver.Answer {
 	if err := memoryCheckEnd(c); err != nil {
-		return Answer{Err: err}
+		return driver.Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
 	switch {
 	case rec.holds(c.Token, c.Fence):
 		s.end(rec, c, now)
-		return Answer{Held: true, Written: true, Record: rec.view(now)}
+		return driver.Answer{Held: true, Written: true, Record: rec.view(now)}
 	case rec != nil && rec.state == rec.reach(c) && rec.token == c.Token:
 		// Sent again: the answer is the one that was lost, so an owner whose late
 		// write had landed is told once more that the lease was gone.
-		return Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
+		return driver.Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
 	case c.EffectApplied && rec.mayLand(c.Fence):
 		return s.land(rec, c, now)
 	}
-	return Answer{Record: rec.view(now)}
+	return driver.Answer{Record: rec.view(now)}
 }
 
 // reach is the state in which c leaves the record: the release of what may have begun
 // makes it uncertain.
-func (r *memoryRecord) reach(c *Finish) State {
-	if c.State == StateReleased && r.danger && !c.NotStarted {
-		return StateUncertain
+func (r *memoryRecord) reach(c *driver.Finish) driver.State {
+	if c.State == driver.StateReleased && r.danger && !c.NotStarted {
+		return driver.StateUncertain
 	}
 	return c.State
 }
@@ -51,13 +53,13 @@ func (r *memoryRecord) mayLand(fence uint64) bool {
 }
 
 // land records the effect of somebody who does not hold the key, or no longer.
-func (s *memoryStore) land(rec *memoryRecord, c *Finish, now time.Duration) Answer {
+func (s *memoryStore) land(rec *memoryRecord, c *driver.Finish, now time.Duration) driver.Answer {
 	if rec == nil {
 		if err := s.checkCapacity(); err != nil {
-			return Answer{Err: err}
+			return driver.Answer{Err: err}
 		}
 		if rec = s.add(c.ID, now); rec == nil {
-			return Answer{Err: ErrStoreFull}
+			return driver.Answer{Err: ErrStoreFull}
 		}
 	}
 	rec.attempt = max(rec.attempt, c.Attempt)
@@ -66,22 +68,22 @@ func (s *memoryStore) land(rec *memoryRecord, c *Finish, now time.Duration) Answ
 	rec.token = c.Token
 	s.end(rec, c, now)
 	rec.late = true
-	return Answer{Written: true, Record: rec.view(now)}
+	return driver.Answer{Written: true, Record: rec.view(now)}
 }
 
 // end writes c into rec, whose token is already that of c.
-func (s *memoryStore) end(rec *memoryRecord, c *Finish, now time.Duration) {
+func (s *memoryStore) end(rec *memoryRecord, c *driver.Finish, now time.Duration) {
 	rec.state, rec.late = rec.reach(c), false
 	rec.bind(c.Fingerprint, c.Origin, c.Label)
-	rec.danger = rec.state == StateUncertain
+	rec.danger = rec.state == driver.StateUncertain
 	if c.NotAttempted {
 		rec.attempt = max(rec.attempt-1, 0)
 	}
 	switch rec.state {
-	case StateUncertain:
+	case driver.StateUncertain:
 		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Hold, c.Window))))
 		return
-	case StateReleased:
+	case driver.StateReleased:
 		s.schedule(rec, memoryAdd(now, c.Hold))
 		return
 	}
@@ -91,7 +93,7 @@ func (s *memoryStore) end(rec *memoryRecord, c *Finish, now time.Duration) {
 	s.schedule(rec, memoryAdd(now, c.Window))
 }
 
-func memoryCheckEnd(c *Finish) error {
+func memoryCheckEnd(c *driver.Finish) error {
 	if c.With != nil {
 		return &InputError{Field: "Completion.With",
 			Reason: fmt.Sprintf("is a %T, of which this store knows nothing", c.With)}
@@ -100,19 +102,19 @@ func memoryCheckEnd(c *Finish) error {
 }
 
 // Lookup implements [Store].
-func (s *memoryStore) Lookup(ctx context.Context, ids []ID) []Answer {
-	return memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
-		return Answer{Record: s.find(*id, now).view(now)}
+func (s *memoryStore) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
+	return memoryBatch(ctx, s, ids, func(id *driver.ID, now time.Duration) driver.Answer {
+		return driver.Answer{Record: s.find(*id, now).view(now)}
 	})
 }
 
 // Forget implements [Store].
-func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) []error {
-	answers := memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
+func (s *memoryStore) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
+	answers := memoryBatch(ctx, s, ids, func(id *driver.ID, now time.Duration) driver.Answer {
 		if hold < 0 {
-			return Answer{Err: &InputError{Field: "hold", Reason: "is negative"}}
+			return driver.Answer{Err: &InputError{Field: "hold", Reason: "is negative"}}
 		}
-		return Answer{Err: s.forget(*id, hold, now)}
+		return driver.Answer{Err: s.forget(*id, hold, now)}
 	})
 	errs := make([]error, len(answers))
 	for i := range answers {
@@ -122,9 +124,9 @@ func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) 
 	return errs
 }
 
-func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
+func (s *memoryStore) forget(id driver.ID, hold, now time.Duration) error {
 	rec := s.find(id, now)
-	if rec != nil && rec.state == StateInProgress && rec.leaseEnd > now {
+	if rec != nil && rec.state == driver.StateInProgress && rec.leaseEnd > now {
 		return ErrInFlight
 	}
 	s.forgets++ // also for an absent key: a cache may still know it
@@ -132,7 +134,7 @@ func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
 		return nil
 	}
 	until := memoryAdd(now, hold)
-	if rec.state == StateAbsent {
+	if rec.state == driver.StateAbsent {
 		until = max(until, rec.expires) // forgotten twice: the longer hold counts
 	}
 	// The place in the heap stays; everything else but the floor is gone.

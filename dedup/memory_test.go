@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestMemoryKeepsTheContract(t *testing.T) {
@@ -25,27 +26,27 @@ func TestMemoryKeepsTheContract(t *testing.T) {
 }
 
 // memID and memToken are the nth key and the nth owner.
-func memID(n int) (id dedup.ID) {
+func memID(n int) (id driver.ID) {
 	binary.BigEndian.PutUint64(id[:], uint64(n)+1)
 	return id
 }
 
-func memToken(n int) (token dedup.Token) {
+func memToken(n int) (token driver.Token) {
 	binary.BigEndian.PutUint64(token[:], uint64(n)+1)
 	return token
 }
 
-func memClaim(t *testing.T, s dedup.Store, n int, lease, hold time.Duration) dedup.Answer {
+func memClaim(t *testing.T, s dedup.Store, n int, lease, hold time.Duration) driver.Answer {
 	t.Helper()
 	return s.Claim(t.Context(),
-		[]dedup.ClaimRequest{{ID: memID(n), Token: memToken(n), Lease: lease, Hold: hold}})[0]
+		[]driver.ClaimRequest{{ID: memID(n), Token: memToken(n), Lease: lease, Hold: hold}})[0]
 }
 
-func memFinish(t *testing.T, s dedup.Store, n int, state dedup.State,
-	keep time.Duration) dedup.Answer {
+func memFinish(t *testing.T, s dedup.Store, n int, state driver.State,
+	keep time.Duration) driver.Answer {
 	t.Helper()
 	return s.Finish(t.Context(),
-		[]dedup.Finish{{ID: memID(n), Token: memToken(n), State: state, Window: keep,
+		[]driver.Finish{{ID: memID(n), Token: memToken(n), State: state, Window: keep,
 			Hold: keep}})[0]
 }
 
@@ -62,33 +63,33 @@ func TestMemoryFull(t *testing.T) {
 			a := memClaim(t, s, 9, time.Minute, time.Hour)
 			assert.Equal(t, dedup.Unknown, a.Outcome, "a new claim %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a new claim %s", when)
-			landed := dedup.Finish{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded,
+			landed := driver.Finish{ID: memID(9), Token: memToken(9), State: driver.StateSucceeded,
 				Window: time.Hour, EffectApplied: true}
-			a = s.Finish(t.Context(), []dedup.Finish{landed})[0]
+			a = s.Finish(t.Context(), []driver.Finish{landed})[0]
 			assert.False(t, a.Written, "a landed effect of a new key %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a landed effect of a new key %s", when)
 		}
 		full("with three claims")
 
-		renewal := dedup.Renewal{ID: memID(0), Token: memToken(0), Lease: time.Hour,
+		renewal := driver.Renewal{ID: memID(0), Token: memToken(0), Lease: time.Hour,
 			Hold: time.Hour}
-		a := s.Renew(t.Context(), []dedup.Renewal{renewal})[0]
+		a := s.Renew(t.Context(), []driver.Renewal{renewal})[0]
 		assert.True(t, a.Held, "renewal: %+v", a)
-		a = memFinish(t, s, 1, dedup.StateSucceeded, time.Hour)
+		a = memFinish(t, s, 1, driver.StateSucceeded, time.Hour)
 		assert.True(t, a.Held && a.Written, "completion: %+v", a)
-		a = memFinish(t, s, 2, dedup.StateReleased, time.Hour)
+		a = memFinish(t, s, 2, driver.StateReleased, time.Hour)
 		assert.True(t, a.Held && a.Written, "release: %+v", a)
 		full("with a claim, a record and a released key")
 		a = memClaim(t, s, 2, time.Minute, time.Hour)
 		assert.Equal(t, dedup.Acquired, a.Outcome, "claim of a released key")
 		assert.Equal(t, 2, a.Record.Attempt)
 		time.Sleep(2 * time.Minute)
-		taken := dedup.ClaimRequest{ID: memID(2), Token: memToken(7), Lease: time.Minute,
+		taken := driver.ClaimRequest{ID: memID(2), Token: memToken(7), Lease: time.Minute,
 			Hold: time.Hour}
-		a = s.Claim(t.Context(), []dedup.ClaimRequest{taken})[0]
+		a = s.Claim(t.Context(), []driver.ClaimRequest{taken})[0]
 		assert.Equal(t, dedup.Acquired, a.Outcome)
 		assert.Equal(t, 3, a.Record.Attempt)
-		assert.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0])
+		assert.NoError(t, s.Forget(t.Context(), []driver.ID{memID(1)}, time.Hour)[0])
 		full("with a forgotten key that is held")
 		a = memClaim(t, s, 1, time.Minute, time.Hour)
 		assert.Equal(t, dedup.Acquired, a.Outcome, "claim of the forgotten key in its own place")
@@ -122,13 +123,13 @@ func TestMemoryPlacesComeBack(t *testing.T) {
 				switch n % 4 {
 				case 0: // shorter than the claim
 					keep = 100 * time.Millisecond
-					memFinish(t, s, n, dedup.StateReleased, keep)
+					memFinish(t, s, n, driver.StateReleased, keep)
 				case 1: // longer
 					keep = 9 * time.Second
-					memFinish(t, s, n, dedup.StateSucceeded, keep)
+					memFinish(t, s, n, driver.StateSucceeded, keep)
 				case 2:
 					keep = time.Second
-					memFinish(t, s, n, dedup.StateFailed, keep)
+					memFinish(t, s, n, driver.StateFailed, keep)
 				}
 				alive[n] = now.Add(keep)
 			}
@@ -138,22 +139,22 @@ func TestMemoryPlacesComeBack(t *testing.T) {
 }
 
 func TestMemoryRefusesBadInput(t *testing.T) {
-	claim := dedup.ClaimRequest{ID: memID(1), Token: memToken(1), Lease: time.Minute,
+	claim := driver.ClaimRequest{ID: memID(1), Token: memToken(1), Lease: time.Minute,
 		Hold: time.Minute}
-	change := dedup.Finish{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute,
-		Window: time.Minute, State: dedup.StateSucceeded}
-	ask := func(bend func(*dedup.ClaimRequest)) func(dedup.Store) error {
+	change := driver.Finish{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute,
+		Window: time.Minute, State: driver.StateSucceeded}
+	ask := func(bend func(*driver.ClaimRequest)) func(dedup.Store) error {
 		return func(s dedup.Store) error {
 			req := claim
 			bend(&req)
-			return s.Claim(t.Context(), []dedup.ClaimRequest{req})[0].Err
+			return s.Claim(t.Context(), []driver.ClaimRequest{req})[0].Err
 		}
 	}
-	end := func(bend func(*dedup.Finish)) func(dedup.Store) error {
+	end := func(bend func(*driver.Finish)) func(dedup.Store) error {
 		return func(s dedup.Store) error {
 			c := change
 			bend(&c)
-			return s.Finish(t.Context(), []dedup.Finish{c})[0].Err
+			return s.Finish(t.Context(), []driver.Finish{c})[0].Err
 		}
 	}
 	for name, row := range map[string]struct {
@@ -161,38 +162,38 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 		capacity int
 		call     func(dedup.Store) error
 	}{
-		"no capacity":       {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
-		"negative capacity": {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
+		"no capacity":       {"capacity", 0, ask(func(*driver.ClaimRequest) {})},
+		"negative capacity": {"capacity", -1, ask(func(*driver.ClaimRequest) {})},
 		"landed, no capacity": {"capacity", 0,
-			end(func(c *dedup.Finish) { c.EffectApplied = true })},
-		"no lease":       {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
-		"negative lease": {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
-		"negative hold":  {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
-		"no window":      {"Window", 9, end(func(c *dedup.Finish) { c.Window = 0 })},
-		"negative window": {"Window", 9, end(func(c *dedup.Finish) {
-			c.State, c.Window = dedup.StateFailed, -1
+			end(func(c *driver.Finish) { c.EffectApplied = true })},
+		"no lease":       {"Lease", 9, ask(func(r *driver.ClaimRequest) { r.Lease = 0 })},
+		"negative lease": {"Lease", 9, ask(func(r *driver.ClaimRequest) { r.Lease = -1 })},
+		"negative hold":  {"Hold", 9, ask(func(r *driver.ClaimRequest) { r.Hold = -1 })},
+		"no window":      {"Window", 9, end(func(c *driver.Finish) { c.Window = 0 })},
+		"negative window": {"Window", 9, end(func(c *driver.Finish) {
+			c.State, c.Window = driver.StateFailed, -1
 		})},
-		"release, bad hold": {"Hold", 9, end(func(c *dedup.Finish) {
-			c.State, c.Hold = dedup.StateReleased, -1
+		"release, bad hold": {"Hold", 9, end(func(c *driver.Finish) {
+			c.State, c.Hold = driver.StateReleased, -1
 		})},
-		"in progress is no end": {"State", 9, end(func(c *dedup.Finish) {
-			c.State = dedup.StateInProgress
+		"in progress is no end": {"State", 9, end(func(c *driver.Finish) {
+			c.State = driver.StateInProgress
 		})},
-		"a failure has no land": {"EffectApplied", 9, end(func(c *dedup.Finish) {
-			c.State, c.EffectApplied = dedup.StateFailed, true
+		"a failure has no land": {"EffectApplied", 9, end(func(c *driver.Finish) {
+			c.State, c.EffectApplied = driver.StateFailed, true
 		})},
 		"renewal, no lease": {"Lease", 9, func(s dedup.Store) error {
-			return s.Renew(t.Context(), []dedup.Renewal{{ID: memID(1), Token: memToken(1)}})[0].Err
+			return s.Renew(t.Context(), []driver.Renewal{{ID: memID(1), Token: memToken(1)}})[0].Err
 		}},
 		"forget, bad hold": {"hold", 9, func(s dedup.Store) error {
-			return s.Forget(t.Context(), []dedup.ID{memID(1)}, -1)[0]
+			return s.Forget(t.Context(), []driver.ID{memID(1)}, -1)[0]
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := dedup.Memory(row.capacity)
 			wantInput(t, row.call(s), row.field)
-			rec := s.Lookup(t.Context(), []dedup.ID{memID(1)})[0].Record
-			assert.Equal(t, dedup.StateAbsent, rec.State, "what a refused call left")
+			rec := s.Lookup(t.Context(), []driver.ID{memID(1)})[0].Record
+			assert.Equal(t, driver.StateAbsent, rec.State, "what a refused call left")
 		})
 	}
 }
@@ -203,7 +204,7 @@ func TestMemoryForever(t *testing.T) {
 	a := memClaim(t, s, 1, math.MaxInt64, math.MaxInt64)
 	require.Equal(t, dedup.Acquired, a.Outcome)
 	require.Positive(t, a.Record.Remaining)
-	a = memFinish(t, s, 1, dedup.StateSucceeded, math.MaxInt64)
+	a = memFinish(t, s, 1, driver.StateSucceeded, math.MaxInt64)
 	require.True(t, a.Written, "end: %+v", a)
 	require.Positive(t, a.Record.Remaining)
 	a = memClaim(t, s, 1, time.Second, time.Second)
@@ -217,20 +218,20 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 		s := dedup.Memory(10)
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
-		require.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0])
-		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
+		require.NoError(t, s.Forget(t.Context(), []driver.ID{memID(1)}, time.Hour)[0])
+		next := driver.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
 			Hold: time.Hour}
-		a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
+		a := s.Claim(t.Context(), []driver.ClaimRequest{next})[0]
 		require.Equal(t, dedup.Acquired, a.Outcome, "claim after Forget")
 		require.Greater(t, a.Record.Fence, old.Record.Fence)
-		late := dedup.Finish{
+		late := driver.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence, Attempt: 1,
-			State: dedup.StateSucceeded, Window: time.Hour, EffectApplied: true,
+			State: driver.StateSucceeded, Window: time.Hour, EffectApplied: true,
 			Result: []byte("old"),
 		}
-		a = s.Finish(t.Context(), []dedup.Finish{late})[0]
+		a = s.Finish(t.Context(), []driver.Finish{late})[0]
 		assert.False(t, a.Written, "the forgotten owner wrote: %+v", a)
-		assert.Equal(t, dedup.StateInProgress, a.Record.State)
+		assert.Equal(t, driver.StateInProgress, a.Record.State)
 	})
 }
 
@@ -241,15 +242,15 @@ func TestMemoryEffectAppliedAgainIsNotHeld(t *testing.T) {
 		s := dedup.Memory(10)
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
-		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
+		next := driver.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
 			Hold: time.Hour}
-		s.Claim(t.Context(), []dedup.ClaimRequest{next})
-		late := dedup.Finish{
+		s.Claim(t.Context(), []driver.ClaimRequest{next})
+		late := driver.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
-			State: dedup.StateSucceeded, Window: time.Hour, EffectApplied: true,
+			State: driver.StateSucceeded, Window: time.Hour, EffectApplied: true,
 		}
 		for range 2 {
-			a := s.Finish(t.Context(), []dedup.Finish{late})[0]
+			a := s.Finish(t.Context(), []driver.Finish{late})[0]
 			assert.True(t, a.Written && !a.Held, "a landed effect: %+v", a)
 		}
 	})
@@ -261,11 +262,11 @@ func TestMemoryEffectAppliedFenceCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(10)
 		const fence = 1 << 60
-		late := dedup.Finish{
+		late := driver.Finish{
 			ID: memID(1), Token: memToken(1), Fence: fence, Attempt: 4,
-			State: dedup.StateSucceeded, Window: time.Second, EffectApplied: true,
+			State: driver.StateSucceeded, Window: time.Second, EffectApplied: true,
 		}
-		a := s.Finish(t.Context(), []dedup.Finish{late})[0]
+		a := s.Finish(t.Context(), []driver.Finish{late})[0]
 		assert.True(t, a.Written, "a landed effect: %+v", a)
 		assert.EqualValues(t, fence, a.Record.Fence)
 		assert.Equal(t, 4, a.Record.Attempt)
@@ -278,7 +279,7 @@ func TestMemoryKeepsTheCause(t *testing.T) {
 	gone := errors.New("the broker is gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
-	a := dedup.Memory(10).Lookup(ctx, []dedup.ID{memID(1)})[0]
+	a := dedup.Memory(10).Lookup(ctx, []driver.ID{memID(1)})[0]
 	assert.ErrorIs(t, a.Err, context.Canceled, "want both the end and its cause")
 	assert.ErrorIs(t, a.Err, gone)
 }
@@ -290,7 +291,7 @@ func TestMemoryFencesOutliveTheProcess(t *testing.T) {
 		last := uint64(0)
 		for range 100 {
 			last = memClaim(t, before, 1, time.Second, time.Second).Record.Fence
-			memFinish(t, before, 1, dedup.StateReleased, time.Second)
+			memFinish(t, before, 1, driver.StateReleased, time.Second)
 		}
 		time.Sleep(time.Millisecond)
 		a := memClaim(t, dedup.Memory(10), 1, time.Second, time.Second)
@@ -304,14 +305,14 @@ func TestMemoryForgetHoldsTheLongest(t *testing.T) {
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
 		for _, hold := range []time.Duration{time.Hour, time.Second} {
-			require.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, hold)[0])
+			require.NoError(t, s.Forget(t.Context(), []driver.ID{memID(1)}, hold)[0])
 		}
 		time.Sleep(time.Minute)
-		late := dedup.Finish{
+		late := driver.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
-			State: dedup.StateSucceeded, Window: time.Hour, EffectApplied: true,
+			State: driver.StateSucceeded, Window: time.Hour, EffectApplied: true,
 		}
-		a := s.Finish(t.Context(), []dedup.Finish{late})[0]
+		a := s.Finish(t.Context(), []driver.Finish{late})[0]
 		assert.False(t, a.Written, "a second, shorter Forget let the old owner in: %+v", a)
 	})
 }
@@ -322,17 +323,17 @@ func BenchmarkMemory(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		b.Run(map[int]string{1: "single", 100: "batch=100"}[size], func(b *testing.B) {
 			s := dedup.Memory(math.MaxInt)
-			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Finish, size)
+			reqs, ends := make([]driver.ClaimRequest, size), make([]driver.Finish, size)
 			result := bytes.Repeat([]byte{1}, 64)
 			n := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				for i := range size {
 					n++
-					reqs[i] = dedup.ClaimRequest{ID: memID(n), Token: memToken(n),
+					reqs[i] = driver.ClaimRequest{ID: memID(n), Token: memToken(n),
 						Lease: time.Second}
-					ends[i] = dedup.Finish{ID: memID(n), Token: memToken(n),
-						State: dedup.StateSucceeded, Window: 50 * time.Millisecond, Result: result}
+					ends[i] = driver.Finish{ID: memID(n), Token: memToken(n),
+						State: driver.StateSucceeded, Window: 50 * time.Millisecond, Result: result}
 				}
 				s.Claim(b.Context(), reqs)
 				s.Finish(b.Context(), ends)

@@ -1,11 +1,13 @@
 package dedup
 
+import "github.com/onceward/onceward/dedup/driver"
+
 // message is the part of a message that its claim keeps: the end of the claim repeats it, and
 // a second caller of the key is compared with it.
 type message struct {
 	origin      Origin
 	label       string
-	fingerprint Fingerprint
+	fingerprint driver.Fingerprint
 }
 
 // noMessage is the message of a request that says nothing about it, as most requests that do
@@ -13,12 +15,12 @@ type message struct {
 var noMessage message
 
 // about reports whether the request says anything of its message.
-func about(r *ClaimRequest) bool {
-	return r.Origin != (Origin{}) || r.Label != "" || r.Fingerprint != (Fingerprint{})
+func about(r *driver.ClaimRequest) bool {
+	return r.Origin != (Origin{}) || r.Label != "" || r.Fingerprint != (driver.Fingerprint{})
 }
 
 // messageOf is what a claim keeps of r.
-func messageOf(r *ClaimRequest) *message {
+func messageOf(r *driver.ClaimRequest) *message {
 	if !about(r) {
 		return &noMessage
 	}
@@ -31,7 +33,7 @@ type messages struct {
 	left int // requests to come
 }
 
-func (m *messages) next(r *ClaimRequest) *message {
+func (m *messages) next(r *driver.ClaimRequest) *message {
 	m.left--
 	if !about(r) {
 		return &noMessage

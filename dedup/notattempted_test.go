@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // giveBack ends a claim whose turn never came.
@@ -32,7 +33,7 @@ func TestClaimsGivenBackNotAttemptedAreNotCounted(t *testing.T) {
 			require.Equal(t, 1, c.Attempt)
 			giveBack(t, d, c, err)
 			giveBack(t, d, c, err) // ended the same way: nothing is asked
-			rec := wantState(t, store, "k", dedup.StateReleased)
+			rec := wantState(t, store, "k", driver.StateReleased)
 			assert.Equal(t, 0, rec.Attempt, "given back with %v", err)
 		}
 		assert.Equal(t, 4, store.count("Finish"), "Finish")
@@ -75,7 +76,7 @@ func TestNotAttemptedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
 			errs := d.CompleteBatch(t.Context(), []dedup.Completion{done})
 			require.NotNil(t, errs, "%s: no error", name)
 			wantInput(t, errs[0], "Completion.NotAttempted")
-			wantState(t, store, name, dedup.StateInProgress)
+			wantState(t, store, name, driver.StateInProgress)
 			giveBack(t, d, done.Claim, nil) // it is still to be ended
 		}
 	})
@@ -93,7 +94,7 @@ func TestNotAttemptedAfterMarkIrreversibleIsRefused(t *testing.T) {
 		errs := d.CompleteBatch(ctx, []dedup.Completion{{Claim: c, NotAttempted: true}})
 		require.NotNil(t, errs)
 		wantInput(t, errs[0], "Completion.NotAttempted")
-		wantState(t, store, "k", dedup.StateInProgress)
+		wantState(t, store, "k", driver.StateInProgress)
 	})
 }
 
@@ -114,7 +115,7 @@ func TestNotAttemptedKeepsTheMarkIrreversibleOfAnEarlierAttempt(t *testing.T) {
 			c := acquire(t, d, "k")
 			assert.Equal(t, 2, c.Attempt)
 			giveBack(t, d, c, dedup.NotStarted(errNet))
-			rec := wantState(t, store, "k", dedup.StateUncertain)
+			rec := wantState(t, store, "k", driver.StateUncertain)
 			assert.Equal(t, 1, rec.Attempt)
 			assert.True(t, rec.Irreversible, "%+v", rec)
 		}
@@ -129,9 +130,9 @@ func TestNotAttemptedInObserveMode(t *testing.T) {
 		won := acquire(t, d, "k")
 		shadow := acquire(t, d, "k")
 		giveBack(t, d, shadow, nil)
-		assert.Equal(t, 1, wantState(t, store, "k", dedup.StateInProgress).Attempt)
+		assert.Equal(t, 1, wantState(t, store, "k", driver.StateInProgress).Attempt)
 		assert.Equal(t, 0, store.count("Finish"))
 		giveBack(t, d, won, nil)
-		wantState(t, store, "k", dedup.StateReleased)
+		wantState(t, store, "k", driver.StateReleased)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func observing(told *journal) func(*dedup.Config) {
@@ -43,7 +44,7 @@ func TestObserveRunsEverythingAndReports(t *testing.T) {
 		n := runs(t, d, "k", one) + runs(t, d, "k", one) + runs(t, d, "k", two) +
 			runs(t, d, "elsewhere")
 		assert.Equal(t, 4, n)
-		wantState(t, store, "k", dedup.StateSucceeded) // recorded for real
+		wantState(t, store, "k", driver.StateSucceeded) // recorded for real
 		skip := told.of("would skip")
 		require.Len(t, skip, 3)
 		require.Equal(t, dedup.Duplicate, skip[0].Outcome)
@@ -54,7 +55,7 @@ func TestObserveRunsEverythingAndReports(t *testing.T) {
 		told.want(t, "claimed", 4)
 		told.want(t, "ended", 1)
 		rec := lookup(t, store, "elsewhere")
-		assert.Equal(t, dedup.StateInProgress, rec.State, "the other owner's claim was touched")
+		assert.Equal(t, driver.StateInProgress, rec.State, "the other owner's claim was touched")
 		assert.Equal(t, 1, rec.Attempt)
 	})
 }
@@ -82,7 +83,7 @@ func TestObservedClaimsByHand(t *testing.T) {
 			[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}, {Claim: claims[2]}})
 		assert.Nil(t, errs)
 		told.want(t, "would skip", 3) // Seen, the duplicate, the alias
-		wantState(t, store, "a", dedup.StateSucceeded)
+		wantState(t, store, "a", driver.StateSucceeded)
 	})
 }
 
@@ -113,7 +114,7 @@ func TestObserveFailsNobody(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "v", res.Value)
 			told.want(t, "lease lost", 1)
-			wantState(t, store, "k", dedup.StateSucceeded)
+			wantState(t, store, "k", driver.StateSucceeded)
 		})
 	})
 	t.Run("another owner at the end", func(t *testing.T) {

@@ -1,6 +1,10 @@
 package dedup
 
-import "time"
+import (
+	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
+)
 
 // Observer is told what a [Deduper] does. Every hook may be nil, is called on the goroutine
 // that did the work, concurrently, and must return quickly. As with httptrace.ClientTrace,
@@ -42,14 +46,14 @@ type Observer struct {
 
 // Event is what an [Observer] is told. Only the fields its hook names are set.
 type Event struct {
-	ID      ID      // ID is the digest of the key.
-	Outcome Outcome // Outcome of a claim.
-	Cause   Cause   // Cause of a duplicate, empty otherwise.
+	ID      driver.ID // ID is the digest of the key.
+	Outcome Outcome   // Outcome of a claim.
+	Cause   Cause     // Cause of a duplicate, empty otherwise.
 	// Age of a duplicate: the time since its key was done, by the store's clock.
 	Age     time.Duration
-	Attempt int   // Attempt of the claim, from 1.
-	State   State // State that was asked for.
-	Cached  bool  // Cached says that the answer came from this process.
+	Attempt int          // Attempt of the claim, from 1.
+	State   driver.State // State that was asked for.
+	Cached  bool         // Cached says that the answer came from this process.
 	// FilterAnswer is "new" (proven), "maybe" or "unknown".
 	FilterAnswer string
 	// Reason why the filter answered "unknown", as it names it; empty otherwise.

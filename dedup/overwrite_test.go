@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestWhoMayOverwrite: a store may end a claim without a comparison only where a late copy of that
@@ -112,10 +113,10 @@ func TestASecondSendMayNotOverwrite(t *testing.T) {
 // deafOnce does not answer the first Finish.
 type deafOnce struct{ claimsSeen }
 
-func (s *deafOnce) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s *deafOnce) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := s.claimsSeen.Finish(ctx, changes)
 	if len(s.ends) == 1 {
-		answers[0] = dedup.Answer{Err: errNet}
+		answers[0] = driver.Answer{Err: errNet}
 	}
 	return answers
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // storm is a store with a network that delays, loses and hangs at random, and Deduper
@@ -147,7 +148,7 @@ func TestRandomCallsOnARandomNetwork(t *testing.T) {
 		})
 		for i := range keys {
 			if keys[i].acked.Load() > 0 {
-				wantState(t, s.store, strconv.Itoa(i), dedup.StateSucceeded)
+				wantState(t, s.store, strconv.Itoa(i), driver.StateSucceeded)
 			}
 		}
 	})

@@ -1,133 +1,6 @@
 package dedup
 
-import (
-	"crypto/sha256"
-	"time"
-)
-
-// Outcome is what a claim attempt found. Only [Duplicate], and [Acquired] once Complete or Fail
-// has returned nil, may be acknowledged to whoever delivered the message. For an error, [CanAck]
-// says the same.
-type Outcome uint8
-
-const (
-	// Unknown means that this call could not learn the state of the key: the store
-	// was unreachable, answered too late, or holds a value this version cannot
-	// read. Never acknowledge on it; ask again. It is the zero value on purpose.
-	Unknown Outcome = iota
-	// Acquired means that the caller now holds the claim and must run the effect.
-	// Finding one's own token, after a lost reply, is Acquired too.
-	Acquired
-	// Duplicate means that the key is done: it succeeded, or it failed for good.
-	Duplicate
-	// InFlight means that another owner holds the claim under a live lease.
-	InFlight
-	// Mismatch means that the key is bound to another payload fingerprint.
-	Mismatch
-	// Uncertain means that an earlier owner died after it had declared that the
-	// irreversible part might have begun; somebody has to find out.
-	Uncertain
-)
-
-// String returns the lower-case name used in logs and metrics.
-func (o Outcome) String() string {
-	switch o {
-	case Acquired:
-		return "acquired"
-	case Duplicate:
-		return "duplicate"
-	case InFlight:
-		return "in_flight"
-	case Mismatch:
-		return "mismatch"
-	case Uncertain:
-		return "uncertain"
-	default:
-		return "unknown"
-	}
-}
-
-// State is where a key stands in its store.
-//
-//	absent -> in progress -> succeeded | failed      (terminal for the window)
-//	          in progress -> released                (retryable at once)
-//	          in progress, lease lapsed -> taken over
-//	          in progress with danger, lapsed or released -> uncertain
-//	          uncertain -> in progress, to find out  (nobody else gets it)
-type State uint8
-
-const (
-	// StateAbsent means that the store knows nothing of the key.
-	StateAbsent State = iota
-	// StateInProgress means that an owner holds a claim; its lease may have lapsed.
-	StateInProgress
-	// StateSucceeded means that the effect landed. It is never overwritten.
-	StateSucceeded
-	// StateFailed means that the effect failed for good. It is never overwritten.
-	StateFailed
-	// StateReleased means that an attempt ended without an effect. Attempt count and
-	// fence are kept for the hold time, so that the next claim continues them.
-	StateReleased
-	// StateUncertain means that an attempt ended when the effect might have begun: its
-	// owner died, or gave up, after [MarkIrreversible].
-	StateUncertain
-)
-
-// String returns the lower-case name used in logs, metrics and the command line.
-func (s State) String() string {
-	switch s {
-	case StateInProgress:
-		return "in_progress"
-	case StateSucceeded:
-		return "succeeded"
-	case StateFailed:
-		return "failed"
-	case StateReleased:
-		return "released"
-	case StateUncertain:
-		return "uncertain"
-	default:
-		return "absent"
-	}
-}
-
-// terminal reports whether the state is an end that is replayed.
-func terminal(s State) bool { return s == StateSucceeded || s == StateFailed }
-
-// Record is what a store knows of one key. The zero Record is an absent key.
-//
-// It carries durations, not instants: both are measured by the store's own clock,
-// so that no caller ever compares two machines' clocks.
-type Record struct {
-	State State // State of the key.
-	// NoResult says that a result existed and was not kept (too large, or not
-	// encodable), as opposed to an effect that had none.
-	NoResult bool
-	// Irreversible says that the irreversible part may have begun, in this attempt or in an
-	// earlier one that nobody has found out about. Only an unfinished key has it.
-	Irreversible bool
-	// Fingerprint of the payload the key is bound to; zero when none was given.
-	Fingerprint Fingerprint
-	// Attempt counts claims, from 1. It is counted when claiming, so a handler that
-	// kills its process still advances it.
-	Attempt int
-	Fence   uint64 // Fence of the newest claim. It only grows per key.
-	// Result holds what [StateSucceeded] stored, or the text of the error that
-	// [StateFailed] stored. Nil when nothing was stored.
-	Result []byte
-	// Origin of the message that made the newest claim; zero when none was given.
-	Origin Origin
-	// Label is the clear-text label; empty unless the deployment keeps labels.
-	Label string
-	// Age is the time since the key became succeeded or failed; zero otherwise.
-	Age time.Duration
-	// Steps is what the key keeps of finished steps, in the form of this package; see
-	// [Step]. Only an unfinished key has it.
-	Steps []byte
-	// Remaining is how much longer the lease lasts (StateInProgress; negative or
-	// zero means lapsed), or else how much longer the store remembers the record.
-	Remaining time.Duration
-}
+import "time"
 
 // Result is what [DoResult] returns.
 type Result[T any] struct {
@@ -138,21 +11,6 @@ type Result[T any] struct {
 	Attempt int    // Attempt that ran the effect, from 1.
 	Record  Record // Record that was found, for anything but Acquired.
 	Cause   Cause  // Cause of a Duplicate.
-}
-
-// Origin says where a message came from, so that a later duplicate can be explained.
-// The zero Origin means "unknown".
-type Origin struct {
-	// Source names the stream: for Kafka the topic, and where a request wants
-	// TakeOverOlderGeneration the consumer group with it, because two groups count their
-	// generations apart. Stores keep its Digest.
-	Source string
-	// SourceDigest is what a store returns instead of Source; see Digest.
-	SourceDigest uint64
-	Offset       int64 // Offset within the partition.
-	Partition    int32 // Partition of the stream.
-	// Generation of the consumer group when the message was claimed; zero when unknown.
-	Generation int32
 }
 
 // Cause is why a duplicate arrived, as far as fingerprint, origin and age show. It is the
@@ -181,34 +39,6 @@ const (
 	Late Cause = "late"
 )
 
-// Digest returns the 64-bit digest of the Source, the form in which stores keep it.
-// It is SourceDigest for an empty Source, so zero for an unknown one.
-func (o Origin) Digest() uint64 {
-	if o.Source == "" {
-		return o.SourceDigest
-	}
-	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a, 64 bit
-	h := uint64(offset)
-	for i := range len(o.Source) {
-		h = (h ^ uint64(o.Source[i])) * prime
-	}
-	return max(h, 1)
-}
-
-// samePosition reports whether both origins are known and are one position.
-func samePosition(o, other *Origin) bool {
-	return o.Digest() != 0 && o.Digest() == other.Digest() &&
-		o.Partition == other.Partition && o.Offset == other.Offset
-}
-
-// outranks reports whether o is of the partition that other is of, in the same stream, and
-// of a newer generation of its consumers. An unknown origin outranks nothing, and nothing
-// outranks it.
-func outranks(o, other *Origin) bool {
-	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&
-		other.Generation > 0 && other.Generation < o.Generation
-}
-
 // causeOf explains the duplicate that arrived from o and found rec. Another source is
 // reported first, because the effect may be missing. An age beyond lateAfter comes next,
 // whatever the position: it is the warning that the window is too short.
@@ -230,46 +60,3 @@ func causeOf(outcome Outcome, o *Origin, rec *Record, lateAfter time.Duration) C
 		return ProducerRetry
 	}
 }
-
-// fingerprintV1 is SHA-256 truncated to 128 bits.
-const fingerprintV1 = 1
-
-// Fingerprint is a versioned digest of a payload. Two payloads of one key with
-// different fingerprints are a [Mismatch], not a replay. The zero Fingerprint means
-// "none" and is compared with nothing.
-//
-// The first byte is the version of the digest, never zero for a real fingerprint;
-// fingerprints of different versions cannot be compared and are taken as equal, so
-// that an upgrade never turns a redelivery into a mismatch.
-type Fingerprint [17]byte
-
-// FingerprintOf digests a payload; nil and empty differ, as a tombstone differs from
-// an empty message. It is unkeyed: for payloads that can be guessed (a card number, a
-// short amount) digest a keyed hash of the payload instead.
-func FingerprintOf(payload []byte) Fingerprint {
-	h := sha256.New()
-	if payload == nil {
-		h.Write([]byte{0})
-	} else {
-		h.Write([]byte{1})
-		h.Write(payload)
-	}
-	var f Fingerprint
-	f[0] = fingerprintV1
-	copy(f[1:], h.Sum(nil))
-	return f
-}
-
-// Conflicts reports whether both fingerprints exist, have the same version, and
-// differ. It is the comparison every [Store] must use.
-func (f Fingerprint) Conflicts(other Fingerprint) bool {
-	return f[0] != 0 && f[0] == other[0] && f != other
-}
-
-// ID is the digest that stands for one key of one namespace and scope in a store.
-// See [NewID].
-type ID [16]byte
-
-// Token is the random owner token of one attempt. It is never reused by a later
-// attempt of the same worker, and never logged.
-type Token [16]byte

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
@@ -34,7 +35,7 @@ type pendingReleases struct {
 }
 
 type pendingRelease struct {
-	change Finish
+	change driver.Finish
 	until  time.Duration // by Deduper.clock
 	missed bool          // it was answered, and had nothing to release
 }
@@ -48,7 +49,7 @@ func (p *pendingReleases) seeks() bool {
 }
 
 // keep has releases sent until they are answered.
-func (d *Deduper) keep(changes []Finish) {
+func (d *Deduper) keep(changes []driver.Finish) {
 	if len(changes) == 0 {
 		return
 	}
@@ -139,7 +140,7 @@ func (d *Deduper) seek() {
 // may come to it after the release that was sent later, on another connection. So a release
 // that found nothing to release is sent a second time.
 func (d *Deduper) releaseAgain(all []pendingRelease) (left []pendingRelease, answers bool) {
-	changes := make([]Finish, len(all))
+	changes := make([]driver.Finish, len(all))
 	for i := range all {
 		changes[i] = all[i].change
 	}
@@ -164,7 +165,7 @@ func (d *Deduper) releaseAgain(all []pendingRelease) (left []pendingRelease, ans
 // asked. A request without an answer may have been executed too, or may be executed later:
 // the store returned because its context had ended, and may have left it on its way.
 func (d *Deduper) releaseAbandoned(calls []*oneCall) {
-	var back, late []Finish
+	var back, late []driver.Finish
 	for _, c := range calls {
 		ans, req := &c.Of.answer, c.Of.req
 		switch {
@@ -183,9 +184,10 @@ func (d *Deduper) releaseAbandoned(calls []*oneCall) {
 }
 
 // releaseChange gives back a claim that no caller got, so that no effect has run.
-func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
-	return Finish{ID: req.ID, Token: req.Token, State: StateReleased, NotAttempted: true,
-		Hold: d.cfg.Hold, Window: d.cfg.Window}
+func (d *Deduper) releaseChange(req *driver.ClaimRequest) driver.Finish {
+	return driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
+		NotAttempted: true,
+		Hold:         d.cfg.Hold, Window: d.cfg.Window}
 }
 
 // giveBack releases claims that nobody works under, after their callers got their answers.
@@ -193,7 +195,7 @@ func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
 // answer, the releases gather in pendingReleases. A late claim may still be on its way to the
 // store, on another connection than its release. If it was not there yet it is released once
 // more, when it has either arrived or will not.
-func (d *Deduper) giveBack(changes []Finish, late bool) {
+func (d *Deduper) giveBack(changes []driver.Finish, late bool) {
 	if len(changes) == 0 {
 		return
 	}
@@ -213,16 +215,16 @@ func (d *Deduper) giveBack(changes []Finish, late bool) {
 
 // release sends the releases and returns those that found nothing to release. Those that
 // were not answered are kept.
-func (d *Deduper) release(changes []Finish) (missed []Finish) {
-	var answers []Answer
+func (d *Deduper) release(changes []driver.Finish) (missed []driver.Finish) {
+	var answers []driver.Answer
 	if len(changes) == 1 { // thousands of these may come at once
 		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
 		defer cancel()
-		answers = []Answer{d.askEnd(ctx, &[1]Finish{changes[0]})}
+		answers = []driver.Answer{d.askEnd(ctx, &[1]driver.Finish{changes[0]})}
 	} else {
 		answers = d.sendChanges(context.Background(), changes)
 	}
-	var unanswered []Finish
+	var unanswered []driver.Finish
 	for i, ans := range answers {
 		switch {
 		case ans.Err != nil:

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/lazyctx"
 )
 
@@ -50,7 +51,7 @@ func (k *keptClaim) begin() error {
 	c := k.claim
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.Outcome != Acquired || c.ended != StateAbsent || c.kept != nil {
+	if c.Outcome != Acquired || c.ended != driver.StateAbsent || c.kept != nil {
 		return &InputError{Field: "Claim",
 			Reason: "cannot be kept alive: not acquired, ended, or kept already"}
 	}
@@ -201,7 +202,7 @@ func (r *renewer) abort(k *keptClaim) bool {
 		return r.remove(k, nil)
 	}
 	k.claim.mu.Lock()
-	if k.claim.ended == StateAbsent {
+	if k.claim.ended == driver.StateAbsent {
 		k.claim.lost = true
 	}
 	k.claim.mu.Unlock()
@@ -258,9 +259,9 @@ func (r *renewer) take(now time.Duration) (due, ended []*keptClaim) {
 func (r *renewer) send(batch []*keptClaim) {
 	defer r.d.life.End()
 	cfg := r.d.cfg
-	renewals := make([]Renewal, len(batch))
+	renewals := make([]driver.Renewal, len(batch))
 	for i, k := range batch {
-		renewals[i] = Renewal{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
+		renewals[i] = driver.Renewal{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
 			Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
 	}
 	until := r.d.validFrom(r.d.clock())

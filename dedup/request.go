@@ -1,5 +1,7 @@
 package dedup
 
+import "github.com/onceward/onceward/dedup/driver"
+
 // Request names one logical operation to claim.
 type Request struct {
 	// Key names the operation inside namespace and scope: 1-255 bytes of printable
@@ -14,7 +16,7 @@ type Request struct {
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
 	// Fingerprint of the payload; zero is compared with nothing.
-	Fingerprint Fingerprint
+	Fingerprint driver.Fingerprint
 	// LikelyDuplicate says that the message has probably been processed before: it was
 	// redelivered, say. Asking for such a key is cheaper when it is done, and dearer when
 	// it is not. It never changes what is answered.
@@ -47,9 +49,9 @@ type Option func(*Request)
 // WithScope sets Request.Scope.
 func WithScope(scope string) Option { return func(r *Request) { r.Scope = scope } }
 
-// WithFingerprint sets Request.Fingerprint to the [FingerprintOf] the payload.
+// WithFingerprint sets Request.Fingerprint to the [driver.FingerprintOf] the payload.
 func WithFingerprint(payload []byte) Option {
-	return func(r *Request) { r.Fingerprint = FingerprintOf(payload) }
+	return func(r *Request) { r.Fingerprint = driver.FingerprintOf(payload) }
 }
 
 // WithLabel sets Request.Label.

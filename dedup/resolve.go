@@ -3,6 +3,8 @@ package dedup
 import (
 	"context"
 	"errors"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // resolve finds out about an uncertain key that c has taken over, and returns the claim for
@@ -32,7 +34,7 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 		}
 	}()
 	rec := c.Record
-	rec.State = StateUncertain
+	rec.State = driver.StateUncertain
 	var found Resolution
 	err := context.Cause(run)
 	if err == nil {
@@ -42,15 +44,15 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 
 	ended := context.Cause(run)
 	switch state, data := found.End(); {
-	case err == nil && state == StateSucceeded:
+	case err == nil && state == driver.StateSucceeded:
 		return d.foundEnd(ctx, c, Completion{Claim: c, Result: data})
-	case err == nil && state == StateFailed:
+	case err == nil && state == driver.StateFailed:
 		return d.foundEnd(ctx, c, Completion{Claim: c, Err: Permanent(errors.New(string(data)))})
 	case ended != nil:
 		// Lost, closed, or the caller has gone: ignore whatever else the answer says.
 		d.putBack(ctx, c)
 		return c.foundNothing(Unknown, unknown(ended))
-	case err == nil && state == StateReleased:
+	case err == nil && state == driver.StateReleased:
 		run.drop()
 		c.mu.Lock()
 		c.kept = nil // for the caller's KeepAlive
@@ -72,7 +74,7 @@ func (d *Deduper) putBack(ctx context.Context, c *Claim) {
 // foundEnd records how the earlier attempt has ended, and makes its duplicate.
 func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Claim {
 	err := d.conclude(ctx, done)
-	var change Finish
+	var change driver.Finish
 	c.change(&done, &d.cfg, &change)
 	rec := Record{
 		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result,
@@ -81,7 +83,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 		Remaining: d.cfg.Window,
 	}
 	if done.Err != nil { // where no failures are kept the change is a release, but it has failed
-		rec.State, rec.Result = StateFailed, failureText(done.Err)
+		rec.State, rec.Result = driver.StateFailed, failureText(done.Err)
 	}
 	switch {
 	case err == nil, errors.Is(err, ErrNoResult):
@@ -100,7 +102,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 // foundNothing is the answer of a claim that was made to find out, and found nothing out.
 func (c *Claim) foundNothing(outcome Outcome, err error) *Claim {
 	rec := c.Record
-	rec.State = StateUncertain
+	rec.State = driver.StateUncertain
 	return &Claim{
 		Key: c.Key, Outcome: outcome, Observed: outcome, Attempt: c.Attempt, Record: rec,
 		d: c.d, id: c.id, message: c.message, err: err,

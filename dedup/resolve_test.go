@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // answering is a Resolve that knows.
@@ -60,7 +61,7 @@ func TestResolveThatKnows(t *testing.T) {
 			assert.Equal(t, "ch_1", res.Value)
 			assert.Equal(t, dedup.Duplicate, res.Outcome)
 			assert.Equal(t, 2, res.Attempt)
-			rec := wantState(t, b.store, "k", dedup.StateSucceeded)
+			rec := wantState(t, b.store, "k", driver.StateSucceeded)
 			assert.Equal(t, "ch_1", string(rec.Result))
 			assert.False(t, rec.Irreversible, "%+v", rec)
 			b.seen.want(t, "ended", 1)
@@ -79,7 +80,7 @@ func TestResolveThatKnows(t *testing.T) {
 				require.ErrorAs(t, err, &failed)
 				assert.Equal(t, "card refused", failed.Message)
 			}
-			wantState(t, b.store, "k", dedup.StateFailed)
+			wantState(t, b.store, "k", driver.StateFailed)
 		})
 	})
 	t.Run("failed, where no failure is kept", func(t *testing.T) {
@@ -97,7 +98,7 @@ func TestResolveThatKnows(t *testing.T) {
 				var failed *dedup.FailedError
 				require.ErrorAs(t, err, &failed)
 				assert.Equal(t, "card refused", failed.Message)
-				wantState(t, b.store, "k", dedup.StateUncertain)
+				wantState(t, b.store, "k", driver.StateUncertain)
 			}
 		})
 	})
@@ -106,7 +107,7 @@ func TestResolveThatKnows(t *testing.T) {
 			b := newBank(t, answering(dedup.Happened([]byte(strings.Repeat("x", 1<<20)))))
 			_, err := do(t, b.d, "k", mustNotRun(t))
 			require.ErrorIs(t, err, dedup.ErrNoResult)
-			wantState(t, b.store, "k", dedup.StateSucceeded)
+			wantState(t, b.store, "k", driver.StateSucceeded)
 		})
 	})
 	t.Run("released", func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestResolveThatKnows(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, dedup.Acquired, res.Outcome)
 			assert.Equal(t, 2, res.Attempt)
-			wantState(t, b.store, "k", dedup.StateSucceeded)
+			wantState(t, b.store, "k", driver.StateSucceeded)
 		})
 	})
 }
@@ -141,24 +142,24 @@ func TestResolveThenClaimByHand(t *testing.T) {
 func TestARerunStaysMarkIrreversibleous(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(*bank)
-		want dedup.State
+		want driver.State
 	}{
-		"error": {func(b *bank) { _, _ = do(b.T, b.d, "k", fails(errBusy)) }, dedup.StateUncertain},
+		"error": {func(b *bank) { _, _ = do(b.T, b.d, "k", fails(errBusy)) }, driver.StateUncertain},
 		"panic": {func(b *bank) {
 			apart(func() {
 				_, _ = do(b.T, b.d, "k", func(context.Context) (string, error) { panic("x") })
 			})
-		}, dedup.StateUncertain},
+		}, driver.StateUncertain},
 		"lapse": {func(b *bank) {
 			acquire(b.T, b.d, "k")
 			time.Sleep(lease)
-		}, dedup.StateUncertain},
+		}, driver.StateUncertain},
 		"not begun": {func(b *bank) {
 			_, _ = do(b.T, b.d, "k", fails(dedup.NotStarted(errBusy)))
-		}, dedup.StateReleased},
+		}, driver.StateReleased},
 		"permanent": {func(b *bank) {
 			_, _ = do(b.T, b.d, "k", fails(dedup.Permanent(errBusy)))
-		}, dedup.StateFailed},
+		}, driver.StateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -202,7 +203,7 @@ func TestResolveThatDoesNotKnow(t *testing.T) {
 						require.ErrorIs(t, c.Err(), test.cause)
 					}
 					assert.Equal(t, test.retryable, dedup.CanRetry(c.Err()))
-					rec := wantState(t, b.store, "k", dedup.StateUncertain)
+					rec := wantState(t, b.store, "k", driver.StateUncertain)
 					assert.Equal(t, want, rec.Attempt)
 					assert.Equal(t, want, c.Attempt)
 				}
@@ -230,7 +231,7 @@ func TestResolveThatPanics(t *testing.T) {
 					_, _ = b.d.Claim(t.Context(), "k")
 				})
 				assert.True(t, went, "the panic did not go on")
-				wantState(t, b.store, "k", dedup.StateUncertain)
+				wantState(t, b.store, "k", driver.StateUncertain)
 			})
 		})
 	}
@@ -288,7 +289,7 @@ func TestWhatResolveIsTold(t *testing.T) {
 				assert.Equal(t, "k", key)
 				assert.Equal(t, 2, a.Number)
 				assert.Equal(t, sent, a.DownstreamKey("bank"))
-				assert.Equal(t, dedup.StateUncertain, rec.State)
+				assert.Equal(t, driver.StateUncertain, rec.State)
 				assert.True(t, rec.Irreversible, "record %+v", rec)
 				assert.Equal(t, 2, rec.Attempt)
 				wantStep(t, ctx, "order", "o_1", &n)
@@ -313,7 +314,7 @@ func TestResolveThatLosesItsClaim(t *testing.T) {
 		_, err := b.d.Claim(t.Context(), "k")
 		assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
 		assert.ErrorIs(t, err, dedup.ErrLeaseLost)
-		wantState(t, b.store, "k", dedup.StateUncertain)
+		wantState(t, b.store, "k", driver.StateUncertain)
 	})
 }
 
@@ -350,7 +351,7 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 				err = <-done
 				assert.ErrorIs(t, err, want)
 				assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
-				wantState(t, b.store, "k", dedup.StateUncertain)
+				wantState(t, b.store, "k", driver.StateUncertain)
 				_ = closeWithin(d, time.Minute)
 			})
 		})
@@ -371,7 +372,7 @@ func TestResolveThatCannotBeRecorded(t *testing.T) {
 		assert.ErrorIs(t, err, errNet)
 		b.store.setBefore(nil)
 		time.Sleep(lease)
-		wantState(t, b.store, "k", dedup.StateUncertain)
+		wantState(t, b.store, "k", driver.StateUncertain)
 	})
 }
 
@@ -387,7 +388,7 @@ func TestResolveThatIsOvertaken(t *testing.T) {
 		}))
 		c := claim(t, b.d, "k")
 		require.Equal(t, dedup.Duplicate, c.Outcome)
-		assert.Equal(t, dedup.StateSucceeded, c.Record.State)
+		assert.Equal(t, driver.StateSucceeded, c.Record.State)
 	})
 }
 
@@ -402,7 +403,7 @@ func TestResolveIsNotForEverything(t *testing.T) {
 		require.Equal(t, dedup.Uncertain, claimBatch(t, b.d, keyed("k"))[0].Outcome)
 		_, err := b.d.Seen(t.Context(), "k")
 		require.ErrorIs(t, err, dedup.ErrUncertain)
-		wantState(t, b.store, "k", dedup.StateUncertain)
+		wantState(t, b.store, "k", driver.StateUncertain)
 
 		res, err := do(t, b.d, "other", returns("v"))
 		require.NoError(t, err)
@@ -425,6 +426,6 @@ func TestResolveIsNotForEverything(t *testing.T) {
 		skip := b.seen.of("would skip")
 		require.Len(t, skip, 1)
 		assert.Equal(t, dedup.Uncertain, skip[0].Outcome)
-		wantState(t, b.store, "k", dedup.StateUncertain)
+		wantState(t, b.store, "k", driver.StateUncertain)
 	})
 }

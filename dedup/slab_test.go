@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // reader is a store that leaves one item of its first Claim without an answer, and one of the
@@ -21,28 +22,28 @@ import (
 type reader struct {
 	dedup.Store
 	mu                   sync.Mutex
-	claims, sentClaims   []dedup.ClaimRequest
-	changes, sentChanges []dedup.Finish
+	claims, sentClaims   []driver.ClaimRequest
+	changes, sentChanges []driver.Finish
 }
 
-func (r *reader) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (r *reader) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := r.Store.Claim(ctx, reqs)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.claims == nil {
 		r.claims, r.sentClaims = reqs, slices.Clone(reqs)
-		answers[0] = dedup.Answer{Err: context.Canceled}
+		answers[0] = driver.Answer{Err: context.Canceled}
 	}
 	return answers
 }
 
-func (r *reader) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (r *reader) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := r.Store.Finish(ctx, changes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.changes == nil && changes[0].State == dedup.StateSucceeded {
+	if r.changes == nil && changes[0].State == driver.StateSucceeded {
 		r.changes, r.sentChanges = changes, slices.Clone(changes)
-		answers[0] = dedup.Answer{Err: context.Canceled}
+		answers[0] = driver.Answer{Err: context.Canceled}
 	}
 	return answers
 }
@@ -93,18 +94,18 @@ func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 // those.
 type distant struct{ *reader }
 
-func (s distant) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s distant) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	time.Sleep(time.Millisecond)
 	return s.Store.Claim(ctx, reqs)
 }
 
-func (s distant) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s distant) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	time.Sleep(time.Millisecond)
 	return s.Store.Finish(ctx, changes)
 }
 
-func (s distant) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s distant) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	time.Sleep(time.Millisecond)
 	if len(changes) < 2 || len(reqs) < 2 { // of one there is no slice to use again
 		return s.Store.Finish(ctx, changes), s.Store.Claim(ctx, reqs)
@@ -141,18 +142,18 @@ func TestSlicesOfACrowdThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 // noting is a store that notes what it is asked to end, and for whom.
 type noting struct {
 	dedup.Store
-	asked map[dedup.ID]dedup.ClaimRequest
-	ended map[dedup.ID]dedup.Finish
+	asked map[driver.ID]driver.ClaimRequest
+	ended map[driver.ID]driver.Finish
 }
 
-func (n *noting) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (n *noting) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	for i := range reqs {
 		n.asked[reqs[i].ID] = reqs[i]
 	}
 	return n.Store.Claim(ctx, reqs)
 }
 
-func (n *noting) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (n *noting) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	for i := range changes {
 		n.ended[changes[i].ID] = changes[i]
 	}
@@ -162,8 +163,8 @@ func (n *noting) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 // A claim ends as what it was asked for, however many batches have used the same slices in
 // between.
 func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
-	store := &noting{Store: dedup.Memory(1000), asked: map[dedup.ID]dedup.ClaimRequest{},
-		ended: map[dedup.ID]dedup.Finish{}}
+	store := &noting{Store: dedup.Memory(1000), asked: map[driver.ID]driver.ClaimRequest{},
+		ended: map[driver.ID]driver.Finish{}}
 	d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
 	mixed := manyKeyed(8, "early")
 	// one says nothing

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/stepcode"
 )
 
@@ -121,7 +122,7 @@ func (c *Claim) saveSteps(ctx context.Context) error {
 		return err
 	}
 	blob, n := c.ownSteps().blob()
-	if err := c.declare(ctx, Renewal{Steps: blob}); err != nil {
+	if err := c.declare(ctx, driver.Renewal{Steps: blob}); err != nil {
 		return err
 	}
 	c.ownSteps().told(n)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // once is a step that counts its runs.
@@ -62,7 +63,7 @@ func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 			assert.NoError(t, dedup.MarkIrreversible(ctx))
 			wantStep(t, ctx, "mail", "sent", &runs)
 		})
-		wantState(t, store, "k", dedup.StateUncertain)
+		wantState(t, store, "k", driver.StateUncertain)
 		asking := newDeduper(t, store, answering(dedup.DidNotHappen()))
 		res, err := do(t, asking, "k", func(ctx context.Context) (string, error) {
 			wantStep(t, ctx, "charge", "ch_1", &runs)
@@ -72,7 +73,7 @@ func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 5, res.Attempt)
 		assert.Equal(t, 2, runs, "two steps")
-		rec := wantState(t, store, "k", dedup.StateSucceeded)
+		rec := wantState(t, store, "k", driver.StateSucceeded)
 		assert.Nil(t, rec.Steps, "a key that is done keeps its steps")
 	})
 }
@@ -327,7 +328,7 @@ type planting struct {
 	steps []byte
 }
 
-func (p *planting) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (p *planting) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := p.hooked.Claim(ctx, reqs)
 	for i := range answers {
 		answers[i].Record.Steps = p.steps

@@ -1,15 +1,25 @@
 package dedup
 
 import (
+	"crypto/rand"
 	"encoding/binary"
-	"math/rand/v2"
+	chacha "math/rand/v2"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
+
+// newToken returns 128 random bits. crypto/rand.Read never fails since Go 1.24.
+func newToken() driver.Token {
+	var t driver.Token
+	_, _ = rand.Read(t[:])
+	return t
+}
 
 // randomTokens makes the tokens of a batch from one draw of the system's random bits. A draw for
 // each token would cost as much as the rest of its claim. The bits are drawn for each batch: when
 // a saved machine is resumed twice, the two copies must not use the same tokens.
 type randomTokens struct {
-	from rand.ChaCha8
+	from chacha.ChaCha8
 	few  bool // for which a seed does not pay
 }
 
@@ -24,7 +34,7 @@ func (r *randomTokens) seed(n int) {
 	r.from.Seed(seed)
 }
 
-func (r *randomTokens) next() (t Token) {
+func (r *randomTokens) next() (t driver.Token) {
 	if r.few {
 		return newToken()
 	}

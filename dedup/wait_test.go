@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func waiting(wait time.Duration) func(*dedup.Config) {
@@ -160,7 +161,7 @@ func TestWaitIsBoundedInTime(t *testing.T) {
 		assert.Equal(t, 3*time.Second, after, "when it gave up")
 		// Every question is an attempt of its own: a claim counts from the first send of
 		// its token, which must not be an older question's.
-		tokens := map[dedup.Token]bool{}
+		tokens := map[driver.Token]bool{}
 		for _, c := range store.of("Claim") {
 			tokens[c.token] = true
 		}

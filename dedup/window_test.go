@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
@@ -19,7 +20,7 @@ type fixed struct {
 	window, hold time.Duration
 }
 
-func (f *fixed) Limits() dedup.Limits { return dedup.Limits{Window: f.window, MaxHold: f.hold} }
+func (f *fixed) Limits() driver.Limits { return driver.Limits{Window: f.window, MaxHold: f.hold} }
 
 // TestNewRefusesTheWindowOfItsStore: a Deduper that was made over a store that refuses its ends
 // would run every effect with every delivery.
@@ -101,16 +102,16 @@ func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 
 type claimsSeen struct {
 	dedup.Store
-	reqs []dedup.ClaimRequest
-	ends []dedup.Finish
+	reqs []driver.ClaimRequest
+	ends []driver.Finish
 }
 
-func (a *claimsSeen) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (a *claimsSeen) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	a.ends = append(a.ends, changes...)
 	return a.Store.Finish(ctx, changes)
 }
 
-func (a *claimsSeen) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (a *claimsSeen) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	a.reqs = append(a.reqs, reqs...)
 	return a.Store.Claim(ctx, reqs)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 	"github.com/onceward/onceward/internal/sealed"
 )
@@ -82,7 +83,7 @@ func (c *call) tellWindow() {
 // tellWhatRemains says how long the key is remembered that was found done, where the Runner
 // knows: not for all of its window any more.
 func (c *call) tellWhatRemains(rec *dedup.Record) {
-	if rec.State == dedup.StateInProgress || rec.State == dedup.StateUncertain {
+	if rec.State == driver.StateInProgress || rec.State == driver.StateUncertain {
 		return
 	}
 	c.w.Header().Del(windowHeader)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // FingerprintKey is the secret of fingerprints: with it they are HMAC-SHA-256, so that a
@@ -39,7 +39,7 @@ func (m *Middleware) fingerprintMore() (more []string, err error) {
 }
 
 // fingerprint digests what must be the same when a key comes again.
-func (m *Middleware) fingerprint(r *http.Request, body []byte) dedup.Fingerprint {
+func (m *Middleware) fingerprint(r *http.Request, body []byte) driver.Fingerprint {
 	if m.cfg.Canonical != nil {
 		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"),
 			bytes.Clone(body)); err == nil {

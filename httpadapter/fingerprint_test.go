@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -160,7 +161,7 @@ func TestFingerprintKeys(t *testing.T) {
 		return httpadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Version: version,
 			Key: bytes.Repeat([]byte{b}, 32)}}
 	}
-	versions := map[byte]dedup.Fingerprint{}
+	versions := map[byte]driver.Fingerprint{}
 	for _, cfg := range []httpadapter.Config{{}, key(1, 1), key(127, 1)} {
 		run := &fake{do: func(_ context.Context, _ string, _ httpadapter.Effect,
 			req dedup.Request) (dedup.Result[[]byte], error) {

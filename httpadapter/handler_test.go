@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -186,11 +187,11 @@ type deaf struct {
 	silent atomic.Bool
 }
 
-func (s *deaf) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (s *deaf) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	if !s.silent.Load() {
 		return s.Store.Renew(ctx, renewals)
 	}
-	answers := make([]dedup.Answer, len(renewals))
+	answers := make([]driver.Answer, len(renewals))
 	for i := range answers {
 		answers[i].Err = errors.New("deaf")
 	}

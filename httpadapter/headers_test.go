@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/internal/sealed"
 )
@@ -33,7 +34,7 @@ type noted struct {
 	results [][]byte
 }
 
-func (s *noted) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s *noted) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	for _, c := range changes {
 		s.results = append(s.results, bytes.Clone(c.Result))
 	}

@@ -3,7 +3,7 @@ package httpadapter
 import (
 	"net/http"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 	"github.com/onceward/onceward/internal/keyname"
 	"github.com/onceward/onceward/internal/sealed"
@@ -32,8 +32,8 @@ func (k RecordKey) Scope() string {
 
 // ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
 // record can have is an [*dedup.InputError].
-func (k RecordKey) ID(namespace string) (dedup.ID, error) {
-	return dedup.NewID(namespace, k.Scope(), k.Key)
+func (k RecordKey) ID(namespace string) (driver.ID, error) {
+	return driver.NewID(namespace, k.Scope(), k.Key)
 }
 
 // DefaultRoute is the Route of a Config that has none and no SameHost: host and path of a request

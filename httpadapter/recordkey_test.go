@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -54,8 +55,8 @@ func TestRecordIsFoundFromARequest(t *testing.T) {
 			k.Principal, k.Method, k.Key = "acme", http.MethodPost, "k1"
 			id, err := k.ID("payments")
 			require.NoError(t, err)
-			a := store.Lookup(t.Context(), []dedup.ID{id})[0]
-			assert.Equal(t, dedup.StateSucceeded, a.Record.State)
+			a := store.Lookup(t.Context(), []driver.ID{id})[0]
+			assert.Equal(t, driver.StateSucceeded, a.Record.State)
 			assert.Equal(t, "POST /payments k1", a.Record.Label)
 
 			w := s.post("k1", `{"other":true}`)
@@ -77,7 +78,8 @@ func TestUncertainIsNamed(t *testing.T) {
 	id, err := httpadapter.RecordKey{Principal: "acme", Method: http.MethodPost,
 		Route: "api.example/payments", Key: "k1"}.ID("payments")
 	require.NoError(t, err)
-	assert.Equal(t, dedup.StateUncertain, store.Lookup(t.Context(), []dedup.ID{id})[0].Record.State)
+	assert.Equal(t, driver.StateUncertain, store.Lookup(t.Context(),
+		[]driver.ID{id})[0].Record.State)
 	wantNamed(t, w, id, log)
 }
 
@@ -107,7 +109,7 @@ func TestUnknownOutcomeIsNamed(t *testing.T) {
 	assert.NotContains(t, w.Body.String(), "instance", "of a Runner without a namespace")
 }
 
-func wantNamed(t *testing.T, w *httptest.ResponseRecorder, id dedup.ID, log *bytes.Buffer) {
+func wantNamed(t *testing.T, w *httptest.ResponseRecorder, id driver.ID, log *bytes.Buffer) {
 	t.Helper()
 	var got struct{ Instance string }
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))

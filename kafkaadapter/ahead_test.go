@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // A backlog is not claimed as fast as it is fetched: what waits for its turn is renewed
@@ -51,7 +52,7 @@ func (r *rig) inProgress(n int) (held int) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if rec.State == dedup.StateInProgress {
+		if rec.State == driver.StateInProgress {
 			held++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
@@ -57,6 +58,6 @@ func idError(id string) error {
 	if id == "" {
 		return dedup.Permanent(ErrNoID)
 	}
-	_, err := dedup.NewID("n", "", id)
+	_, err := driver.NewID("n", "", id)
 	return dedup.Permanent(err)
 }

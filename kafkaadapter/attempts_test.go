@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // parking keeps why messages were parked.
@@ -168,7 +169,7 @@ func TestGivingUpLeavesMarkIrreversibleUncertain(t *testing.T) {
 			t.Errorf("parked: %v", parked)
 		}
 		if rec, err := r.dedup.Lookup(context.Background(), "x", scoped); err != nil ||
-			rec.State != dedup.StateUncertain {
+			rec.State != driver.StateUncertain {
 			t.Errorf("%v, %v, want uncertain", rec.State, err)
 		}
 	})

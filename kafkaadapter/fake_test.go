@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -394,12 +395,12 @@ func ids(n int) []*sarama.ConsumerMessage {
 // recorded is the oracle over a store: a message is finished when its id is on record.
 func recorded(t *testing.T, store dedup.Store) func(*sarama.ConsumerMessage) bool {
 	return func(m *sarama.ConsumerMessage) bool {
-		key, err := dedup.NewID("t", ScopeOf(groupName, topic), idIn(m))
+		key, err := driver.NewID("t", ScopeOf(groupName, topic), idIn(m))
 		if err != nil {
 			t.Errorf("message %d: %v", m.Offset, err)
 			return false
 		}
-		s := store.Lookup(context.Background(), []dedup.ID{key})[0].Record.State
-		return s == dedup.StateSucceeded || s == dedup.StateFailed
+		s := store.Lookup(context.Background(), []driver.ID{key})[0].Record.State
+		return s == driver.StateSucceeded || s == driver.StateFailed
 	}
 }

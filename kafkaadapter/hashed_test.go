@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
@@ -39,7 +40,7 @@ func TestHashed(t *testing.T) {
 			!strings.HasPrefix(id, msgid.HashPrefix)) {
 			t.Errorf("%s: %q, %v, want %q", c.name, id, ok, c.want)
 		}
-		if _, err := dedup.NewID("n", "", id); err != nil {
+		if _, err := driver.NewID("n", "", id); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if other, taken := seen[id]; taken {

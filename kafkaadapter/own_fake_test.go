@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var (
@@ -27,13 +28,13 @@ type fakeOwner struct {
 	refuse   map[int32][]error // of the next calls of Own
 	asked    []Assigned
 	held     map[int32]*fakeOwnership
-	seen     map[int32]bool    // ever held
-	told     map[int32]int     // calls of Misplaced
-	deaf     int               // of the next of those, how many fail
-	foreign  map[dedup.ID]bool // ids that must not be asked about, nor recorded, before Misplaced
-	before   map[dedup.ID]int  // calls of Misplaced when it was claimed
-	refusal  error             // of every claim
-	claims   map[int32]int     // that were asked for
+	seen     map[int32]bool     // ever held
+	told     map[int32]int      // calls of Misplaced
+	deaf     int                // of the next of those, how many fail
+	foreign  map[driver.ID]bool // ids that must not be asked about, nor recorded, before Misplaced
+	before   map[driver.ID]int  // calls of Misplaced when it was claimed
+	refusal  error              // of every claim
+	claims   map[int32]int      // that were asked for
 	released map[int32]int
 	slow     time.Duration         // of a completion, before it arrives
 	recorded func(partition int32) // called by Release
@@ -45,7 +46,7 @@ func owning(r *rig, c *Config) *fakeOwner {
 	o := &fakeOwner{
 		Store: r.store, r: r, refuse: map[int32][]error{}, held: map[int32]*fakeOwnership{},
 		seen: map[int32]bool{},
-		told: map[int32]int{}, foreign: map[dedup.ID]bool{}, before: map[dedup.ID]int{},
+		told: map[int32]int{}, foreign: map[driver.ID]bool{}, before: map[driver.ID]int{},
 		claims: map[int32]int{}, released: map[int32]int{},
 	}
 	r.dedup = r.over(o, nil)
@@ -111,7 +112,7 @@ func (o *fakeOwner) isForeign(ids ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, id := range ids {
-		key, err := dedup.NewID("t", ScopeOf(groupName, topic), id)
+		key, err := driver.NewID("t", ScopeOf(groupName, topic), id)
 		if err != nil {
 			o.r.t.Error(err)
 		}
@@ -126,9 +127,9 @@ func (o *fakeOwner) holds(partition int32) bool {
 }
 
 // Claim implements dedup.Store.
-func (o *fakeOwner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	answers := make([]dedup.Answer, len(reqs))
-	var pass []dedup.ClaimRequest
+func (o *fakeOwner) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	answers := make([]driver.Answer, len(reqs))
+	var pass []driver.ClaimRequest
 	var at []int
 	o.mu.Lock()
 	for i, r := range reqs {
@@ -158,9 +159,9 @@ func (o *fakeOwner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedu
 }
 
 // Finish implements dedup.Store: what is not owned is not recorded.
-func (o *fakeOwner) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	answers := make([]dedup.Answer, len(changes))
-	var pass []dedup.Finish
+func (o *fakeOwner) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	answers := make([]driver.Answer, len(changes))
+	var pass []driver.Finish
 	var at []int
 	o.mu.Lock()
 	slow := o.slow
@@ -171,7 +172,7 @@ func (o *fakeOwner) Finish(ctx context.Context, changes []dedup.Finish) []dedup.
 	o.mu.Lock()
 	for i, c := range changes {
 		if p := c.Origin.Partition; o.holds(p) {
-			if o.foreign[c.ID] && c.State == dedup.StateSucceeded && o.told[p] <= o.before[c.ID] {
+			if o.foreign[c.ID] && c.State == driver.StateSucceeded && o.told[p] <= o.before[c.ID] {
 				o.r.t.Errorf("partition %d: a foreign key was recorded before anybody was told again", p)
 			}
 			pass, at = append(pass, c), append(at, i)

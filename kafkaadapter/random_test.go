@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // randomRun is what a run of random faults knows of what has happened.
@@ -275,13 +276,13 @@ func (x *randomRun) finished(m *sarama.ConsumerMessage) bool {
 	x.mu.Lock()
 	parked := x.parked[idIn(m)]
 	x.mu.Unlock()
-	key, err := dedup.NewID("t", ScopeOf(groupName, topic), idIn(m))
+	key, err := driver.NewID("t", ScopeOf(groupName, topic), idIn(m))
 	if err != nil {
 		x.t.Error(err)
 	}
-	rec := x.r.memory.Lookup(context.Background(), []dedup.ID{key})[0].Record
+	rec := x.r.memory.Lookup(context.Background(), []driver.ID{key})[0].Record
 	here := rec.Origin.Partition == m.Partition && rec.Origin.Offset == m.Offset
-	return parked || rec.State == dedup.StateSucceeded || rec.State == dedup.StateFailed && !here
+	return parked || rec.State == driver.StateSucceeded || rec.State == driver.StateFailed && !here
 }
 
 // produce adds messages, some of them again under no key.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
@@ -365,7 +366,7 @@ type slowStore struct {
 	took time.Duration
 }
 
-func (s *slowStore) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s *slowStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	<-time.After(s.took)
 	return s.Store.Claim(context.Background(), reqs)
 }

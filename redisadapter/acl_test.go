@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -158,14 +159,14 @@ func everyCall(ctx context.Context, client redis.UniversalClient) error {
 			return err
 		}
 		n := 100 * int(layout)
-		ids := []dedup.ID{newID(n), newID(n + 1)}
-		reqs := []dedup.ClaimRequest{request(n), request(n + 1)}
-		likely := []dedup.ClaimRequest{request(n + 2), request(n + 3)} // looked at by one MGET
+		ids := []driver.ID{newID(n), newID(n + 1)}
+		reqs := []driver.ClaimRequest{request(n), request(n + 1)}
+		likely := []driver.ClaimRequest{request(n + 2), request(n + 3)} // looked at by one MGET
 		likely[0].LikelyDuplicate, likely[1].LikelyDuplicate = true, true
-		done := []dedup.Finish{change(n, dedup.StateSucceeded), change(n+1, dedup.StateReleased)}
-		for _, answers := range [][]dedup.Answer{
+		done := []driver.Finish{change(n, driver.StateSucceeded), change(n+1, driver.StateReleased)}
+		for _, answers := range [][]driver.Answer{
 			store.Claim(ctx, reqs),
-			store.Renew(ctx, []dedup.Renewal{renewalOf(done[0]), renewalOf(done[1])}),
+			store.Renew(ctx, []driver.Renewal{renewalOf(done[0]), renewalOf(done[1])}),
 			store.Finish(ctx, done),
 			store.Claim(ctx, reqs), store.Lookup(ctx, ids), store.Claim(ctx, likely),
 		} {
@@ -178,7 +179,7 @@ func everyCall(ctx context.Context, client redis.UniversalClient) error {
 		if _, err := store.Forgets(ctx); err != nil {
 			return err
 		}
-		done[1].State = dedup.StateReleased
+		done[1].State = driver.StateReleased
 		store.Finish(ctx, done)
 		for _, err := range store.Forget(ctx, ids[:1], time.Minute) {
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -106,11 +107,11 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 		for n := range 16 {
 			req := request(n)
 			req.Fingerprint, req.Origin, req.Label = sections(n)
-			a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+			a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 			require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 			same(n)
-			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
-				dedup.StateReleased}[n%3])
+			c := change(n, []driver.State{driver.StateSucceeded, driver.StateFailed,
+				driver.StateReleased}[n%3])
 			c.EffectApplied, c.NoResult = n%3 == 0, n&1 != 0
 			r := renewalOf(c)
 			r.Irreversible = n&2 != 0
@@ -120,14 +121,14 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 			if n&8 != 0 {
 				c.Result = make([]byte, n*100)
 			}
-			store.Renew(t.Context(), []dedup.Renewal{r})
+			store.Renew(t.Context(), []driver.Renewal{r})
 			same(n)
-			a = store.Finish(t.Context(), []dedup.Finish{c})[0]
+			a = store.Finish(t.Context(), []driver.Finish{c})[0]
 			require.True(t, a.Held, "%+v", a)
 			same(n)
-			must(t, store.Forget(t.Context(), []dedup.ID{newID(n)}, time.Minute)[0])
+			must(t, store.Forget(t.Context(), []driver.ID{newID(n)}, time.Minute)[0])
 			same(n)
-			store.Claim(t.Context(), []dedup.ClaimRequest{req})
+			store.Claim(t.Context(), []driver.ClaimRequest{req})
 			same(n)
 		}
 		assert.Equal(t, 16*5, compared, "compared %d records", compared)
@@ -135,9 +136,9 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 }
 
 // sections chooses optional parts by the bits of n.
-func sections(n int) (f dedup.Fingerprint, o dedup.Origin, label string) {
+func sections(n int) (f driver.Fingerprint, o dedup.Origin, label string) {
 	if n&1 != 0 {
-		f = dedup.FingerprintOf([]byte{byte(n)})
+		f = driver.FingerprintOf([]byte{byte(n)})
 	}
 	if n&2 != 0 {
 		o = dedup.Origin{Source: "orders", Partition: int32(n), Offset: 1 << 40, Generation: -1}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -50,7 +51,7 @@ type load struct {
 func (l *load) deliver(ctx context.Context, n, attempt int) {
 	req := request(n)
 	req.Token[8], req.Token[9] = byte(attempt), byte(attempt>>8)
-	a := l.store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+	a := l.store.Claim(ctx, []driver.ClaimRequest{req})[0]
 	switch a.Outcome {
 	case dedup.Duplicate:
 		l.done[n].Store(true)
@@ -63,9 +64,9 @@ func (l *load) deliver(ctx context.Context, n, attempt int) {
 		return
 	}
 	l.effects[n].Add(1)
-	c := change(n, dedup.StateSucceeded)
+	c := change(n, driver.StateSucceeded)
 	c.Token, c.Fence, c.EffectApplied = req.Token, a.Record.Fence, true
-	if l.store.Finish(ctx, []dedup.Finish{c})[0].Written {
+	if l.store.Finish(ctx, []driver.Finish{c})[0].Written {
 		l.done[n].Store(true)
 	}
 }
@@ -205,7 +206,7 @@ func TestRestartOfGuarded(t *testing.T) {
 				must(t, os.RemoveAll(filepath.Join(dir, "appendonlydir")))
 			}
 			server.Start(1)
-			var first dedup.Answer
+			var first driver.Answer
 			eventually(t, "it answers", func() bool {
 				first = claimOne(t, store, 2)
 				return redisadapter.Classify(first.Err) != "network"
@@ -249,7 +250,7 @@ func TestPromotionOfGuarded(t *testing.T) {
 	server.Kill(1)
 	must(t, replica.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	to.Store(&server.Addrs[1])
-	var first dedup.Answer
+	var first driver.Answer
 	eventually(t, "it answers", func() bool {
 		first = claimOne(t, store, 2)
 		return redisadapter.Classify(first.Err) != "network"

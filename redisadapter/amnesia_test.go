@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -66,16 +67,16 @@ func reopen(t testing.TB, client redis.UniversalClient,
 
 var failClosed = redisadapter.Options{Amnesia: redisadapter.FailClosed}
 
-func claimOne(t testing.TB, store *redisadapter.Store, n int) dedup.Answer {
+func claimOne(t testing.TB, store *redisadapter.Store, n int) driver.Answer {
 	t.Helper()
-	return store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
+	return store.Claim(t.Context(), []driver.ClaimRequest{request(n)})[0]
 }
 
 func finishOne(t testing.TB, store *redisadapter.Store, n int) {
 	t.Helper()
-	c := change(n, dedup.StateSucceeded)
+	c := change(n, driver.StateSucceeded)
 	c.EffectApplied = true
-	a := store.Finish(t.Context(), []dedup.Finish{c})[0]
+	a := store.Finish(t.Context(), []driver.Finish{c})[0]
 	require.True(t, a.Written, "finish %d: %+v", n, a)
 }
 
@@ -168,13 +169,13 @@ func TestCanaryMissing(t *testing.T) {
 			must(t, b.Client.Del(t.Context(), key).Err())
 		}
 		answers := store.Claim(t.Context(),
-			[]dedup.ClaimRequest{request(1), request(2), request(3)})
+			[]driver.ClaimRequest{request(1), request(2), request(3)})
 		assert.Equal(t, dedup.Duplicate, answers[0].Outcome, "what is on record: %+v", answers[0])
 		for _, a := range answers[1:] {
 			assert.ErrorIs(t, a.Err, redisadapter.ErrAmnesia, "claimed after a loss: %+v", a)
 		}
-		for i, a := range store.Lookup(t.Context(), []dedup.ID{newID(2), newID(3)}) {
-			assert.Equal(t, dedup.StateReleased, a.Record.State,
+		for i, a := range store.Lookup(t.Context(), []driver.ID{newID(2), newID(3)}) {
+			assert.Equal(t, driver.StateReleased, a.Record.State,
 				"claim %d was not given back: %+v", i+2, a)
 			assert.Zero(t, a.Record.Attempt, "claim %d was not given back: %+v", i+2, a)
 		}
@@ -314,7 +315,7 @@ func TestClosedReturnsInTime(t *testing.T) {
 	for begin := time.Now(); time.Since(begin) < time.Second; { // it looks again every half second
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		start := time.Now()
-		a := store.Claim(ctx, []dedup.ClaimRequest{request(2)})[0]
+		a := store.Claim(ctx, []driver.ClaimRequest{request(2)})[0]
 		cancel()
 		// or forever
 		took := time.Since(start)
@@ -345,11 +346,11 @@ type second struct {
 	short bool
 }
 
-func (s *second) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (s *second) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	answers := s.Store.Lookup(ctx, ids)
 	for i := range answers {
 		if s.err != nil {
-			answers[i] = dedup.Answer{Err: s.err}
+			answers[i] = driver.Answer{Err: s.err}
 		}
 	}
 	if s.short {
@@ -365,10 +366,10 @@ func TestSecondStore(t *testing.T) {
 	other := &second{Store: memory, err: errors.New("must not be asked")}
 	store, _ := guarded(t, client,
 		redisadapter.Options{Amnesia: redisadapter.AskSecondary, Secondary: other})
-	memory.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
-	done := change(1, dedup.StateSucceeded)
+	memory.Claim(t.Context(), []driver.ClaimRequest{request(1), request(2)})
+	done := change(1, driver.StateSucceeded)
 	done.Result = []byte("receipt")
-	memory.Finish(t.Context(), []dedup.Finish{done})
+	memory.Finish(t.Context(), []driver.Finish{done})
 	wantOutcome(t, store, 9, dedup.Acquired) // nothing is lost: it is not asked
 
 	must(t, client.FlushAll(t.Context()).Err())
@@ -379,16 +380,16 @@ func TestSecondStore(t *testing.T) {
 	a := claimOne(t, store, 1)
 	assert.Equal(t, dedup.Duplicate, a.Outcome, "done there: %+v", a)
 	assert.Equal(t, "receipt", string(a.Record.Result), "done there: %+v", a)
-	a = store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]
-	assert.Equal(t, dedup.StateReleased, a.Record.State, "the claim was not given back: %+v", a)
+	a = store.Lookup(t.Context(), []driver.ID{newID(1)})[0]
+	assert.Equal(t, driver.StateReleased, a.Record.State, "the claim was not given back: %+v", a)
 	wantOutcome(t, store, 2, dedup.InFlight)
 	wantOutcome(t, store, 3, dedup.Acquired) // unknown to both
 	odd := request(1)
-	odd.Fingerprint = dedup.FingerprintOf([]byte("a"))
-	memory.Claim(t.Context(), []dedup.ClaimRequest{{ID: newID(4), Token: dedup.Token{4},
-		Lease: time.Minute, Hold: time.Hour, Fingerprint: dedup.FingerprintOf([]byte("b"))}})
+	odd.Fingerprint = driver.FingerprintOf([]byte("a"))
+	memory.Claim(t.Context(), []driver.ClaimRequest{{ID: newID(4), Token: driver.Token{4},
+		Lease: time.Minute, Hold: time.Hour, Fingerprint: driver.FingerprintOf([]byte("b"))}})
 	odd.ID = newID(4)
-	a = store.Claim(t.Context(), []dedup.ClaimRequest{odd})[0]
+	a = store.Claim(t.Context(), []driver.ClaimRequest{odd})[0]
 	assert.Equal(t, dedup.Mismatch, a.Outcome, "another payload: %+v", a)
 }
 

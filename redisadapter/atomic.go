@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -53,7 +54,7 @@ var (
 // nil means that both are done, now or by an earlier call with this claim whose answer was lost.
 // [dedup.ErrLeaseLost] means that the claim was not ours any more, and nothing was done: somebody
 // else does the effect. An error of effect is returned as it is, and nothing was done. Nothing was
-// done either with [ErrConflict], with a [dedup.ErrStoreFull], or with any other error for which
+// done either with [ErrConflict], with a [driver.ErrStoreFull], or with any other error for which
 // [dedup.OutcomeUnknown] is false, except [ErrPartial] and [dedup.ErrNoResult]. The claim is then
 // still held: call Atomic again, or release it. When OutcomeUnknown is true, both may have been
 // done: do not acknowledge; calling Atomic again with the same claim is harmless, and so is a
@@ -68,7 +69,7 @@ var (
 // It takes three round trips (WATCH, read, EXEC), on a connection of its own, and one for the first
 // call of a Store, which finds out whether the user may do that. When ctx ends it stops only
 // between round trips, so it may last one ReadTimeout of the client longer: effect never runs after
-// Atomic has returned. A bad argument is an [*dedup.InputError] before any of that.
+// Atomic has returned. A bad argument is an [*driver.InputError] before any of that.
 func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Completion, effect Effect,
 	watch ...string) error {
 	if err := checkAtomic(done, effect, watch); err != nil {
@@ -79,7 +80,7 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 			"is "+s.opts.Layout.String()+"; Atomic needs a record per key: Full")
 	}
 	tx := &transaction{store: s, effect: effect, watch: watch}
-	if done.Claim.Outcome == dedup.Acquired && done.Claim.Observed != dedup.Acquired {
+	if done.Claim.Outcome == driver.Acquired && done.Claim.Observed != driver.Acquired {
 		return tx.unrecorded(ctx, s.client())
 	}
 	done.With = tx
@@ -109,13 +110,13 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 // be acknowledged under the same condition as after [dedup.Do]: when [dedup.CanAck] is true of
 // the error.
 func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Request, effect Effect,
-	watch ...string) (dedup.Outcome, error) {
+	watch ...string) (driver.Outcome, error) {
 	claims, err := d.ClaimBatch(ctx, []dedup.Request{req})
 	if err != nil {
-		return dedup.Unknown, err
+		return driver.Unknown, err
 	}
 	c := claims[0]
-	if c.Outcome != dedup.Acquired {
+	if c.Outcome != driver.Acquired {
 		return c.Outcome, c.Err()
 	}
 	returned := false
@@ -128,13 +129,13 @@ func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Reques
 	returned = true
 	if err == nil || dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrLeaseLost) ||
 		errors.Is(err, ErrPartial) {
-		return dedup.Acquired, err
+		return driver.Acquired, err
 	}
 	given := giveUp(context.WithoutCancel(ctx), c, err)
 	if !dedup.IsPermanent(err) && errors.Is(err, dedup.ErrNoResult) {
 		err = &foreignError{err}
 	}
-	return dedup.Acquired, errors.Join(err, given)
+	return driver.Acquired, errors.Join(err, given)
 }
 
 // foreignError is an effect's error that says dedup.ErrNoResult of another key. This one is not
@@ -159,11 +160,11 @@ func giveUp(ctx context.Context, c *dedup.Claim, err error) error {
 // of yours shares the record's slot, as [Store.Atomic] needs it, when its name has the
 // same tag:
 //
-//	id, err := dedup.NewID("payments", "", orderID)
+//	id, err := driver.NewID("payments", "", orderID)
 //	cart := "cart:{" + store.HashTag(id) + "}"
 //
 // Outside a Cluster the names of keys do not matter.
-func (s *Store) HashTag(id dedup.ID) string {
+func (s *Store) HashTag(id driver.ID) string {
 	_, tag, _ := strings.Cut(s.engine.Key(id), "{")
 	tag, _, _ = strings.Cut(tag, "}")
 	return tag

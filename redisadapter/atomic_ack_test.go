@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -29,5 +30,5 @@ func TestDoAtomicOfAnotherKeysMissingResult(t *testing.T) {
 	assert.False(t, dedup.CanAck(err))
 	rec, err := d.Lookup(t.Context(), "k")
 	require.NoError(t, err)
-	assert.Equal(t, dedup.StateReleased, rec.State)
+	assert.Equal(t, driver.StateReleased, rec.State)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -51,7 +52,7 @@ func (s *till) deduper(edit func(*dedup.Config)) *dedup.Deduper {
 // counter is a key in the slot of another key's record.
 func (s *till) counter(key string) string {
 	s.Helper()
-	id, err := dedup.NewID("till", "", key)
+	id, err := driver.NewID("till", "", key)
 	must(s, err)
 	return s.prefix + "-count:{" + s.store.HashTag(id) + "}"
 }
@@ -73,7 +74,7 @@ func (s *till) wantCount(key string, want int) {
 	assert.Equal(s, want, n, "%s: %d effects, want %d", key, n, want)
 }
 
-func (s *till) wantState(key string, want dedup.State) dedup.Record {
+func (s *till) wantState(key string, want driver.State) dedup.Record {
 	s.Helper()
 	rec, err := s.d.Lookup(s.Context(), key)
 	must(s, err)
@@ -107,7 +108,7 @@ func TestAtomicOnce(t *testing.T) {
 			assert.Equal(s, want, got, "delivery %d: %v, %v", n, got, err)
 		}
 		s.wantCount("a", 1)
-		s.wantState("a", dedup.StateSucceeded)
+		s.wantState("a", driver.StateSucceeded)
 	})
 }
 
@@ -122,8 +123,8 @@ func TestAtomicRecord(t *testing.T) {
 		must(s, s.store.Atomic(s.Context(),
 			s.d, dedup.Completion{Claim: atomic, Result: []byte("receipt")}, s.incr("atomic")))
 		must(s, plain.Complete(s.Context(), []byte("receipt")))
-		got, want := s.wantState("atomic", dedup.StateSucceeded),
-			s.wantState("plain", dedup.StateSucceeded)
+		got, want := s.wantState("atomic", driver.StateSucceeded),
+			s.wantState("plain", driver.StateSucceeded)
 		assert.NotZero(s, got.Fence, "%+v", got)
 		assert.Greater(s, got.Remaining, 59*time.Minute, "%+v", got)
 		want.Fence, want.Age, want.Remaining = got.Fence, got.Age, got.Remaining
@@ -149,7 +150,7 @@ func TestAtomicEffectError(t *testing.T) {
 		})
 		assert.Same(s, broken, err, "it is returned as it is")
 		s.wantCount("a", 0)
-		s.wantState("a", dedup.StateInProgress)
+		s.wantState("a", driver.StateInProgress)
 		must(s, s.atomic(c, s.incr("a")))
 		s.wantCount("a", 1)
 
@@ -158,12 +159,12 @@ func TestAtomicEffectError(t *testing.T) {
 		}
 		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, fails(broken))
 		assert.ErrorIs(s, err, broken)
-		s.wantState("b", dedup.StateReleased)
+		s.wantState("b", driver.StateReleased)
 		for range 2 {
 			_, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
 				fails(dedup.Permanent(broken)))
 			assert.True(s, dedup.IsPermanent(err), "%v", err)
-			s.wantState("b", dedup.StateFailed)
+			s.wantState("b", driver.StateFailed)
 		}
 	})
 }
@@ -208,7 +209,7 @@ func TestAtomicWatches(t *testing.T) {
 		assert.ErrorIs(s, err, redisadapter.ErrConflict, "%v after %d calls", err, calls)
 		assert.False(s, dedup.OutcomeUnknown(err), "%v after %d calls", err, calls)
 		assert.Equal(s, 16, calls, "%v after %d calls", err, calls)
-		s.wantState("b", dedup.StateInProgress)
+		s.wantState("b", driver.StateInProgress)
 		must(s, c.Release(ctx))
 	})
 }
@@ -271,7 +272,7 @@ func TestAtomicLateOwner(t *testing.T) {
 // record is the key of a record.
 func (s *till) record(key string) string {
 	s.Helper()
-	id, err := dedup.NewID("till", "", key)
+	id, err := driver.NewID("till", "", key)
 	must(s, err)
 	return redisadapter.Key(s.store, id)
 }
@@ -299,7 +300,7 @@ func TestAtomicLostReplies(t *testing.T) {
 	proxy.SetRules()
 	for n := range keys {
 		s.wantCount(fmt.Sprint("key-", n), 1)
-		s.wantState(fmt.Sprint("key-", n), dedup.StateSucceeded)
+		s.wantState(fmt.Sprint("key-", n), driver.StateSucceeded)
 	}
 	t.Logf("%v", stats.Fired)
 	assert.GreaterOrEqual(t, stats.Fired["EXEC"], keys/3, "too few faults: %v", stats.Fired)
@@ -338,7 +339,7 @@ func TestAtomicKeepsItsTransaction(t *testing.T) {
 		} {
 			wantInput(s.T, s.atomic(s.claim(s.d, name), effect), "Effect")
 			s.wantCount(name, 0)
-			s.wantState(name, dedup.StateInProgress)
+			s.wantState(name, driver.StateInProgress)
 		}
 	})
 }
@@ -360,7 +361,7 @@ func TestAtomicPartial(t *testing.T) {
 		assert.True(s, redis.HasErrorPrefix(err, "WRONGTYPE"), "%v, %v", got, err)
 		assert.Equal(s, dedup.Acquired, got, "%v, %v", got, err)
 		s.wantCount("a", 1)
-		s.wantState("a", dedup.StateSucceeded)
+		s.wantState("a", driver.StateSucceeded)
 		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
 			func(_ redis.Cmdable, write redis.Pipeliner) error {
 				return write.Get(s.Context(), s.counter("b")).Err()
@@ -371,7 +372,7 @@ func TestAtomicPartial(t *testing.T) {
 
 func (s *till) tag(key string) string {
 	s.Helper()
-	id, err := dedup.NewID("till", "", key)
+	id, err := driver.NewID("till", "", key)
 	must(s, err)
 	return s.store.HashTag(id)
 }
@@ -391,7 +392,7 @@ func TestAtomicRefused(t *testing.T) {
 		assert.False(s, dedup.OutcomeUnknown(err), "%v", err)
 		assert.True(s, redis.HasErrorPrefix(err, "unknown command"), "%v", err)
 		s.wantCount("a", 0)
-		s.wantState("a", dedup.StateInProgress)
+		s.wantState("a", driver.StateInProgress)
 		must(s, c.Release(s.Context()))
 	})
 }
@@ -500,7 +501,7 @@ func TestAtomicPanic(t *testing.T) {
 			_, _ = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
 				func(redis.Cmdable, redis.Pipeliner) error { panic("no") })
 		}()
-		s.wantState("a", dedup.StateReleased)
+		s.wantState("a", driver.StateReleased)
 		_, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a"))
 		must(s, err)
 		s.wantCount("a", 1)

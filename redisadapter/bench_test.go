@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -21,14 +22,14 @@ func BenchmarkCycle(b *testing.B) {
 		b.Run(fmt.Sprintf("scripts/%d", size), func(b *testing.B) {
 			backend := redistest.Open(b, "redis")
 			store := open(b, backend)
-			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Finish, size)
+			reqs, ends := make([]driver.ClaimRequest, size), make([]driver.Finish, size)
 			perKey(b, size, func() {
 				for i := range reqs {
-					reqs[i] = dedup.ClaimRequest{Lease: 10 * time.Second, Hold: 10 * time.Second}
+					reqs[i] = driver.ClaimRequest{Lease: 10 * time.Second, Hold: 10 * time.Second}
 					_, _ = rand.Read(reqs[i].ID[:])
 					_, _ = rand.Read(reqs[i].Token[:])
-					ends[i] = dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
-						State: dedup.StateSucceeded, Window: 10 * time.Second}
+					ends[i] = driver.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
+						State: driver.StateSucceeded, Window: 10 * time.Second}
 				}
 				for _, a := range store.Claim(b.Context(), reqs) {
 					if a.Outcome != dedup.Acquired {
@@ -72,7 +73,7 @@ func BenchmarkDuplicate(b *testing.B) {
 	store := open(b, redistest.Open(b, "redis"))
 	reqs := requests(0)
 	store.Claim(b.Context(), reqs)
-	store.Finish(b.Context(), changes(0, dedup.StateSucceeded))
+	store.Finish(b.Context(), changes(0, driver.StateSucceeded))
 	perKey(b, size, func() {
 		for _, a := range store.Claim(b.Context(), reqs) {
 			if a.Outcome != dedup.Duplicate {

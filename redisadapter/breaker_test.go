@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -67,7 +68,7 @@ func (m *moody) say(reply string) { m.reply.Store(&reply) }
 func (m *moody) heal()            { m.reply.Store(nil) }
 
 func (m *moody) lookup(ctx context.Context) error {
-	return m.store.Lookup(ctx, []dedup.ID{newID(1)})[0].Err
+	return m.store.Lookup(ctx, []driver.ID{newID(1)})[0].Err
 }
 
 // trip makes the breaker open.
@@ -88,9 +89,9 @@ func (m *moody) trip(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
-	for _, a := range []dedup.Answer{
-		m.store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0],
-		m.store.Lookup(t.Context(), []dedup.ID{newID(1)})[0],
+	for _, a := range []driver.Answer{
+		m.store.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0],
+		m.store.Lookup(t.Context(), []driver.ID{newID(1)})[0],
 	} {
 		assert.ErrorIs(t, a.Err, redisadapter.ErrBreakerOpen, "while it is open: %+v", a)
 		assert.Equal(t, "breaker", redisadapter.Classify(a.Err), "while it is open: %+v", a)
@@ -100,7 +101,7 @@ func TestBreaker(t *testing.T) {
 		require.ErrorAs(t, a.Err, &told, "the core is not told that nothing was sent")
 		assert.True(t, told.NotSent(), "the core is not told that nothing was sent: %v", a.Err)
 	}
-	err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]
+	err := m.store.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)[0]
 	assert.ErrorIs(t, err, redisadapter.ErrBreakerOpen, "Forget")
 	n := m.calls.Load()
 	assert.Zero(t, n, "%d calls were sent while it was open", n)
@@ -162,16 +163,16 @@ func TestBreakerStaysOpenLonger(t *testing.T) {
 func TestBreakerLetsEndsThrough(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
-	err := m.store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})[0].Err
+	err := m.store.Finish(t.Context(), []driver.Finish{change(1, driver.StateSucceeded)})[0].Err
 	assert.NotErrorIs(t, err, redisadapter.ErrBreakerOpen, "a completion")
 	assert.Error(t, err, "a completion")
-	err = m.store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0].Err
+	err = m.store.Renew(t.Context(), []driver.Renewal{renewal(1)})[0].Err
 	assert.NotErrorIs(t, err, redisadapter.ErrBreakerOpen, "a renewal")
 	assert.Error(t, err, "a renewal")
 	n := m.calls.Load()
 	assert.EqualValues(t, 2, n, "%d calls were sent", n)
 	m.say(redistest.Answer("held", 1000, 0, redisadapter.Golden(t, "succeeded_bare")))
-	m.store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})
+	m.store.Finish(t.Context(), []driver.Finish{change(1, driver.StateSucceeded)})
 	assert.False(t, m.store.Health().BreakerOpen,
 		"a completion was answered, and the breaker is still open")
 }
@@ -204,7 +205,7 @@ func TestBreakerCountsTheServerAlone(t *testing.T) {
 		"bad input": func(t *testing.T, m *moody) {
 			bad := request(1)
 			bad.Lease = -1
-			m.store.Claim(t.Context(), []dedup.ClaimRequest{bad})
+			m.store.Claim(t.Context(), []driver.ClaimRequest{bad})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +234,7 @@ func TestMaxInFlight(t *testing.T) {
 		return m.calls.Load() == bound*3/4
 	})
 	for range 20 {
-		callers.Go(func() { m.store.Renew(ctx, []dedup.Renewal{renewal(1)}) })
+		callers.Go(func() { m.store.Renew(ctx, []driver.Renewal{renewal(1)}) })
 	}
 	eventually(t, "all are under way", func() bool { return m.calls.Load() == bound })
 	cancel()
@@ -281,7 +282,7 @@ func TestNoStormAfterRestart(t *testing.T) {
 		callers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				switch err := store.Claim(ctx,
-					[]dedup.ClaimRequest{request(n*1000 + i%1000)})[0].Err; {
+					[]driver.ClaimRequest{request(n*1000 + i%1000)})[0].Err; {
 				case err == nil:
 					answered.Add(1)
 				case errors.Is(err, redisadapter.ErrBreakerOpen):

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -46,7 +47,7 @@ func TestServerAtMaxClients(t *testing.T) {
 		return c == "network" || c == "busy"
 	}
 	for n := range 5 {
-		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
+		a := store.Claim(t.Context(), []driver.ClaimRequest{request(n)})[0]
 		assert.Equal(t, dedup.Unknown, a.Outcome)
 		assert.True(t, full(a.Err), "claim %d: %q is %s", n, a.Err, redisadapter.Classify(a.Err))
 	}
@@ -57,7 +58,7 @@ func TestServerAtMaxClients(t *testing.T) {
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "1000").Err())
 	eventually(t, "a claim", func() bool {
 		return store.Claim(t.Context(),
-			[]dedup.ClaimRequest{request(9)})[0].Outcome == dedup.Acquired
+			[]driver.ClaimRequest{request(9)})[0].Outcome == dedup.Acquired
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -43,7 +44,7 @@ func TestClockOutlivesItsAsker(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		store.Claim(ctx, []dedup.ClaimRequest{request(1)})
+		store.Claim(ctx, []driver.ClaimRequest{request(1)})
 	}()
 	eventually(t, "the time is asked for", func() bool { return times.Load() == 1 })
 	leave()
@@ -52,7 +53,7 @@ func TestClockOutlivesItsAsker(t *testing.T) {
 	begin := time.Now()
 	eventually(t, "a plain claim", func() bool {
 		before := scripts.Load()
-		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(2)})[0]
+		a := store.Claim(t.Context(), []driver.ClaimRequest{request(2)})[0]
 		return a.Outcome == dedup.Acquired && scripts.Load() == before
 	})
 	n := times.Load()
@@ -88,7 +89,7 @@ func TestClockOfEmbedded(t *testing.T) {
 	must(t, err)
 	scripts.Store(0)
 	for n := range 20 {
-		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
+		a := store.Claim(t.Context(), []driver.ClaimRequest{request(n)})[0]
 		want := uint64(1_700_000_000_000 * 1024)
 		assert.Equal(t, dedup.Acquired, a.Outcome,
 			"claim %d: %v with fence %d, want %d", n, a.Outcome, a.Record.Fence, want)
@@ -98,7 +99,7 @@ func TestClockOfEmbedded(t *testing.T) {
 	assert.Zero(t, n, "%d scripts ran while the server told its time", n)
 	late.Store(true)
 	written.Store(0)
-	store.Claim(t.Context(), []dedup.ClaimRequest{request(21)})
+	store.Claim(t.Context(), []driver.ClaimRequest{request(21)})
 	close(hold)
 	assert.Zero(t, written.Load(),
 		"while the time was not told: %d plain claims, %d scripts", written.Load(), scripts.Load())

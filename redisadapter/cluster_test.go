@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -63,14 +64,14 @@ func TestClusterBatches(t *testing.T) {
 	})
 	store := open(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)})
 
-	var reqs []dedup.ClaimRequest
-	var ends []dedup.Finish
+	var reqs []driver.ClaimRequest
+	var ends []driver.Finish
 	for first := 0; first < 1024; first += batchSize {
 		reqs, ends = append(reqs, requests(first)...),
-			append(ends, changes(first, dedup.StateSucceeded)...)
+			append(ends, changes(first, driver.StateSucceeded)...)
 	}
 	store.Claim(t.Context(), requests(5000)) // each master knows the scripts afterwards
-	store.Finish(t.Context(), changes(5000, dedup.StateSucceeded))
+	store.Finish(t.Context(), changes(5000, driver.StateSucceeded))
 	counts.take()
 	wantSpread := func(call string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -51,7 +52,7 @@ type onTheMove struct {
 	*redisadapter.Store
 }
 
-func (m *onTheMove) want(what string, n int, ok bool, a dedup.Answer) {
+func (m *onTheMove) want(what string, n int, ok bool, a driver.Answer) {
 	m.Helper()
 	assert.NoError(m, a.Err, "%s %d", what, n)
 	assert.True(m, ok, "%s %d: %+v", what, n, a)
@@ -61,18 +62,18 @@ func (m *onTheMove) duplicate(n int) {
 	m.Helper()
 	r := request(n)
 	r.Token[1] = 9
-	a := m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
+	a := m.Claim(m.Context(), []driver.ClaimRequest{r})[0]
 	m.want("duplicate", n, a.Outcome == dedup.Duplicate, a)
 }
 
 // claims claims a key for one, and in vain for another.
-func (m *onTheMove) claims(n int) dedup.Answer {
+func (m *onTheMove) claims(n int) driver.Answer {
 	m.Helper()
 	first := claimOne(m.T, m.Store, n)
 	m.want("claim", n, first.Outcome == dedup.Acquired, first)
 	r := request(n)
 	r.Token[1] = 8
-	a := m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
+	a := m.Claim(m.Context(), []driver.ClaimRequest{r})[0]
 	m.want("second claim", n, a.Outcome == dedup.InFlight && a.Record.Remaining > 0, a)
 	return first
 }
@@ -82,7 +83,7 @@ func (m *onTheMove) cycle(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
 	for _, what := range []string{"complete", "complete again"} {
-		a := m.Finish(m.Context(), []dedup.Finish{c})[0]
+		a := m.Finish(m.Context(), []driver.Finish{c})[0]
 		m.want(what, n, a.Held && a.Written, a)
 	}
 }
@@ -90,8 +91,8 @@ func (m *onTheMove) cycle(n int) {
 func (m *onTheMove) release(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
-	c.State, c.EffectApplied = dedup.StateReleased, false
-	a := m.Finish(m.Context(), []dedup.Finish{c})[0]
+	c.State, c.EffectApplied = driver.StateReleased, false
+	a := m.Finish(m.Context(), []driver.Finish{c})[0]
 	m.want("release", n, a.Held && a.Written, a)
 	a = claimOne(m.T, m.Store, n)
 	m.want("claim of what was released", n, a.Outcome == dedup.Acquired && a.Record.Attempt == 2, a)
@@ -101,13 +102,13 @@ func (m *onTheMove) release(n int) {
 func (m *onTheMove) failure(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
-	c.State, c.EffectApplied, c.Result = dedup.StateFailed, false, []byte("no such account")
-	a := m.Finish(m.Context(), []dedup.Finish{c})[0]
+	c.State, c.EffectApplied, c.Result = driver.StateFailed, false, []byte("no such account")
+	a := m.Finish(m.Context(), []driver.Finish{c})[0]
 	m.want("fail", n, a.Held && a.Written, a)
 	r := request(n)
 	r.Token[1] = 7
-	a = m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
-	m.want("replay", n, a.Outcome == dedup.Duplicate && a.Record.State == dedup.StateFailed &&
+	a = m.Claim(m.Context(), []driver.ClaimRequest{r})[0]
+	m.want("replay", n, a.Outcome == dedup.Duplicate && a.Record.State == driver.StateFailed &&
 		string(a.Record.Result) == "no such account", a)
 }
 

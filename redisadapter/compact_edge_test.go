@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -38,7 +39,7 @@ func TestRemembered(t *testing.T) {
 			seasoned(t, b.Store)
 			b.finish(done(1, b.claim(request(1))))
 			other := request(1)
-			other.Token = dedup.Token{9}
+			other.Token = driver.Token{9}
 			passed := time.Duration(0)
 			wait := func(until time.Duration) {
 				b.mini.Advance(until - passed)
@@ -49,18 +50,18 @@ func TestRemembered(t *testing.T) {
 				wait(at)
 				a := b.claim(other)
 				require.Equal(t, dedup.Duplicate, a.Outcome, "%v after its end: %+v", at, a)
-				require.Equal(t, dedup.StateSucceeded, a.Record.State, "%v after its end", at)
+				require.Equal(t, driver.StateSucceeded, a.Record.State, "%v after its end", at)
 				require.GreaterOrEqual(t, a.Record.Remaining, window-at, "%v after its end", at)
 				other.LikelyDuplicate = !other.LikelyDuplicate
 				rec := b.lookup(1)
-				require.Equal(t, dedup.StateSucceeded, rec.State, "%v after its end", at)
+				require.Equal(t, driver.StateSucceeded, rec.State, "%v after its end", at)
 				n := b.client.Exists(t.Context(),
 					redisadapter.Key(b.Store, newID(1))).Val()
 				require.Zero(t, n, "%v after its end a duplicate has left its lease", at)
 			}
 			wait(2*window + 2*redisadapter.Skew(b.Store))
 			rec := b.lookup(1)
-			assert.Equal(t, dedup.StateAbsent, rec.State, "after two windows")
+			assert.Equal(t, driver.StateAbsent, rec.State, "after two windows")
 			a := b.claim(other)
 			assert.Equal(t, dedup.Acquired, a.Outcome, "after two windows: %+v", a)
 		})
@@ -99,10 +100,10 @@ func TestBucketsEnd(t *testing.T) {
 			b.client.SRem(t.Context(), key, m)
 		}
 	}
-	require.NoError(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
+	require.NoError(t, b.Forget(t.Context(), []driver.ID{newID(1)}, time.Second)[0])
 	bounded("after the last member was forgotten")
 	again := request(1)
-	again.Token = dedup.Token{9}
+	again.Token = driver.Token{9}
 	end := done(1, b.claim(again))
 	end.Token = again.Token
 	b.finish(end)
@@ -129,7 +130,7 @@ func TestOverfullBucket(t *testing.T) {
 		for first := range 4 {
 			reqs := requests(20_000 + first*batchSize)
 			for i := range reqs {
-				reqs[i].Token = dedup.Token{9}
+				reqs[i].Token = driver.Token{9}
 			}
 			for i, a := range store.Claim(t.Context(), reqs) {
 				require.Equal(t, dedup.Duplicate, a.Outcome, "key %d: %+v", i, a)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -56,12 +56,12 @@ func LookEverywhere(s *Store) { s.buckets.LookEverywhere() }
 
 // Bucket is the key of the bucket in which a key finished at a time, and Member what it
 // holds then.
-func Bucket(s *Store, id dedup.ID, at time.Time) string {
+func Bucket(s *Store, id driver.ID, at time.Time) string {
 	return s.buckets.Bucket(id, at)
 }
 
 // Member is the digest of a key.
-func Member(s *Store, id dedup.ID) int64 {
+func Member(s *Store, id driver.ID) int64 {
 	_, member := s.buckets.Place(id)
 	return member
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -80,7 +81,7 @@ func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	season(t, store, 20_000)
 	b.mini.Advance(window)
 	require.Equal(t, dedup.Acquired,
-		store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Outcome)
+		store.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0].Outcome)
 	redisadapter.LooksAtBuckets(store)(t.Context())
 	assert.Equal(t, 1, h.count("full_buckets"))
 }

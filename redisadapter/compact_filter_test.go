@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -67,15 +68,15 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 		t.Helper()
 		for _, likely := range []bool{true, false} {
 			req := request(key)
-			req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
+			req.Token, req.LikelyDuplicate = driver.Token{9}, likely
 			a := b.claim(req)
 			assert.Equal(t, want, a.Outcome, "key %d, likely=%t: %+v", key, likely, a)
 		}
 	}
 	again(1, dedup.Duplicate)
-	require.NoError(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Minute)[0])
+	require.NoError(t, b.Forget(t.Context(), []driver.ID{newID(1)}, time.Minute)[0])
 	req := request(1)
-	req.Token = dedup.Token{8}
+	req.Token = driver.Token{8}
 	end := done(1, b.claim(req))
 	end.Token = req.Token
 	b.finish(end)
@@ -96,11 +97,11 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 				&redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
 			learn(t, b.Store, 40_000)
 			for key := range 64 {
-				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-				a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]
+				claimed := other.Claim(t.Context(), []driver.ClaimRequest{request(key)})[0]
+				a := other.Finish(t.Context(), []driver.Finish{done(key, claimed)})[0]
 				require.True(t, a.Held, "%+v", a)
 				req := request(key)
-				req.Token = dedup.Token{9, 9}
+				req.Token = driver.Token{9, 9}
 				a = b.claim(req)
 				require.Equal(t, dedup.Duplicate, a.Outcome,
 					"key %d was completed after its bucket was asked often: %+v", key, a)
@@ -122,15 +123,15 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b.mini.Advance(-50 * time.Second)
 	b.claim(request(39_999)) // it is at work, and has a reading
 	for key := range 50 {
-		claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-		a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]
+		claimed := other.Claim(t.Context(), []driver.ClaimRequest{request(key)})[0]
+		a := other.Finish(t.Context(), []driver.Finish{done(key, claimed)})[0]
 		require.True(t, a.Held, "%+v", a)
 	}
 	b.mini.Advance(50 * time.Second)
 	again := 0
 	for key := range 50 {
 		req := request(key)
-		req.Token = dedup.Token{9, 9}
+		req.Token = driver.Token{9, 9}
 		if a := b.claim(req); a.Outcome == dedup.Acquired {
 			again++
 		}
@@ -166,12 +167,12 @@ func TestClockPutRight(t *testing.T) {
 			if name == "working" {
 				redisadapter.Idle(mine, idle)
 				require.Equal(t, dedup.Acquired,
-					mine.Claim(t.Context(), []dedup.ClaimRequest{request(39_999)})[0].Outcome)
+					mine.Claim(t.Context(), []driver.ClaimRequest{request(39_999)})[0].Outcome)
 			}
 			for key := range 50 {
-				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
+				claimed := other.Claim(t.Context(), []driver.ClaimRequest{request(key)})[0]
 				require.True(t, other.Finish(t.Context(),
-					[]dedup.Finish{done(key, claimed)})[0].Held)
+					[]driver.Finish{done(key, claimed)})[0].Held)
 			}
 
 			clockAt(40 * time.Second)
@@ -179,9 +180,9 @@ func TestClockPutRight(t *testing.T) {
 			again := 0
 			for key := range 50 {
 				req := request(key)
-				req.Token = dedup.Token{9, 9}
+				req.Token = driver.Token{9, 9}
 				if a := mine.Claim(t.Context(),
-					[]dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
+					[]driver.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
 					again++
 				}
 			}
@@ -228,7 +229,7 @@ func TestAddToClosedBucket(t *testing.T) {
 	mine := openWith(t, redistest.Backend{Client: client}, opts)
 	other := openWith(t,
 		redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, opts)
-	claimed := mine.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+	claimed := mine.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 	late := false
 	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
 		next redis.ProcessPipelineHook) error {
@@ -242,11 +243,11 @@ func TestAddToClosedBucket(t *testing.T) {
 	}))
 	end := done(1, claimed)
 	end.Window = opts.Window
-	a := mine.Finish(t.Context(), []dedup.Finish{end})[0]
+	a := mine.Finish(t.Context(), []driver.Finish{end})[0]
 	require.True(t, a.Held && a.Written, "%+v", a)
 	req := request(1)
-	req.Token = dedup.Token{9}
-	a = other.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+	req.Token = driver.Token{9}
+	a = other.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 	assert.True(t, late, "the add came late")
 	assert.Equal(t, dedup.Duplicate, a.Outcome, "%+v", a)
 }
@@ -283,13 +284,13 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 		t.Run("refused="+problem, func(t *testing.T) {
 			b, _ := edge(t, time.Minute)
 			claims := b.Claim(t.Context(), requests(100))
-			ends := make([]dedup.Finish, len(claims))
+			ends := make([]driver.Finish, len(claims))
 			for i, a := range claims {
 				ends[i] = done(100+i, a)
 			}
 			// Somebody who lost the first key long ago has landed its effect.
-			landed := change(100, dedup.StateSucceeded)
-			landed.Token, landed.EffectApplied, landed.Fence, landed.Attempt = dedup.Token{9},
+			landed := change(100, driver.StateSucceeded)
+			landed.Token, landed.EffectApplied, landed.Fence, landed.Attempt = driver.Token{9},
 				true, 1, 1
 			a := b.finish(landed)
 			require.True(t, a.Written && !a.Held, "%+v", a)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
 )
 
@@ -29,7 +29,7 @@ func TestGoldenPlaces(t *testing.T) {
 		s := newStore(nil, opts)
 		fmt.Fprintf(&got, "%s\n%s", s.layoutKey(), s.settings())
 		for _, key := range []string{"order-4711", "größer"} {
-			id, err := dedup.NewID("ns", "tenant", key)
+			id, err := driver.NewID("ns", "tenant", key)
 			require.NoError(t, err)
 			if layout != Compact {
 				fmt.Fprintf(&got, "%s\n", s.engine.Key(id))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -39,13 +39,13 @@ func TestTenMillionKeys(t *testing.T) {
 
 // freshOf looks a batch up that begins with key first, and counts what was never seen.
 func freshOf(t *testing.T, store *redisadapter.Store, first int) (fresh int) {
-	ids := make([]dedup.ID, batchSize)
+	ids := make([]driver.ID, batchSize)
 	for i := range ids {
 		ids[i] = numbered(first + i)
 	}
 	for _, a := range store.Lookup(t.Context(), ids) {
 		require.NoError(t, a.Err)
-		if a.Record.State == dedup.StateAbsent {
+		if a.Record.State == driver.StateAbsent {
 			fresh++
 		}
 	}

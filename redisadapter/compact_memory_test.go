@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -96,8 +97,8 @@ func TestShardsOfBefore(t *testing.T) {
 		moving, err := layered.Moving(before, openWith(t, next, opts))
 		require.NoError(t, err)
 		again := request(0)
-		again.Token = dedup.Token{9}
-		got := moving.Claim(t.Context(), []dedup.ClaimRequest{again})[0]
+		again.Token = driver.Token{9}
+		got := moving.Claim(t.Context(), []driver.ClaimRequest{again})[0]
 		require.NoError(t, got.Err)
 		assert.Equal(t, dedup.Duplicate, got.Outcome)
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -31,13 +32,13 @@ func TestFalseDuplicates(t *testing.T) {
 		next := 0
 		claim := func(n int, complete bool) (duplicates int) {
 			for end := next + n; next < end; next += batchSize {
-				reqs := make([]dedup.ClaimRequest, batchSize)
+				reqs := make([]driver.ClaimRequest, batchSize)
 				for i := range reqs {
 					reqs[i] = request(next + i)
 					reqs[i].ID = numbered(next + i)
 					reqs[i].LikelyDuplicate = i%2 == 0
 				}
-				var ends []dedup.Finish
+				var ends []driver.Finish
 				for i, a := range store.Claim(t.Context(), reqs) {
 					require.NoError(t, a.Err)
 					switch {
@@ -141,30 +142,30 @@ func TestCompactRefuses(t *testing.T) {
 	store := openWith(t, redistest.Backend{Client: client},
 		layoutOptions("ow", redisadapter.Compact))
 	req := request(1)
-	for field, edit := range map[string]func(*dedup.ClaimRequest){
-		"Fingerprint": func(r *dedup.ClaimRequest) {
-			r.Fingerprint = dedup.FingerprintOf([]byte("x"))
+	for field, edit := range map[string]func(*driver.ClaimRequest){
+		"Fingerprint": func(r *driver.ClaimRequest) {
+			r.Fingerprint = driver.FingerprintOf([]byte("x"))
 		},
-		"ResultLimit": func(r *dedup.ClaimRequest) { r.ResultLimit = 1 },
-		"Window":      func(r *dedup.ClaimRequest) { r.Window = time.Minute },
+		"ResultLimit": func(r *driver.ClaimRequest) { r.ResultLimit = 1 },
+		"Window":      func(r *driver.ClaimRequest) { r.Window = time.Minute },
 	} {
 		bad := req
 		edit(&bad)
-		wantInput(t, store.Claim(t.Context(), []dedup.ClaimRequest{bad})[0].Err, field)
+		wantInput(t, store.Claim(t.Context(), []driver.ClaimRequest{bad})[0].Err, field)
 	}
-	a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+	a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 	require.Equal(t, dedup.Acquired, a.Outcome)
-	for field, edit := range map[string]func(*dedup.Finish){
-		"Window":      func(c *dedup.Finish) { c.Window = time.Minute },
-		"Result":      func(c *dedup.Finish) { c.Result = []byte("x") },
-		"Fingerprint": func(c *dedup.Finish) { c.Fingerprint = dedup.FingerprintOf([]byte("x")) },
+	for field, edit := range map[string]func(*driver.Finish){
+		"Window":      func(c *driver.Finish) { c.Window = time.Minute },
+		"Result":      func(c *driver.Finish) { c.Result = []byte("x") },
+		"Fingerprint": func(c *driver.Finish) { c.Fingerprint = driver.FingerprintOf([]byte("x")) },
 	} {
 		end := done(1, a)
 		edit(&end)
-		wantInput(t, store.Finish(t.Context(), []dedup.Finish{end})[0].Err, field)
+		wantInput(t, store.Finish(t.Context(), []driver.Finish{end})[0].Err, field)
 	}
-	assert.Equal(t, dedup.StateInProgress,
-		store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record.State)
+	assert.Equal(t, driver.StateInProgress,
+		store.Lookup(t.Context(), []driver.ID{newID(1)})[0].Record.State)
 }
 
 // TestCompactKeepsFailures: a key that has failed for good is not tried again, and says why.

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -39,8 +40,8 @@ func has(cmds []redis.Cmder, name string) bool {
 }
 
 // done is the landed end of a claim that lasts.
-func done(n int, a dedup.Answer) dedup.Finish {
-	c := change(n, dedup.StateSucceeded)
+func done(n int, a driver.Answer) driver.Finish {
+	c := change(n, driver.StateSucceeded)
 	c.EffectApplied, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
 		time.Now().Add(time.Minute), time.Hour
 	c.MayOverwrite = n%2 == 0 // plain commands are mixed with scripts
@@ -75,9 +76,9 @@ func season(t testing.TB, s *redisadapter.Store, first int) {
 }
 
 // completeAll claims and completes the keys from first on.
-func completeAll(t testing.TB, s *redisadapter.Store, reqs []dedup.ClaimRequest, first int) {
+func completeAll(t testing.TB, s *redisadapter.Store, reqs []driver.ClaimRequest, first int) {
 	t.Helper()
-	ends := make([]dedup.Finish, len(reqs))
+	ends := make([]driver.Finish, len(reqs))
 	for i, a := range s.Claim(t.Context(), reqs) {
 		ends[i] = done(first+i, a)
 	}
@@ -99,7 +100,7 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 					&redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
 				redisadapter.LookEverywhere(mine)
 				seasoned(t, mine, theirs)
-				claimed := theirs.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+				claimed := theirs.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 				ended := false
 				client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
 					next redis.ProcessPipelineHook) error {
@@ -108,17 +109,17 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 					}
 					ended = true
 					_ = next(ctx, cmds[:cut])
-					a := theirs.Finish(ctx, []dedup.Finish{done(1, claimed)})[0]
+					a := theirs.Finish(ctx, []driver.Finish{done(1, claimed)})[0]
 					assert.True(t, a.Held, "%+v", a)
 					return next(ctx, cmds[cut:])
 				}))
 				req := request(1)
-				req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
-				a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+				req.Token, req.LikelyDuplicate = driver.Token{9}, likely
+				a := mine.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 				assert.NoError(t, a.Err, "claimed while it was completed")
 				assert.NotEqual(t, dedup.Acquired, a.Outcome, "claimed while it was completed: %+v", a)
 				assert.True(t, ended || likely && cut == 2, "no pipeline was cut")
-				if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; ended {
+				if a := mine.Claim(t.Context(), []driver.ClaimRequest{req})[0]; ended {
 					assert.Equal(t, dedup.Duplicate, a.Outcome, "and then: %+v", a)
 				}
 			})
@@ -165,10 +166,10 @@ func TestRefusedAddKeepsTheLease(t *testing.T) {
 			store := openWith(t, redistest.Backend{Client: client},
 				layoutOptions("ow", redisadapter.Compact))
 			seasoned(t, store)
-			claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
+			claimed := store.Claim(t.Context(), []driver.ClaimRequest{request(1), request(2)})
 			refuse(client, "sadd", problem)
 			for i, a := range store.Finish(t.Context(),
-				[]dedup.Finish{done(1, claimed[0]), done(2, claimed[1])}) {
+				[]driver.Finish{done(1, claimed[0]), done(2, claimed[1])}) {
 				var reply redis.Error
 				if errors.As(problem, &reply) {
 					assert.True(t, a.Held && a.Written, "item %d: %+v", i, a)
@@ -177,8 +178,8 @@ func TestRefusedAddKeepsTheLease(t *testing.T) {
 					assert.False(t, a.Written, "item %d: %+v", i, a)
 				}
 				req := request(1 + i)
-				req.Token = dedup.Token{9}
-				b := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+				req.Token = driver.Token{9}
+				b := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 				assert.NotEqual(t, dedup.Acquired, b.Outcome, "item %d, another's claim: %+v", i, b)
 				if a.Written {
 					assert.Equal(t, dedup.Duplicate, b.Outcome, "item %d: %+v", i, b)
@@ -197,14 +198,14 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 			store := openWith(t, redistest.Backend{Client: client},
 				layoutOptions("ow", redisadapter.Compact))
 			seasoned(t, store)
-			first := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+			first := store.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 			refuse(client, name, refusal("TRYAGAIN Multiple keys request during rehashing of slot"))
-			a := store.Finish(t.Context(), []dedup.Finish{done(1, first)})[0]
+			a := store.Finish(t.Context(), []driver.Finish{done(1, first)})[0]
 			require.True(t, a.Held && a.Written, "%+v", a)
 			for i, want := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired} {
 				req := request(1 + i)
-				req.Token = dedup.Token{9}
-				a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+				req.Token = driver.Token{9}
+				a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 				assert.Equal(t, want, a.Outcome, "key %d: %+v", 1+i, a)
 			}
 		})
@@ -221,17 +222,17 @@ func TestCompletedTwice(t *testing.T) {
 		if byScript {
 			redisadapter.DropByScript(store)
 		}
-		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+		claimed := store.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 		end := done(1, claimed)
 		for send := range 3 {
-			a := store.Finish(t.Context(), []dedup.Finish{end})[0]
+			a := store.Finish(t.Context(), []driver.Finish{end})[0]
 			assert.True(t, a.Held && a.Written, "send %d: %+v", send, a)
 		}
 		late := end
 		late.Until = time.Now()
-		a := store.Finish(t.Context(), []dedup.Finish{late})[0]
+		a := store.Finish(t.Context(), []driver.Finish{late})[0]
 		assert.False(t, a.Held || a.Written, "when its time is over: %+v", a)
-		assert.Equal(t, dedup.StateSucceeded, a.Record.State, "when its time is over")
+		assert.Equal(t, driver.StateSucceeded, a.Record.State, "when its time is over")
 		n := client.Exists(t.Context(), redisadapter.Key(store, request(1).ID)).Val()
 		assert.Zero(t, n, "the lease is still there")
 	}
@@ -248,7 +249,7 @@ func TestAddThatComesLate(t *testing.T) {
 			&redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
 		seasoned(t, store)
 		req := request(1)
-		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+		claimed := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 		end := done(1, claimed)
 		end.Until = time.Now().Add(50 * time.Millisecond)
 		client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
@@ -257,28 +258,28 @@ func TestAddThatComesLate(t *testing.T) {
 				mini.Advance(req.Lease + time.Millisecond)
 				if taken {
 					again := request(1)
-					again.Token = dedup.Token{9}
-					a := other.Claim(ctx, []dedup.ClaimRequest{again})[0]
+					again.Token = driver.Token{9}
+					a := other.Claim(ctx, []driver.ClaimRequest{again})[0]
 					assert.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 				} else {
-					require.NoError(t, other.Forget(ctx, []dedup.ID{req.ID}, time.Hour)[0])
+					require.NoError(t, other.Forget(ctx, []driver.ID{req.ID}, time.Hour)[0])
 				}
 				<-time.After(time.Until(end.Until))
 			}
 			return next(ctx, cmds)
 		}))
-		a := store.Finish(t.Context(), []dedup.Finish{end})[0]
+		a := store.Finish(t.Context(), []driver.Finish{end})[0]
 		assert.False(t, a.Held, "taken=%t: %+v", taken, a)
 		assert.Equal(t, taken, a.Written, "%+v", a)
-		want := dedup.StateAbsent
+		want := driver.StateAbsent
 		if taken {
-			want = dedup.StateSucceeded
+			want = driver.StateSucceeded
 		}
-		rec := other.Lookup(t.Context(), []dedup.ID{req.ID})[0].Record
+		rec := other.Lookup(t.Context(), []driver.ID{req.ID})[0].Record
 		assert.Equal(t, want, rec.State, "taken=%t", taken)
 		if renewal := renewal(1); taken {
-			renewal.Token = dedup.Token{9}
-			a := other.Renew(t.Context(), []dedup.Renewal{renewal})[0]
+			renewal.Token = driver.Token{9}
+			a := other.Renew(t.Context(), []driver.Renewal{renewal})[0]
 			assert.False(t, a.Held, "the owner that was overtaken still renews: %+v", a)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -27,7 +28,7 @@ type runner struct {
 
 // work takes a batch and reports how many of its keys are done.
 func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished int) {
-	reqs := make([]dedup.ClaimRequest, len(keys))
+	reqs := make([]driver.ClaimRequest, len(keys))
 	for i, n := range keys {
 		reqs[i] = request(n)
 		reqs[i].Lease, reqs[i].Hold, reqs[i].LikelyDuplicate = time.Minute, time.Minute,
@@ -37,7 +38,7 @@ func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished 
 		}
 	}
 	asked := time.Now()
-	var ends []dedup.Finish
+	var ends []driver.Finish
 	var which []int
 	for i, a := range r.store.Claim(t.Context(), reqs) {
 		if !assert.NoError(t, a.Err, "claim") {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -26,7 +27,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 		layoutOptions("buckets", redisadapter.Compact))
 	seasoned(t, store)
 	const claimed = 4 * batchSize
-	var ends []dedup.Finish
+	var ends []driver.Finish
 	for first := 0; first < claimed; first += batchSize {
 		for i, a := range store.Claim(ctx, requests(first)) {
 			ends = append(ends, done(first+i, a))
@@ -46,7 +47,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 	for n := range claimed / batchSize {
 		reqs := requests(n * batchSize)
 		for i := range reqs {
-			reqs[i].Token = dedup.Token{9}
+			reqs[i].Token = driver.Token{9}
 		}
 		for i, a := range store.Claim(ctx, reqs) {
 			want := dedup.Duplicate
@@ -56,8 +57,8 @@ func TestFullServerWithBuckets(t *testing.T) {
 			require.Equal(t, want, a.Outcome, "a second claim of key %d: %+v", n*batchSize+i, a)
 		}
 	}
-	release := change(1000, dedup.StateReleased)
-	a := store.Finish(ctx, []dedup.Finish{release})[0]
+	release := change(1000, driver.StateReleased)
+	a := store.Finish(ctx, []driver.Finish{release})[0]
 	assert.True(t, a.Held, "a release: %+v", a)
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
 }
@@ -73,18 +74,18 @@ func completeInBatches(t testing.TB, store *redisadapter.Store, from, n, size in
 	window time.Duration) {
 	t.Helper()
 	for first := from; first < from+n; first += size {
-		reqs := make([]dedup.ClaimRequest, min(size, from+n-first))
-		ends := make([]dedup.Finish, len(reqs))
+		reqs := make([]driver.ClaimRequest, min(size, from+n-first))
+		ends := make([]driver.Finish, len(reqs))
 		for i := range reqs {
-			reqs[i] = dedup.ClaimRequest{ID: numbered(first + i), Token: dedup.Token{1},
+			reqs[i] = driver.ClaimRequest{ID: numbered(first + i), Token: driver.Token{1},
 				Lease: time.Minute, Hold: time.Minute}
 		}
 		until := time.Now().Add(time.Minute)
 		for i, a := range store.Claim(t.Context(), reqs) {
 			require.Equal(t, dedup.Acquired, a.Outcome, "key %d: %+v", first+i, a)
-			ends[i] = dedup.Finish{
+			ends[i] = driver.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-				Until: until, State: dedup.StateSucceeded, EffectApplied: true, MayOverwrite: true,
+				Until: until, State: driver.StateSucceeded, EffectApplied: true, MayOverwrite: true,
 				Window: window,
 			}
 		}
@@ -95,9 +96,9 @@ func completeInBatches(t testing.TB, store *redisadapter.Store, from, n, size in
 }
 
 // numbered is the digest of a key, as package dedup makes it.
-func numbered(n int) dedup.ID {
+func numbered(n int) driver.ID {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n)))
-	return dedup.ID(sum[:16])
+	return driver.ID(sum[:16])
 }
 
 // bytesPerKey completes n keys on a server of its own and returns what used_memory has

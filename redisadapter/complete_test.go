@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -29,7 +30,7 @@ func (s *scripts) count(ctx context.Context, cmds []redis.Cmder,
 }
 
 // ending is the end of a claim that was answered with a.
-func ending(n int, a dedup.Answer, state dedup.State, result string) dedup.Finish {
+func ending(n int, a driver.Answer, state driver.State, result string) driver.Finish {
 	c := change(n, state)
 	c.Fence, c.Attempt, c.Result = a.Record.Fence, a.Record.Attempt, []byte(result)
 	return c
@@ -45,11 +46,11 @@ func TestCompleteTogether(t *testing.T) {
 		for i := range reqs {
 			reqs[i].Label = []string{"", "a label"}[i/100%2]
 		}
-		ends := make([]dedup.Finish, len(reqs))
+		ends := make([]driver.Finish, len(reqs))
 		for i, a := range s.Claim(t.Context(), reqs) {
-			state := dedup.StateSucceeded
+			state := driver.StateSucceeded
 			if i%7 == 0 {
-				state = dedup.StateFailed
+				state = driver.StateFailed
 			}
 			ends[i] = ending(i, a, state, fmt.Sprint("result ", i))
 			ends[i].Label, ends[i].Window = reqs[i].Label, time.Duration(1+i/150)*time.Hour
@@ -80,8 +81,8 @@ func TestCompleteTogether(t *testing.T) {
 	})
 }
 
-func ids(changes []dedup.Finish) []dedup.ID {
-	out := make([]dedup.ID, len(changes))
+func ids(changes []driver.Finish) []driver.ID {
+	out := make([]driver.ID, len(changes))
 	for i := range changes {
 		out[i] = changes[i].ID
 	}
@@ -96,27 +97,27 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 		s := open(t, b)
 		const taken, again, bound, fenced = 3, 4, 5, 6
 		reqs := requests(0)[:8]
-		reqs[bound].Fingerprint = dedup.FingerprintOf([]byte("payload"))
+		reqs[bound].Fingerprint = driver.FingerprintOf([]byte("payload"))
 		claims := s.Claim(t.Context(), reqs)
-		free := func(n int, by byte) dedup.Answer {
+		free := func(n int, by byte) driver.Answer {
 			t.Helper()
-			release := ending(n, claims[n], dedup.StateReleased, "")
-			a := s.Finish(t.Context(), []dedup.Finish{release})[0]
+			release := ending(n, claims[n], driver.StateReleased, "")
+			a := s.Finish(t.Context(), []driver.Finish{release})[0]
 			require.True(t, a.Written, "release: %+v", a)
 			next := request(n)
-			next.Token = dedup.Token{byte(n), by}
-			a = s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
+			next.Token = driver.Token{byte(n), by}
+			a = s.Claim(t.Context(), []driver.ClaimRequest{next})[0]
 			require.Equal(t, dedup.Acquired, a.Outcome, "next claim: %+v", a)
 			return a
 		}
-		ends := make([]dedup.Finish, len(reqs))
+		ends := make([]driver.Finish, len(reqs))
 		free(taken, 2)
-		ends[bound].Token = dedup.Token{}
+		ends[bound].Token = driver.Token{}
 		for i := range ends {
-			ends[i] = ending(i, claims[i], dedup.StateSucceeded, "own")
+			ends[i] = ending(i, claims[i], driver.StateSucceeded, "own")
 		}
-		ends[bound] = ending(bound, free(bound, 3), dedup.StateSucceeded, "own")
-		ends[bound].Token = dedup.Token{bound, 3}
+		ends[bound] = ending(bound, free(bound, 3), driver.StateSucceeded, "own")
+		ends[bound].Token = driver.Token{bound, 3}
 		a := s.Finish(t.Context(), ends[again:again+1])[0]
 		require.True(t, a.Held, "first send: %+v", a)
 		ends[fenced].Fence-- // of another claim under the same token
@@ -127,7 +128,7 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 			assert.NoError(t, a.Err)
 			assert.Equal(t, want, a.Held, "key %d: %+v", i, a)
 			assert.Equal(t, want, a.Written, "key %d: %+v", i, a)
-			assert.Equal(t, want, stored[i].Record.State == dedup.StateSucceeded,
+			assert.Equal(t, want, stored[i].Record.State == driver.StateSucceeded,
 				"key %d is stored as %+v", i, stored[i].Record)
 		}
 		assert.Equal(t, reqs[bound].Fingerprint, stored[bound].Record.Fingerprint,
@@ -162,9 +163,9 @@ func TestCompleteApart(t *testing.T) {
 	b.Client.AddHook(pipelineHook(sent.count))
 	for round := range 2 {
 		reqs := requests(round * batchSize)
-		ends := make([]dedup.Finish, len(reqs))
+		ends := make([]driver.Finish, len(reqs))
 		for i, a := range s.Claim(t.Context(), reqs) {
-			ends[i] = ending(round*batchSize+i, a, dedup.StateSucceeded, "x")
+			ends[i] = ending(round*batchSize+i, a, driver.StateSucceeded, "x")
 		}
 		*sent = scripts{}
 		for i, a := range s.Finish(t.Context(), ends) {
@@ -190,9 +191,9 @@ func TestCompleteShortOfTime(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	s := open(t, b)
 	reqs := requests(0)
-	ends := make([]dedup.Finish, len(reqs))
+	ends := make([]driver.Finish, len(reqs))
 	for i, a := range s.Claim(t.Context(), reqs) {
-		ends[i] = ending(i, a, dedup.StateSucceeded, "x")
+		ends[i] = ending(i, a, driver.StateSucceeded, "x")
 	}
 	lost := errors.New("connection reset")
 	b.Client.AddHook(pipelineHook(func(_ context.Context, cmds []redis.Cmder,

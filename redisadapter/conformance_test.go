@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -63,9 +64,9 @@ type ticking struct {
 	mini *redistest.Frozen
 }
 
-func (s ticking) Limits() dedup.Limits { return dedup.LimitsOf(s.Store) }
+func (s ticking) Limits() driver.Limits { return driver.LimitsOf(s.Store) }
 
-func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (s ticking) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	s.mini.Advance(time.Millisecond)
 	return s.Store.Forget(ctx, ids, hold)
 }
@@ -73,7 +74,7 @@ func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 // withoutResults has changes without a result end by plain commands, where the layout is Full.
 type withoutResults struct{ dedup.Store }
 
-func (s withoutResults) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s withoutResults) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	changes = slices.Clone(changes)
 	for i := range changes {
 		changes[i].MayOverwrite = changes[i].Result == nil
@@ -115,10 +116,10 @@ func harness(t *testing.T, b redistest.Backend, layout redisadapter.Layout) dedu
 		DoneOnly:   layout == redisadapter.Compact,
 		WalkSteps:  walkSteps,
 		New:        func(testing.TB) dedup.Store { return store },
-		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
+		Unreadable: make(map[string]func(testing.TB, dedup.Store, driver.ID)),
 	}
 	for name, plant := range unreadable {
-		h.Unreadable[name] = func(t testing.TB, _ dedup.Store, id dedup.ID) {
+		h.Unreadable[name] = func(t testing.TB, _ dedup.Store, id driver.ID) {
 			t.Helper()
 			plant(t, b.Client, redisadapter.Key(store, id))
 		}

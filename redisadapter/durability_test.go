@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -80,7 +81,7 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int,
 			assert.Equal(t, dedup.Unknown, a.Outcome, "claim %d without the replica: %+v", i, a)
 		}
 	}
-	for i, a := range store.Lookup(t.Context(), []dedup.ID{fresh[0].ID}) {
+	for i, a := range store.Lookup(t.Context(), []driver.ID{fresh[0].ID}) {
 		assert.NoError(t, a.Err, "lookup %d waits for the replica", i)
 	}
 	for _, node := range replicas {
@@ -106,37 +107,37 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int,
 	})
 }
 
-func randomID() (id dedup.ID) {
+func randomID() (id driver.ID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
-func freshRequests(n int) []dedup.ClaimRequest {
-	reqs := make([]dedup.ClaimRequest, n)
+func freshRequests(n int) []driver.ClaimRequest {
+	reqs := make([]driver.ClaimRequest, n)
 	for i := range reqs {
-		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: dedup.Token(randomID()),
+		reqs[i] = driver.ClaimRequest{ID: randomID(), Token: driver.Token(randomID()),
 			Lease: time.Minute, Hold: time.Hour}
 	}
 	return reqs
 }
 
 // claimed sends the same claims again while the replica takes longer than Timeout.
-func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Finish {
+func claimed(t *testing.T, store *redisadapter.Store, n int) []driver.Finish {
 	t.Helper()
 	reqs := freshRequests(n)
-	changes := make([]dedup.Finish, n)
-	var answers []dedup.Answer
+	changes := make([]driver.Finish, n)
+	var answers []driver.Answer
 	eventually(t, "claims that a replica has", func() bool {
 		answers = store.Claim(t.Context(), reqs)
-		return !slices.ContainsFunc(answers, func(a dedup.Answer) bool {
+		return !slices.ContainsFunc(answers, func(a driver.Answer) bool {
 			return errors.Is(a.Err, redisadapter.ErrNotDurable)
 		})
 	})
 	for i, a := range answers {
 		require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
-		changes[i] = dedup.Finish{
+		changes[i] = driver.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-			State:         dedup.StateSucceeded,
+			State:         driver.StateSucceeded,
 			EffectApplied: true, Window: time.Hour, Until: time.Now().Add(time.Minute),
 		}
 	}

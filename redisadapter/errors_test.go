@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -46,24 +47,24 @@ func fakeStore(t *testing.T, answer func(args []string) string) *redisadapter.St
 	return store
 }
 
-func newID(n int) dedup.ID { return dedup.ID{byte(n), byte(n >> 8), 0xee} }
+func newID(n int) driver.ID { return driver.ID{byte(n), byte(n >> 8), 0xee} }
 
-func request(n int) dedup.ClaimRequest {
-	return dedup.ClaimRequest{ID: newID(n), Token: dedup.Token{byte(n), 1}, Lease: time.Minute,
+func request(n int) driver.ClaimRequest {
+	return driver.ClaimRequest{ID: newID(n), Token: driver.Token{byte(n), 1}, Lease: time.Minute,
 		Hold: time.Hour}
 }
 
-func change(n int, state dedup.State) dedup.Finish {
-	return dedup.Finish{
-		ID: newID(n), Token: dedup.Token{byte(n), 1}, State: state, Lease: time.Minute,
+func change(n int, state driver.State) driver.Finish {
+	return driver.Finish{
+		ID: newID(n), Token: driver.Token{byte(n), 1}, State: state, Lease: time.Minute,
 		Hold: time.Hour, Window: time.Hour,
 	}
 }
 
-func renewal(n int) dedup.Renewal { return renewalOf(change(n, 0)) }
+func renewal(n int) driver.Renewal { return renewalOf(change(n, 0)) }
 
-func renewalOf(c dedup.Finish) dedup.Renewal {
-	return dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
+func renewalOf(c driver.Finish) driver.Renewal {
+	return driver.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
 		Window: c.Window}
 }
 
@@ -124,37 +125,37 @@ func TestServerErrors(t *testing.T) {
 				assert.Equal(t, dedup.Unknown, a.Outcome, "%s: learnt %+v", a.call, a.Answer)
 				assert.False(t, a.Held, "%s: learnt %+v", a.call, a.Answer)
 				assert.False(t, a.Written, "%s: learnt %+v", a.call, a.Answer)
-				assert.Equal(t, dedup.StateAbsent, a.Record.State,
+				assert.Equal(t, driver.StateAbsent, a.Record.State,
 					"%s: learnt %+v", a.call, a.Answer)
 			}
-			check("Forget", store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+			check("Forget", store.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)[0])
 		})
 	}
 }
 
 type namedAnswer struct {
 	call string
-	dedup.Answer
+	driver.Answer
 }
 
 // allAnswers calls every method that answers, with two items.
 func allAnswers(t *testing.T, store *redisadapter.Store) (all []namedAnswer) {
 	t.Helper()
-	add := func(call string, answers []dedup.Answer) {
+	add := func(call string, answers []driver.Answer) {
 		require.Len(t, answers, 2, "%s answered %d of 2 items", call, len(answers))
 		for _, a := range answers {
 			all = append(all, namedAnswer{call, a})
 		}
 	}
 	ctx := t.Context()
-	add("Claim", store.Claim(ctx, []dedup.ClaimRequest{request(1), request(2)}))
-	add("Renew", store.Renew(ctx, []dedup.Renewal{renewal(1), renewal(2)}))
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
-		dedup.StateReleased} {
+	add("Claim", store.Claim(ctx, []driver.ClaimRequest{request(1), request(2)}))
+	add("Renew", store.Renew(ctx, []driver.Renewal{renewal(1), renewal(2)}))
+	for _, state := range []driver.State{driver.StateSucceeded, driver.StateFailed,
+		driver.StateReleased} {
 		add("Finish "+state.String(),
-			store.Finish(ctx, []dedup.Finish{change(1, state), change(2, state)}))
+			store.Finish(ctx, []driver.Finish{change(1, state), change(2, state)}))
 	}
-	add("Lookup", store.Lookup(ctx, []dedup.ID{newID(1), newID(2)}))
+	add("Lookup", store.Lookup(ctx, []driver.ID{newID(1), newID(2)}))
 	return all
 }
 
@@ -174,7 +175,7 @@ func TestCutInTheMiddle(t *testing.T) {
 		return ""
 	})
 	answers := store.Claim(t.Context(),
-		[]dedup.ClaimRequest{request(1), request(2), request(3), request(4), request(5)})
+		[]driver.ClaimRequest{request(1), request(2), request(3), request(4), request(5)})
 	a := answers[0]
 	assert.NoError(t, a.Err)
 	assert.Equal(t, dedup.Duplicate, a.Outcome, "item 0: %+v", a)
@@ -205,14 +206,14 @@ func TestStrangeAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := fakeStore(t, func([]string) string { return reply })
-			a := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+			a := store.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 			assert.Error(t, a.Err, "Claim: %+v", a)
 			assert.Equal(t, dedup.Unknown, a.Outcome, "Claim: %+v", a)
-			a = store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})[0]
+			a = store.Finish(t.Context(), []driver.Finish{change(1, driver.StateSucceeded)})[0]
 			assert.Error(t, a.Err, "Finish: %+v", a)
 			assert.False(t, a.Written, "Finish: %+v", a)
 			assert.False(t, a.Held, "Finish: %+v", a)
-			a = store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0]
+			a = store.Renew(t.Context(), []driver.Renewal{renewal(1)})[0]
 			assert.Error(t, a.Err, "Renew: %+v", a)
 			assert.False(t, a.Held, "Renew: %+v", a)
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/preflight"
@@ -29,10 +30,10 @@ func small(t *testing.T, policy string) *redis.Client {
 }
 
 // crowdRequests are claims of many keys, by attempt of one owner.
-func crowdRequests(first, n int, attempt byte) []dedup.ClaimRequest {
-	reqs := make([]dedup.ClaimRequest, n)
+func crowdRequests(first, n int, attempt byte) []driver.ClaimRequest {
+	reqs := make([]driver.ClaimRequest, n)
 	for i := range reqs {
-		reqs[i] = dedup.ClaimRequest{Lease: time.Minute, Hold: time.Hour}
+		reqs[i] = driver.ClaimRequest{Lease: time.Minute, Hold: time.Hour}
 		binary.BigEndian.PutUint32(reqs[i].ID[:], uint32(first+i))
 		binary.BigEndian.PutUint32(reqs[i].Token[:], uint32(first+i))
 		reqs[i].Token[15] = attempt
@@ -42,9 +43,9 @@ func crowdRequests(first, n int, attempt byte) []dedup.ClaimRequest {
 
 // process claims keys and completes those that it is granted. It adds those that are on
 // record for certain to done, and returns how many were granted that were done before.
-func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimRequest,
-	done map[dedup.ID]bool) (again int) {
-	var ends []dedup.Finish
+func process(ctx context.Context, store *redisadapter.Store, reqs []driver.ClaimRequest,
+	done map[driver.ID]bool) (again int) {
+	var ends []driver.Finish
 	for i, a := range store.Claim(ctx, reqs) {
 		if a.Outcome != dedup.Acquired {
 			continue
@@ -52,9 +53,9 @@ func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimR
 		if done[reqs[i].ID] {
 			again++
 		}
-		ends = append(ends, dedup.Finish{
+		ends = append(ends, driver.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-			State: dedup.StateSucceeded, EffectApplied: true,
+			State: driver.StateSucceeded, EffectApplied: true,
 			Lease: time.Minute, Hold: time.Hour, Window: time.Hour,
 			Until: time.Now().Add(time.Minute),
 		})
@@ -132,7 +133,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 			require.NoError(t, redisadapter.Init(t.Context(), client, opts))
 			store, err := redisadapter.New(t.Context(), client, opts)
 			require.NoError(t, err)
-			done := make(map[dedup.ID]bool)
+			done := make(map[driver.ID]bool)
 			again := 0
 			for first := 0; first < keys; first += batch {
 				again += process(t.Context(), store, crowdRequests(first, batch, 1), done)

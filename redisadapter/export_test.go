@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // Key is the name of a record, for tests that look at Redis themselves.
-func Key(s *Store, id dedup.ID) string { return s.engine.Key(id) }
+func Key(s *Store, id driver.ID) string { return s.engine.Key(id) }
 
 // Decode reads a record and returns it as Go would write it.
 func Decode(raw string) (string, error) {

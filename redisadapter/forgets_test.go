@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -33,7 +34,7 @@ func TestForgetsSurviveTheirLoss(t *testing.T) {
 			require.False(t, seen[n], "round %d: %d has been there before", i, n)
 			seen[n] = true
 			if i%2 == 1 {
-				must(t, other.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
+				must(t, other.Forget(t.Context(), []driver.ID{newID(1)}, time.Second)[0])
 			} else {
 				must(t, b.Client.Del(t.Context(), b.Prefix+":forgets").Err())
 			}
@@ -48,7 +49,7 @@ func TestForgetsOfALiveClaim(t *testing.T) {
 	b := newBench(t)
 	b.claim(request(1))
 	before := forgets(t, b.Store)
-	err := b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0]
+	err := b.Forget(t.Context(), []driver.ID{newID(1)}, time.Second)[0]
 	require.ErrorIs(t, err, dedup.ErrInFlight)
 	after := forgets(t, b.Store)
 	assert.Equal(t, before, after, "%d became %d", before, after)
@@ -78,7 +79,7 @@ func TestForgetThatCannotBeTold(t *testing.T) {
 			if name == "too large" { // digits are taken for ours, and replaced
 				return
 			}
-			errs := b.Forget(t.Context(), []dedup.ID{newID(1), newID(2)}, time.Second)
+			errs := b.Forget(t.Context(), []driver.ID{newID(1), newID(2)}, time.Second)
 			require.ErrorIs(t, errs[0], dedup.ErrUnreadable, "forgotten and not told")
 			assert.Contains(t, errs[0].Error(), "may not be told",
 				"forgotten and not told: %v", errs[0])
@@ -86,7 +87,7 @@ func TestForgetThatCannotBeTold(t *testing.T) {
 			v, err := b.client.Get(t.Context(), "ow:forgets").Result()
 			assert.False(t, err == nil && v != "hello", "overwritten with %q", v)
 			must(t, b.client.Del(t.Context(), "ow:forgets").Err())
-			must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
+			must(t, b.Forget(t.Context(), []driver.ID{newID(1)}, time.Second)[0])
 		})
 	}
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
 
 // ofGeneration is a claim of key 1 by a consumer of a generation, that takes older ones'
 // over.
-func ofGeneration(generation int32) dedup.ClaimRequest {
+func ofGeneration(generation int32) driver.ClaimRequest {
 	r := tokened(byte(generation))
 	r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7, Generation: generation}
 	r.TakeOverOlderGeneration = true
@@ -26,25 +27,25 @@ func ofGeneration(generation int32) dedup.ClaimRequest {
 // then changes belongs to somebody else.
 func TestPlainEndAfterATakeover(t *testing.T) {
 	for name, newer := range map[string]struct {
-		does    func(b *bench, c dedup.Finish) // what the newer owner does before the end
+		does    func(b *bench, c driver.Finish) // what the newer owner does before the end
 		written bool
-		state   dedup.State
+		state   driver.State
 	}{
-		"at work": {func(*bench, dedup.Finish) {}, true, dedup.StateSucceeded},
-		"released": {func(b *bench, c dedup.Finish) {
-			c.State = dedup.StateReleased
+		"at work": {func(*bench, driver.Finish) {}, true, driver.StateSucceeded},
+		"released": {func(b *bench, c driver.Finish) {
+			c.State = driver.StateReleased
 			b.finish(c)
-		}, true, dedup.StateSucceeded},
-		"failed": {func(b *bench, c dedup.Finish) {
-			c.State, c.Result = dedup.StateFailed, []byte("51")
+		}, true, driver.StateSucceeded},
+		"failed": {func(b *bench, c driver.Finish) {
+			c.State, c.Result = driver.StateFailed, []byte("51")
 			b.finish(c)
-		}, false, dedup.StateFailed},
-		"forgotten": {func(b *bench, c dedup.Finish) {
-			c.State = dedup.StateReleased
+		}, false, driver.StateFailed},
+		"forgotten": {func(b *bench, c driver.Finish) {
+			c.State = driver.StateReleased
 			b.finish(c)
 			b.mini.Advance(time.Millisecond)
-			must(b, b.Forget(b.Context(), []dedup.ID{c.ID}, time.Hour)[0])
-		}, false, dedup.StateAbsent},
+			must(b, b.Forget(b.Context(), []driver.ID{c.ID}, time.Hour)[0])
+		}, false, driver.StateAbsent},
 	} {
 		eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 			for _, byScript := range []bool{false, true} {
@@ -65,15 +66,15 @@ func TestPlainEndAfterATakeover(t *testing.T) {
 	}
 }
 
-func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Finish), plain, written bool,
-	state dedup.State) {
+func (b *bench) plainEndAfterATakeover(does func(*bench, driver.Finish), plain, written bool,
+	state driver.State) {
 	old := b.claim(ofGeneration(5))
 	next := b.claim(ofGeneration(6))
 	require.Equal(b, dedup.Acquired, next.Outcome, "the newer generation: %+v after %+v", next, old)
 	require.Equal(b, 2, next.Record.Attempt, "the newer generation: %+v after %+v", next, old)
 	require.Greater(b, next.Record.Fence, old.Record.Fence,
 		"the newer generation: %+v after %+v", next, old)
-	theirs := by(6, change(1, dedup.StateReleased))
+	theirs := by(6, change(1, driver.StateReleased))
 	theirs.Fence = next.Record.Fence
 	does(b, theirs)
 
@@ -85,19 +86,19 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Finish), plain, w
 	assert.Equal(b, state, a.Record.State, "the end of the older generation: %+v", a)
 	rec := b.lookup(1)
 	assert.Equal(b, state, rec.State, "then the key is %v", rec.State)
-	a = b.Renew(b.Context(), []dedup.Renewal{renewalOf(theirs)})[0]
+	a = b.Renew(b.Context(), []driver.Renewal{renewalOf(theirs)})[0]
 	assert.False(b, a.Held, "then the newer owner renews: %+v", a)
 	assert.NoError(b, a.Err)
-	isMember := state == dedup.StateSucceeded
+	isMember := state == driver.StateSucceeded
 	assert.False(b, redisadapter.Shards(b.Store) > 0 && b.isMember() != isMember,
 		"then it is wrong whether the key is a member")
 	want := dedup.Duplicate
-	if state == dedup.StateAbsent {
+	if state == driver.StateAbsent {
 		want = dedup.Acquired
 	}
 	a = b.claim(ofGeneration(7))
 	assert.Equal(b, want, a.Outcome, "then a claim is %+v", a)
-	assert.Equal(b, state == dedup.StateFailed, a.Record.State == dedup.StateFailed,
+	assert.Equal(b, state == driver.StateFailed, a.Record.State == driver.StateFailed,
 		"then a claim is %+v", a)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -166,9 +167,9 @@ func (l *late) claim(d *dedup.Deduper, generation int32, noResult, over bool) *d
 
 func (l *late) record() dedup.Record {
 	l.Helper()
-	id, err := dedup.NewID("late", "", "key")
+	id, err := driver.NewID("late", "", "key")
 	require.NoError(l, err)
-	a := l.store.Lookup(l.Context(), []dedup.ID{id})[0]
+	a := l.store.Lookup(l.Context(), []driver.ID{id})[0]
 	require.NoError(l, a.Err)
 	return a.Record
 }
@@ -195,7 +196,7 @@ func (l *late) wantTrue(kept bool) {
 	switch {
 	case kept:
 		assert.Equal(l, "the result", string(rec.Result), "an acknowledged result is gone: %+v", rec)
-	case rec.State == dedup.StateSucceeded:
+	case rec.State == driver.StateSucceeded:
 		assert.Empty(l, rec.Result, "a result that nobody was promised: %+v", rec)
 	}
 	c, err := l.other.Claim(l.Context(), "key")
@@ -344,7 +345,7 @@ func TestPlainEndIsSentOnce(t *testing.T) {
 			proxy.SetRules(rule)
 			require.NoError(t, c.Complete(t.Context(), nil))
 			assert.EqualValues(t, 1, plain.Load(), "plain ends that reached the server")
-			assert.Equal(t, dedup.StateSucceeded, l.record().State)
+			assert.Equal(t, driver.StateSucceeded, l.record().State)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -46,8 +47,8 @@ func TestLeftBehindKeepsItsCommands(t *testing.T) {
 	fake.PoolSize = 32
 	store, err := redisadapter.New(t.Context(), redistest.Client(t, fake), redisadapter.Options{})
 	require.NoError(t, err)
-	claim := func(ctx context.Context, first int) []dedup.Answer {
-		reqs := make([]dedup.ClaimRequest, keys)
+	claim := func(ctx context.Context, first int) []driver.Answer {
+		reqs := make([]driver.ClaimRequest, keys)
 		for i := range reqs {
 			reqs[i] = request(first + i)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -43,35 +44,35 @@ func (b *bench) raw(n int) string {
 	return v
 }
 
-func (b *bench) claim(req dedup.ClaimRequest) dedup.Answer {
+func (b *bench) claim(req driver.ClaimRequest) driver.Answer {
 	b.Helper()
-	a := b.Claim(b.Context(), []dedup.ClaimRequest{req})[0]
+	a := b.Claim(b.Context(), []driver.ClaimRequest{req})[0]
 	must(b, a.Err)
 	return a
 }
 
-func (b *bench) finish(c dedup.Finish) dedup.Answer {
+func (b *bench) finish(c driver.Finish) driver.Answer {
 	b.Helper()
-	a := b.Finish(b.Context(), []dedup.Finish{c})[0]
+	a := b.Finish(b.Context(), []driver.Finish{c})[0]
 	must(b, a.Err)
 	return a
 }
 
 func (b *bench) lookup(n int) dedup.Record {
 	b.Helper()
-	a := b.Lookup(b.Context(), []dedup.ID{newID(n)})[0]
+	a := b.Lookup(b.Context(), []driver.ID{newID(n)})[0]
 	must(b, a.Err)
 	return a.Record
 }
 
 // by returns c as another attempt would send it.
-func by(token byte, c dedup.Finish) dedup.Finish {
-	c.Token = dedup.Token{0xff, token}
+func by(token byte, c driver.Finish) driver.Finish {
+	c.Token = driver.Token{0xff, token}
 	return c
 }
 
 // The owner of the golden claims.
-var goldenToken = dedup.Token(
+var goldenToken = driver.Token(
 	[]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
 
 const day = 24 * time.Hour
@@ -88,17 +89,17 @@ func TestMarkIrreversibleIsNeverTakenOver(t *testing.T) {
 	before := b.raw(1)
 	a = b.claim(request(1))
 	require.Equal(t, dedup.Uncertain, a.Outcome, "lapsed: %+v", a)
-	require.Equal(t, dedup.StateUncertain, a.Record.State, "lapsed: %+v", a)
+	require.Equal(t, driver.StateUncertain, a.Record.State, "lapsed: %+v", a)
 	rec := b.lookup(1)
-	assert.Equal(t, dedup.StateUncertain, rec.State, "Lookup: %+v", rec)
-	a = b.finish(by(1, change(1, dedup.StateReleased)))
+	assert.Equal(t, driver.StateUncertain, rec.State, "Lookup: %+v", rec)
+	a = b.finish(by(1, change(1, driver.StateReleased)))
 	assert.False(t, a.Written, "released by a stranger: %+v", a)
 	assert.Equal(t, before, b.raw(1), "the record has changed")
 
 	// The owner itself may come back, but its release does not make it runnable.
-	own := change(1, dedup.StateReleased)
+	own := change(1, driver.StateReleased)
 	own.Token = goldenToken
-	a = b.Renew(b.Context(), []dedup.Renewal{renewalOf(own)})[0]
+	a = b.Renew(b.Context(), []driver.Renewal{renewalOf(own)})[0]
 	require.True(t, a.Held, "renewed by its owner: %+v", a)
 	left := b.client.PTTL(b.Context(), redisadapter.Key(b.Store, newID(1))).Val()
 	assert.GreaterOrEqual(t, left, hold, "a renewal has cut the key's life to %v", left)
@@ -106,15 +107,15 @@ func TestMarkIrreversibleIsNeverTakenOver(t *testing.T) {
 		a := b.finish(own)
 		require.True(t, a.Held, "released by its owner: %+v", a)
 		require.True(t, a.Written, "released by its owner: %+v", a)
-		require.Equal(t, dedup.StateUncertain, a.Record.State, "released by its owner: %+v", a)
+		require.Equal(t, driver.StateUncertain, a.Record.State, "released by its owner: %+v", a)
 	}
 	a = b.claim(request(1))
 	require.Equal(t, dedup.Uncertain, a.Outcome, "after the release: %+v", a)
-	landed := by(1, change(1, dedup.StateSucceeded))
+	landed := by(1, change(1, driver.StateSucceeded))
 	landed.EffectApplied = true
 	a = b.finish(landed)
 	require.True(t, a.Written, "landed: %+v", a)
-	require.Equal(t, dedup.StateSucceeded, a.Record.State, "landed: %+v", a)
+	require.Equal(t, driver.StateSucceeded, a.Record.State, "landed: %+v", a)
 	a = b.claim(request(1))
 	assert.Equal(t, dedup.Duplicate, a.Outcome, "after it has landed: %+v", a)
 }
@@ -125,7 +126,7 @@ func TestUncertainCanBeForgotten(t *testing.T) {
 	b.plantRecord(1, "uncertain", day)
 	a := b.claim(request(1))
 	require.Equal(t, dedup.Uncertain, a.Outcome, "%+v", a)
-	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+	must(t, b.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)[0])
 	a = b.claim(request(1))
 	assert.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 	assert.Equal(t, 1, a.Record.Attempt, "%+v", a)
@@ -135,7 +136,7 @@ func TestUncertainCanBeForgotten(t *testing.T) {
 // retry, that its lease was never lost.
 func TestEffectAppliedSentAgain(t *testing.T) {
 	b := newBench(t)
-	c := change(1, dedup.StateSucceeded)
+	c := change(1, driver.StateSucceeded)
 	c.EffectApplied, c.Result = true, []byte("r")
 	for n := range 3 {
 		a := b.finish(c)
@@ -153,20 +154,20 @@ func TestEffectAppliedSentAgain(t *testing.T) {
 func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
 	b := newBench(t)
 	old := b.claim(request(1))
-	late := change(1, dedup.StateSucceeded)
+	late := change(1, driver.StateSucceeded)
 	late.Fence, late.EffectApplied = old.Record.Fence, true
 	b.mini.Advance(time.Minute)
-	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+	must(t, b.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)[0])
 
 	next := request(1)
-	next.Token = dedup.Token{9}
+	next.Token = driver.Token{9}
 	for turn := range 3 {
 		a := b.claim(next)
 		require.Equal(t, dedup.Acquired, a.Outcome, "turn %d: %+v", turn, a)
 		require.Greater(t, a.Record.Fence, old.Record.Fence, "turn %d: %+v", turn, a)
 		a = b.finish(late)
 		require.False(t, a.Written, "turn %d: wrote over the claim: %+v", turn, a)
-		release := change(1, dedup.StateReleased)
+		release := change(1, driver.StateReleased)
 		release.Token = next.Token
 		if turn == 1 {
 			b.mini.Advance(time.Minute) // lapse instead
@@ -186,8 +187,8 @@ func TestForgetWithoutHold(t *testing.T) {
 		a := b.claim(request(1))
 		require.Greater(t, a.Record.Fence, last, "fence %d after %d", a.Record.Fence, last)
 		last = a.Record.Fence
-		b.finish(change(1, dedup.StateSucceeded))
-		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, 0)[0])
+		b.finish(change(1, driver.StateSucceeded))
+		must(t, b.Forget(t.Context(), []driver.ID{newID(1)}, 0)[0])
 	}
 	b.mini.Advance(2 * time.Millisecond)
 	keys := b.mini.Keys()
@@ -199,9 +200,9 @@ func TestForgetWithoutHold(t *testing.T) {
 func TestForgottenTwice(t *testing.T) {
 	b := newBench(t)
 	b.claim(request(1))
-	b.finish(change(1, dedup.StateSucceeded))
+	b.finish(change(1, driver.StateSucceeded))
 	for _, hold := range []time.Duration{time.Hour, time.Second} {
-		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, hold)[0])
+		must(t, b.Forget(t.Context(), []driver.ID{newID(1)}, hold)[0])
 	}
 	left := b.client.PTTL(t.Context(), redisadapter.Key(b.Store, newID(1))).Val()
 	assert.Equal(t, time.Hour, left, "kept for %v", left)
@@ -217,14 +218,14 @@ func TestStepsOutliveAttempts(t *testing.T) {
 	require.Equal(t, 5, a.Record.Attempt, "%+v", a)
 	b.mini.Advance(time.Minute)
 	next := request(1)
-	next.Token = dedup.Token{9}
+	next.Token = driver.Token{9}
 	b.claim(next)
-	release := change(1, dedup.StateReleased)
+	release := change(1, driver.StateReleased)
 	release.Token = next.Token
 	b.finish(release)
 	assert.Contains(t, b.raw(1), "\x00\x01charge", "lost")
 	done := b.claim(request(1))
-	b.finish(change(1, dedup.StateSucceeded))
+	b.finish(change(1, driver.StateSucceeded))
 	assert.Equal(t, 7, done.Record.Attempt, "attempt %d; %x", done.Record.Attempt, b.raw(1))
 	assert.NotContains(t, b.raw(1), "charge", "attempt %d; %x", done.Record.Attempt, b.raw(1))
 }
@@ -232,58 +233,58 @@ func TestStepsOutliveAttempts(t *testing.T) {
 // TestBadItems: bad items are answered next to good ones, and are not sent.
 func TestBadItems(t *testing.T) {
 	b := newBench(t)
-	edit := func(c dedup.Finish, f func(*dedup.Finish)) dedup.Finish { f(&c); return c }
+	edit := func(c driver.Finish, f func(*driver.Finish)) driver.Finish { f(&c); return c }
 	for name, c := range map[string]struct {
-		change dedup.Finish
+		change driver.Finish
 		field  string
 	}{
-		"zero window": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
+		"zero window": {edit(change(1, driver.StateSucceeded), func(c *driver.Finish) {
 			c.Window = 0
 		}), "Window"},
-		"negative window": {edit(change(1, dedup.StateFailed), func(c *dedup.Finish) {
+		"negative window": {edit(change(1, driver.StateFailed), func(c *driver.Finish) {
 			c.Window = -1
 		}), "Window"},
-		"negative hold": {edit(change(1, dedup.StateReleased), func(c *dedup.Finish) {
+		"negative hold": {edit(change(1, driver.StateReleased), func(c *driver.Finish) {
 			c.Hold = -1
 		}), "Hold"},
-		"no end": {change(1, dedup.StateInProgress), "State"},
-		"landed release": {edit(change(1, dedup.StateReleased), func(c *dedup.Finish) {
+		"no end": {change(1, driver.StateInProgress), "State"},
+		"landed release": {edit(change(1, driver.StateReleased), func(c *driver.Finish) {
 			c.EffectApplied = true
 		}), "EffectApplied"},
-		"huge fence": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
+		"huge fence": {edit(change(1, driver.StateSucceeded), func(c *driver.Finish) {
 			c.EffectApplied, c.Fence = true, 1<<53
 		}), "Fence"},
-		"negative count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
+		"negative count": {edit(change(1, driver.StateSucceeded), func(c *driver.Finish) {
 			c.Attempt = -1
 		}), "Attempt"},
-		"huge count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
+		"huge count": {edit(change(1, driver.StateSucceeded), func(c *driver.Finish) {
 			c.Attempt = math.MaxInt64
 		}), "Attempt"},
-		"long label": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
+		"long label": {edit(change(1, driver.StateSucceeded), func(c *driver.Finish) {
 			c.Label = strings.Repeat("x", 65)
 		}), "Label"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers := b.Finish(t.Context(),
-				[]dedup.Finish{c.change, change(2, dedup.StateReleased)})
+				[]driver.Finish{c.change, change(2, driver.StateReleased)})
 			wantInput(t, answers[0].Err, c.field)
 			must(t, answers[1].Err)
 		})
 	}
 	bad := request(1)
-	for name, req := range map[string]dedup.ClaimRequest{
+	for name, req := range map[string]driver.ClaimRequest{
 		"Lease": {ID: bad.ID, Token: bad.Token, Hold: time.Hour},
 		"Hold":  {ID: bad.ID, Token: bad.Token, Lease: time.Hour, Hold: -1},
 		"Label": {ID: bad.ID, Token: bad.Token, Lease: time.Hour, Label: strings.Repeat("x", 65)},
 	} {
-		answers := b.Claim(t.Context(), []dedup.ClaimRequest{req, request(3)})
+		answers := b.Claim(t.Context(), []driver.ClaimRequest{req, request(3)})
 		wantInput(t, answers[0].Err, name)
 		must(t, answers[1].Err)
 	}
-	wantInput(t, b.Renew(t.Context(), []dedup.Renewal{{ID: newID(1)}})[0].Err, "Lease")
-	wantInput(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, -1)[0], "hold")
+	wantInput(t, b.Renew(t.Context(), []driver.Renewal{{ID: newID(1)}})[0].Err, "Lease")
+	wantInput(t, b.Forget(t.Context(), []driver.ID{newID(1)}, -1)[0], "hold")
 	rec := b.lookup(1)
-	assert.Equal(t, dedup.StateAbsent, rec.State, "bad items have left %+v", rec)
+	assert.Equal(t, driver.StateAbsent, rec.State, "bad items have left %+v", rec)
 }
 
 // TestLongDurations prevents an overflow from becoming a key that expires at once.
@@ -292,15 +293,15 @@ func TestLongDurations(t *testing.T) {
 		store := open(t, b)
 		req := request(1)
 		req.Lease, req.Hold = math.MaxInt64, math.MaxInt64
-		a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+		a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 		require.NoError(t, a.Err)
 		require.GreaterOrEqual(t, a.Record.Remaining, 100*365*day, "%+v", a)
-		c := change(1, dedup.StateSucceeded)
+		c := change(1, driver.StateSucceeded)
 		c.Window = math.MaxInt64
-		a = store.Finish(t.Context(), []dedup.Finish{c})[0]
+		a = store.Finish(t.Context(), []driver.Finish{c})[0]
 		require.True(t, a.Written, "%+v", a)
 		require.GreaterOrEqual(t, a.Record.Remaining, 100*365*day, "%+v", a)
-		must(t, store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Millisecond)[0])
+		must(t, store.Forget(t.Context(), []driver.ID{newID(1)}, time.Millisecond)[0])
 	})
 }
 
@@ -322,11 +323,11 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 					return v
 				}
 				before := dump()
-				landed := change(1, dedup.StateSucceeded)
+				landed := change(1, driver.StateSucceeded)
 				landed.EffectApplied = true
 				answers := allAnswers(t, store)
 				answers = append(answers,
-					namedAnswer{"landed", store.Finish(t.Context(), []dedup.Finish{landed})[0]})
+					namedAnswer{"landed", store.Finish(t.Context(), []driver.Finish{landed})[0]})
 				for i, a := range answers {
 					if i%2 == 1 {
 						assert.NoError(t, a.Err, "%s of the item beside it", a.call)
@@ -337,7 +338,7 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 					assert.False(t, a.Held, "%s: %+v", a.call, a.Answer)
 					assert.False(t, a.Written, "%s: %+v", a.call, a.Answer)
 				}
-				errs := store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)
+				errs := store.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)
 				assert.ErrorIs(t, errs[0], dedup.ErrUnreadable, "Forget")
 				after := dump()
 				assert.Equal(t, before, after, "overwritten:\n%x\n%x", before, after)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -43,7 +43,7 @@ type ListOptions struct {
 	Time time.Duration
 	// States to list. Listing finished keys reads every record there is. Default
 	// StateInProgress and StateUncertain.
-	States []dedup.State
+	States []driver.State
 }
 
 // Page is a part of what [Store.List] finds.
@@ -66,10 +66,10 @@ type Page struct {
 
 // Entry is one key.
 type Entry struct {
-	// ID of the key: stores know its digest only. See [dedup.NewID].
-	ID dedup.ID
+	// ID of the key: stores know its digest only. See [driver.NewID].
+	ID driver.ID
 	// Record of the key, as Lookup shows it, but for its Result, which is left out.
-	Record dedup.Record
+	Record driver.Record
 }
 
 // List shows the keys that are in a state, for operators: by default those in flight and
@@ -86,7 +86,7 @@ type Entry struct {
 // may last: Redis has no list of the names that begin with ours, and claims write none. For
 // each thousand names (fewer while it finds keys) it makes up to three round trips, on a
 // Cluster to one node at a time, and one more to each master for the page. Redis is blocked
-// for one SCAN at a time. It returns when ctx ends. Errors: an [*dedup.InputError] for
+// for one SCAN at a time. It returns when ctx ends. Errors: an [*driver.InputError] for
 // bad options, and otherwise those of Redis; see [Classify].
 func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	if ctx == nil {
@@ -123,8 +123,8 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 // calls each for the keys of a page. It returns the cursor of the next page, which is empty when
 // this was the last, and how many values could not be read. limit is ListOptions.Limit. Errors are
 // those of List; each has not been called then.
-func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
-	each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
+func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []driver.State,
+	each func(driver.ID, driver.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
 	if err != nil {
 		return "", 0, err
@@ -139,7 +139,7 @@ func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []ded
 // looked: limit and budget are ListOptions.Limit and Time, and looked and total are Page.Looked and
 // Total. Where budget is positive it looks at up to a million names instead of 10 000.
 func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
-	states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64,
+	states []driver.State, each func(driver.ID, driver.Record)) (next string, looked, total int64,
 	foreign int, err error) {
 	opts := ListOptions{Cursor: cursor, Limit: limit, Time: budget, States: states}
 	if budget > 0 {
@@ -169,7 +169,7 @@ func (o *ListOptions) complete() (wire.Position, error) {
 			fmt.Sprintf("is %v; it must not be negative", o.Time))
 	}
 	for _, state := range o.States {
-		if state == dedup.StateAbsent || state > dedup.StateUncertain {
+		if state == driver.StateAbsent || state > driver.StateUncertain {
 			return wire.Position{}, input("ListOptions.States",
 				fmt.Sprintf("has %d, in which no key is", state))
 		}
@@ -181,7 +181,7 @@ func (o *ListOptions) complete() (wire.Position, error) {
 		o.Scan = defaultListScan
 	}
 	if len(o.States) == 0 {
-		o.States = []dedup.State{dedup.StateInProgress, dedup.StateUncertain}
+		o.States = []driver.State{driver.StateInProgress, driver.StateUncertain}
 	}
 	return wire.ParsePosition(o.Cursor)
 }
@@ -271,7 +271,7 @@ func (l *lister) step(ctx context.Context, node *wire.Master, cursor uint64) (ui
 
 // idOf reads the ID in the name of a record: <prefix>:{<ID>}, or of a lease next to its
 // shard, <prefix>:{<shard>}:<ID>. Other names under the prefix are not of records.
-func idOf(prefix, name string) (id dedup.ID, ok bool) {
+func idOf(prefix, name string) (id driver.ID, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix+":{")
 	if !ok {
 		return id, false
@@ -292,7 +292,7 @@ func idOf(prefix, name string) (id dedup.ID, ok bool) {
 	if err != nil || len(b) != len(id) {
 		return id, false
 	}
-	return dedup.ID(b), true
+	return driver.ID(b), true
 }
 
 // read lists those of the keys that are in the states asked for. It looks at the first
@@ -339,8 +339,8 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 // claim may have become uncertain.
 func (l *lister) mayList(raw byte) bool {
 	state := wire.States[raw]
-	return state == dedup.StateAbsent || slices.Contains(l.opts.States, state) ||
-		state == dedup.StateInProgress && slices.Contains(l.opts.States, dedup.StateUncertain)
+	return state == driver.StateAbsent || slices.Contains(l.opts.States, state) ||
+		state == driver.StateInProgress && slices.Contains(l.opts.States, driver.StateUncertain)
 }
 
 // add lists a key, unless it has changed its state since its first bytes were read.

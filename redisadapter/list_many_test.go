@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -71,7 +72,7 @@ func TestListAmongMany(t *testing.T) {
 		wantOutcome(t, store, i, dedup.Acquired)
 	}
 	size := int64(keysOf(t, client))
-	found, looked, pages := map[dedup.ID]bool{}, int64(0), 0
+	found, looked, pages := map[driver.ID]bool{}, int64(0), 0
 	opts := redisadapter.ListOptions{Time: 20 * time.Millisecond, Scan: 1_000_000}
 	for ; pages == 0 || opts.Cursor != ""; pages++ {
 		page, err := store.List(ctx, opts)
@@ -120,7 +121,7 @@ func TestListIsNoLonger(t *testing.T) {
 	const n = 600
 	fillList(t, redistest.Backend{Client: client, Prefix: "ow"}, store, n)
 	for _, limit := range []int{1, 10, 100} {
-		opts, seen := redisadapter.ListOptions{Limit: limit}, map[dedup.ID]bool{}
+		opts, seen := redisadapter.ListOptions{Limit: limit}, map[driver.ID]bool{}
 		for first := true; first || opts.Cursor != ""; first = false {
 			page, err := store.List(t.Context(), opts)
 			must(t, err)
@@ -140,12 +141,12 @@ func TestScanKeys(t *testing.T) {
 	store, client, _ := amongMany(t)
 	wantOutcome(t, store, 1, dedup.Acquired)
 	found := 0
-	each := func(id dedup.ID, r dedup.Record) {
+	each := func(id driver.ID, r dedup.Record) {
 		assert.Equal(t, newID(1), id, "%v, %+v", id, r)
-		assert.Equal(t, dedup.StateInProgress, r.State, "%v, %+v", id, r)
+		assert.Equal(t, driver.StateInProgress, r.State, "%v, %+v", id, r)
 		found++
 	}
-	states := []dedup.State{dedup.StateInProgress}
+	states := []driver.State{driver.StateInProgress}
 	_, looked, _, foreign, err := store.ScanKeys(t.Context(), "", 0, 0, states, each)
 	assert.NoError(t, err)
 	assert.LessOrEqual(t, looked, int64(10_000+1000), "names that it looks at without a budget")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -33,7 +34,7 @@ func TestListWhileASlotMoves(t *testing.T) {
 		page, err := store.List(ctx, redisadapter.ListOptions{Cursor: cursor})
 		must(t, err)
 		for _, e := range page.Entries {
-			if e.ID == newID(1) && e.Record.State == dedup.StateInProgress {
+			if e.ID == newID(1) && e.Record.State == driver.StateInProgress {
 				found++
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -19,9 +20,9 @@ import (
 
 // listAll follows the cursors to the end.
 func listAll(t *testing.T, store *redisadapter.Store,
-	opts redisadapter.ListOptions) (found map[dedup.ID]dedup.Record, foreign, pages int) {
+	opts redisadapter.ListOptions) (found map[driver.ID]dedup.Record, foreign, pages int) {
 	t.Helper()
-	found = make(map[dedup.ID]dedup.Record)
+	found = make(map[driver.ID]dedup.Record)
 	for {
 		page, err := store.List(t.Context(), opts)
 		must(t, err)
@@ -39,7 +40,7 @@ func listAll(t *testing.T, store *redisadapter.Store,
 func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n int) {
 	t.Helper()
 	for first := range 5 {
-		reqs := make([]dedup.ClaimRequest, n)
+		reqs := make([]driver.ClaimRequest, n)
 		for i := range reqs {
 			reqs[i] = request(first*n + i)
 			reqs[i].Origin = dedup.Origin{Source: "topic", Partition: 1, Offset: int64(i)}
@@ -49,10 +50,10 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 			require.Equal(t, dedup.Acquired, a.Outcome, "%d: %+v", i, a)
 		}
 	}
-	var ends []dedup.Finish
+	var ends []driver.Finish
 	for i := range n {
-		done, failed, released := change(n+i, dedup.StateSucceeded),
-			change(2*n+i, dedup.StateFailed), change(3*n+i, dedup.StateReleased)
+		done, failed, released := change(n+i, driver.StateSucceeded),
+			change(2*n+i, driver.StateFailed), change(3*n+i, driver.StateReleased)
 		done.Result = make([]byte, 1000)
 		ends = append(ends, done, failed, released)
 	}
@@ -76,7 +77,7 @@ func TestList(t *testing.T) {
 		assert.Zero(t, foreign, "%d keys, %d foreign, in %d pages", len(found), foreign, pages)
 		for i := range n {
 			r := found[newID(i)]
-			require.Equal(t, dedup.StateInProgress, r.State, "in flight %d: %+v", i, r)
+			require.Equal(t, driver.StateInProgress, r.State, "in flight %d: %+v", i, r)
 			require.Equal(t, 1, r.Attempt, "in flight %d: %+v", i, r)
 			require.NotZero(t, r.Fence, "in flight %d: %+v", i, r)
 			require.Equal(t, "label", r.Label, "in flight %d: %+v", i, r)
@@ -84,14 +85,15 @@ func TestList(t *testing.T) {
 			require.Greater(t, r.Remaining, 50*time.Second, "in flight %d: %+v", i, r)
 			require.LessOrEqual(t, r.Remaining, time.Minute, "in flight %d: %+v", i, r)
 			r = found[newID(4*n+i)]
-			require.Equal(t, dedup.StateUncertain, r.State, "uncertain %d: %+v", i, r)
+			require.Equal(t, driver.StateUncertain, r.State, "uncertain %d: %+v", i, r)
 			require.NotZero(t, r.Attempt, "uncertain %d: %+v", i, r)
 		}
-		for state, first := range map[dedup.State]int{
-			dedup.StateSucceeded: n, dedup.StateFailed: 2 * n, dedup.StateReleased: 3 * n,
-			dedup.StateUncertain: 4 * n, dedup.StateInProgress: 0,
+		for state, first := range map[driver.State]int{
+			driver.StateSucceeded: n, driver.StateFailed: 2 * n, driver.StateReleased: 3 * n,
+			driver.StateUncertain: 4 * n, driver.StateInProgress: 0,
 		} {
-			found, _, _ := listAll(t, store, redisadapter.ListOptions{States: []dedup.State{state}})
+			found, _,
+				_ := listAll(t, store, redisadapter.ListOptions{States: []driver.State{state}})
 			assert.Len(t, found, n, "%v: %d keys", state, len(found))
 			for i := range n {
 				r := found[newID(first+i)]
@@ -158,7 +160,7 @@ func TestListSkipsForeign(t *testing.T) {
 			must(t, b.Client.Set(t.Context(), b.Prefix+name, "x", time.Minute).Err())
 		}
 		lease := request(50)
-		store.Claim(t.Context(), []dedup.ClaimRequest{lease})
+		store.Claim(t.Context(), []driver.ClaimRequest{lease})
 		raw, err := b.Client.Get(t.Context(), redisadapter.Key(store, lease.ID)).Result()
 		must(t, err)
 		tag := store.HashTag(newID(51))
@@ -171,9 +173,9 @@ func TestListSkipsForeign(t *testing.T) {
 	})
 }
 
-var allStates = []dedup.State{
-	dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased,
-	dedup.StateUncertain,
+var allStates = []driver.State{
+	driver.StateInProgress, driver.StateSucceeded, driver.StateFailed, driver.StateReleased,
+	driver.StateUncertain,
 }
 
 // TestListAfterARestart: the order of a hash table is secret and new then, and an old
@@ -204,7 +206,7 @@ func TestListRights(t *testing.T) {
 	client := redistest.Client(t,
 		&redis.Options{Addr: server.Addr, Username: "lister", Password: "secret"})
 	store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
-	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
+	store.Claim(t.Context(), []driver.ClaimRequest{request(1)})
 	found, _, _ := listAll(t, store, redisadapter.ListOptions{})
 	assert.Len(t, found, 1)
 }
@@ -214,7 +216,7 @@ func TestListRefusesBadInput(t *testing.T) {
 	for field, opts := range map[string]redisadapter.ListOptions{
 		"ListOptions.Limit": {Limit: -1}, "ListOptions.Time": {Time: -1},
 		"ListOptions.Scan":   {Scan: 1_000_001},
-		"ListOptions.States": {States: []dedup.State{dedup.StateAbsent}},
+		"ListOptions.States": {States: []driver.State{driver.StateAbsent}},
 		"ListOptions.Cursor": {Cursor: "2.0.0.0"},
 	} {
 		_, err := store.List(t.Context(), opts)
@@ -248,7 +250,7 @@ func TestListGoesOn(t *testing.T) {
 	b := redistest.Backend{Client: redistest.Cluster(t, servertest.RedisCluster(t)),
 		Prefix: servertest.Prefix(t)}
 	store := open(t, b)
-	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
+	store.Claim(t.Context(), []driver.ClaimRequest{request(1)})
 	last, cursor := "", ""
 	for range 10_000 {
 		page, err := store.List(t.Context(), redisadapter.ListOptions{Cursor: cursor, Scan: 200})

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -43,15 +44,15 @@ func BenchmarkLone(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				n++
-				id, _ := dedup.NewID("lone", b.Name(), fmt.Sprint(n, time.Now().UnixNano()))
+				id, _ := driver.NewID("lone", b.Name(), fmt.Sprint(n, time.Now().UnixNano()))
 				a := store.Claim(ctx,
-					[]dedup.ClaimRequest{{ID: id, Token: dedup.Token{1}, Lease: 10 * time.Second,
+					[]driver.ClaimRequest{{ID: id, Token: driver.Token{1}, Lease: 10 * time.Second,
 						Hold: 10 * time.Second}})[0]
 				if a.Outcome != dedup.Acquired {
 					b.Fatalf("%+v", a)
 				}
-				f := store.Finish(ctx, []dedup.Finish{{ID: id, Token: dedup.Token{1},
-					Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded,
+				f := store.Finish(ctx, []driver.Finish{{ID: id, Token: driver.Token{1},
+					Fence: a.Record.Fence, Attempt: 1, State: driver.StateSucceeded,
 					EffectApplied: true,
 					Window:        time.Minute}})[0]
 				if !f.Held {

@@ -7,15 +7,16 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
 // TestMovingOnlyNew: a key has no attempt only if it has none in either store, and is in
 // nobody's way only if it is in neither.
 func TestMovingOnlyNew(t *testing.T) {
-	released := func(b *bench) { b.finish(by(9, change(1, dedup.StateReleased))) }
+	released := func(b *bench) { b.finish(by(9, change(1, driver.StateReleased))) }
 	uncertain := func(b *bench) {
-		b.Renew(b.Context(), []dedup.Renewal{{ID: newID(1), Token: dedup.Token{0xff, 9},
+		b.Renew(b.Context(), []driver.Renewal{{ID: newID(1), Token: driver.Token{0xff, 9},
 			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Irreversible: true}})
 		released(b)
 	}
@@ -51,7 +52,7 @@ func TestMovingOnlyNew(t *testing.T) {
 			}
 			req := tokened(1)
 			req.OnlyNew = true
-			a := moving(t, lead, follow).Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+			a := moving(t, lead, follow).Claim(t.Context(), []driver.ClaimRequest{req})[0]
 			assert.NoError(t, a.Err)
 			assert.Equal(t, row.want, a.Outcome, "%+v", a)
 			assert.Equal(t, a.Record.Remaining <= 0, row.left, "%+v", a)
@@ -60,7 +61,7 @@ func TestMovingOnlyNew(t *testing.T) {
 				return
 			}
 			for _, store := range []dedup.Store{lead, follow} {
-				rec := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record
+				rec := store.Lookup(t.Context(), []driver.ID{newID(1)})[0].Record
 				assert.LessOrEqual(t, rec.Attempt, 1, "it was counted: %+v", rec)
 			}
 		})

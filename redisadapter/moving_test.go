@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -214,36 +215,36 @@ func (c *crash) isDead() bool {
 	return c.dead
 }
 
-func deadly[T any](d *doomed, items []T, send func() []dedup.Answer) []dedup.Answer {
+func deadly[T any](d *doomed, items []T, send func() []driver.Answer) []driver.Answer {
 	execute, hear := d.crash.allow()
-	var answers []dedup.Answer
+	var answers []driver.Answer
 	if execute {
 		answers = send()
 	}
 	if hear {
 		return answers
 	}
-	answers = make([]dedup.Answer, len(items))
+	answers = make([]driver.Answer, len(items))
 	for i := range answers {
 		answers[i].Err = errDead
 	}
 	return answers
 }
 
-func (d *doomed) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return deadly(d, reqs, func() []dedup.Answer { return d.Store.Claim(ctx, reqs) })
+func (d *doomed) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	return deadly(d, reqs, func() []driver.Answer { return d.Store.Claim(ctx, reqs) })
 }
 
-func (d *doomed) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return deadly(d, renewals, func() []dedup.Answer { return d.Store.Renew(ctx, renewals) })
+func (d *doomed) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	return deadly(d, renewals, func() []driver.Answer { return d.Store.Renew(ctx, renewals) })
 }
 
-func (d *doomed) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	return deadly(d, changes, func() []dedup.Answer {
+func (d *doomed) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	return deadly(d, changes, func() []driver.Answer {
 		answers := d.Store.Finish(ctx, changes)
 		d.crash.mu.Lock()
 		defer d.crash.mu.Unlock()
-		if d.lead && answers[0].Written && changes[0].State == dedup.StateSucceeded {
+		if d.lead && answers[0].Written && changes[0].State == driver.StateSucceeded {
 			d.crash.recorded = true
 		}
 		return answers
@@ -312,23 +313,23 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
 	next := open(t, redistest.Backend{Client: client, Prefix: "next"})
 	for range 3 { // old is ahead
-		old.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
-		old.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateReleased)})
+		old.Claim(t.Context(), []driver.ClaimRequest{request(1)})
+		old.Finish(t.Context(), []driver.Finish{change(1, driver.StateReleased)})
 	}
 	for name, m := range map[string]dedup.Store{"old leads": moving(t, old, next),
 		"next leads": moving(t, next, old)} {
-		a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+		a := m.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 		require.Equal(t, dedup.Acquired, a.Outcome, "%s: %+v", name, a)
 		mini.Advance(2 * time.Minute)
-		must(t, m.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
-		late := change(1, dedup.StateSucceeded)
+		must(t, m.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)[0])
+		late := change(1, driver.StateSucceeded)
 		late.EffectApplied, late.Fence = true, a.Record.Fence
-		a = m.Finish(t.Context(), []dedup.Finish{late})[0]
+		a = m.Finish(t.Context(), []driver.Finish{late})[0]
 		assert.False(t, a.Written, "%s: %+v", name, a)
 		assert.False(t, a.Held, "%s: %+v", name, a)
 		for where, store := range map[string]dedup.Store{"old": old, "next": next} {
-			a := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]
-			assert.Equal(t, dedup.StateAbsent, a.Record.State,
+			a := store.Lookup(t.Context(), []driver.ID{newID(1)})[0]
+			assert.Equal(t, driver.StateAbsent, a.Record.State,
 				"%s: %s holds %+v", name, where, a.Record)
 		}
 	}
@@ -340,15 +341,15 @@ func TestMovingCarriesEndsOver(t *testing.T) {
 	_, client := redistest.Freeze(t)
 	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
 	next := open(t, redistest.Backend{Client: client, Prefix: "next"})
-	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
-		old.Claim(t.Context(), []dedup.ClaimRequest{request(n)})
+	for n, state := range []driver.State{driver.StateSucceeded, driver.StateFailed} {
+		old.Claim(t.Context(), []driver.ClaimRequest{request(n)})
 		done := change(n, state)
 		done.Result, done.Window = []byte("r"), 40*time.Minute
-		old.Finish(t.Context(), []dedup.Finish{done})
+		old.Finish(t.Context(), []driver.Finish{done})
 		again := request(n)
-		again.Token = dedup.Token{99}
+		again.Token = driver.Token{99}
 		for _, store := range []dedup.Store{moving(t, next, old), next} {
-			a := store.Claim(t.Context(), []dedup.ClaimRequest{again})[0]
+			a := store.Claim(t.Context(), []driver.ClaimRequest{again})[0]
 			assert.Equal(t, dedup.Duplicate, a.Outcome, "%v: %+v", state, a)
 			assert.Equal(t, state, a.Record.State, "%v: %+v", state, a)
 			assert.Equal(t, "r", string(a.Record.Result), "%v: %+v", state, a)
@@ -369,15 +370,15 @@ func TestMovingGivesBack(t *testing.T) {
 			m := moving(t, next, old)
 			wantOutcome(t, old, 1, dedup.Acquired)
 			finishOne(t, old, 1)
-			a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+			a := m.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0]
 			assert.Equal(t, dedup.Duplicate, a.Outcome, "%+v", a)
-			want := dedup.StateSucceeded
+			want := driver.StateSucceeded
 			if layout == redisadapter.Compact {
-				want = dedup.StateReleased
+				want = driver.StateReleased
 			}
-			rec := next.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record
+			rec := next.Lookup(t.Context(), []driver.ID{newID(1)})[0].Record
 			assert.Equal(t, want, rec.State, "in lead: %+v", rec)
-			assert.False(t, want == dedup.StateReleased && rec.Attempt != 0, "in lead: %+v", rec)
+			assert.False(t, want == driver.StateReleased && rec.Attempt != 0, "in lead: %+v", rec)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -57,8 +58,8 @@ func newNearby(t *testing.T, keepsDeadlines bool) *nearby {
 	return n
 }
 
-func (n *nearby) claim(ctx context.Context) dedup.Answer {
-	return n.store.Claim(ctx, []dedup.ClaimRequest{request(1)})[0]
+func (n *nearby) claim(ctx context.Context) driver.Answer {
+	return n.store.Claim(ctx, []driver.ClaimRequest{request(1)})[0]
 }
 
 // approach makes calls until the store knows that the server is near. A machine that takes
@@ -133,7 +134,7 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	before := n.claims.Load()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := context.DeadlineExceeded // some cause
-	answer := make(chan dedup.Answer, 1)
+	answer := make(chan driver.Answer, 1)
 	go func() { answer <- n.claim(ctx) }()
 	eventually(t, "the claim arrives", func() bool { return n.claims.Load() > before })
 	cancel(gone)
@@ -154,7 +155,7 @@ func TestNearServerThatHesitates(t *testing.T) {
 	goOn := n.stopped()
 	defer goOn()
 	before := n.claims.Load()
-	answer := make(chan dedup.Answer, 1)
+	answer := make(chan driver.Answer, 1)
 	go func() { answer <- n.claim(t.Context()) }()
 	eventually(t, "the claim is sent again", func() bool { return n.claims.Load() == before+2 })
 	goOn()

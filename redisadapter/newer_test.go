@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -25,7 +26,7 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 			})
 			must(t, err)
 			defer func() { must(t, d.Close(context.Background())) }()
-			id, err := dedup.NewID("newer", "", "k")
+			id, err := driver.NewID("newer", "", "k")
 			must(t, err)
 			key := redisadapter.Key(store, id)
 			for _, name := range redisadapter.Goldens(t) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
@@ -30,7 +30,7 @@ import (
 // pipelines.
 //
 // A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
-// forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
+// forgets claims) are an [*driver.InputError]. A server that cannot be reached or used is
 // an error that names its address and wraps the cause; see [Classify].
 //
 // A [*RefusedError] is the error of a server that is too old or a replica, and of a ClusterClient
@@ -44,7 +44,7 @@ import (
 //
 // With Options.Amnesia the canary must be there: [ErrNoCanary]. A prefix whose keys were written
 // with another layout, secret, window or number of shards is an [ErrOtherLayout]. A full server
-// refuses the first New of a prefix with a dedup.ErrStoreFull, and no later one.
+// refuses the first New of a prefix with a driver.ErrStoreFull, and no later one.
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -100,7 +100,7 @@ func (s *Store) inspect(ctx context.Context) error {
 	}
 	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
 	// without the right to run them on our keys, shows itself here and not in mid-stream.
-	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
+	if ans := s.Lookup(ctx, make([]driver.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w",
 			s.opts.Prefix+":*", wire.Address(client), ans.Err)
 	}
@@ -190,7 +190,7 @@ func (s *Store) withhold() {
 // OpenFor opens a store with Options.WrappedBy for its calls. The wrapper calls it with its own
 // name, when it has agreed with the other processes that it may claim the keys. Any other caller
 // runs effects that the wrapper's users run, too. A name other than that of Options.WrappedBy,
-// and a store that has no wrapper, are an [*dedup.InputError]. OpenFor sends nothing, and may be
+// and a store that has no wrapper, are an [*driver.InputError]. OpenFor sends nothing, and may be
 // called again.
 func (s *Store) OpenFor(wrapper string) error {
 	switch {

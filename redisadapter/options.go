@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
@@ -62,7 +62,7 @@ type Options struct {
 	// only through the wrapper: for example, because it gives out some keys without a claim
 	// here. It has 1-64 bytes of letters, digits, '_', '.', '-'. The name is part of the
 	// layout's record: New refuses a process that gives another name, or none, with
-	// [ErrOtherLayout]. Every call of this store is refused with an [*dedup.InputError] until
+	// [ErrOtherLayout]. Every call of this store is refused with an [*driver.InputError] until
 	// the wrapper calls [Store.OpenFor]. Default "": the store is used as it is.
 	WrappedBy string
 
@@ -100,7 +100,7 @@ type Options struct {
 	// kept the canary: by how much a replica may lag. Default 2 s.
 	SuspectFor time.Duration
 	// Secondary is asked before claims are granted; required with AskSecondary.
-	Secondary dedup.Store
+	Secondary driver.Store
 
 	// MaxInFlight bounds the pipelines that are under way at once, those included that
 	// were left behind when their context ended. Claims and lookups take at most three

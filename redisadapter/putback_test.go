@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -32,18 +33,18 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 			b := &bench{t, store, mini, client}
 			first := b.claim(request(1))
 			mini.Advance(2 * time.Minute) // the lease of a minute lapses
-			for _, err := range b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour) {
+			for _, err := range b.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour) {
 				must(t, err)
 			}
 			second := b.claim(tokened(2))
 			require.Equal(t, dedup.Acquired, second.Outcome, "second: %+v", second)
 			require.Greater(t, second.Record.Fence, first.Record.Fence, "second: %+v", second)
-			late := change(1, dedup.StateSucceeded)
+			late := change(1, driver.StateSucceeded)
 			late.MayOverwrite, late.EffectApplied, late.Fence = true, true, first.Record.Fence
 			late.Window, late.Until = row.window, row.until
 			b.finish(late)
 			rec := b.lookup(1)
-			assert.Equal(t, dedup.StateInProgress, rec.State,
+			assert.Equal(t, driver.StateInProgress, rec.State,
 				"the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
 			assert.LessOrEqual(t, rec.Remaining, time.Minute,
 				"the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
@@ -56,9 +57,9 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 	}
 }
 
-func tokened(token byte) dedup.ClaimRequest {
+func tokened(token byte) driver.ClaimRequest {
 	r := request(1)
-	r.Token = dedup.Token{0xff, token}
+	r.Token = driver.Token{0xff, token}
 	return r
 }
 
@@ -74,10 +75,10 @@ func TestPutBackKeepsTheExpiry(t *testing.T) {
 	key := redisadapter.Key(store, newID(1))
 	must(t, client.Set(t.Context(), key, "\x02 a record of version 2, which has taken the key over",
 		time.Hour).Err())
-	late := change(1, dedup.StateSucceeded)
+	late := change(1, driver.StateSucceeded)
 	late.MayOverwrite, late.EffectApplied, late.Fence, late.Until = true, true, first.Record.Fence,
 		time.Now().Add(time.Hour)
-	b.Finish(t.Context(), []dedup.Finish{late})
+	b.Finish(t.Context(), []driver.Finish{late})
 	ttl := client.PTTL(t.Context(), key).Val()
 	assert.Positive(t, ttl, "it expires in %v", ttl)
 	assert.LessOrEqual(t, ttl, time.Hour, "it expires in %v", ttl)
@@ -89,12 +90,12 @@ func TestPutBackKeepsAnIrreversibleClaim(t *testing.T) {
 	b := newBench(t)
 	first := b.claim(request(1))
 	b.mini.Advance(2 * time.Minute) // the lease of a minute lapses
-	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+	must(t, b.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)[0])
 	second := b.claim(tokened(2))
 	renew := renewalOf(by(2, change(1, 0)))
 	renew.Fence, renew.Irreversible, renew.Window = second.Record.Fence, true, day
-	require.True(t, b.Renew(t.Context(), []dedup.Renewal{renew})[0].Held)
-	late := change(1, dedup.StateSucceeded)
+	require.True(t, b.Renew(t.Context(), []driver.Renewal{renew})[0].Held)
+	late := change(1, driver.StateSucceeded)
 	late.MayOverwrite, late.EffectApplied, late.Fence = true, true, first.Record.Fence
 	late.Window, late.Until = day, time.Now().Add(time.Hour)
 	b.finish(late)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -30,9 +31,9 @@ func TestS07BusyAnswersWriteNothing(t *testing.T) {
 		m.Advance(time.Second)
 		for i := range 200 {
 			busy := request(1)
-			busy.Token = dedup.Token{byte(i), byte(i >> 8), 0xbb}
+			busy.Token = driver.Token{byte(i), byte(i >> 8), 0xbb}
 			busy.LikelyDuplicate = i%2 == 0
-			a := store.Claim(t.Context(), []dedup.ClaimRequest{busy})[0]
+			a := store.Claim(t.Context(), []driver.ClaimRequest{busy})[0]
 			require.Equal(t, dedup.InFlight, a.Outcome, "%d: %+v", i, a)
 			require.LessOrEqual(t, a.Record.Remaining, time.Minute-time.Second, "%d: %+v", i, a)
 		}
@@ -40,8 +41,8 @@ func TestS07BusyAnswersWriteNothing(t *testing.T) {
 		assert.Equal(t, before, after, "something was written:\n%s\nwas\n%s", after, before)
 		m.Advance(time.Minute)
 		late := request(1)
-		late.Token = dedup.Token{0xcc}
-		a := store.Claim(t.Context(), []dedup.ClaimRequest{late})[0]
+		late.Token = driver.Token{0xcc}
+		a := store.Claim(t.Context(), []driver.ClaimRequest{late})[0]
 		assert.Equal(t, dedup.Acquired, a.Outcome, "after the lease: %+v", a)
 		assert.Equal(t, 2, a.Record.Attempt, "after the lease: %+v", a)
 	})
@@ -141,8 +142,8 @@ func TestS11ForgetByLabel(t *testing.T) {
 			run("kept", i)
 		}
 		found, _, _ := listAll(t, store,
-			redisadapter.ListOptions{States: []dedup.State{dedup.StateSucceeded}})
-		var ids []dedup.ID
+			redisadapter.ListOptions{States: []driver.State{driver.StateSucceeded}})
+		var ids []driver.ID
 		for id, rec := range found {
 			if rec.Label == "erased" {
 				ids = append(ids, id)

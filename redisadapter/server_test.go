@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -28,24 +29,24 @@ func private(t *testing.T) (*servertest.Server, *redis.Client, *redisadapter.Sto
 const batchSize = 256
 
 // requests and changes make a batch that begins with item first.
-func requests(first int) []dedup.ClaimRequest {
-	reqs := make([]dedup.ClaimRequest, batchSize)
+func requests(first int) []driver.ClaimRequest {
+	reqs := make([]driver.ClaimRequest, batchSize)
 	for i := range reqs {
 		reqs[i] = request(first + i)
 	}
 	return reqs
 }
 
-func changes(first int, state dedup.State) []dedup.Finish {
-	cs := make([]dedup.Finish, batchSize)
+func changes(first int, state driver.State) []driver.Finish {
+	cs := make([]driver.Finish, batchSize)
 	for i := range cs {
 		cs[i] = change(first+i, state)
 	}
 	return cs
 }
 
-func renewals(first int) []dedup.Renewal {
-	rs := make([]dedup.Renewal, batchSize)
+func renewals(first int) []driver.Renewal {
+	rs := make([]driver.Renewal, batchSize)
 	for i := range rs {
 		rs[i] = renewal(first + i)
 	}
@@ -75,8 +76,8 @@ func TestFullServer(t *testing.T) {
 	for i, a := range store.Renew(ctx, renewals(0)) {
 		require.True(t, a.Held, "renewal %d: %+v", i, a)
 	}
-	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
-		dedup.StateReleased} {
+	for n, state := range []driver.State{driver.StateSucceeded, driver.StateFailed,
+		driver.StateReleased} {
 		batch := changes(n*batchSize, state)
 		for i := range batch {
 			batch[i].Result = []byte("receipt")
@@ -86,9 +87,9 @@ func TestFullServer(t *testing.T) {
 			require.True(t, a.Written, "%v %d: %+v", state, i, a)
 		}
 	}
-	landed := change(claimed+batchSize, dedup.StateSucceeded)
+	landed := change(claimed+batchSize, driver.StateSucceeded)
 	landed.EffectApplied = true
-	a := store.Finish(ctx, []dedup.Finish{landed})[0]
+	a := store.Finish(ctx, []driver.Finish{landed})[0]
 	assert.True(t, a.Written, "a landed effect of a key that was not claimed: %+v", a)
 	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,
 		3 * batchSize: dedup.Acquired} {
@@ -142,7 +143,7 @@ func TestScriptsFlushedAllTheTime(t *testing.T) {
 						return
 					}
 				}
-				for i, a := range store.Finish(t.Context(), changes(first, dedup.StateSucceeded)) {
+				for i, a := range store.Finish(t.Context(), changes(first, driver.StateSucceeded)) {
 					if !assert.True(t, a.Held && a.Written, "finish %d: %+v", first+i, a) {
 						return
 					}
@@ -164,7 +165,7 @@ func TestRestart(t *testing.T) {
 		require.Equal(t, dedup.Acquired, a.Outcome, "claim %d: %+v", i, a)
 	}
 	server.Kill(1)
-	for _, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
+	for _, a := range store.Finish(t.Context(), changes(0, driver.StateSucceeded)) {
 		require.Error(t, a.Err, "while the server is down: %+v", a)
 		require.False(t, a.Held, "while the server is down: %+v", a)
 		require.False(t, a.Written, "while the server is down: %+v", a)
@@ -173,7 +174,7 @@ func TestRestart(t *testing.T) {
 			"while the server is down: %+v", a)
 	}
 	server.Start(1)
-	for i, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
+	for i, a := range store.Finish(t.Context(), changes(0, driver.StateSucceeded)) {
 		require.True(t, a.Held, "after the restart, item %d: %+v", i, a)
 		require.True(t, a.Written, "after the restart, item %d: %+v", i, a)
 	}

@@ -10,14 +10,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/engine"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Store is a [dedup.Store] in Redis. It is safe for concurrent use, starts no lasting
+// Store is a [driver.Store] in Redis. It is safe for concurrent use, starts no lasting
 // goroutine, and needs no closing; the client belongs to the caller.
 //
 // Every method is one pipeline (on a Cluster one per node), and a second one for items that have
@@ -38,48 +38,48 @@ type Store struct {
 }
 
 var (
-	_ dedup.Store         = (*Store)(nil)
-	_ dedup.Limiter       = (*Store)(nil)
-	_ dedup.FinishClaimer = (*Store)(nil)
-	_ dedup.ForgetCounter = (*Store)(nil)
-	_ dedup.Recycler      = (*Store)(nil)
+	_ driver.Store         = (*Store)(nil)
+	_ driver.Limiter       = (*Store)(nil)
+	_ driver.FinishClaimer = (*Store)(nil)
+	_ driver.ForgetCounter = (*Store)(nil)
+	_ driver.Recycler      = (*Store)(nil)
 )
 
 // client is what the store was opened with.
 func (s *Store) client() redis.UniversalClient { return s.engine.Guard.Client }
 
 // Limits are Options.Window and no results in the layout Compact, and none in Full.
-func (s *Store) Limits() dedup.Limits {
-	return dedup.Limits{Window: s.opts.Window, NoResults: s.opts.Layout == Compact}
+func (s *Store) Limits() driver.Limits {
+	return driver.Limits{Window: s.opts.Window, NoResults: s.opts.Layout == Compact}
 }
 
 // SharesKeys reports whether other is a Store with the same client and prefix: package layered
 // refuses to move keys from such a store to itself.
-func (s *Store) SharesKeys(other dedup.Store) bool {
+func (s *Store) SharesKeys(other driver.Store) bool {
 	o, ok := other.(*Store)
 	return ok && s.client() == o.client() && s.opts.Prefix == o.opts.Prefix
 }
 
-// Claim implements [dedup.Store].
-func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+// Claim implements [driver.Store].
+func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	_, claimed := s.engine.FinishClaim(ctx, nil, reqs)
 	return claimed
 }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *Store) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	return s.engine.FinishClaim(ctx, changes, reqs)
 }
 
-// Renew implements [dedup.Store].
-func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+// Renew implements [driver.Store].
+func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return s.engine.Renew(ctx, renewals)
 }
 
-// Finish implements [dedup.Store].
-func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+// Finish implements [driver.Store].
+func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	if tx := s.transactionOf(changes); tx != nil {
 		return tx.finish(ctx, &changes[0])
 	}
@@ -87,15 +87,15 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answ
 	return ended
 }
 
-// Lookup implements [dedup.Store].
-func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+// Lookup implements [driver.Store].
+func (s *Store) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return s.engine.Lookup(ctx, ids)
 }
 
-// Forget implements [dedup.Store]. The record that it leaves behind lives for at least 2 ms, so
+// Forget implements [driver.Store]. The record that it leaves behind lives for at least 2 ms, so
 // that the next claim's fence is larger even at the same instant. A second round trip notifies the
 // caches of finished keys; see [Store.Forgets].
-func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	answers := s.engine.Forget(ctx, ids, hold)
 	s.notifyForgets(ctx, answers)
 	errs := make([]error, len(answers))
@@ -107,14 +107,14 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 
 // Recycle takes answers back that a method has returned: they may not be looked at any
 // more. A [dedup.Deduper] calls it; others may, and need not.
-func (s *Store) Recycle(answers []dedup.Answer) { engine.Recycle(answers) }
+func (s *Store) Recycle(answers []driver.Answer) { engine.Recycle(answers) }
 
 // forgetsKey is one key of a deployment, next to its records: those have braces where
 // this has its name.
 func (s *Store) forgetsKey() string { return s.opts.Prefix + ":forgets" }
 
 // Forgets returns a number that is another one after every Forget that was answered
-// with nil: see [dedup.Store]. It is a random one, kept in Redis for a month after the
+// with nil: see [driver.Store]. It is a random one, kept in Redis for a month after the
 // newest Forget; when it has expired, or was lost with the rest, the next call makes a
 // new one, so that every cache is emptied once. One round trip, on a Cluster to one node.
 // The error is like those of the items of the other methods.
@@ -123,8 +123,8 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) { return s.askForge
 // notifyForgets changes the number that Forgets returns, and answers every item that was
 // forgotten with an error when that cannot be confirmed: caches would go on answering
 // Duplicate for it. Forgetting it again is harmless, and tries again.
-func (s *Store) notifyForgets(ctx context.Context, answers []dedup.Answer) {
-	forgotten := func(a *dedup.Answer) bool { return a.Err == nil }
+func (s *Store) notifyForgets(ctx context.Context, answers []driver.Answer) {
+	forgotten := func(a *driver.Answer) bool { return a.Err == nil }
 	changed := false
 	for i := range answers {
 		changed = changed || forgotten(&answers[i])

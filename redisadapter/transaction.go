@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/line"
@@ -49,7 +50,7 @@ type transaction struct {
 
 // transactionOf is the transaction that a call of Finish is for, which then has no other
 // item: only Atomic makes one. Any other With is refused with its item.
-func (s *Store) transactionOf(changes []dedup.Finish) *transaction {
+func (s *Store) transactionOf(changes []driver.Finish) *transaction {
 	if len(changes) != 1 {
 		return nil
 	}
@@ -60,8 +61,8 @@ func (s *Store) transactionOf(changes []dedup.Finish) *transaction {
 }
 
 // finish is Finish with a transaction.
-func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answer {
-	answers := make([]dedup.Answer, 1)
+func (t *transaction) finish(ctx context.Context, c *driver.Finish) []driver.Answer {
+	answers := make([]driver.Answer, 1)
 	t.asked = true
 	plain := *c
 	plain.With = nil
@@ -89,7 +90,7 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answe
 }
 
 // run tries until the outcome of the transaction is known, or ctx ends.
-func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Finish) dedup.Answer {
+func (t *transaction) run(ctx context.Context, s *Store, c *driver.Finish) driver.Answer {
 	if err := s.mayTransact(ctx, c); err != nil {
 		return t.settle(err)
 	}
@@ -114,15 +115,15 @@ func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Finish) dedup.
 
 // settle is the answer to a try whose outcome is not known, or that need not be made again: after a
 // permanent error the core does not send again.
-func (t *transaction) settle(err error) dedup.Answer {
+func (t *transaction) settle(err error) driver.Answer {
 	t.unknown = wire.Wrap("atomic", err)
 	if t.final == nil && isRefusal(err) {
 		t.final = t.refused(err)
 	}
 	if t.final != nil {
-		return dedup.Answer{Err: dedup.Permanent(t.final)}
+		return driver.Answer{Err: dedup.Permanent(t.final)}
 	}
-	return dedup.Answer{Err: t.unknown}
+	return driver.Answer{Err: t.unknown}
 }
 
 // refusal is an error reply to MULTI or to what followed: EXEC did nothing.
@@ -149,7 +150,7 @@ func (t *transaction) refused(err error) error {
 }
 
 // once is one WATCH and, if the claim is ours, one EXEC.
-func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans dedup.Answer,
+func (t *transaction) once(ctx context.Context, s *Store, c *driver.Finish) (ans driver.Answer,
 	err error) {
 	key := s.engine.Key(c.ID)
 	err = s.client().Watch(ctx, func(tx *redis.Tx) error {
@@ -161,7 +162,7 @@ func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans 
 			return err
 		}
 		rec := met.completed(c)
-		ans = dedup.Answer{Held: true, Written: true, Record: rec.View(c.Window, 0)}
+		ans = driver.Answer{Held: true, Written: true, Record: rec.View(c.Window, 0)}
 		ans.Record.Result = bytes.Clone(rec.Result)
 		return t.write(ctx, tx, key, wire.EncodeRecord(&rec), c.Window)
 	}, append([]string{key}, t.watch...)...)
@@ -193,7 +194,7 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 		return m, nil
 	}
 	if m.rec, err = wire.DecodeRecord(raw); err != nil {
-		return m, fmt.Errorf("%w: %w", dedup.ErrUnreadable, err)
+		return m, fmt.Errorf("%w: %w", driver.ErrUnreadable, err)
 	}
 	if m.rec.State == redisscript.InProgress {
 		m.left -= redisscript.FromMillis(int64(m.rec.Span))
@@ -204,7 +205,7 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 
 // judge answers where the transaction is not to be written: it has been already, or the
 // claim is somebody else's.
-func (t *transaction) judge(m watched, c *dedup.Finish) (ans dedup.Answer, err error) {
+func (t *transaction) judge(m watched, c *driver.Finish) (ans driver.Answer, err error) {
 	switch {
 	case m.found && m.rec.State == redisscript.InProgress && m.rec.Owner == c.Token:
 		return ans, nil
@@ -225,7 +226,7 @@ func (t *transaction) judge(m watched, c *dedup.Finish) (ans dedup.Answer, err e
 }
 
 // completed is the record that an owner's completion leaves: what finish.lua writes.
-func (m *watched) completed(c *dedup.Finish) wire.Record {
+func (m *watched) completed(c *driver.Finish) wire.Record {
 	r := wire.Record{
 		State: redisscript.Succeeded, Fence: m.rec.Fence, Attempt: m.rec.Attempt,
 		Owner: wire.FirstHalf(c.Token),
@@ -233,10 +234,10 @@ func (m *watched) completed(c *dedup.Finish) wire.Record {
 		NoResult: c.NoResult, Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
 		Result: c.Result,
 	}
-	if r.Fingerprint == (dedup.Fingerprint{}) {
+	if r.Fingerprint == (driver.Fingerprint{}) {
 		r.Fingerprint = m.rec.Fingerprint
 	}
-	if r.Origin == (dedup.Origin{}) {
+	if r.Origin == (driver.Origin{}) {
 		r.Origin = m.rec.Origin
 	}
 	if r.Label == "" {
@@ -306,7 +307,7 @@ type multi struct{ proven atomic.Bool }
 // mayTransact finds out once whether the server lets this user use MULTI. It must not be
 // found out by the effect: where MULTI alone is refused, what follows it is executed, one
 // command after the other.
-func (s *Store) mayTransact(ctx context.Context, c *dedup.Finish) error {
+func (s *Store) mayTransact(ctx context.Context, c *driver.Finish) error {
 	if s.multi.proven.Load() {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -43,17 +44,17 @@ func TestWrappedIsWithheld(t *testing.T) {
 			store, err := redisadapter.New(t.Context(), b.Client, opts)
 			must(t, err)
 			ctx, id := t.Context(), request(1).ID
-			done := change(1, dedup.StateSucceeded)
-			finished, claimed := store.FinishClaim(ctx, []dedup.Finish{done},
-				[]dedup.ClaimRequest{request(1)})
+			done := change(1, driver.StateSucceeded)
+			finished, claimed := store.FinishClaim(ctx, []driver.Finish{done},
+				[]driver.ClaimRequest{request(1)})
 			_, forgets := store.Forgets(ctx)
 			_, list := store.List(ctx, redisadapter.ListOptions{})
 			for name, err := range map[string]error{
 				"Claim":                claimOne(t, store, 1).Err,
-				"Renew":                store.Renew(ctx, []dedup.Renewal{renewalOf(done)})[0].Err,
-				"Finish":               store.Finish(ctx, []dedup.Finish{done})[0].Err,
-				"Lookup":               store.Lookup(ctx, []dedup.ID{id})[0].Err,
-				"Forget":               store.Forget(ctx, []dedup.ID{id}, time.Minute)[0],
+				"Renew":                store.Renew(ctx, []driver.Renewal{renewalOf(done)})[0].Err,
+				"Finish":               store.Finish(ctx, []driver.Finish{done})[0].Err,
+				"Lookup":               store.Lookup(ctx, []driver.ID{id})[0].Err,
+				"Forget":               store.Forget(ctx, []driver.ID{id}, time.Minute)[0],
 				"FinishClaim":          finished[0].Err,
 				"claim of FinishClaim": claimed[0].Err, "Forgets": forgets, "List": list,
 			} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // MarkBatchTx is [Marks.MarkTx] for many keys in one statement, and a second one when
@@ -131,7 +132,7 @@ func (b *batch) forget() {
 }
 
 // judge: of several requests for an id the first position alone can be the one that runs.
-func (b *batch) judge(rows map[dedup.ID]row) {
+func (b *batch) judge(rows map[driver.ID]row) {
 	for n, i := range b.order {
 		e := &b.entries[i]
 		r, ok := rows[e.id]
@@ -147,7 +148,7 @@ func (b *batch) judge(rows map[dedup.ID]row) {
 
 // give the duplicates their results.
 func (b *batch) give(rows []row) {
-	results := make(map[dedup.ID][]byte, len(rows))
+	results := make(map[driver.ID][]byte, len(rows))
 	for _, r := range rows {
 		results[r.id] = r.result
 	}

@@ -1,7 +1,7 @@
 package sqladapter
 
 import (
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // parseUUID turns uuidText back into bytes, to play PostgreSQL.
@@ -26,15 +27,15 @@ func arrayItems(array any) []string {
 }
 
 // insertedMany answers a batch INSERT: every id that keep accepts was absent.
-func insertedMany(t *testing.T, keep func(id dedup.ID) bool) func(args []any) [][]driver.Value {
-	return func(args []any) [][]driver.Value {
-		var rows [][]driver.Value
+func insertedMany(t *testing.T, keep func(id driver.ID) bool) func(args []any) [][]sqldriver.Value {
+	return func(args []any) [][]sqldriver.Value {
+		var rows [][]sqldriver.Value
 		for _, text := range arrayItems(args[0]) {
 			id := parseUUID(t, text)
-			if !keep(dedup.ID(id)) {
+			if !keep(driver.ID(id)) {
 				continue
 			}
-			rows = append(rows, []driver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // as the dialect has it
+			rows = append(rows, []sqldriver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // as the dialect has it
 		}
 		return rows
 	}
@@ -42,16 +43,16 @@ func insertedMany(t *testing.T, keep func(id dedup.ID) bool) func(args []any) []
 
 func TestMarkBatchTx(t *testing.T) {
 	m := newMarks(t, Postgres)
-	done, err := dedup.NewID("payments", "", "done")
+	done, err := driver.NewID("payments", "", "done")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := dedup.FingerprintOf([]byte("body"))
+	f := driver.FingerprintOf([]byte("body"))
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool {
+		step{query: insertManyText(m), rows: insertedMany(t, func(id driver.ID) bool {
 			return id != done
 		})},
-		step{query: loadText(m), rows: func(args []any) [][]driver.Value {
+		step{query: loadText(m), rows: func(args []any) [][]sqldriver.Value {
 			return stored(f)([]any{parseUUID(t, args[0].(string))})
 		}},
 	)
@@ -61,8 +62,8 @@ func TestMarkBatchTx(t *testing.T) {
 		{Key: "done", Fingerprint: f},
 		{Key: "a", Fingerprint: f},
 		{Key: "b"},
-		{Key: "a", Fingerprint: dedup.FingerprintOf([]byte("another"))},
-		{Key: "done", Fingerprint: dedup.FingerprintOf([]byte("another"))},
+		{Key: "a", Fingerprint: driver.FingerprintOf([]byte("another"))},
+		{Key: "done", Fingerprint: driver.FingerprintOf([]byte("another"))},
 		{Key: "a", Scope: "tenant"},
 	})
 	if err != nil {
@@ -120,10 +121,10 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 func TestMarkBatchTxSQLite(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: func(args []any) [][]driver.Value {
+		step{query: insertManyText(m), rows: func(args []any) [][]sqldriver.Value {
 			return inserted(args)[:1]
 		}},
-		step{query: loadText(m), rows: stored(dedup.Fingerprint{})},
+		step{query: loadText(m), rows: stored(driver.Fingerprint{})},
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
 	if err != nil {
@@ -147,7 +148,7 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 
 // TestFingerprintsOfSQLite: they stand in the order of the ids, and zeros where there is none.
 func TestFingerprintsOfSQLite(t *testing.T) {
-	es := []entry{{id: dedup.ID{1}}, {id: dedup.ID{2}, fingerprint: dedup.Fingerprint{7}}}
+	es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}, fingerprint: driver.Fingerprint{7}}}
 	want := make([]byte, 34)
 	want[17] = 7
 	if got, _ := fingerprintBlob(es).([]byte); !slices.Equal(got, want) {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Dialect is the SQL a database speaks.
@@ -143,8 +143,8 @@ func windowText(window time.Duration) string { return strconv.FormatInt(windowMi
 func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
 
 // nullable is NULL for the zero fingerprint, which compares with nothing.
-func nullable(f dedup.Fingerprint) any {
-	if f == (dedup.Fingerprint{}) {
+func nullable(f driver.Fingerprint) any {
+	if f == (driver.Fingerprint{}) {
 		return nil
 	}
 	return f[:]

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // turns holds the names of MySQL's generations, which stay: tables are moved from name to name,
@@ -38,7 +38,7 @@ func bareName(name string) string {
 }
 
 // birth is the id of the row that tells when a generation was opened. No key has it.
-var birth = hexLiteral(make([]byte, len(dedup.ID{})))
+var birth = hexLiteral(make([]byte, len(driver.ID{})))
 
 // newMySQLGenerations: marks are inserted into the open table, unless the sealed one has them.
 //
@@ -93,7 +93,7 @@ func mysqlInsertUnless(g turns) func([]entry, int64) statement {
 // appendPair is an array of an id and its fingerprint, if it has one.
 func appendPair(b []byte, e *entry) []byte {
 	b = append(hex.AppendEncode(append(b, `["`...), e.id[:]), '"')
-	if e.fingerprint != (dedup.Fingerprint{}) {
+	if e.fingerprint != (driver.Fingerprint{}) {
 		b = append(hex.AppendEncode(append(b, `,"`...), e.fingerprint[:]), '"')
 	}
 	return append(b, ']')

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
@@ -121,8 +121,8 @@ func appendHex(b, value []byte) []byte {
 	return append(hex.AppendEncode(append(b, `x'`...), value), '\'')
 }
 
-func appendFingerprint(b []byte, f dedup.Fingerprint) []byte {
-	if f == (dedup.Fingerprint{}) {
+func appendFingerprint(b []byte, f driver.Fingerprint) []byte {
+	if f == (driver.Fingerprint{}) {
 		return append(b, "NULL"...)
 	}
 	return appendHex(b, f[:])

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // A subquery is evaluated once, not for each row.
@@ -97,11 +97,11 @@ func postgresInsert(one, many string) func([]entry, int64) statement {
 }
 
 // uuidText is the form every version of PostgreSQL and every driver reads as uuid.
-func uuidText(id dedup.ID) string {
+func uuidText(id driver.ID) string {
 	return string(appendUUID(make([]byte, 0, 36), id))
 }
 
-func appendUUID(b []byte, id dedup.ID) []byte {
+func appendUUID(b []byte, id driver.ID) []byte {
 	for i, part := range [][]byte{id[0:4], id[4:6], id[6:8], id[8:10], id[10:16]} {
 		if i > 0 {
 			b = append(b, '-')
@@ -118,7 +118,7 @@ func idArray(es []entry) string {
 
 func fingerprintArray(es []entry) string {
 	return arrayOf(es, 35, func(b []byte, e *entry) []byte {
-		if e.fingerprint == (dedup.Fingerprint{}) {
+		if e.fingerprint == (driver.Fingerprint{}) {
 			return append(b, "NULL"...)
 		}
 		return hex.AppendEncode(b, e.fingerprint[:])

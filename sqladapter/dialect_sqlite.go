@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // newSQLite takes many rows at once, as one blob of ids and one of fingerprints: inside the process
@@ -65,7 +65,7 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 
 // idBlob is all ids in a row.
 func idBlob(es []entry) []byte {
-	ids := make([]byte, 0, len(es)*len(dedup.ID{}))
+	ids := make([]byte, 0, len(es)*len(driver.ID{}))
 	for i := range es {
 		ids = append(ids, es[i].id[:]...)
 	}
@@ -76,11 +76,11 @@ func idBlob(es []entry) []byte {
 // fingerprint.
 func fingerprintBlob(es []entry) any {
 	if !slices.ContainsFunc(es, func(e entry) bool {
-		return e.fingerprint != dedup.Fingerprint{}
+		return e.fingerprint != driver.Fingerprint{}
 	}) {
 		return nil
 	}
-	all := make([]byte, 0, len(es)*len(dedup.Fingerprint{}))
+	all := make([]byte, 0, len(es)*len(driver.Fingerprint{}))
 	for i := range es {
 		all = append(all, es[i].fingerprint[:]...)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Do has the effect of key once: it begins a transaction, marks key in it, runs effect if
@@ -199,7 +200,7 @@ func (m *Marks) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
 		if err != nil {
 			return nil, err
 		}
-		if req.Fingerprint != (dedup.Fingerprint{}) {
+		if req.Fingerprint != (driver.Fingerprint{}) {
 			return nil, inputError("Option",
 				"sets a fingerprint, which is of one payload, for a batch")
 		}

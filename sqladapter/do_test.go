@@ -3,7 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"io"
 	"slices"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // firstTime is a transaction that finds nothing, as often as it is run.
@@ -21,21 +22,21 @@ func firstTime(m *Marks, times int) []step {
 
 // marked is a transaction that finds somebody's mark.
 func marked(m *Marks) []step {
-	return []step{{query: insertText(m)}, {query: loadText(m), rows: stored(dedup.Fingerprint{})}}
+	return []step{{query: insertText(m)}, {query: loadText(m), rows: stored(driver.Fingerprint{})}}
 }
 
 // afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. What
 // that finds must not pass for a mark of its own: it would run the effect again.
 func afterOurOwn(m *Marks) []step {
-	var row []driver.Value
+	var row []sqldriver.Value
 	return []step{
-		{query: insertText(m), rows: func(args []any) [][]driver.Value {
+		{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {
 			row = inserted(args)[0]
-			return [][]driver.Value{row}
+			return [][]sqldriver.Value{row}
 		}},
 		{query: insertText(m)},
-		{query: loadText(m), rows: func([]any) [][]driver.Value {
-			return [][]driver.Value{append(row, nil, int64(1000), int64(1000), nil)}
+		{query: loadText(m), rows: func([]any) [][]sqldriver.Value {
+			return [][]sqldriver.Value{append(row, nil, int64(1000), int64(1000), nil)}
 		}},
 	}
 }
@@ -64,7 +65,7 @@ func TestDo(t *testing.T) {
 		"duplicate": {steps: marked(m), begun: 1, outcome: dedup.Duplicate},
 		"mismatch": {
 			steps: []step{{query: insertText(m)},
-				{query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))}},
+				{query: loadText(m), rows: stored(driver.FingerprintOf([]byte("x")))}},
 			opts:  []dedup.Option{dedup.WithFingerprint([]byte("y"))},
 			begun: 1, outcome: dedup.Mismatch, err: dedup.ErrMismatch, permanent: true,
 		},
@@ -209,8 +210,8 @@ func TestDoIsolation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, s := openScript(t, step{query: insertText(m), rows: func(args []any) [][]driver.Value {
-		return [][]driver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
+	db, s := openScript(t, step{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 	}})
 	if mark, err := m.Do(t.Context(), db, testKey, nothing); err != nil || !mark.First() {
 		t.Error(mark, err)
@@ -222,17 +223,17 @@ func TestDoIsolation(t *testing.T) {
 
 func TestDoBatch(t *testing.T) {
 	m := newMarks(t, Postgres)
-	done, err := dedup.NewID("payments", "tenant", "done")
+	done, err := driver.NewID("payments", "tenant", "done")
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		transaction := []step{
-			{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool {
+			{query: insertManyText(m), rows: insertedMany(t, func(id driver.ID) bool {
 				return id != done
 			})},
-			{query: loadText(m), rows: func(args []any) [][]driver.Value {
-				return stored(dedup.Fingerprint{})([]any{parseUUID(t, args[0].(string))})
+			{query: loadText(m), rows: func(args []any) [][]sqldriver.Value {
+				return stored(driver.Fingerprint{})([]any{parseUUID(t, args[0].(string))})
 			}},
 		}
 		db, s := openScript(t, slices.Repeat(transaction, 2)...)

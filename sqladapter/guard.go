@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
@@ -192,7 +193,7 @@ func (m *Marks) write(ctx context.Context, db *sql.DB, s statement) error {
 }
 
 // newID is one that nobody has.
-func newID() (id dedup.ID) {
+func newID() (id driver.ID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
@@ -304,6 +305,6 @@ func (g *guardedTx) Rollback(ctx context.Context) error {
 
 // discard closes a connection that must not go back to its pool.
 func discard(conn *sql.Conn) {
-	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 	_ = conn.Close()
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // held are the keys, or the positions of a fence, of the effects that a context belongs to.
@@ -46,7 +47,7 @@ func hold[K comparable](ctx context.Context, db any, table string,
 }
 
 func (m *Marks) hold(ctx context.Context, db any, es ...entry) (context.Context, error) {
-	ids := make([]dedup.ID, len(es))
+	ids := make([]driver.ID, len(es))
 	for i := range es {
 		ids[i] = es[i].id
 	}

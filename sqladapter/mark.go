@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // maxRounds bounds how often an insert is repeated when the row it met was deleted
@@ -25,7 +26,7 @@ type Mark struct {
 	// Age of the stored mark by the database's clock; zero for the first.
 	Age time.Duration
 	// Fingerprint that is stored; zero when the mark was made without one.
-	Fingerprint dedup.Fingerprint
+	Fingerprint driver.Fingerprint
 	// Result is what [Marks.SaveResultTx] has kept with the stored mark, for a duplicate; nil
 	// when that was nothing, or empty.
 	Result []byte
@@ -33,8 +34,8 @@ type Mark struct {
 	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
 	Err error
 
-	id    dedup.ID // of the row
-	stamp int64    // likewise
+	id    driver.ID // of the row
+	stamp int64     // likewise
 }
 
 // First reports whether the caller must run the effect now, in the same transaction.
@@ -83,8 +84,8 @@ func (m *Marks) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 
 // entry is a key that has been checked and digested.
 type entry struct {
-	id          dedup.ID
-	fingerprint dedup.Fingerprint
+	id          driver.ID
+	fingerprint driver.Fingerprint
 }
 
 func (m *Marks) entry(key string, opts []dedup.Option) (entry, error) {
@@ -110,7 +111,7 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 	if err := m.ready(); err != nil {
 		return entry{}, err
 	}
-	id, err := dedup.NewID(m.namespace, req.Scope, req.Key)
+	id, err := driver.NewID(m.namespace, req.Scope, req.Key)
 	return entry{id: id, fingerprint: req.Fingerprint}, err
 }
 
@@ -122,8 +123,8 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 // snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
 func (m *Marks) settle(ctx context.Context, tx Tx, left []entry,
-	batch bool) (map[dedup.ID]row, error) {
-	found := make(map[dedup.ID]row, len(left))
+	batch bool) (map[driver.ID]row, error) {
+	found := make(map[driver.ID]row, len(left))
 	salt := newSalt(m.dialect.salt)
 	d, err := m.statements(ctx, tx)
 	if err != nil {
@@ -175,7 +176,7 @@ func (d *dialect) loading(batch bool) loading {
 	return loading{d.load, (*columns).loaded}
 }
 
-func missing(es []entry, found map[dedup.ID]row) []entry {
+func missing(es []entry, found map[driver.ID]row) []entry {
 	if len(found) == 0 {
 		return es
 	}
@@ -198,11 +199,11 @@ func (d *dialect) insertRows(ctx context.Context, tx Tx, es []entry, salt int64)
 	if err != nil {
 		return nil, err
 	}
-	var bound map[dedup.ID]dedup.Fingerprint
+	var bound map[driver.ID]driver.Fingerprint
 	for _, e := range es {
-		if e.fingerprint != (dedup.Fingerprint{}) {
+		if e.fingerprint != (driver.Fingerprint{}) {
 			if bound == nil {
-				bound = make(map[dedup.ID]dedup.Fingerprint, len(es))
+				bound = make(map[driver.ID]driver.Fingerprint, len(es))
 			}
 			bound[e.id] = e.fingerprint
 		}
@@ -227,7 +228,7 @@ func (d *dialect) insertCounted(ctx context.Context, tx Tx, es []entry, salt int
 }
 
 // judge tells what a stored row means for a caller with this fingerprint.
-func judge(r row, f dedup.Fingerprint, first bool) Mark {
+func judge(r row, f driver.Fingerprint, first bool) Mark {
 	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint,
 		Result: r.result, id: r.id, stamp: r.stamp}
 	switch {

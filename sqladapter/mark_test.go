@@ -3,7 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const testKey = "evt_42 of customer jane@example.org"
@@ -46,18 +47,18 @@ func newMarks(t *testing.T, d Dialect) *Marks {
 func at(second, salt int64) int64 { return second*1000<<saltBits | salt }
 
 // inserted answers an INSERT of SQLite, of one row or of many, as if nobody had marked the keys.
-func inserted(args []any) [][]driver.Value {
-	var rows [][]driver.Value
+func inserted(args []any) [][]sqldriver.Value {
+	var rows [][]sqldriver.Value
 	for id := range slices.Chunk(args[0].([]byte), 16) { //nolint:forcetypeassert // as the dialect has it
-		rows = append(rows, []driver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // likewise
+		rows = append(rows, []sqldriver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // likewise
 	}
 	return rows
 }
 
 // stored answers with a row that is three seconds old.
-func stored(f dedup.Fingerprint) func([]any) [][]driver.Value {
-	return func(args []any) [][]driver.Value {
-		return [][]driver.Value{{args[0], at(1, 9), nullable(f), int64(1000), int64(4000), nil}}
+func stored(f driver.Fingerprint) func([]any) [][]sqldriver.Value {
+	return func(args []any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{args[0], at(1, 9), nullable(f), int64(1000), int64(4000), nil}}
 	}
 }
 
@@ -75,17 +76,17 @@ func TestMarkTx(t *testing.T) {
 	}{
 		{"first", nil, []step{{query: insert, rows: inserted}}, dedup.Acquired, nil},
 		{"duplicate", nil, []step{{query: insert},
-			{query: load, rows: stored(dedup.Fingerprint{})}}, dedup.Duplicate, nil},
+			{query: load, rows: stored(driver.Fingerprint{})}}, dedup.Duplicate, nil},
 		{
 			"same payload",
 			[]dedup.Option{dedup.WithFingerprint(body)},
-			[]step{{query: insert}, {query: load, rows: stored(dedup.FingerprintOf(body))}},
+			[]step{{query: insert}, {query: load, rows: stored(driver.FingerprintOf(body))}},
 			dedup.Duplicate, nil,
 		},
 		{
 			"other payload",
 			[]dedup.Option{dedup.WithFingerprint(body)},
-			[]step{{query: insert}, {query: load, rows: stored(dedup.FingerprintOf(other))}},
+			[]step{{query: insert}, {query: load, rows: stored(driver.FingerprintOf(other))}},
 			dedup.Mismatch, dedup.ErrMismatch,
 		},
 		{
@@ -93,12 +94,12 @@ func TestMarkTx(t *testing.T) {
 			// bits; only the INSERT knows who is first.
 			"another row with our stamp", nil,
 			[]step{
-				{query: insert, rows: func(args []any) [][]driver.Value {
+				{query: insert, rows: func(args []any) [][]sqldriver.Value {
 					salt, _ = args[1].(int64)
 					return nil
 				}},
-				{query: load, rows: func(args []any) [][]driver.Value {
-					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000),
+				{query: load, rows: func(args []any) [][]sqldriver.Value {
+					return [][]sqldriver.Value{{args[0], at(1, salt), nil, int64(1000),
 						int64(1000), nil}}
 				}},
 			},
@@ -133,8 +134,9 @@ func TestMarkTx(t *testing.T) {
 		},
 		{
 			"row of another shape", nil,
-			[]step{{query: insert}, {query: load, rows: func([]any) [][]driver.Value {
-				return [][]driver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0), nil}}
+			[]step{{query: insert}, {query: load, rows: func([]any) [][]sqldriver.Value {
+				return [][]sqldriver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0),
+					nil}}
 			}}},
 			dedup.Unknown, dedup.ErrUnreadable,
 		},
@@ -160,7 +162,7 @@ func TestMarkTx(t *testing.T) {
 func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, _ := beginScript(t, step{query: insertText(m)},
-		step{query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))})
+		step{query: loadText(m), rows: stored(driver.FingerprintOf([]byte("x")))})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +173,7 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	}
 	want := Mark{
 		Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second,
-		Fingerprint: dedup.FingerprintOf([]byte("x")), id: e.id, stamp: at(1, 9),
+		Fingerprint: driver.FingerprintOf([]byte("x")), id: e.id, stamp: at(1, 9),
 	}
 	if fmt.Sprintf("%+v", mark) != fmt.Sprintf("%+v", want) {
 		t.Errorf("mark = %+v, want %+v", mark, want)
@@ -182,13 +184,13 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 func TestDigestsOnly(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite} {
 		m := newMarks(t, d)
-		id, err := dedup.NewID("payments", "tenant-7", testKey)
+		id, err := driver.NewID("payments", "tenant-7", testKey)
 		if err != nil {
 			t.Fatal(err)
 		}
 		tx, s := beginScript(t, step{query: insertText(m)},
-			step{query: loadText(m), rows: func([]any) [][]driver.Value {
-				return stored(dedup.Fingerprint{})([]any{id[:]})
+			step{query: loadText(m), rows: func([]any) [][]sqldriver.Value {
+				return stored(driver.Fingerprint{})([]any{id[:]})
 			}})
 		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"),
 			dedup.WithFingerprint([]byte("secret body"))); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // DefaultTable is the table of a [Config] that names none.
@@ -170,7 +171,7 @@ func checkIsolation(d Dialect, level sql.IsolationLevel) error {
 
 // checkNamespace digests some key, so that the rules are those that keys will meet.
 func checkNamespace(namespace string) error {
-	_, err := dedup.NewID(namespace, "", "x")
+	_, err := driver.NewID(namespace, "", "x")
 	var input *dedup.InputError
 	if errors.As(err, &input) {
 		return inputError("Namespace", input.Reason)

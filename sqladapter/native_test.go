@@ -8,11 +8,12 @@ import (
 	"testing/synctest"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // nativeTx is a transaction that is not of database/sql.
 type nativeTx struct {
-	id    dedup.ID
+	id    driver.ID
 	fresh bool // the INSERT finds nothing
 	asked []string
 }
@@ -28,7 +29,7 @@ func (t *nativeTx) QueryRows(_ context.Context, query string, _ ...any) (Rows, e
 
 // nativeRows is one row, of somebody else.
 type nativeRows struct {
-	id    dedup.ID
+	id    driver.ID
 	ended bool
 }
 

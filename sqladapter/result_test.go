@@ -1,11 +1,12 @@
 package sqladapter
 
 import (
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestSaveResultTx(t *testing.T) {
@@ -16,8 +17,8 @@ func TestSaveResultTx(t *testing.T) {
 			t.Fatal(err)
 		}
 		save := m.dialect.save(e, []byte("receipt")).text
-		done := step{query: save, affected: 1, rows: func([]any) [][]driver.Value {
-			return [][]driver.Value{{e.id[:]}}
+		done := step{query: save, affected: 1, rows: func([]any) [][]sqldriver.Value {
+			return [][]sqldriver.Value{{e.id[:]}}
 		}}
 		for name, tt := range map[string]struct {
 			step  step
@@ -50,9 +51,9 @@ func TestSaveResultTx(t *testing.T) {
 // A duplicate comes with what was saved; who comes with another payload does not see it.
 func TestResultOfADuplicate(t *testing.T) {
 	m := newMarks(t, SQLite)
-	f := dedup.FingerprintOf([]byte("body"))
-	found := step{query: loadText(m), rows: func(args []any) [][]driver.Value {
-		return [][]driver.Value{{args[0], at(1, 9), f[:], int64(1000), int64(1000),
+	f := driver.FingerprintOf([]byte("body"))
+	found := step{query: loadText(m), rows: func(args []any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{args[0], at(1, 9), f[:], int64(1000), int64(1000),
 			[]byte("receipt")}}
 	}}
 	for payload, want := range map[string]string{"body": "receipt", "another": ""} {

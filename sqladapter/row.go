@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // row is a stored mark.
 type row struct {
-	id          dedup.ID
+	id          driver.ID
 	stamp       int64
-	fingerprint dedup.Fingerprint
+	fingerprint driver.Fingerprint
 	at          time.Time
 	age         time.Duration
 	result      []byte

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
@@ -42,7 +43,7 @@ type Runner struct {
 	marks   *Marks
 	db      *sql.DB
 	timeout time.Duration
-	running sync.Map // dedup.ID, of the calls that have gone on
+	running sync.Map // driver.ID, of the calls that have gone on
 }
 
 // Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
@@ -166,7 +167,7 @@ func (r *Runner) Run(
 
 func inFlight() dedup.Result[[]byte] {
 	return dedup.Result[[]byte]{Outcome: dedup.InFlight,
-		Record: dedup.Record{State: dedup.StateInProgress}}
+		Record: dedup.Record{State: driver.StateInProgress}}
 }
 
 // answer is what the transaction has come to.
@@ -192,7 +193,7 @@ func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) 
 }
 
 func (c *runnerCall) record(mark Mark) dedup.Record {
-	rec := dedup.Record{State: dedup.StateSucceeded, Fingerprint: mark.Fingerprint, Attempt: 1,
+	rec := dedup.Record{State: driver.StateSucceeded, Fingerprint: mark.Fingerprint, Attempt: 1,
 		Result: mark.Result, Age: mark.Age}
 	if w := c.runner.marks.window; w > 0 {
 		rec.Remaining = max(0, w-mark.Age)

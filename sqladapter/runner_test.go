@@ -2,7 +2,7 @@ package sqladapter
 
 import (
 	"context"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"io"
 	"slices"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // savedBy are the statements of a Run in SQLite that is the first, and keeps a result.
@@ -19,8 +20,8 @@ func savedBy(m *Marks, end string) []step {
 		{query: insertText(m), rows: inserted},
 		{query: setUndo},
 		{query: end},
-		{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]driver.Value {
-			return [][]driver.Value{{args[0]}}
+		{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]sqldriver.Value {
+			return [][]sqldriver.Value{{args[0]}}
 		}},
 	}
 }
@@ -88,15 +89,16 @@ func TestRunnerStatements(t *testing.T) {
 		r, s := openRunner(
 			t, m,
 			step{like: `set_config('lock_timeout', '1000', true)`,
-				rows: func([]any) [][]driver.Value { return [][]driver.Value{{"7s", "1s"}} }},
-			step{query: insertText(m), rows: func(args []any) [][]driver.Value {
-				return [][]driver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
+				rows: func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{"7s", "1s"}} }},
+			step{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {
+				return [][]sqldriver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 			}},
 			step{query: `SELECT set_config('lock_timeout', $1, true)`},
 			step{query: setUndo}, step{query: rollbackToUndo},
-			step{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]driver.Value {
-				return [][]driver.Value{{parseUUID(t, args[0].(string))}}
-			}},
+			step{query: m.dialect.save(entry{}, nil).text,
+				rows: func(args []any) [][]sqldriver.Value {
+					return [][]sqldriver.Value{{parseUUID(t, args[0].(string))}}
+				}},
 		)
 		res, err := r.Run(t.Context(), testKey, keeps("x", true))
 		if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 ||
@@ -219,7 +221,7 @@ func TestRunnerGate(t *testing.T) {
 	inside := func(context.Context) ([]byte, bool, error) {
 		res, err := r.Run(t.Context(), testKey, keeps("x", false))
 		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight ||
-			res.Record.State != dedup.StateInProgress || s.begun != 1 {
+			res.Record.State != driver.StateInProgress || s.begun != 1 {
 			t.Errorf("inside: %+v, %v, %d begun", res, err, s.begun)
 		}
 		panic("boom")

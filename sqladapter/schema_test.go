@@ -1,7 +1,7 @@
 package sqladapter
 
 import (
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"flag"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -128,10 +129,10 @@ func TestNew(t *testing.T) {
 
 func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
-	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
-	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
-	kind := step{query: m.dialect.kind, rows: func([]any) [][]driver.Value {
-		return [][]driver.Value{{int64(0)}}
+	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
+	hour := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(3_600_000)}} }
+	kind := step{query: m.dialect.kind, rows: func([]any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{int64(0)}}
 	}}
 	check, window := step{query: loadText(m)}, step{query: m.dialect.window, rows: hour}
 	none, there, level := step{like: "to_regclass"}, step{like: "to_regclass", rows: one},
@@ -149,8 +150,8 @@ func TestMigrate(t *testing.T) {
 		t.Error(err)
 	}
 	done := []step{kind, there, level, check}
-	longer := step{query: m.dialect.window, rows: func([]any) [][]driver.Value {
-		return [][]driver.Value{{int64(1)}}
+	longer := step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{int64(1)}}
 	}}
 	db, s = openScript(t, append(done, longer, step{query: m.dialect.raise})...)
 	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
@@ -179,15 +180,15 @@ func TestMigrate(t *testing.T) {
 
 func TestDeleteExpired(t *testing.T) {
 	recorded := func(m *Marks, ms int64) step {
-		return step{query: m.dialect.window, rows: func([]any) [][]driver.Value {
-			return [][]driver.Value{{ms}}
+		return step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+			return [][]sqldriver.Value{{ms}}
 		}}
 	}
 	// expired finds two marks, and what forget deletes besides must name both.
 	expired := func(m *Marks) []step {
-		es := []entry{{id: dedup.ID{1}}, {id: dedup.ID{2}}}
-		steps := []step{{query: m.dialect.expire, rows: func([]any) [][]driver.Value {
-			return [][]driver.Value{{es[0].id[:]}, {es[1].id[:]}}
+		es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}}}
+		steps := []step{{query: m.dialect.expire, rows: func([]any) [][]sqldriver.Value {
+			return [][]sqldriver.Value{{es[0].id[:]}, {es[1].id[:]}}
 		}}}
 		for _, text := range m.dialect.forget(es) {
 			steps = append(steps, step{query: text})
@@ -260,7 +261,7 @@ func TestSetWindow(t *testing.T) {
 
 func TestLookup(t *testing.T) {
 	m := newMarks(t, SQLite)
-	body := dedup.FingerprintOf([]byte("body"))
+	body := driver.FingerprintOf([]byte("body"))
 	db, _ := openScript(t,
 		step{query: loadText(m)},
 		step{query: loadText(m), rows: stored(body)},

@@ -2,7 +2,7 @@ package sqladapter
 
 import (
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // serverError is shaped as that of go-mssqldb: its number is in a method, and it is no pointer.
@@ -73,10 +74,10 @@ func refused(number int32) step {
 
 func (s *serverTable) load() step {
 	return step{like: `WITH (READCOMMITTEDLOCK, FORCESEEK)`,
-		rows: func(args []any) (rows [][]driver.Value) {
+		rows: func(args []any) (rows [][]sqldriver.Value) {
 			for _, arg := range args {
 				if r, found := s.rows[string(arg.([]byte))]; found { //nolint:forcetypeassert // as the dialect has it
-					rows = append(rows, []driver.Value{arg, r.owner, r.fingerprint, int64(1000),
+					rows = append(rows, []sqldriver.Value{arg, r.owner, r.fingerprint, int64(1000),
 						int64(4000), r.result})
 				}
 			}
@@ -86,7 +87,7 @@ func (s *serverTable) load() step {
 
 func TestSQLServerMarkTx(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	body := dedup.FingerprintOf([]byte("body"))
+	body := driver.FingerprintOf([]byte("body"))
 	done := newServerTable(t, m,
 		serverRow{owner: 42, fingerprint: body[:], result: []byte("receipt")}, testKey)
 	fresh := func() *serverTable { return newServerTable(t, m, serverRow{}) }
@@ -126,8 +127,8 @@ func TestSQLServerMarkTx(t *testing.T) {
 		"no transaction": {steps: []step{refused(sqlserverNotOpen)}, field: "tx",
 			err: serverError(sqlserverNotOpen)},
 		"constraint": {steps: []step{refused(547)}, err: serverError(547)},
-		"connection lost": {steps: []step{{like: "INSERT", err: driver.ErrBadConn}},
-			err: driver.ErrBadConn, retry: true},
+		"connection lost": {steps: []step{{like: "INSERT", err: sqldriver.ErrBadConn}},
+			err: sqldriver.ErrBadConn, retry: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -207,7 +208,7 @@ func TestSQLServerBatchOfThousands(t *testing.T) {
 	reqs := make([]dedup.Request, 1100)
 	for i := range reqs {
 		reqs[i] = dedup.Request{Key: fmt.Sprint("key ", i),
-			Fingerprint: dedup.FingerprintOf([]byte{byte(i)})}
+			Fingerprint: driver.FingerprintOf([]byte{byte(i)})}
 	}
 	tx, _ := beginScript(t, table.insert(), table.insert(), table.insert())
 	marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
@@ -255,8 +256,8 @@ func TestSQLServerSaveResult(t *testing.T) {
 // What Check looks at on the user's server: no other has been asked.
 func TestSQLServerCheck(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
-	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
+	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
+	hour := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(3_600_000)}} }
 	level := []step{{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one},
 		{like: "SELECT version", rows: one}, {query: peek(m)},
 		{query: m.dialect.window, rows: hour}}
@@ -299,14 +300,14 @@ func TestSQLServerCheck(t *testing.T) {
 	}
 }
 
-func serverStored(args []any) [][]driver.Value {
-	return [][]driver.Value{{args[0], int64(1), nil, int64(1000), int64(1000), nil}}
+func serverStored(args []any) [][]sqldriver.Value {
+	return [][]sqldriver.Value{{args[0], int64(1), nil, int64(1000), int64(1000), nil}}
 }
 
 // A version is one transaction, under a lock that ends with it.
 func TestSQLServerMigrations(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
+	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
 	there, begun := step{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one},
 		[]step{{like: "sp_getapplock"}, {like: `CREATE TABLE [onceward_migrations]`}}
 	level := step{like: "SELECT version", rows: one}
@@ -333,12 +334,12 @@ func TestSQLServerMigrations(t *testing.T) {
 
 func TestSQLServerDeleteExpired(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
-	old := make([]byte, len(dedup.ID{}))
+	hour := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(3_600_000)}} }
+	old := make([]byte, len(driver.ID{}))
 	old[15] = 0xab
 	db, s := openScript(t, step{query: m.dialect.window, rows: hour},
-		step{query: m.dialect.expire, rows: func([]any) [][]driver.Value {
-			return [][]driver.Value{{old}}
+		step{query: m.dialect.expire, rows: func([]any) [][]sqldriver.Value {
+			return [][]sqldriver.Value{{old}}
 		}},
 		step{query: `DELETE FROM [onceward_marks_results] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`},
 		step{query: `DELETE FROM [onceward_marks] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`})
@@ -349,7 +350,7 @@ func TestSQLServerDeleteExpired(t *testing.T) {
 	if args := s.args[1]; args[0] != int64(3_600_000) || args[1] != int64(1000) {
 		t.Errorf("sent %v", args)
 	}
-	if s.isolation != driver.IsolationLevel(sql.LevelReadCommitted) {
+	if s.isolation != sqldriver.IsolationLevel(sql.LevelReadCommitted) {
 		t.Errorf("at isolation %v", s.isolation)
 	}
 }

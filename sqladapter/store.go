@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
 
@@ -31,12 +31,12 @@ type StoreConfig struct {
 	// <Table>_forgets. Default: [DefaultStoreTable].
 	Table string
 	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A
-	// larger one is refused with a [*dedup.InputError], and so are the claims of a Deduper whose
+	// larger one is refused with a [*driver.InputError], and so are the claims of a Deduper whose
 	// dedup.Config.ResultLimit is larger. Default: [DefaultMaxResult].
 	MaxResult int
 }
 
-// Store is a [dedup.Store] in a database: for effects that are elsewhere, where [Marks]
+// Store is a [driver.Store] in a database: for effects that are elsewhere, where [Marks]
 // cannot put the record into their transaction. Make it with [NewStore].
 //
 // Every batch is a transaction, READ COMMITTED whatever the server's default: the rows are
@@ -62,10 +62,10 @@ type Store struct {
 	maxResult  int
 }
 
-var _ dedup.Store = (*Store)(nil)
+var _ driver.Store = (*Store)(nil)
 
 // NewStore checks the configuration. It does not touch the database; see [Store.Migrate].
-// What is wrong comes back as a [*dedup.InputError] that names the field.
+// What is wrong comes back as a [*driver.InputError] that names the field.
 //
 // SQLite needs a busy_timeout on its connections, or calls that meet another writer fail
 // after a few tries. The store needs one connection of db for a call, and may be given a
@@ -93,7 +93,7 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 	}
 	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult}
 	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx) error {
-		_, _, err := s.load(ctx, tx, make([]dedup.ID, 1), false)
+		_, _, err := s.load(ctx, tx, make([]driver.ID, 1), false)
 		return another(names.table, "claims", err)
 	})
 	if err != nil {
@@ -102,12 +102,12 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 	return s, nil
 }
 
-// Claim implements [dedup.Store]. Keys that are new cost one round trip on PostgreSQL, those
+// Claim implements [driver.Store]. Keys that are new cost one round trip on PostgreSQL, those
 // that are done or in flight two; a claim that is taken over, and on MySQL every one that is
 // won, about six. With ClaimRequest.LikelyDuplicate a key is looked for first: one round trip if
 // it is done or in flight, two on PostgreSQL if it is new after all.
-func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return answer(ctx, len(reqs), func(answers []dedup.Answer) {
+func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	return answer(ctx, len(reqs), func(answers []driver.Answer) {
 		var fresh, known []int
 		for _, i := range admit(answers, func(i int) error { return s.checkClaim(&reqs[i]) }) {
 			if reqs[i].LikelyDuplicate {
@@ -118,7 +118,7 @@ func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 		}
 		op := operation{
 			id: reqID(reqs), size: noSize, creates: func(int) bool { return true }, fresh: true,
-			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+			decide: func(i int, r *claimRow, now int64) (driver.Answer, bool) {
 				return decideClaim(r, &reqs[i], now)
 			},
 		}
@@ -130,8 +130,8 @@ func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 }
 
 // claimFresh claims keys that have no row, where that is one statement, and returns the rest.
-func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
-	answers []dedup.Answer) []int {
+func (s *Store) claimFresh(ctx context.Context, reqs []driver.ClaimRequest, todo []int,
+	answers []driver.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
 	if !ok || len(todo) == 0 {
 		return todo
@@ -140,47 +140,47 @@ func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo 
 		noSize, func(items []int) ([]*claimRow, int64, error) {
 			picked := pick(reqs, items)
 			return s.rows(ctx, s.db, func() statement { return quick.insertClaims(picked) })
-		}, func(_ int, r *claimRow, now int64) dedup.Answer {
-			return dedup.Answer{Outcome: dedup.Acquired, Record: r.view(now)}
+		}, func(_ int, r *claimRow, now int64) driver.Answer {
+			return driver.Answer{Outcome: driver.Acquired, Record: r.view(now)}
 		})
 }
 
 // claimMistaken is claimFresh for those that were taken for duplicates, and that a look has found
 // to be free.
-func (s *Store) claimMistaken(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
-	answers []dedup.Answer) []int {
+func (s *Store) claimMistaken(ctx context.Context, reqs []driver.ClaimRequest, todo []int,
+	answers []driver.Answer) []int {
 	likely := func(i int) bool { return reqs[i].LikelyDuplicate }
 	rest := slices.DeleteFunc(slices.Clone(todo), likely)
 	mistaken := slices.DeleteFunc(todo, func(i int) bool { return !likely(i) })
 	return append(rest, s.claimFresh(ctx, reqs, mistaken, answers)...)
 }
 
-// Renew implements [dedup.Store]. About four round trips.
-func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return answer(ctx, len(renewals), func(answers []dedup.Answer) {
+// Renew implements [driver.Store]. About four round trips.
+func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	return answer(ctx, len(renewals), func(answers []driver.Answer) {
 		todo := admit(answers, func(i int) error { return renewals[i].Check() })
 		s.settle(ctx, operation{
-			id:   func(i int) dedup.ID { return renewals[i].ID },
+			id:   func(i int) driver.ID { return renewals[i].ID },
 			size: func(i int) int { return len(renewals[i].Steps) },
-			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+			decide: func(i int, r *claimRow, now int64) (driver.Answer, bool) {
 				return decideRenew(r, &renewals[i], now)
 			},
 		}, todo, answers)
 	})
 }
 
-// Finish implements [dedup.Store]. On PostgreSQL an owner's end with StateSucceeded or
+// Finish implements [driver.Store]. On PostgreSQL an owner's end with StateSucceeded or
 // StateFailed costs one round trip; the others, and those of other databases, about five.
 // Finish.With is refused: an effect in this database is better recorded with [Marks], in its
 // own transaction.
-func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	return answer(ctx, len(changes), func(answers []dedup.Answer) {
+func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	return answer(ctx, len(changes), func(answers []driver.Answer) {
 		todo := admit(answers, func(i int) error { return s.checkFinish(&changes[i]) })
 		todo = s.finishOwned(ctx, changes, todo, answers)
 		s.settle(ctx, operation{
 			id: changeID(changes), size: func(i int) int { return len(changes[i].Result) },
 			creates: func(i int) bool { return changes[i].EffectApplied },
-			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+			decide: func(i int, r *claimRow, now int64) (driver.Answer, bool) {
 				return decideFinish(r, &changes[i], now)
 			},
 		}, todo, answers)
@@ -189,15 +189,15 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answ
 
 // finishOwned ends claims that their owners hold, where that is one statement, and returns
 // the rest.
-func (s *Store) finishOwned(ctx context.Context, changes []dedup.Finish, todo []int,
-	answers []dedup.Answer) []int {
+func (s *Store) finishOwned(ctx context.Context, changes []driver.Finish, todo []int,
+	answers []driver.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
 	if !ok {
 		return todo
 	}
 	var others, ends []int
 	for _, i := range todo {
-		if changes[i].State == dedup.StateReleased {
+		if changes[i].State == driver.StateReleased {
 			others = append(others, i)
 		} else {
 			ends = append(ends, i)
@@ -208,28 +208,28 @@ func (s *Store) finishOwned(ctx context.Context, changes []dedup.Finish, todo []
 		func(items []int) ([]*claimRow, int64, error) {
 			picked := pick(changes, items)
 			return s.rows(ctx, s.db, func() statement { return quick.finishClaims(picked) })
-		}, func(i int, r *claimRow, now int64) dedup.Answer {
+		}, func(i int, r *claimRow, now int64) driver.Answer {
 			r.result = slices.Clone(changes[i].Result)
-			return dedup.Answer{Held: true, Written: true, Record: r.view(now)}
+			return driver.Answer{Held: true, Written: true, Record: r.view(now)}
 		})
 	return append(others, rest...)
 }
 
-// Lookup implements [dedup.Store]. One round trip, three on MySQL.
-func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return answer(ctx, len(ids), func(answers []dedup.Answer) {
+// Lookup implements [driver.Store]. One round trip, three on MySQL.
+func (s *Store) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
+	return answer(ctx, len(ids), func(answers []driver.Answer) {
 		s.peek(ctx, operation{
-			id: func(i int) dedup.ID { return ids[i] }, size: noSize,
-			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) {
-				return dedup.Answer{Record: r.view(now)}, false
+			id: func(i int) driver.ID { return ids[i] }, size: noSize,
+			decide: func(_ int, r *claimRow, now int64) (driver.Answer, bool) {
+				return driver.Answer{Record: r.view(now)}, false
 			},
 		}, all(len(ids)), answers)
 	})
 }
 
-// Forget implements [dedup.Store]. About six round trips.
-func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	answers := answer(ctx, len(ids), func(answers []dedup.Answer) {
+// Forget implements [driver.Store]. About six round trips.
+func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
+	answers := answer(ctx, len(ids), func(answers []driver.Answer) {
 		todo := admit(answers, func(int) error {
 			if hold < 0 {
 				return inputError("hold", "is negative")
@@ -237,10 +237,10 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 			return nil
 		})
 		s.settle(ctx, operation{
-			id: func(i int) dedup.ID { return ids[i] }, size: noSize, tells: true,
-			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) {
+			id: func(i int) driver.ID { return ids[i] }, size: noSize, tells: true,
+			decide: func(_ int, r *claimRow, now int64) (driver.Answer, bool) {
 				write, err := decideForget(r, hold, now)
-				return dedup.Answer{Err: err}, write
+				return driver.Answer{Err: err}, write
 			},
 		}, todo, answers)
 	})
@@ -251,7 +251,7 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 	return errs
 }
 
-// Forgets tells caches of finished keys that something was forgotten; see [dedup.Store]. The
+// Forgets tells caches of finished keys that something was forgotten; see [driver.Store]. The
 // number is a row that every Forget counts up in its own transaction. One round trip, three
 // on MySQL.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {

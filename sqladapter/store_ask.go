@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -30,7 +31,7 @@ func (d *Doubt) DownstreamKey(purpose ...string) string {
 
 // resolve finds out about one key under a claim of its own.
 func (p *pass) resolve(ctx context.Context, d Doubt) {
-	claim := dedup.ClaimRequest{ID: d.ID, Lease: p.cfg.Lease, TakeUncertain: true}
+	claim := driver.ClaimRequest{ID: d.ID, Lease: p.cfg.Lease, TakeUncertain: true}
 	_, _ = rand.Read(claim.Token[:])
 	sent := time.Now()
 	ans := p.store.claimToAsk(ctx, claim)
@@ -38,17 +39,17 @@ func (p *pass) resolve(ctx context.Context, d Doubt) {
 	case ans.Err != nil:
 		p.fail(ans.Err)
 		return
-	case ans.Outcome != dedup.Acquired: // somebody else asks, or knows by now
+	case ans.Outcome != driver.Acquired: // somebody else asks, or knows by now
 		p.count(func(f *Resolved) { f.Waiting++ })
 		return
 	}
 	d.Record, d.Asked = ans.Record, d.Asked+1
-	d.Record.State = dedup.StateUncertain
-	change := dedup.Finish{
+	d.Record.State = driver.StateUncertain
+	change := driver.Finish{
 		ID: d.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold,
 		Window: p.cfg.Window,
 	}
-	state, data := dedup.StateReleased, []byte(nil)
+	state, data := driver.StateReleased, []byte(nil)
 	if p.cfg.Policy == PolicyAsk {
 		state, data = p.ask(ctx, d, change, sent.Add(p.cfg.Lease))
 	}
@@ -56,11 +57,11 @@ func (p *pass) resolve(ctx context.Context, d Doubt) {
 }
 
 // claimToAsk takes an uncertain key.
-func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.Answer {
-	return answer(ctx, 1, func(answers []dedup.Answer) {
+func (s *Store) claimToAsk(ctx context.Context, req driver.ClaimRequest) driver.Answer {
+	return answer(ctx, 1, func(answers []driver.Answer) {
 		s.settle(ctx, operation{
-			id: func(int) dedup.ID { return req.ID }, size: noSize,
-			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) {
+			id: func(int) driver.ID { return req.ID }, size: noSize,
+			decide: func(_ int, r *claimRow, now int64) (driver.Answer, bool) {
 				return decideAsk(r, &req, now)
 			},
 		}, all(1), answers)
@@ -70,8 +71,8 @@ func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.An
 // ask calls the user's function and keeps the claim alive meanwhile. That the effect has not
 // happened counts only if nobody has told the function to end, and what it found is written
 // only while the claim is held.
-func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
-	until time.Time) (dedup.State, []byte) {
+func (p *pass) ask(ctx context.Context, d Doubt, change driver.Finish,
+	until time.Time) (driver.State, []byte) {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	run, late := context.WithTimeout(claimed, p.cfg.Timeout)
@@ -81,7 +82,7 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
 	defer cancel()                              // also when Ask ends its goroutine
 	go func() {
 		defer close(stopped)
-		p.keep(stop, lose, dedup.Renewal{ID: change.ID, Token: change.Token,
+		p.keep(stop, lose, driver.Renewal{ID: change.ID, Token: change.Token,
 			Fence: change.Fence, Lease: change.Lease}, until)
 	}()
 	found, err := p.call(run, d)
@@ -90,8 +91,9 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
 	lost := context.Cause(run)
 	switch state, data := found.End(); {
 	case err != nil:
-	case state == dedup.StateSucceeded, state == dedup.StateFailed, state == dedup.StateReleased &&
-		lost == nil:
+	case state == driver.StateSucceeded, state == driver.StateFailed,
+		state == driver.StateReleased &&
+			lost == nil:
 		return state, data
 	default:
 		err = lost
@@ -99,7 +101,7 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
 	if err != nil && ctx.Err() == nil {
 		p.fail(fmt.Errorf("sqladapter: ask: %w", err))
 	}
-	return dedup.StateUncertain, nil
+	return driver.StateUncertain, nil
 }
 
 // call makes an error of a panic: the process has other work than this key.
@@ -117,7 +119,7 @@ func (p *pass) call(ctx context.Context, d Doubt) (found dedup.Resolution, err e
 // may have lapsed by this process's clock. Without a Hold or a Window: an uncertain key is not
 // forgotten any earlier.
 func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc,
-	renewal dedup.Renewal, until time.Time) {
+	renewal driver.Renewal, until time.Time) {
 	for {
 		pause := min(p.cfg.Lease/3, time.Until(until)/2)
 		if pause < p.cfg.Lease/50 {
@@ -129,7 +131,7 @@ func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc,
 		}
 		sent := time.Now()
 		within, cancel := context.WithDeadline(ctx, until)
-		ans := p.store.Renew(within, []dedup.Renewal{renewal})[0]
+		ans := p.store.Renew(within, []driver.Renewal{renewal})[0]
 		cancel()
 		switch {
 		case ans.Err == nil && !ans.Held:
@@ -147,20 +149,20 @@ const writeTries = 3
 
 // write records what was found, also when the Resolver is being stopped: the claim would
 // lapse, but the answer would be lost.
-func (p *pass) write(ctx context.Context, change dedup.Finish, state dedup.State, data []byte) {
+func (p *pass) write(ctx context.Context, change driver.Finish, state driver.State, data []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Lease)
 	defer cancel()
 	change.State, change.Result = state, data
 	switch state {
-	case dedup.StateUncertain:
+	case driver.StateUncertain:
 		// Given back: it stays as dangerous as it was, and is remembered for as long.
-		change.State, change.Result, change.Hold, change.Window = dedup.StateReleased, nil, 0, 0
-	case dedup.StateReleased:
+		change.State, change.Result, change.Hold, change.Window = driver.StateReleased, nil, 0, 0
+	case driver.StateReleased:
 		change.NotStarted, change.Result = true, nil
 	}
-	var ans dedup.Answer
+	var ans driver.Answer
 	for try := range writeTries {
-		if ans = p.store.Finish(ctx, []dedup.Finish{change})[0]; ans.Err == nil ||
+		if ans = p.store.Finish(ctx, []driver.Finish{change})[0]; ans.Err == nil ||
 			!mayPass(ans.Err) {
 			break
 		}
@@ -177,15 +179,15 @@ func (p *pass) write(ctx context.Context, change dedup.Finish, state dedup.State
 func mayPass(err error) bool { return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) }
 
 // add counts an end that was written. One that was not was somebody else's to write.
-func (f *Resolved) add(ans dedup.Answer, state dedup.State) {
+func (f *Resolved) add(ans driver.Answer, state driver.State) {
 	switch {
 	case !ans.Written:
 		f.Waiting++
-	case state == dedup.StateSucceeded:
+	case state == driver.StateSucceeded:
 		f.Succeeded++
-	case state == dedup.StateFailed:
+	case state == driver.StateFailed:
 		f.Failed++
-	case state == dedup.StateReleased:
+	case state == driver.StateReleased:
 		f.Released++
 	default:
 		f.Unknown++

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/sqlerr"
 )
@@ -26,21 +26,21 @@ var errNoRow = errors.New("a row is missing")
 
 // operation is what one call does to its keys.
 type operation struct {
-	id func(i int) dedup.ID
+	id func(i int) driver.ID
 	// size of what item i writes, in bytes.
 	size func(i int) int
 	// creates reports whether item i makes a row where there is none. Nil: none does.
 	creates func(i int) bool
 	// fresh says that those rows are probably missing.
 	fresh  bool
-	decide func(i int, r *claimRow, now int64) (ans dedup.Answer, write bool)
+	decide func(i int, r *claimRow, now int64) (ans driver.Answer, write bool)
 	// tells counts the forgotten.
 	tells bool
 }
 
 // chunks splits items into transactions, in the order of their ids: two batches that lock
 // the same rows in the same order do not deadlock.
-func (s *Store) chunks(items []int, id func(int) dedup.ID, size func(int) int) [][]int {
+func (s *Store) chunks(items []int, id func(int) driver.ID, size func(int) int) [][]int {
 	items = slices.Clone(items)
 	slices.SortStableFunc(items, func(a, b int) int {
 		x, y := id(a), id(b)
@@ -64,9 +64,9 @@ func (s *Store) chunks(items []int, id func(int) dedup.ID, size func(int) int) [
 // peek answers the items whose answer changes nothing, from rows that are not locked, and
 // returns the others.
 func (s *Store) peek(ctx context.Context, op operation, items []int,
-	answers []dedup.Answer) (rest []int) {
+	answers []driver.Answer) (rest []int) {
 	for _, chunk := range s.chunks(items, op.id, noSize) {
-		var rows map[dedup.ID]*claimRow
+		var rows map[driver.ID]*claimRow
 		var now int64
 		err := s.again(ctx, func(int) error {
 			return s.read(ctx, func(q querier) (err error) {
@@ -81,7 +81,7 @@ func (s *Store) peek(ctx context.Context, op operation, items []int,
 		for _, i := range chunk {
 			r := rowOf(rows, op.id(i))
 			if r.bad != nil {
-				answers[i] = dedup.Answer{Err: r.bad}
+				answers[i] = driver.Answer{Err: r.bad}
 				continue
 			}
 			copied := *r
@@ -97,7 +97,7 @@ func (s *Store) peek(ctx context.Context, op operation, items []int,
 }
 
 // settle answers items from rows that it locks, and writes back what has changed.
-func (s *Store) settle(ctx context.Context, op operation, items []int, answers []dedup.Answer) {
+func (s *Store) settle(ctx context.Context, op operation, items []int, answers []driver.Answer) {
 	for _, chunk := range s.chunks(items, op.id, op.size) {
 		err := s.again(ctx, func(try int) error {
 			create := op.creates != nil && (op.fresh || try > 0)
@@ -114,7 +114,7 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 // settleIn is one transaction of settle. Rows that may be needed are made first: then there
 // is something to lock.
 func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []int,
-	answers []dedup.Answer, create bool) error {
+	answers []driver.Answer, create bool) error {
 	if create {
 		made := slices.DeleteFunc(slices.Clone(chunk), func(i int) bool { return !op.creates(i) })
 		if err := s.exec(ctx, tx, func() statement {
@@ -132,7 +132,7 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 		r := rowOf(rows, op.id(i))
 		switch {
 		case r.bad != nil:
-			answers[i] = dedup.Answer{Err: r.bad}
+			answers[i] = driver.Answer{Err: r.bad}
 			continue
 		case rows[r.id] == nil && op.creates != nil && op.creates(i):
 			return errNoRow
@@ -174,10 +174,10 @@ func (s *Store) save(ctx context.Context, tx *sql.Tx, rows []*claimRow) error {
 // quickly runs one statement for each chunk, which returns the rows that it has written, and
 // answers those. It returns the other items.
 func (s *Store) quickly(
-	ctx context.Context, items []int, answers []dedup.Answer, id func(int) dedup.ID,
+	ctx context.Context, items []int, answers []driver.Answer, id func(int) driver.ID,
 	size func(int) int,
 	run func(items []int) ([]*claimRow, int64, error),
-	told func(i int, r *claimRow, now int64) dedup.Answer,
+	told func(i int, r *claimRow, now int64) driver.Answer,
 ) (rest []int) {
 	for _, chunk := range s.chunks(items, id, size) {
 		var rows []*claimRow
@@ -217,8 +217,8 @@ func (s *Store) again(ctx context.Context, run func(try int) error) error {
 	}
 }
 
-func idsOf(op operation, items []int) []dedup.ID {
-	ids := make([]dedup.ID, len(items))
+func idsOf(op operation, items []int) []driver.ID {
+	ids := make([]driver.ID, len(items))
 	for n, i := range items {
 		ids[n] = op.id(i)
 	}
@@ -226,15 +226,15 @@ func idsOf(op operation, items []int) []dedup.ID {
 }
 
 // rowOf is the row of a key, or an empty one, which is not put among the rows.
-func rowOf(rows map[dedup.ID]*claimRow, id dedup.ID) *claimRow {
+func rowOf(rows map[driver.ID]*claimRow, id driver.ID) *claimRow {
 	if r := rows[id]; r != nil {
 		return r
 	}
 	return &claimRow{id: id}
 }
 
-func index(rows []*claimRow) map[dedup.ID]*claimRow {
-	byID := make(map[dedup.ID]*claimRow, len(rows))
+func index(rows []*claimRow) map[driver.ID]*claimRow {
+	byID := make(map[driver.ID]*claimRow, len(rows))
 	for _, r := range rows {
 		byID[r.id] = r
 	}

@@ -5,23 +5,23 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
 // answer runs one call: it makes the answers, and gives each the error of ctx when that ends
 // first. What runs on then writes into slices that nobody sees.
-func answer(ctx context.Context, n int, run func(answers []dedup.Answer)) []dedup.Answer {
+func answer(ctx context.Context, n int, run func(answers []driver.Answer)) []driver.Answer {
 	if n == 0 {
 		return nil
 	}
 	// what runs on holds the variable, and may not have looked at it yet
-	answers := make([]dedup.Answer, n)
+	answers := make([]driver.Answer, n)
 	err := within(ctx, func() error { run(answers); return nil })
 	if err == nil {
 		return answers
 	}
-	gone := make([]dedup.Answer, n)
+	gone := make([]driver.Answer, n)
 	for i := range gone {
 		gone[i].Err = fmt.Errorf("sqladapter: %w", err)
 	}
@@ -57,7 +57,7 @@ func ended(ctx context.Context) error {
 }
 
 // admit answers the items that are wrong in themselves, and returns the others.
-func admit(answers []dedup.Answer, check func(i int) error) (todo []int) {
+func admit(answers []driver.Answer, check func(i int) error) (todo []int) {
 	for i := range answers {
 		if answers[i].Err = check(i); answers[i].Err == nil {
 			todo = append(todo, i)
@@ -67,25 +67,25 @@ func admit(answers []dedup.Answer, check func(i int) error) (todo []int) {
 }
 
 // failed answers items whose statement or transaction has failed.
-func failed(ctx context.Context, err error, items []int, answers []dedup.Answer) {
+func failed(ctx context.Context, err error, items []int, answers []driver.Answer) {
 	switch {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%w: %w", ended(ctx), err)
 	case sqlerr.Full(err):
-		err = fmt.Errorf("%w: %w", dedup.ErrStoreFull, err)
+		err = fmt.Errorf("%w: %w", driver.ErrStoreFull, err)
 	}
 	err = fmt.Errorf("sqladapter: %w", err)
 	for _, i := range items {
-		answers[i] = dedup.Answer{Err: err}
+		answers[i] = driver.Answer{Err: err}
 	}
 }
 
-func reqID(reqs []dedup.ClaimRequest) func(int) dedup.ID {
-	return func(i int) dedup.ID { return reqs[i].ID }
+func reqID(reqs []driver.ClaimRequest) func(int) driver.ID {
+	return func(i int) driver.ID { return reqs[i].ID }
 }
 
-func changeID(changes []dedup.Finish) func(int) dedup.ID {
-	return func(i int) dedup.ID { return changes[i].ID }
+func changeID(changes []driver.Finish) func(int) driver.ID {
+	return func(i int) driver.ID { return changes[i].ID }
 }
 
 func noSize(int) int { return 0 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // closing has ended between the look at it and the wait for it.
@@ -30,8 +31,8 @@ func TestLeftCallWritesElsewhere(t *testing.T) {
 	left := 0
 	for range 1000 {
 		ran := make(chan struct{})
-		answers := answer(&closing{Context: ended}, 1, func(answers []dedup.Answer) {
-			answers[0] = dedup.Answer{Outcome: dedup.Acquired}
+		answers := answer(&closing{Context: ended}, 1, func(answers []driver.Answer) {
+			answers[0] = driver.Answer{Outcome: dedup.Acquired}
 			close(ran)
 		})
 		before := answers[0].Err

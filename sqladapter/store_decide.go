@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // fenceTick is how many fences one millisecond of the database's clock is worth.
@@ -17,7 +17,7 @@ const fenceTick = 1024
 // decideClaim is Store.Claim of one key. It only answers, without touching the row, where
 // the answer is no new claim; so it may also be asked about a row that is not locked, and
 // asked again under the lock when it says that it would write.
-func decideClaim(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Answer, write bool) {
+func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	leaves := req.OnlyNew && r.attempt > 0
 	switch {
 	case r.absent(now):
@@ -25,19 +25,19 @@ func decideClaim(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Ans
 		r.restart(now)
 		return grantClaim(r, req, 1, now), true
 	case r.fingerprint.Conflicts(req.Fingerprint):
-		return dedup.Answer{Outcome: dedup.Mismatch, Record: r.view(now)}, false
+		return driver.Answer{Outcome: driver.Mismatch, Record: r.view(now)}, false
 	case r.terminal():
-		return dedup.Answer{Outcome: dedup.Duplicate, Record: r.view(now)}, false
+		return driver.Answer{Outcome: driver.Duplicate, Record: r.view(now)}, false
 	case r.heldBy(req.Token, now):
 		// Also when the lease has lapsed: this is still the same attempt, and the caller
 		// renews before it uses what an earlier send won.
-		return dedup.Answer{Outcome: dedup.Acquired, Mine: true, Record: r.view(now)}, false
-	case r.state == dedup.StateInProgress && r.leaseEnd > now && !givesWay(r, req):
-		return dedup.Answer{Outcome: dedup.InFlight, Record: r.view(now)}, false
+		return driver.Answer{Outcome: driver.Acquired, Mine: true, Record: r.view(now)}, false
+	case r.state == driver.StateInProgress && r.leaseEnd > now && !givesWay(r, req):
+		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
 	case r.uncertain(now) && (!req.TakeUncertain || leaves):
-		return dedup.Answer{Outcome: dedup.Uncertain, Record: r.view(now)}, false
+		return driver.Answer{Outcome: driver.Uncertain, Record: r.view(now)}, false
 	case leaves:
-		ans = dedup.Answer{Outcome: dedup.InFlight, Record: r.view(now)}
+		ans = driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}
 		ans.Record.Remaining = min(ans.Record.Remaining, 0)
 		return ans, false
 	}
@@ -50,9 +50,9 @@ func decideClaim(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Ans
 // decideAsk is the claim of a [Resolver]: one that takes uncertain keys and is not
 // counted, so that whoever runs the effect after it does so in the attempt that follows the
 // one in doubt. What is known of the message stays, too.
-func decideAsk(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Answer, write bool) {
+func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	if r.absent(now) || !r.uncertain(now) {
-		return dedup.Answer{Outcome: dedup.InFlight, Record: r.view(now)}, false
+		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
 	}
 	attempt, origin, label := r.attempt, r.origin, r.label
 	if ans, write = decideClaim(r, req, now); write {
@@ -74,7 +74,7 @@ func (r *claimRow) restart(now int64) {
 
 // givesWay reports whether the request takes the claim over although it is live: from an
 // older generation of its own partition, and never past danger.
-func givesWay(r *claimRow, req *dedup.ClaimRequest) bool {
+func givesWay(r *claimRow, req *driver.ClaimRequest) bool {
 	from, now := &r.origin, &req.Origin
 	return req.TakeOverOlderGeneration && !r.has(flagIrreversible) &&
 		now.Digest() != 0 && now.Digest() == from.Digest() && now.Partition == from.Partition &&
@@ -82,14 +82,14 @@ func givesWay(r *claimRow, req *dedup.ClaimRequest) bool {
 }
 
 // grantClaim makes the caller the owner. What the key keeps of danger and steps stays.
-func grantClaim(r *claimRow, req *dedup.ClaimRequest, attempt int, now int64) dedup.Answer {
-	r.state, r.token = dedup.StateInProgress, req.Token
+func grantClaim(r *claimRow, req *driver.ClaimRequest, attempt int, now int64) driver.Answer {
+	r.state, r.token = driver.StateInProgress, req.Token
 	r.attempt = attempt
 	r.fence++
-	r.origin, r.label = dedup.Origin{}, "" // of the newest claim, never of an older one
+	r.origin, r.label = driver.Origin{}, "" // of the newest claim, never of an older one
 	r.bind(req.Fingerprint, req.Origin, req.Label)
 	r.lease(req.Lease, req.Hold, now)
-	return dedup.Answer{Outcome: dedup.Acquired, Record: r.view(now)}
+	return driver.Answer{Outcome: driver.Acquired, Record: r.view(now)}
 }
 
 // lease makes the claim last from now, and be remembered for hold after that. What is
@@ -104,9 +104,9 @@ func (r *claimRow) lease(lease, hold time.Duration, now int64) {
 }
 
 // decideRenew is Store.Renew of one key.
-func decideRenew(r *claimRow, c *dedup.Renewal, now int64) (ans dedup.Answer, write bool) {
+func decideRenew(r *claimRow, c *driver.Renewal, now int64) (ans driver.Answer, write bool) {
 	if !r.holds(c.Token, c.Fence, now) {
-		return dedup.Answer{Record: r.view(now)}, false
+		return driver.Answer{Record: r.view(now)}, false
 	}
 	if c.Irreversible && !r.has(flagIrreversible) {
 		r.set(flagIrreversible, true)
@@ -119,19 +119,19 @@ func decideRenew(r *claimRow, c *dedup.Renewal, now int64) (ans dedup.Answer, wr
 	if r.has(flagIrreversible) {
 		r.expires = max(r.expires, later(now, max(c.Window, 0)))
 	}
-	return dedup.Answer{Held: true, Record: r.view(now)}, true
+	return driver.Answer{Held: true, Record: r.view(now)}, true
 }
 
 // decideForget is Store.Forget of one key.
 func decideForget(r *claimRow, hold time.Duration, now int64) (write bool, err error) {
-	if !r.absent(now) && r.state == dedup.StateInProgress && r.leaseEnd > now {
-		return false, dedup.ErrInFlight
+	if !r.absent(now) && r.state == driver.StateInProgress && r.leaseEnd > now {
+		return false, driver.ErrInFlight
 	}
 	if r.expires <= now { // nothing is known: neither a record nor what an earlier Forget left
 		return false, nil
 	}
 	until := later(now, hold)
-	if r.state == dedup.StateAbsent {
+	if r.state == driver.StateAbsent {
 		until = max(until, r.expires) // forgotten twice: the longer hold counts
 	}
 	r.floor = max(r.floor, r.fence)
@@ -146,14 +146,14 @@ func decideSweep(r *claimRow, now int64) (remove, write bool) {
 	switch {
 	case r.expires <= now:
 		return true, false
-	case r.state != dedup.StateInProgress || r.leaseEnd > now:
+	case r.state != driver.StateInProgress || r.leaseEnd > now:
 		return false, false
 	}
 	// Its owner is told the truth when it comes back: that it holds nothing.
-	r.token = dedup.Token{}
-	r.state = dedup.StateReleased
+	r.token = driver.Token{}
+	r.state = driver.StateReleased
 	if r.has(flagIrreversible) {
-		r.state = dedup.StateUncertain
+		r.state = driver.StateUncertain
 	}
 	return false, true
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // decider is a store without a database: rows in a map, decided about under a mutex. It
@@ -17,13 +18,13 @@ type decider struct {
 	checks Store
 	mu     sync.Mutex
 	now    int64
-	rows   map[dedup.ID]claimRow
+	rows   map[driver.ID]claimRow
 }
 
 // do decides about one key. A function that says that nothing is to be written must leave the
 // row as it is.
-func (d *decider) do(t testing.TB, id dedup.ID,
-	decide func(r *claimRow, now int64) (dedup.Answer, bool)) dedup.Answer {
+func (d *decider) do(t testing.TB, id driver.ID,
+	decide func(r *claimRow, now int64) (driver.Answer, bool)) driver.Answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before, found := d.rows[id]
@@ -57,8 +58,8 @@ type decidingStore struct {
 	t testing.TB
 }
 
-func each[T any](ctx context.Context, items []T, do func(*T) dedup.Answer) []dedup.Answer {
-	answers := make([]dedup.Answer, len(items))
+func each[T any](ctx context.Context, items []T, do func(*T) driver.Answer) []driver.Answer {
+	answers := make([]driver.Answer, len(items))
 	for i := range items {
 		if ctx.Err() != nil {
 			answers[i].Err = ctx.Err()
@@ -69,53 +70,53 @@ func each[T any](ctx context.Context, items []T, do func(*T) dedup.Answer) []ded
 	return answers
 }
 
-func (s decidingStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return each(ctx, reqs, func(r *dedup.ClaimRequest) dedup.Answer {
+func (s decidingStore) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	return each(ctx, reqs, func(r *driver.ClaimRequest) driver.Answer {
 		if err := s.checks.checkClaim(r); err != nil {
-			return dedup.Answer{Err: err}
+			return driver.Answer{Err: err}
 		}
-		return s.do(s.t, r.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {
+		return s.do(s.t, r.ID, func(row *claimRow, now int64) (driver.Answer, bool) {
 			return decideClaim(row, r, now)
 		})
 	})
 }
 
-func (s decidingStore) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return each(ctx, renewals, func(c *dedup.Renewal) dedup.Answer {
+func (s decidingStore) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	return each(ctx, renewals, func(c *driver.Renewal) driver.Answer {
 		if err := c.Check(); err != nil {
-			return dedup.Answer{Err: err}
+			return driver.Answer{Err: err}
 		}
-		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {
+		return s.do(s.t, c.ID, func(row *claimRow, now int64) (driver.Answer, bool) {
 			return decideRenew(row, c, now)
 		})
 	})
 }
 
-func (s decidingStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	return each(ctx, changes, func(c *dedup.Finish) dedup.Answer {
+func (s decidingStore) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	return each(ctx, changes, func(c *driver.Finish) driver.Answer {
 		if err := s.checks.checkFinish(c); err != nil {
-			return dedup.Answer{Err: err}
+			return driver.Answer{Err: err}
 		}
-		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {
+		return s.do(s.t, c.ID, func(row *claimRow, now int64) (driver.Answer, bool) {
 			return decideFinish(row, c, now)
 		})
 	})
 }
 
-func (s decidingStore) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return each(ctx, ids, func(id *dedup.ID) dedup.Answer {
-		return s.do(s.t, *id, func(row *claimRow, now int64) (dedup.Answer, bool) {
-			return dedup.Answer{Record: row.view(now)}, false
+func (s decidingStore) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
+	return each(ctx, ids, func(id *driver.ID) driver.Answer {
+		return s.do(s.t, *id, func(row *claimRow, now int64) (driver.Answer, bool) {
+			return driver.Answer{Record: row.view(now)}, false
 		})
 	})
 }
 
-func (s decidingStore) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (s decidingStore) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
-	for i, ans := range each(ctx, ids, func(id *dedup.ID) dedup.Answer {
-		return s.do(s.t, *id, func(row *claimRow, now int64) (dedup.Answer, bool) {
+	for i, ans := range each(ctx, ids, func(id *driver.ID) driver.Answer {
+		return s.do(s.t, *id, func(row *claimRow, now int64) (driver.Answer, bool) {
 			write, err := decideForget(row, hold, now)
-			return dedup.Answer{Err: err}, write
+			return driver.Answer{Err: err}, write
 		})
 	}) {
 		errs[i] = ans.Err
@@ -127,7 +128,7 @@ func (s decidingStore) Forget(ctx context.Context, ids []dedup.ID, hold time.Dur
 // database.
 func TestStoreDecides(t *testing.T) {
 	d := &decider{checks: Store{maxResult: mostResult}, now: time.Now().UnixMicro(),
-		rows: make(map[dedup.ID]claimRow)}
+		rows: make(map[driver.ID]claimRow)}
 	deduptest.Run(t, deduptest.Harness{
 		New: func(t testing.TB) dedup.Store { return decidingStore{d, t} },
 		Advance: func(by time.Duration) {

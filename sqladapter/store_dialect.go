@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"strings"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/internal/sqlname"
 )
@@ -20,21 +20,21 @@ type storeDialect interface {
 	// chunk is how many rows one statement may have.
 	chunk() int
 	// insert makes empty rows where there are none.
-	insert(ids []dedup.ID) statement
+	insert(ids []driver.ID) statement
 	// load reads rows, and locks them in the order of their ids. The clock of one at least
 	// is read when all are locked, or else before any is: too early a clock takes no live
 	// lease for lapsed.
-	load(ids []dedup.ID, lock bool) statement
+	load(ids []driver.ID, lock bool) statement
 	// save writes rows back that are locked.
 	save(rows []*claimRow) statement
 	// remove deletes rows that are locked.
-	remove(ids []dedup.ID) statement
+	remove(ids []driver.ID) statement
 	// due locks rows that are due to be swept: expired, or else claims that have lapsed.
 	// It leaves out what others have locked, where the engine can, and results.
 	due(expired bool, limit int) statement
 	// page reads rows in some states, without results, in the order of their ids, from
 	// beyond one.
-	page(after dedup.ID, states string, limit int) statement
+	page(after driver.ID, states string, limit int) statement
 	// clock reads the clock, and scan id, state, since, expires and the clock of rows that
 	// expire at from or later, in that order.
 	clock() string
@@ -48,9 +48,9 @@ type storeDialect interface {
 // written: the state of a key is decided there as decideClaim and decideFinish do it.
 type quickDialect interface {
 	// insertClaims makes claims of keys that have no row.
-	insertClaims(reqs []*dedup.ClaimRequest) statement
+	insertClaims(reqs []*driver.ClaimRequest) statement
 	// finishClaims ends claims that their owners hold, as succeeded or failed.
-	finishClaims(changes []*dedup.Finish) statement
+	finishClaims(changes []*driver.Finish) statement
 }
 
 var storeDialects = map[Dialect]func(storeNames) storeDialect{
@@ -143,7 +143,7 @@ func nullableBlob(b []byte) any {
 // marksOf is n question marks.
 func marksOf(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
 
-func idArgs(ids []dedup.ID) []any {
+func idArgs(ids []driver.ID) []any {
 	args := make([]any, len(ids))
 	for i := range ids {
 		args[i] = ids[i][:]

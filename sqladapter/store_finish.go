@@ -5,30 +5,30 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // decideFinish is Store.Finish of one key.
-func decideFinish(r *claimRow, c *dedup.Finish, now int64) (ans dedup.Answer, write bool) {
+func decideFinish(r *claimRow, c *driver.Finish, now int64) (ans driver.Answer, write bool) {
 	switch {
 	case r.holds(c.Token, c.Fence, now):
 		endClaim(r, c, now)
-		return dedup.Answer{Held: true, Written: true, Record: r.view(now)}, true
+		return driver.Answer{Held: true, Written: true, Record: r.view(now)}, true
 	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:
 		// Sent again: the answer is the one that was lost, so an owner whose late write
 		// had landed is told once more that the lease was gone.
-		return dedup.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
+		return driver.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
 	case c.EffectApplied && mayLand(r, c, now):
 		return landClaim(r, c, now), true
 	}
-	return dedup.Answer{Record: r.view(now)}, false
+	return driver.Answer{Record: r.view(now)}, false
 }
 
 // reach is the state in which c leaves the row: the release of what may have begun makes
 // it uncertain.
-func reach(r *claimRow, c *dedup.Finish) dedup.State {
-	if c.State == dedup.StateReleased && r.has(flagIrreversible) && !c.NotStarted {
-		return dedup.StateUncertain
+func reach(r *claimRow, c *driver.Finish) driver.State {
+	if c.State == driver.StateReleased && r.has(flagIrreversible) && !c.NotStarted {
+		return driver.StateUncertain
 	}
 	return c.State
 }
@@ -36,7 +36,7 @@ func reach(r *claimRow, c *dedup.Finish) dedup.State {
 // mayLand reports whether an effect that has happened may still be put on record by
 // somebody who holds nothing. A floor refuses whoever owned the key before a Forget; it
 // stays when the key is claimed again, for the old owner may wake only then.
-func mayLand(r *claimRow, c *dedup.Finish, now int64) bool {
+func mayLand(r *claimRow, c *driver.Finish, now int64) bool {
 	if r.expires <= now {
 		return true
 	}
@@ -44,7 +44,7 @@ func mayLand(r *claimRow, c *dedup.Finish, now int64) bool {
 }
 
 // landClaim records the effect of somebody who does not hold the key, or no longer.
-func landClaim(r *claimRow, c *dedup.Finish, now int64) dedup.Answer {
+func landClaim(r *claimRow, c *driver.Finish, now int64) driver.Answer {
 	if r.expires <= now {
 		r.restart(now)
 	}
@@ -53,24 +53,24 @@ func landClaim(r *claimRow, c *dedup.Finish, now int64) dedup.Answer {
 	r.token = c.Token
 	endClaim(r, c, now)
 	r.set(flagLate, true)
-	return dedup.Answer{Written: true, Record: r.view(now)}
+	return driver.Answer{Written: true, Record: r.view(now)}
 }
 
 // endClaim writes c into a row whose token is already that of c.
-func endClaim(r *claimRow, c *dedup.Finish, now int64) {
+func endClaim(r *claimRow, c *driver.Finish, now int64) {
 	r.state = reach(r, c)
 	r.bind(c.Fingerprint, c.Origin, c.Label)
 	r.set(flagLate, false)
-	r.set(flagIrreversible, r.state == dedup.StateUncertain)
+	r.set(flagIrreversible, r.state == driver.StateUncertain)
 	r.leaseEnd = min(r.leaseEnd, now)
 	if c.NotAttempted {
 		r.attempt = max(r.attempt-1, 0)
 	}
 	switch r.state {
-	case dedup.StateUncertain:
+	case driver.StateUncertain:
 		r.expires = max(r.expires, later(now, max(c.Hold, c.Window)))
 		return
-	case dedup.StateReleased:
+	case driver.StateReleased:
 		r.asked, r.since = 0, 0
 		r.expires = later(now, c.Hold)
 		return
@@ -81,14 +81,14 @@ func endClaim(r *claimRow, c *dedup.Finish, now int64) {
 }
 
 // end keeps the result of an attempt that has succeeded or failed.
-func (r *claimRow) end(c *dedup.Finish) {
+func (r *claimRow) end(c *driver.Finish) {
 	r.result = bytes.Clone(c.Result)
 	r.set(flagNoResult, c.NoResult)
 	r.set(flagEmpty, c.Result != nil && len(c.Result) == 0)
 }
 
 // checkClaim refuses what the table cannot hold, or the contract does not know.
-func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
+func (s *Store) checkClaim(req *driver.ClaimRequest) error {
 	if err := req.Check(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
 	return nil
 }
 
-func (s *Store) checkFinish(c *dedup.Finish) error {
+func (s *Store) checkFinish(c *driver.Finish) error {
 	if err := c.Check(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -28,8 +29,8 @@ type ListOptions struct {
 	// [DefaultListLimit].
 	Limit int
 	// States to list. Listing finished keys reads every row there is. Default:
-	// dedup.StateInProgress and dedup.StateUncertain.
-	States []dedup.State
+	// driver.StateInProgress and driver.StateUncertain.
+	States []driver.State
 }
 
 // Page is a part of what [Store.List] finds.
@@ -45,8 +46,8 @@ type Page struct {
 
 // Entry is one key.
 type Entry struct {
-	// ID of the key: stores know its digest only. See [dedup.NewID].
-	ID dedup.ID
+	// ID of the key: stores know its digest only. See [driver.NewID].
+	ID driver.ID
 	// Record of the key, as Lookup shows it, but for its Result, which is left out.
 	Record dedup.Record
 	// Asked is how often somebody has claimed the key to find out about it, since it became
@@ -83,8 +84,8 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 // calls each for the keys of a page, and returns the cursor of the next one, empty when this was
 // the last, and how many rows could not be read. limit is ListOptions.Limit. Errors are those of
 // List; each has not been called then.
-func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
-	each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
+func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []driver.State,
+	each func(driver.ID, dedup.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
 	if err != nil {
 		return "", 0, err
@@ -95,7 +96,8 @@ func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []ded
 	return page.Cursor, page.Foreign, nil
 }
 
-func (s *Store) list(ctx context.Context, opts ListOptions, after dedup.ID) (page Page, err error) {
+func (s *Store) list(ctx context.Context, opts ListOptions, after driver.ID) (page Page,
+	err error) {
 	var rows []*claimRow
 	var now int64
 	err = s.again(ctx, func(int) error {
@@ -131,13 +133,13 @@ func entryOf(r *claimRow, rec dedup.Record, now int64) Entry {
 }
 
 // complete fills in the defaults, and reads the cursor.
-func (o *ListOptions) complete() (after dedup.ID, err error) {
+func (o *ListOptions) complete() (after driver.ID, err error) {
 	if o.Limit < 0 || o.Limit > maxListLimit {
 		return after, inputError("ListOptions.Limit",
 			fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
 	}
 	for _, state := range o.States {
-		if state == dedup.StateAbsent || state > dedup.StateUncertain {
+		if state == driver.StateAbsent || state > driver.StateUncertain {
 			return after, inputError("ListOptions.States",
 				fmt.Sprintf("has %d, in which no key is", state))
 		}
@@ -146,7 +148,7 @@ func (o *ListOptions) complete() (after dedup.ID, err error) {
 		o.Limit = DefaultListLimit
 	}
 	if len(o.States) == 0 {
-		o.States = []dedup.State{dedup.StateInProgress, dedup.StateUncertain}
+		o.States = []driver.State{driver.StateInProgress, driver.StateUncertain}
 	}
 	if o.Cursor == "" {
 		return after, nil
@@ -155,16 +157,16 @@ func (o *ListOptions) complete() (after dedup.ID, err error) {
 	if err != nil || len(b) != len(after) {
 		return after, inputError("ListOptions.Cursor", "is not of a page")
 	}
-	return dedup.ID(b), nil
+	return driver.ID(b), nil
 }
 
 // stateList are the states a row may be in that is shown in one of these: a claim in progress
 // may have become uncertain. They are numbers that were checked, and so in the statement.
-func stateList(states []dedup.State) string {
+func stateList(states []driver.State) string {
 	var list []string
-	for state := dedup.StateInProgress; state <= dedup.StateUncertain; state++ {
+	for state := driver.StateInProgress; state <= driver.StateUncertain; state++ {
 		if slices.Contains(states, state) ||
-			state == dedup.StateInProgress && slices.Contains(states, dedup.StateUncertain) {
+			state == driver.StateInProgress && slices.Contains(states, driver.StateUncertain) {
 			list = append(list, strconv.Itoa(int(state)))
 		}
 	}

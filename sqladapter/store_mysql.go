@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"strings"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // mysqlStore speaks what MySQL 8 and MariaDB 10.6 have in common.
@@ -29,14 +29,14 @@ func (d *mysqlStore) readsInTx() bool               { return true }
 func (d *mysqlStore) chunk() int                    { return 500 }
 func (d *mysqlStore) begin() string                 { return "" }
 
-func (d *mysqlStore) insert(ids []dedup.ID) statement {
+func (d *mysqlStore) insert(ids []driver.ID) statement {
 	return statement{"INSERT INTO " + d.names.table + " (id) VALUES " +
 		strings.TrimSuffix(strings.Repeat("(?), ", len(ids)), ", ") +
 		" ON DUPLICATE KEY UPDATE id = id", idArgs(ids)}
 }
 
 // load insists on the primary key: a scan of the table would lock rows of others.
-func (d *mysqlStore) load(ids []dedup.ID, lock bool) statement {
+func (d *mysqlStore) load(ids []driver.ID, lock bool) statement {
 	query := d.from + " FORCE INDEX (PRIMARY) WHERE id IN (" + marksOf(len(ids)) + ") ORDER BY id"
 	if lock {
 		query += " FOR UPDATE"
@@ -48,7 +48,7 @@ func (d *mysqlStore) save(rows []*claimRow) statement {
 	return upsert(d.names.table, "ON DUPLICATE KEY UPDATE ", "VALUES(?)", rows)
 }
 
-func (d *mysqlStore) remove(ids []dedup.ID) statement {
+func (d *mysqlStore) remove(ids []driver.ID) statement {
 	return statement{"DELETE FROM " + d.names.table + " WHERE id IN (" + marksOf(len(ids)) + ")",
 		idArgs(ids)}
 }
@@ -58,7 +58,7 @@ func (d *mysqlStore) due(expired bool, limit int) statement {
 		[]any{int64(limit)}}
 }
 
-func (d *mysqlStore) page(after dedup.ID, states string, limit int) statement {
+func (d *mysqlStore) page(after driver.ID, states string, limit int) statement {
 	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?",
 		[]any{after[:], int64(limit)}}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // postgresStore sends the values of many rows as one array for each column, in the text
@@ -43,14 +43,14 @@ func (d *postgresStore) readsInTx() bool               { return false }
 func (d *postgresStore) chunk() int                    { return 4000 }
 func (d *postgresStore) begin() string                 { return "" }
 
-func (d *postgresStore) insert(ids []dedup.ID) statement {
+func (d *postgresStore) insert(ids []driver.ID) statement {
 	return statement{`INSERT INTO ` + d.names.table +
 		` (id) SELECT * FROM unnest($1::text::uuid[]) ON CONFLICT (id) DO NOTHING`,
 		[]any{uuids(ids)}}
 }
 
 // load reads the clock outside of what locks: there each row is locked before.
-func (d *postgresStore) load(ids []dedup.ID, lock bool) statement {
+func (d *postgresStore) load(ids []driver.ID, lock bool) statement {
 	inner := `SELECT s.* FROM ` + d.names.table +
 		` AS s JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
 	if lock {
@@ -76,7 +76,7 @@ func (d *postgresStore) save(rows []*claimRow) statement {
 		rowArrays(rows)}
 }
 
-func (d *postgresStore) remove(ids []dedup.ID) statement {
+func (d *postgresStore) remove(ids []driver.ID) statement {
 	return statement{`DELETE FROM ` + d.names.table + ` WHERE id = ANY ($1::text::uuid[])`,
 		[]any{uuids(ids)}}
 }
@@ -88,7 +88,7 @@ func (d *postgresStore) due(expired bool, limit int) statement {
 			` LIMIT $1::bigint FOR UPDATE SKIP LOCKED`), []any{int64(limit)}}
 }
 
-func (d *postgresStore) page(after dedup.ID, states string, limit int) statement {
+func (d *postgresStore) page(after driver.ID, states string, limit int) statement {
 	return statement{`SELECT ` + postgresLean("") + `, ` + postgresClock + ` FROM ` +
 		d.names.table +
 		` WHERE state IN (` + states + `) AND id > $1::text::uuid ORDER BY id LIMIT $2::bigint`,
@@ -110,7 +110,7 @@ func (d *postgresStore) countForgets() string { return `SELECT n FROM ` + d.name
 
 // insertClaims is decideClaim of keys that have no row. A key that another statement is
 // inserting is waited for.
-func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
+func (d *postgresStore) insertClaims(reqs []*driver.ClaimRequest) statement {
 	return statement{`WITH clock AS MATERIALIZED (SELECT ` + postgresClock + ` AS now)` +
 		` INSERT INTO ` + d.names.table +
 		` AS s (id, token, state, attempt, fence, lease_end, expires, fingerprint, origin, label)` +
@@ -120,25 +120,25 @@ func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
 		` ON CONFLICT (id) DO NOTHING RETURNING ` + postgresReads("s.") +
 		`, (SELECT now FROM clock)`,
 		[]any{
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
 				return append(b, uuidText(r.ID)...)
 			}),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
-				return append(b, uuidText(dedup.ID(r.Token))...)
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
+				return append(b, uuidText(driver.ID(r.Token))...)
 			}),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
 				return pgInt(b, bounded(micros(r.Lease)))
 			}),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
 				return pgInt(b, bounded(micros(r.Hold)))
 			}),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
 				return pgFingerprint(b, r.Fingerprint)
 			}),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
 				return pgBytes(b, packOrigin(r.Origin))
 			}),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+			pgArray(reqs, func(b []byte, r *driver.ClaimRequest) []byte {
 				return pgText(b, r.Label)
 			}),
 		}}
@@ -149,7 +149,7 @@ func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
 // by id alone: CASE keeps PostgreSQL, whose statistics are of a moment ago, from believing
 // that few rows are in progress, and comparing all of those with all. It does not return the
 // result that it was given.
-func (d *postgresStore) finishClaims(changes []*dedup.Finish) statement {
+func (d *postgresStore) finishClaims(changes []*driver.Finish) statement {
 	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock +
 		` AS now, v.state, v.flags, v.keep,` +
 		` v.fingerprint, v.origin, v.label, v.result FROM ` + d.names.table + ` AS s` +
@@ -166,38 +166,38 @@ func (d *postgresStore) finishClaims(changes []*dedup.Finish) statement {
 		` FROM held AS v WHERE s.id = v.id` +
 		` RETURNING ` + postgresLean("s.") + `, v.now`,
 		[]any{
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return append(b, uuidText(c.ID)...)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
-				return append(b, uuidText(dedup.ID(c.Token))...)
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
+				return append(b, uuidText(driver.ID(c.Token))...)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgInt(b, int64(c.State))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgInt(b, endFlags(c))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgInt(b, bounded(micros(c.Window)))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgFingerprint(b, c.Fingerprint)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgBytes(b, packOrigin(c.Origin))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte { return pgText(b, c.Label) }),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte { return pgText(b, c.Label) }),
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgBytes(b, c.Result)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
+			pgArray(changes, func(b []byte, c *driver.Finish) []byte {
 				return pgInt(b, int64(c.Fence)) // checkFinish has refused what does not fit
 			}),
 		}}
 }
 
-func endFlags(c *dedup.Finish) int64 {
+func endFlags(c *driver.Finish) int64 {
 	var r claimRow
 	r.end(c)
 	return int64(r.flags)
@@ -206,8 +206,8 @@ func endFlags(c *dedup.Finish) int64 {
 // bounded keeps sums of two such spans and an instant within 63 bits.
 func bounded(us int64) int64 { return min(us, math.MaxInt64/4) }
 
-func uuids(ids []dedup.ID) string {
-	return pgArray(ids, func(b []byte, id dedup.ID) []byte { return append(b, uuidText(id)...) })
+func uuids(ids []driver.ID) string {
+	return pgArray(ids, func(b []byte, id driver.ID) []byte { return append(b, uuidText(id)...) })
 }
 
 // rowArrays are the columns of rows, in the order of claimColumns.
@@ -221,7 +221,7 @@ func rowArrays(rows []*claimRow) []any {
 	return []any{
 		pgArray(rows, func(b []byte, r *claimRow) []byte { return append(b, uuidText(r.id)...) }),
 		pgArray(rows, func(b []byte, r *claimRow) []byte {
-			return append(b, uuidText(dedup.ID(r.token))...)
+			return append(b, uuidText(driver.ID(r.token))...)
 		}),
 		ints(func(r *claimRow) int64 {
 			return int64(r.state)
@@ -278,8 +278,8 @@ func pgText(b []byte, text string) []byte {
 	return pgBytes(b, []byte(text))
 }
 
-func pgFingerprint(b []byte, f dedup.Fingerprint) []byte {
-	if f == (dedup.Fingerprint{}) {
+func pgFingerprint(b []byte, f driver.Fingerprint) []byte {
+	if f == (driver.Fingerprint{}) {
 		return append(b, "NULL"...)
 	}
 	return pgBytes(b, f[:])

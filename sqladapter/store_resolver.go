@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -42,7 +43,7 @@ const (
 // Doubt is an uncertain key.
 type Doubt struct {
 	// ID of the key: stores know its digest only; see Label and DownstreamKey.
-	ID dedup.ID
+	ID driver.ID
 	// Record of the key: Attempt is the number of the attempt in doubt, Steps what it is
 	// known to have finished, Label and Origin are those of its claim.
 	Record dedup.Record
@@ -122,7 +123,7 @@ type Resolver struct {
 	cfg   ResolverConfig
 
 	mu      sync.Mutex
-	alarmed map[dedup.ID]bool
+	alarmed map[driver.ID]bool
 }
 
 // NewResolver checks the configuration, and returns a [*dedup.InputError] that names the
@@ -134,7 +135,7 @@ func NewResolver(store *Store, cfg ResolverConfig) (*Resolver, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	return &Resolver{store: store, cfg: cfg, alarmed: make(map[dedup.ID]bool)}, nil
+	return &Resolver{store: store, cfg: cfg, alarmed: make(map[driver.ID]bool)}, nil
 }
 
 // complete fills in the defaults.
@@ -210,7 +211,8 @@ func (r *Resolver) Pass(ctx context.Context) (Resolved, error) {
 	if ctx == nil {
 		return Resolved{}, inputError("Context", "is nil")
 	}
-	p := pass{Resolver: r, room: make(chan struct{}, r.cfg.Parallel), seen: make(map[dedup.ID]bool)}
+	p := pass{Resolver: r, room: make(chan struct{}, r.cfg.Parallel),
+		seen: make(map[driver.ID]bool)}
 	err := p.run(ctx)
 	p.asking.Wait()
 	if err == nil {
@@ -224,14 +226,14 @@ type pass struct {
 	*Resolver
 	room   chan struct{}
 	asking sync.WaitGroup
-	seen   map[dedup.ID]bool
+	seen   map[driver.ID]bool
 
 	counting sync.Mutex
 	found    Resolved
 }
 
 func (p *pass) run(ctx context.Context) error {
-	opts := ListOptions{States: []dedup.State{dedup.StateUncertain}}
+	opts := ListOptions{States: []driver.State{driver.StateUncertain}}
 	for {
 		page, err := p.store.List(ctx, opts)
 		if err != nil {
@@ -279,7 +281,7 @@ func (p *pass) look(ctx context.Context, e Entry) {
 
 // wait is the pause before a key is asked about once more. It is the same for every process
 // and every look: drawn anew each time, the shortest would win.
-func (r *Resolver) wait(id dedup.ID, asked int) time.Duration {
+func (r *Resolver) wait(id driver.ID, asked int) time.Duration {
 	policy := backoff.Policy{Base: r.cfg.Wait, Cap: r.cfg.MaxWait, Kind: backoff.Equal}
 	seed := rand.NewPCG(binary.BigEndian.Uint64(id[:8]), uint64(asked)) // never negative
 	return policy.Delay(asked-1, 0, rand.New(seed))                     // no secret
@@ -303,7 +305,7 @@ func (r *Resolver) alarm(d Doubt, why string) {
 }
 
 // forgetAlarms forgets those about keys that are uncertain no more.
-func (r *Resolver) forgetAlarms(still map[dedup.ID]bool) {
+func (r *Resolver) forgetAlarms(still map[driver.ID]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id := range r.alarmed {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func askNobody(context.Context, Doubt) (dedup.Resolution, error) {
@@ -104,7 +105,7 @@ func TestDoubtDownstreamKey(t *testing.T) {
 		_, err := dedup.Do(t.Context(), d, "order 4711",
 			func(ctx context.Context) (struct{}, error) {
 				attempt, _ := dedup.FromContext(ctx)
-				id, err := dedup.NewID("payments", "", "order 4711")
+				id, err := driver.NewID("payments", "", "order 4711")
 				if err != nil {
 					return struct{}{}, err
 				}
@@ -132,7 +133,7 @@ func TestResolverWait(t *testing.T) {
 	}
 	pauses := map[time.Duration]bool{}
 	for n := range 50 {
-		id := dedup.ID{byte(n)}
+		id := driver.ID{byte(n)}
 		for asked, top := 1, time.Second; asked < 12; asked, top = asked+1,
 			min(2*top, time.Minute) {
 			pause := a.wait(id, asked)

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // What claimRow.flags may hold. A newer version that keeps something else sets another bit:
@@ -25,9 +25,9 @@ const maxAsked = math.MaxInt16
 // clock of the database. A row in StateAbsent holds nothing but a fence and a floor: it is
 // what Forget leaves behind, or a place for a key that is about to be claimed.
 type claimRow struct {
-	id          dedup.ID
-	token       dedup.Token // owner in progress; later whoever wrote the end
-	state       dedup.State
+	id          driver.ID
+	token       driver.Token // owner in progress; later whoever wrote the end
+	state       driver.State
 	flags       int
 	asked       int // how often a claim was made to find out about the key
 	attempt     int
@@ -36,8 +36,8 @@ type claimRow struct {
 	leaseEnd    int64 // of the newest claim: when it ends, or was given up
 	since       int64 // when it ended; of danger, when it was first declared
 	expires     int64
-	fingerprint dedup.Fingerprint
-	origin      dedup.Origin
+	fingerprint driver.Fingerprint
+	origin      driver.Origin
 	label       string
 	steps       []byte
 	result      []byte
@@ -58,38 +58,38 @@ func (r *claimRow) set(flag int, on bool) {
 func (r *claimRow) size() int { return len(r.steps) + len(r.result) }
 
 func (r *claimRow) terminal() bool {
-	return r.state == dedup.StateSucceeded || r.state == dedup.StateFailed
+	return r.state == driver.StateSucceeded || r.state == driver.StateFailed
 }
 
 // absent reports whether nothing is known of the key, but for a fence and a floor.
 func (r *claimRow) absent(now int64) bool {
-	return r.state == dedup.StateAbsent || r.expires <= now
+	return r.state == driver.StateAbsent || r.expires <= now
 }
 
 // heldBy reports whether token owns the claim, lapsed or not.
-func (r *claimRow) heldBy(token dedup.Token, now int64) bool {
-	return !r.absent(now) && r.state == dedup.StateInProgress && r.token == token
+func (r *claimRow) heldBy(token driver.Token, now int64) bool {
+	return !r.absent(now) && r.state == driver.StateInProgress && r.token == token
 }
 
 // holds reports whether an attempt owns the claim, lapsed or not. With the same token and
-// another fence it is another claim: see [dedup.Finish].Fence.
-func (r *claimRow) holds(token dedup.Token, fence uint64, now int64) bool {
+// another fence it is another claim: see [driver.Finish].Fence.
+func (r *claimRow) holds(token driver.Token, fence uint64, now int64) bool {
 	return r.heldBy(token, now) && (fence == 0 || fence == uint64(r.fence)) // never negative
 }
 
 // uncertain reports whether an attempt has ended when the effect might have begun.
 func (r *claimRow) uncertain(now int64) bool {
-	return r.state == dedup.StateUncertain ||
-		r.state == dedup.StateInProgress && r.has(flagIrreversible) && r.leaseEnd <= now
+	return r.state == driver.StateUncertain ||
+		r.state == driver.StateInProgress && r.has(flagIrreversible) && r.leaseEnd <= now
 }
 
 // view is the record as callers see it. It shares memory with the row, which is read for one
 // caller; what a caller gave is cloned when it is put in.
-func (r *claimRow) view(now int64) dedup.Record {
+func (r *claimRow) view(now int64) driver.Record {
 	if r.absent(now) {
-		return dedup.Record{}
+		return driver.Record{}
 	}
-	rec := dedup.Record{
+	rec := driver.Record{
 		State: r.state, Attempt: r.attempt, Fence: uint64(r.fence), // never negative
 		Result: r.result, NoResult: r.has(flagNoResult),
 		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
@@ -97,8 +97,8 @@ func (r *claimRow) view(now int64) dedup.Record {
 	}
 	switch {
 	case r.uncertain(now):
-		rec.State = dedup.StateUncertain
-	case r.state == dedup.StateInProgress:
+		rec.State = driver.StateUncertain
+	case r.state == driver.StateInProgress:
 		rec.Remaining = span(now, r.leaseEnd)
 	}
 	if r.terminal() {
@@ -109,11 +109,11 @@ func (r *claimRow) view(now int64) dedup.Record {
 
 // bind takes over what a claim or a change says about the message. What is zero there
 // leaves what is known.
-func (r *claimRow) bind(f dedup.Fingerprint, o dedup.Origin, label string) {
-	if f != (dedup.Fingerprint{}) {
+func (r *claimRow) bind(f driver.Fingerprint, o driver.Origin, label string) {
+	if f != (driver.Fingerprint{}) {
 		r.fingerprint = f
 	}
-	if o != (dedup.Origin{}) {
+	if o != (driver.Origin{}) {
 		r.origin = storedOrigin(o)
 	}
 	if label != "" {
@@ -122,7 +122,7 @@ func (r *claimRow) bind(f dedup.Fingerprint, o dedup.Origin, label string) {
 }
 
 // storedOrigin is what is kept of an origin: of its source the digest.
-func storedOrigin(o dedup.Origin) dedup.Origin {
+func storedOrigin(o driver.Origin) driver.Origin {
 	o.SourceDigest, o.Source = o.Digest(), ""
 	return o
 }
@@ -130,12 +130,12 @@ func storedOrigin(o dedup.Origin) dedup.Origin {
 // check finds what no version known here has written.
 func (r *claimRow) check(state, flags int64) error {
 	switch {
-	case state < 0 || state > int64(dedup.StateUncertain):
-		return fmt.Errorf("%w: state %d", dedup.ErrUnreadable, state)
+	case state < 0 || state > int64(driver.StateUncertain):
+		return fmt.Errorf("%w: state %d", driver.ErrUnreadable, state)
 	case flags < 0 || flags > flagsKnown:
-		return fmt.Errorf("%w: flags %#x", dedup.ErrUnreadable, flags)
+		return fmt.Errorf("%w: flags %#x", driver.ErrUnreadable, flags)
 	case r.fence < 0 || r.floor < 0 || r.attempt < 0:
-		return fmt.Errorf("%w: a negative number", dedup.ErrUnreadable)
+		return fmt.Errorf("%w: a negative number", driver.ErrUnreadable)
 	}
 	return nil
 }
@@ -143,8 +143,8 @@ func (r *claimRow) check(state, flags int64) error {
 const originSize = 24
 
 // packOrigin is digest, partition, offset and generation, big-endian; nil for the zero one.
-func packOrigin(o dedup.Origin) []byte {
-	if o == (dedup.Origin{}) {
+func packOrigin(o driver.Origin) []byte {
+	if o == (driver.Origin{}) {
 		return nil
 	}
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, originSize), o.Digest())
@@ -154,15 +154,15 @@ func packOrigin(o dedup.Origin) []byte {
 }
 
 // unpackOrigin is the reverse of packOrigin.
-func unpackOrigin(b []byte) (o dedup.Origin, err error) {
+func unpackOrigin(b []byte) (o driver.Origin, err error) {
 	switch len(b) {
 	case 0:
 		return o, nil
 	case originSize:
 	default:
-		return o, fmt.Errorf("%w: origin of %d bytes", dedup.ErrUnreadable, len(b))
+		return o, fmt.Errorf("%w: origin of %d bytes", driver.ErrUnreadable, len(b))
 	}
-	return dedup.Origin{
+	return driver.Origin{
 		SourceDigest: binary.BigEndian.Uint64(b),
 		Partition:    int32(binary.BigEndian.Uint32(b[8:])),  // its bits
 		Offset:       int64(binary.BigEndian.Uint64(b[12:])), // its bits

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -46,7 +47,7 @@ type ScanOptions struct {
 // the error of a context that has ended is told, too. Read the primary: a replica that is behind
 // has not what it is asked for.
 func (s *Store) Scan(ctx context.Context, opts ScanOptions,
-	fn func(id dedup.ID, age time.Duration) error) error {
+	fn func(id driver.ID, age time.Duration) error) error {
 	if err := opts.complete(); err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) 
 
 // scanned is what a scan reads of a row.
 type scanned struct {
-	id             dedup.ID
+	id             driver.ID
 	ended          bool // and not in progress, or uncertain
 	since, expires int64
 	now            int64
@@ -180,7 +181,7 @@ func readScanned(ctx context.Context, q querier, st statement, limit int) (page 
 			return nil, fmt.Errorf("%w: id of %d bytes", dedup.ErrUnreadable, len(id))
 		}
 		copy(r.id[:], id)
-		r.ended = state == int64(dedup.StateSucceeded) || state == int64(dedup.StateFailed)
+		r.ended = state == int64(driver.StateSucceeded) || state == int64(driver.StateFailed)
 		page = append(page, r)
 	}
 	return page, rows.Err()

@@ -3,7 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestGoldenStoreSQL pins every statement of the store; see TestGoldenSQL.
@@ -45,19 +46,20 @@ func TestGoldenStoreSQL(t *testing.T) {
 
 // storeTexts are the statements about two rows.
 func storeTexts(s *Store) []string {
-	d, ids := s.dialect, make([]dedup.ID, 2)
+	d, ids := s.dialect, make([]driver.ID, 2)
 	texts := []string{s.Schema(), d.begin()}
 	for _, st := range []statement{
 		d.insert(ids), d.load(ids, false), d.load(ids, true), d.save([]*claimRow{{}, {}}),
 		d.remove(ids),
-		d.due(true, 9), d.due(false, 9), d.page(dedup.ID{}, "1, 5", 9), d.page(dedup.ID{}, "1", 9),
+		d.due(true, 9), d.due(false, 9), d.page(driver.ID{}, "1, 5", 9),
+		d.page(driver.ID{}, "1", 9),
 		{d.clock(), nil}, d.scan(7, 9), {d.forgot(), nil}, {d.countForgets(), nil},
 	} {
 		texts = append(texts, st.text)
 	}
 	if quick, ok := d.(quickDialect); ok {
-		texts = append(texts, quick.insertClaims(make([]*dedup.ClaimRequest, 0)).text,
-			quick.finishClaims(make([]*dedup.Finish, 0)).text)
+		texts = append(texts, quick.insertClaims(make([]*driver.ClaimRequest, 0)).text,
+			quick.finishClaims(make([]*driver.Finish, 0)).text)
 	}
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
@@ -65,11 +67,11 @@ func storeTexts(s *Store) []string {
 // TestSweepInPackets: claims are given back with the steps they have. All of a sweep in one packet
 // would be more than a server takes, and the next sweep would meet the same claims.
 func TestSweepInPackets(t *testing.T) {
-	lapsed := step{like: "lease_end <=", rows: func([]any) (rows [][]driver.Value) {
+	lapsed := step{like: "lease_end <=", rows: func([]any) (rows [][]sqldriver.Value) {
 		for n := range 3 {
-			r := claimRow{id: dedup.ID{byte(n)}, state: dedup.StateInProgress, expires: 1 << 60,
+			r := claimRow{id: driver.ID{byte(n)}, state: driver.StateInProgress, expires: 1 << 60,
 				steps: make([]byte, chunkBytes/2)}
-			var row []driver.Value
+			var row []sqldriver.Value
 			for _, v := range r.args() {
 				row = append(row, v)
 			}
@@ -92,21 +94,21 @@ func TestSweepInPackets(t *testing.T) {
 	}
 }
 
-var scripted = dedup.Renewal{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute,
+var scripted = driver.Renewal{ID: driver.ID{1}, Token: driver.Token{2}, Lease: time.Minute,
 	Hold: time.Hour}
 
 // heldRow is the live claim of scripted, as a driver returns it.
-func heldRow([]any) [][]driver.Value {
+func heldRow([]any) [][]sqldriver.Value {
 	now := time.Now().UnixMicro()
 	r := claimRow{
-		id: scripted.ID, token: scripted.Token, state: dedup.StateInProgress,
+		id: scripted.ID, token: scripted.Token, state: driver.StateInProgress,
 		attempt: 1, fence: 7, leaseEnd: now + 1e9, expires: now + 2e9,
 	}
-	row := make([]driver.Value, 0, len(claimColumns)+1)
+	row := make([]sqldriver.Value, 0, len(claimColumns)+1)
 	for _, v := range r.args() {
 		row = append(row, v)
 	}
-	return [][]driver.Value{append(row, now)}
+	return [][]sqldriver.Value{append(row, now)}
 }
 
 var (
@@ -156,14 +158,14 @@ func TestStoreTransaction(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, s := scriptStore(t, tt.steps...)
 				s.commits = tt.commits
-				a := store.Renew(t.Context(), []dedup.Renewal{scripted})[0]
+				a := store.Renew(t.Context(), []driver.Renewal{scripted})[0]
 				if a.Held != (tt.want == nil) || !isError(a.Err, tt.want) {
 					t.Errorf("held=%t, %v; want the error %v", a.Held, a.Err, tt.want)
 				}
 				if s.begun != tt.begun {
 					t.Errorf("%d transactions, want %d", s.begun, tt.begun)
 				}
-				if s.isolation != driver.IsolationLevel(sql.LevelReadCommitted) {
+				if s.isolation != sqldriver.IsolationLevel(sql.LevelReadCommitted) {
 					t.Errorf("isolation level %v", sql.IsolationLevel(s.isolation))
 				}
 			})
@@ -191,7 +193,7 @@ func TestStoreLeavesWithItsContext(t *testing.T) {
 		defer cancel(nil)
 		time.AfterFunc(time.Second, func() { cancel(cause) })
 		began := time.Now()
-		a := store.Renew(ctx, []dedup.Renewal{scripted})[0]
+		a := store.Renew(ctx, []driver.Renewal{scripted})[0]
 		if a.Held || !errors.Is(a.Err, cause) || !errors.Is(a.Err, context.Canceled) {
 			t.Errorf("held=%t, %v", a.Held, a.Err)
 		}
@@ -204,30 +206,30 @@ func TestStoreLeavesWithItsContext(t *testing.T) {
 // TestStoreBadInput: an item that is wrong in itself reaches no database, and fails no other.
 func TestStoreBadInput(t *testing.T) {
 	store, s := scriptStore(t)
-	bad := func(edit func(*dedup.Finish)) dedup.Finish {
-		c := dedup.Finish{State: dedup.StateSucceeded, Window: time.Hour, Lease: time.Minute}
+	bad := func(edit func(*driver.Finish)) driver.Finish {
+		c := driver.Finish{State: driver.StateSucceeded, Window: time.Hour, Lease: time.Minute}
 		edit(&c)
 		return c
 	}
 	fields := []string{"Label", "Fence", "Attempt", "Result", "Window", "State"}
-	answers := store.Finish(t.Context(), []dedup.Finish{
-		bad(func(c *dedup.Finish) { c.Label = strings.Repeat("x", 65) }),
-		bad(func(c *dedup.Finish) { c.Fence = 1 << 63 }),
-		bad(func(c *dedup.Finish) { c.Attempt = 1 << 31 }),
-		bad(func(c *dedup.Finish) { c.Result = make([]byte, DefaultMaxResult+1) }),
-		bad(func(c *dedup.Finish) { c.Window = 0 }),
-		bad(func(c *dedup.Finish) { c.State = dedup.StateUncertain }),
+	answers := store.Finish(t.Context(), []driver.Finish{
+		bad(func(c *driver.Finish) { c.Label = strings.Repeat("x", 65) }),
+		bad(func(c *driver.Finish) { c.Fence = 1 << 63 }),
+		bad(func(c *driver.Finish) { c.Attempt = 1 << 31 }),
+		bad(func(c *driver.Finish) { c.Result = make([]byte, DefaultMaxResult+1) }),
+		bad(func(c *driver.Finish) { c.Window = 0 }),
+		bad(func(c *driver.Finish) { c.State = driver.StateUncertain }),
 	})
 	for i, a := range answers {
 		wantField(t, a.Err, fields[i])
 	}
-	renewal := dedup.Renewal{Lease: time.Minute, Steps: make([]byte, 64<<10+1)}
-	wantField(t, store.Renew(t.Context(), []dedup.Renewal{renewal})[0].Err, "Steps")
-	wantField(t, store.Forget(t.Context(), make([]dedup.ID, 1), -1)[0], "hold")
+	renewal := driver.Renewal{Lease: time.Minute, Steps: make([]byte, 64<<10+1)}
+	wantField(t, store.Renew(t.Context(), []driver.Renewal{renewal})[0].Err, "Steps")
+	wantField(t, store.Forget(t.Context(), make([]driver.ID, 1), -1)[0], "hold")
 	_, err := store.Sweep(t.Context(), 0)
 	wantField(t, err, "limit")
 	for field, opts := range map[string]ListOptions{
-		"ListOptions.Limit": {Limit: -1}, "ListOptions.States": {States: []dedup.State{9}},
+		"ListOptions.Limit": {Limit: -1}, "ListOptions.States": {States: []driver.State{9}},
 		"ListOptions.Cursor": {Cursor: "x"},
 	} {
 		_, err := store.List(t.Context(), opts)

@@ -4,7 +4,7 @@ import (
 	"database/sql"
 	"strings"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // sqliteStore has one writer at a time, so that nothing has to be locked but the database.
@@ -33,13 +33,13 @@ func (d *sqliteStore) begin() string {
 	return "UPDATE " + d.names.table + " SET state = state WHERE id IS NULL"
 }
 
-func (d *sqliteStore) insert(ids []dedup.ID) statement {
+func (d *sqliteStore) insert(ids []driver.ID) statement {
 	return statement{"INSERT INTO " + d.names.table + " (id) VALUES " +
 		strings.TrimSuffix(strings.Repeat("(?), ", len(ids)), ", ") +
 		" ON CONFLICT (id) DO NOTHING", idArgs(ids)}
 }
 
-func (d *sqliteStore) load(ids []dedup.ID, _ bool) statement {
+func (d *sqliteStore) load(ids []driver.ID, _ bool) statement {
 	return statement{d.from + " WHERE id IN (" + marksOf(len(ids)) + ")", idArgs(ids)}
 }
 
@@ -47,7 +47,7 @@ func (d *sqliteStore) save(rows []*claimRow) statement {
 	return upsert(d.names.table, "ON CONFLICT (id) DO UPDATE SET ", "excluded.?", rows)
 }
 
-func (d *sqliteStore) remove(ids []dedup.ID) statement {
+func (d *sqliteStore) remove(ids []driver.ID) statement {
 	return statement{"DELETE FROM " + d.names.table + " WHERE id IN (" + marksOf(len(ids)) + ")",
 		idArgs(ids)}
 }
@@ -58,7 +58,7 @@ func (d *sqliteStore) due(expired bool, limit int) statement {
 
 // page repeats the condition of the index of what has not ended: SQLite does not conclude that one
 // state is among the two, and would go over the whole table.
-func (d *sqliteStore) page(after dedup.ID, states string, limit int) statement {
+func (d *sqliteStore) page(after driver.ID, states string, limit int) statement {
 	if states == "1" {
 		states = "1, 5) AND state IN (1"
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -80,7 +80,7 @@ func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int
 	}
 	// A database's clock that has jumped ahead makes nothing old: this process's has to agree.
 	now = min(now, time.Now().UnixMicro())
-	var gone []dedup.ID
+	var gone []driver.ID
 	var changed []*claimRow
 	for _, r := range rows {
 		if r.bad != nil {
@@ -95,7 +95,7 @@ func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int
 		}
 	}
 	for _, r := range changed {
-		if r.state == dedup.StateUncertain {
+		if r.state == driver.StateUncertain {
 			swept.Uncertain++
 		} else {
 			swept.Released++
@@ -106,7 +106,7 @@ func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int
 }
 
 // writeSwept goes in steps that a statement can take.
-func (s *Store) writeSwept(ctx context.Context, tx *sql.Tx, gone []dedup.ID,
+func (s *Store) writeSwept(ctx context.Context, tx *sql.Tx, gone []driver.ID,
 	changed []*claimRow) error {
 	for n := s.dialect.chunk(); len(gone) > 0; {
 		part := gone[:min(n, len(gone))]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // querier is what a statement is run with: a pool or a transaction.
@@ -64,8 +65,8 @@ func (s *Store) exec(ctx context.Context, tx *sql.Tx, render func() statement, n
 
 // load reads the rows of some keys, and locks them. The clock is that of the last row, or
 // zero when there is none.
-func (s *Store) load(ctx context.Context, q querier, ids []dedup.ID,
-	lock bool) (map[dedup.ID]*claimRow, int64, error) {
+func (s *Store) load(ctx context.Context, q querier, ids []driver.ID,
+	lock bool) (map[driver.ID]*claimRow, int64, error) {
 	rows, now, err := s.rows(ctx, q, func() statement { return s.dialect.load(ids, lock) })
 	return index(rows), now, err
 }
@@ -113,7 +114,7 @@ func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
 	copy(r.id[:], id)
 	r.asked, r.attempt, r.label = int(asked), int(attempt), string(label)
 	r.bad = r.check(state, flags)
-	r.state, r.flags = dedup.State(state), int(flags) // checked
+	r.state, r.flags = driver.State(state), int(flags) // checked
 	for _, part := range []struct {
 		name string
 		from []byte

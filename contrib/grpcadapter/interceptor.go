@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/internal/detached"
 	"github.com/onceward/onceward/internal/quota"
@@ -186,10 +187,10 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
-func (c *call) fingerprint() dedup.Fingerprint {
+func (c *call) fingerprint() driver.Fingerprint {
 	payload := c.i.cfg.Fingerprint(c.method, c.req)
 	if payload == nil {
-		return dedup.Fingerprint{}
+		return driver.Fingerprint{}
 	}
 	return c.i.digester.Sum([]byte{fingerprintVersion}, []byte(c.method), payload)
 }

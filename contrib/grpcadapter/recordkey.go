@@ -1,7 +1,7 @@
 package grpcadapter
 
 import (
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/keyname"
 )
 
@@ -26,8 +26,8 @@ func (k RecordKey) Scope() string {
 
 // ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
 // record can have is an [*dedup.InputError].
-func (k RecordKey) ID(namespace string) (dedup.ID, error) {
-	return dedup.NewID(namespace, k.Scope(), k.Key)
+func (k RecordKey) ID(namespace string) (driver.ID, error) {
+	return driver.NewID(namespace, k.Scope(), k.Key)
 }
 
 // name is the ID of the call's record, for logs and answers.

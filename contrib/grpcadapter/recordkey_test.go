@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/grpcadapter"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // An operator who knows the call finds its record; the client's error and the log name it.
@@ -38,8 +39,8 @@ func TestRecordIsFoundFromACall(t *testing.T) {
 	id, err := grpcadapter.RecordKey{Name: "v2", Principal: "acme", FullMethod: charge,
 		Key: "k1"}.ID("grpc")
 	require.NoError(t, err)
-	rec := store.Lookup(t.Context(), []dedup.ID{id})[0].Record
-	assert.Equal(t, dedup.StateUncertain, rec.State)
+	rec := store.Lookup(t.Context(), []driver.ID{id})[0].Record
+	assert.Equal(t, driver.StateUncertain, rec.State)
 	assert.Equal(t, charge+" k1", rec.Label)
 	var named string
 	for _, detail := range status.Convert(reply.err).Details() {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -119,7 +120,8 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 				h := &between{}
 				h.before = func() {
 					left := w.client.SCard(w.Context(), fresh).Val()
-					must(w, errors.Join(other.Forget(w.Context(), []dedup.ID{request(3).ID}, 0)...))
+					must(w, errors.Join(other.Forget(w.Context(), []driver.ID{request(3).ID},
+						0)...))
 					now := w.client.SCard(w.Context(), fresh).Val()
 					assert.False(w, !gone && now != left-1, "of %d marks %d are left", left, now)
 					w.claim(next, request(10))

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -45,7 +46,7 @@ func BenchmarkCycle(b *testing.B) {
 	})
 	b.Run("claim,finish", func(b *testing.B) {
 		s, _ := benchStore(b)
-		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Finish, batch)
+		reqs, changes := make([]driver.ClaimRequest, batch), make([]driver.Finish, batch)
 		n := start()
 		for b.Loop() {
 			n = fill(s, reqs, changes, n)
@@ -61,8 +62,8 @@ func BenchmarkCycle(b *testing.B) {
 	})
 	b.Run("finishclaim", func(b *testing.B) {
 		s, o := benchStore(b)
-		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Finish, batch)
-		other := make([]dedup.Finish, batch)
+		reqs, changes := make([]driver.ClaimRequest, batch), make([]driver.Finish, batch)
+		other := make([]driver.Finish, batch)
 		n := start()
 		n = fill(s, reqs, changes, n)
 		s.Recycle(s.Claim(b.Context(), reqs))
@@ -83,7 +84,7 @@ func perKey(b *testing.B, batch int) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/key")
 }
 
-func finished(b *testing.B, s *Store, got []dedup.Answer) {
+func finished(b *testing.B, s *Store, got []driver.Answer) {
 	for i := range got {
 		require.True(b, got[i].Held, "%+v", got[i])
 	}
@@ -97,19 +98,20 @@ func start() uint64 {
 }
 
 // fill makes the next keys.
-func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Finish, n uint64) uint64 {
+func fill(s *Store, reqs []driver.ClaimRequest, changes []driver.Finish, n uint64) uint64 {
 	origin := dedup.Origin{Source: "group/topic", Partition: 3, Generation: 1}
 	until := time.Now().Add(time.Minute)
 	for i := range reqs {
 		n++
-		var id dedup.ID
+		var id driver.ID
 		binary.LittleEndian.PutUint64(id[:], n*0x9e3779b97f4a7c15)
 		binary.LittleEndian.PutUint64(id[8:], n)
-		token := dedup.Token(id)
-		reqs[i] = dedup.ClaimRequest{ID: id, Token: token, Lease: 10 * time.Second, Hold: time.Hour,
+		token := driver.Token(id)
+		reqs[i] = driver.ClaimRequest{ID: id, Token: token, Lease: 10 * time.Second,
+			Hold:   time.Hour,
 			Origin: origin}
-		changes[i] = dedup.Finish{
-			ID: id, Token: token, Attempt: 1, State: dedup.StateSucceeded, Lease: 10 * time.Second,
+		changes[i] = driver.Finish{
+			ID: id, Token: token, Attempt: 1, State: driver.StateSucceeded, Lease: 10 * time.Second,
 			Hold: time.Hour, Window: s.opts.Window, EffectApplied: true, Until: until,
 			Origin: origin,
 		}

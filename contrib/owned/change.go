@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Renew implements [dedup.Store]. A key that has begun without the inner store is held as long as
+// Renew implements [driver.Store]. A key that has begun without the inner store is held as long as
 // its partition is, which takes no round trip; MarkIrreversible and Steps make it a claim of the
 // inner store.
-func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	out := answers(len(renewals))
 	if refuseEnded(ctx, out) {
 		return out
@@ -30,8 +30,8 @@ func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Ans
 
 // renewal is one item of Renew on its way.
 type renewal struct {
-	ch    *dedup.Renewal
-	ans   *dedup.Answer
+	ch    *driver.Renewal
+	ans   *driver.Answer
 	e     *entry
 	o     *Ownership
 	how   completion
@@ -113,7 +113,7 @@ func (f *renewing) held(it *renewal, t *batchWrite) {
 		e.until, e.hold = f.now+it.ch.Lease, it.ch.Hold
 		it.ans.Held, it.ans.Record = true, e.record(f.now)
 	case it.o.lostFor() != nil || e.state != begun:
-		it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1}
+		it.ans.Record = driver.Record{State: driver.StateInProgress, Attempt: 1}
 	case t != nil && t.reply.Err != nil:
 		it.ans.Err = t.reply.Err
 	default:
@@ -152,7 +152,7 @@ func (f *renewing) promote() {
 // inner renews the claims of the inner store.
 func (f *renewing) inner() {
 	f.touch()
-	var inner []dedup.Renewal
+	var inner []driver.Renewal
 	var of []*renewal
 	for i := range f.items {
 		if it := &f.items[i]; it.how == inside {
@@ -206,7 +206,8 @@ func (f *renewing) touch() {
 		case all[n].err != nil:
 			it.how, it.ans.Err = replied, all[n].err
 		case !all[n].written:
-			it.how, it.ans.Record = replied, dedup.Record{State: dedup.StateInProgress, Attempt: 1}
+			it.how, it.ans.Record = replied, driver.Record{State: driver.StateInProgress,
+				Attempt: 1}
 		default:
 			f.touched(it)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // atOnce bounds the items that are sent in one batch write.
@@ -59,8 +59,8 @@ type claiming struct {
 
 // item is one request on its way.
 type item struct {
-	req  *dedup.ClaimRequest
-	ans  *dedup.Answer
+	req  *driver.ClaimRequest
+	ans  *driver.Answer
 	part *part
 	// that was made for it, or found; nil when it is only put in if the inner store grants
 	e      *entry
@@ -73,26 +73,26 @@ type item struct {
 	found  script.IDState
 	runs   int
 	lookup lookup
-	back   dedup.State // that the claim of the inner store is ended with
-	saved  int         // as an observer is told
-	over   bool        // it is answered, and the observer to be told
+	back   driver.State // that the claim of the inner store is ended with
+	saved  int          // as an observer is told
+	over   bool         // it is answered, and the observer to be told
 	why    bloom.Reason
 	says   bloom.Answer
 }
 
 var claimings = sync.Pool{New: func() any { return new(claiming) }}
 
-// Claim implements [dedup.Store].
-func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+// Claim implements [driver.Store].
+func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	_, claimed := s.FinishClaim(ctx, nil, reqs)
 	return claimed
 }
 
 // plan finds the partition of each request and answers those that have none.
-func (c *claiming) plan(reqs []dedup.ClaimRequest, answers []dedup.Answer) {
+func (c *claiming) plan(reqs []driver.ClaimRequest, answers []driver.Answer) {
 	c.items = resize(c.items, len(reqs))
 	var last *part
-	var of *dedup.Origin
+	var of *driver.Origin
 	n := 0
 	for i := range reqs {
 		r := &reqs[i]
@@ -135,22 +135,22 @@ func (c *claiming) grouped() {
 
 // refusal answers a request whose partition is not held: one that was lost is somebody else's, and
 // what was never acquired is a mistake.
-func refusal(err error, lease time.Duration) dedup.Answer {
+func refusal(err error, lease time.Duration) driver.Answer {
 	if errors.Is(err, errRemoteOwner) {
 		return remoteOwnerAnswer(lease)
 	}
-	return dedup.Answer{Err: err}
+	return driver.Answer{Err: err}
 }
 
 // remoteOwnerAnswer is InFlight and never Unknown: with FailOpen the effect would run next to that
 // of an owner.
-func remoteOwnerAnswer(lease time.Duration) dedup.Answer {
-	return dedup.Answer{Outcome: dedup.InFlight,
-		Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Remaining: lease}}
+func remoteOwnerAnswer(lease time.Duration) driver.Answer {
+	return driver.Answer{Outcome: driver.InFlight,
+		Record: driver.Record{State: driver.StateInProgress, Attempt: 1, Remaining: lease}}
 }
 
 // check refuses what one window for all keys, or a lease of the partition, has no room for.
-func (s *Store) check(r *dedup.ClaimRequest) error {
+func (s *Store) check(r *driver.ClaimRequest) error {
 	switch {
 	case leaseRequests*r.Lease > s.opts.Lease:
 		return input("Lease",
@@ -164,7 +164,7 @@ func (s *Store) check(r *dedup.ClaimRequest) error {
 	case r.ResultLimit != 0:
 		return input("ResultLimit",
 			fmt.Sprintf("is %d; this store keeps neither results nor failures", r.ResultLimit))
-	case r.Fingerprint != (dedup.Fingerprint{}):
+	case r.Fingerprint != (driver.Fingerprint{}):
 		return input("Fingerprint", "is set; this store keeps none")
 	}
 	return nil
@@ -318,7 +318,7 @@ func (c *claiming) again(it *item, e *entry) {
 	it.e, it.listed = e, true
 	switch {
 	case e.state == begun && e.batch.fence.Load() != 0:
-		*it.ans = dedup.Answer{Outcome: dedup.Acquired, Mine: true, Record: e.record(c.now)}
+		*it.ans = driver.Answer{Outcome: driver.Acquired, Mine: true, Record: e.record(c.now)}
 	case e.state == begun && !e.batch.ready.Load():
 		it.ans.Err = errUnderWay
 	case e.state == begun:
@@ -340,10 +340,10 @@ func (c *claiming) against(sh *shard, it *item, e *entry) {
 	over := e.outranked(it)
 	switch {
 	case rec.Remaining > 0 && !over:
-		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+		*it.ans = driver.Answer{Outcome: driver.InFlight, Record: rec}
 	case it.req.OnlyNew && e.state == begun:
 		rec.Remaining = min(rec.Remaining, 0)
-		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+		*it.ans = driver.Answer{Outcome: driver.InFlight, Record: rec}
 	default:
 		sh.drop(e)
 		e.suspected()
@@ -358,11 +358,11 @@ func (e *entry) outranked(it *item) bool {
 }
 
 // record is what the table knows of a key.
-func (e *entry) record(now time.Duration) dedup.Record {
-	return dedup.Record{
-		State: dedup.StateInProgress, Attempt: e.attempt, Fence: e.shown(),
+func (e *entry) record(now time.Duration) driver.Record {
+	return driver.Record{
+		State: driver.StateInProgress, Attempt: e.attempt, Fence: e.shown(),
 		Remaining: e.until - now,
-		Origin: dedup.Origin{
+		Origin: driver.Origin{
 			SourceDigest: e.o.part.place().source, Partition: e.o.part.Number,
 			Offset: e.origin.offset, Generation: e.origin.generation,
 		},

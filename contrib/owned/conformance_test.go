@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -73,16 +74,16 @@ func (p *placing) place(o *dedup.Origin) {
 	o.Source, o.SourceDigest, o.Partition = "payments/orders", 0, 3
 }
 
-func (p *placing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	placed := append([]dedup.ClaimRequest(nil), reqs...)
+func (p *placing) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	placed := append([]driver.ClaimRequest(nil), reqs...)
 	for i := range placed {
 		p.place(&placed[i].Origin)
 	}
 	return p.Store.Claim(ctx, placed)
 }
 
-func (p *placing) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	placed := append([]dedup.Finish(nil), changes...)
+func (p *placing) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	placed := append([]driver.Finish(nil), changes...)
 	for i := range placed {
 		p.place(&placed[i].Origin)
 	}

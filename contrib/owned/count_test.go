@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -33,11 +34,11 @@ func TestInFlightIsBoundedForAll(t *testing.T) {
 		w.opts.InFlight = 4
 		s := w.process()
 		o := w.own(s)
-		var reqs, more []dedup.ClaimRequest
+		var reqs, more []driver.ClaimRequest
 		for n := range 4 {
 			reqs, more = append(reqs, request(n)), append(more, request(10+n))
 		}
-		var second []dedup.Answer
+		var second []driver.Answer
 		s.between = once(func() { second = s.Claim(w.Context(), more) })
 		for _, a := range append(s.Claim(w.Context(), reqs), second...) {
 			w.wants("a new key", a, dedup.Acquired, 1)
@@ -57,21 +58,21 @@ func TestInFlightIsBoundedForAll(t *testing.T) {
 // them end twice. A key that is begun and not on record would be new to the next owner, who would
 // count no attempt.
 func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
-	for name, end := range map[string]func(w *world, s *Store, r *dedup.ClaimRequest){
-		"the same end twice in a batch": func(w *world, s *Store, r *dedup.ClaimRequest) {
-			for _, a := range s.Finish(w.Context(), []dedup.Finish{success(r), success(r)}) {
+	for name, end := range map[string]func(w *world, s *Store, r *driver.ClaimRequest){
+		"the same end twice in a batch": func(w *world, s *Store, r *driver.ClaimRequest) {
+			for _, a := range s.Finish(w.Context(), []driver.Finish{success(r), success(r)}) {
 				assert.True(w, a.Err == nil && a.Held && a.Written, "an end: %+v", a)
 			}
 		},
-		"the same end twice at a time": func(w *world, s *Store, r *dedup.ClaimRequest) {
+		"the same end twice at a time": func(w *world, s *Store, r *driver.ClaimRequest) {
 			s.between = once(func() { w.finish(s, success(r)) })
 			w.finish(s, success(r))
 		},
-		"promoted while it is marked": func(w *world, s *Store, r *dedup.ClaimRequest) {
-			danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+		"promoted while it is marked": func(w *world, s *Store, r *driver.ClaimRequest) {
+			danger := driver.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 				Irreversible: true, Window: w.opts.Window}
 			s.between = once(func() {
-				a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]
+				a := s.Renew(w.Context(), []driver.Renewal{danger})[0]
 				assert.True(w, a.Err == nil && a.Held, "Irreversible: %+v", a)
 			})
 			w.finish(s, success(r))
@@ -81,7 +82,7 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 			story(t, func(w *world) {
 				s := w.process()
 				o := w.own(s)
-				reqs := []dedup.ClaimRequest{request(1), request(2)}
+				reqs := []driver.ClaimRequest{request(1), request(2)}
 				for _, a := range s.Claim(w.Context(), reqs) {
 					w.wants("a new key", a, dedup.Acquired, 1)
 				}
@@ -111,9 +112,9 @@ func TestABatchOverManyPartitions(t *testing.T) {
 		all = append(all, ready(t, s,
 			Partition{Source: only.Source, Number: number, Count: parts, Generation: 1}))
 	}
-	var ends []dedup.Finish
+	var ends []driver.Finish
 	for round := range 3 {
-		var reqs []dedup.ClaimRequest
+		var reqs []driver.ClaimRequest
 		for n := range 4 * parts {
 			reqs = append(reqs, at(request(1000*round+n), int32(n%parts)))
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // completion says how a change is carried out.
@@ -32,8 +32,8 @@ type finishing struct {
 
 // finish is one change on its way.
 type finish struct {
-	ch    *dedup.Finish
-	ans   *dedup.Answer
+	ch    *driver.Finish
+	ans   *driver.Answer
 	e     *entry
 	o     *Ownership // nil for a stranger of no partition that is held here
 	how   completion
@@ -47,16 +47,16 @@ type finish struct {
 
 var finishings = sync.Pool{New: func() any { return new(finishing) }}
 
-// Finish implements [dedup.Store].
-func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+// Finish implements [driver.Store].
+func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	ended, _ := s.FinishClaim(ctx, changes, nil)
 	return ended
 }
 
 // FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one
 // batch and the begin of the next are one batch write.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *Store) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
 	if refuseEnded(ctx, ended, claimed) {
 		return ended, claimed
@@ -75,8 +75,8 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 }
 
 // exchange is FinishClaim for what goes in one batch write.
-func (s *Store) exchange(ctx context.Context, changes []dedup.Finish, ended []dedup.Answer,
-	reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
+func (s *Store) exchange(ctx context.Context, changes []driver.Finish, ended []driver.Answer,
+	reqs []driver.ClaimRequest, claimed []driver.Answer) {
 	c, _ := claimings.Get().(*claiming)
 	f, _ := finishings.Get().(*finishing)
 	c.s, c.ctx, c.now = s, ctx, s.now()
@@ -94,7 +94,7 @@ func (s *Store) exchange(ctx context.Context, changes []dedup.Finish, ended []de
 
 // gated is what keeps a release waiting. A hook of the filter's may panic here: the gates are
 // opened anyway.
-func (c *claiming) gated(f *finishing, reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
+func (c *claiming) gated(f *finishing, reqs []driver.ClaimRequest, claimed []driver.Answer) {
 	defer c.ungate()
 	c.plan(reqs, claimed)
 	c.enter()
@@ -119,7 +119,7 @@ func (f *finishing) free() {
 }
 
 // plan finds the entry of each change.
-func (f *finishing) plan(changes []dedup.Finish, answers []dedup.Answer) {
+func (f *finishing) plan(changes []driver.Finish, answers []driver.Answer) {
 	f.items = resize(f.items, len(changes))
 	n := 0
 	for i := range changes {
@@ -136,22 +136,22 @@ func (f *finishing) plan(changes []dedup.Finish, answers []dedup.Answer) {
 }
 
 // checkChange refuses what is not kept.
-func (s *Store) checkChange(c *dedup.Finish) error {
+func (s *Store) checkChange(c *driver.Finish) error {
 	switch {
-	case c.State != dedup.StateSucceeded && c.State != dedup.StateReleased:
+	case c.State != driver.StateSucceeded && c.State != driver.StateReleased:
 		return input("State", fmt.Sprintf("is %v; this store keeps only that a key has succeeded",
 			c.State))
-	case c.State == dedup.StateSucceeded &&
+	case c.State == driver.StateSucceeded &&
 		script.Millis(c.Window) != script.Millis(s.opts.Window):
 		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v",
 			c.Window, s.opts.Window))
 	case len(c.Result) > 0:
 		return input("Result", "is set; this store keeps none")
-	case c.Fingerprint != (dedup.Fingerprint{}):
+	case c.Fingerprint != (driver.Fingerprint{}):
 		return input("Fingerprint", "is set; this store keeps none")
 	case c.With != nil:
 		return input("With", "is set; this store writes nothing together with a mark")
-	case c.NotAttempted && (c.State != dedup.StateReleased || c.NotStarted):
+	case c.NotAttempted && (c.State != driver.StateReleased || c.NotStarted):
 		return input("NotAttempted", "goes with StateReleased, and without NotStarted")
 	}
 	return nil
@@ -177,7 +177,7 @@ func (f *finishing) meet(sh *shard, i int) {
 		f.unused(sh, it, e)
 	case e.state == asking:
 		it.how = stranger
-	case it.ch.State == dedup.StateSucceeded:
+	case it.ch.State == driver.StateSucceeded:
 		it.how, it.share = marking, batchSlot{of: e.batch, place: int(e.place)}
 	default:
 		it.how = promoted
@@ -206,17 +206,17 @@ func (f *finishing) again(it *finish, e *entry) {
 	case e.end == unused && it.ch.EffectApplied:
 		it.how = stranger
 	default:
-		same := e.end == marked && it.ch.State == dedup.StateSucceeded ||
+		same := e.end == marked && it.ch.State == driver.StateSucceeded ||
 			e.end == unused && it.ch.NotAttempted
-		*it.ans = dedup.Answer{Held: same, Written: same, Record: e.endRecord(f.s, f.now)}
+		*it.ans = driver.Answer{Held: same, Written: same, Record: e.endRecord(f.s, f.now)}
 	}
 }
 
 // endRecord is the record of an entry that has ended here.
-func (e *entry) endRecord(s *Store, now time.Duration) dedup.Record {
+func (e *entry) endRecord(s *Store, now time.Duration) driver.Record {
 	if e.end == unused {
 		rec := e.record(now)
-		rec.State, rec.Attempt, rec.Remaining = dedup.StateReleased, 0, e.until+e.hold-now
+		rec.State, rec.Attempt, rec.Remaining = driver.StateReleased, 0, e.until+e.hold-now
 		return rec
 	}
 	return s.doneRecord()
@@ -231,9 +231,9 @@ func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 		e.until, e.hold = f.now, it.ch.Hold
 		e.close(sh, unused)
 	}
-	*it.ans = dedup.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
+	*it.ans = driver.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
 	if e.state == gone {
-		it.ans.Record = dedup.Record{}
+		it.ans.Record = driver.Record{}
 	}
 }
 
@@ -293,14 +293,14 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
 	case t.wrote() && e.state == ended && e.end == marked:
 		// by the same change, sent twice at a time
-		*it.ans = dedup.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
+		*it.ans = driver.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
 	case t.wrote(): // others had taken it over
-		*it.ans = dedup.Answer{Written: true, Record: f.s.doneRecord()}
+		*it.ans = driver.Answer{Written: true, Record: f.s.doneRecord()}
 	case t.reply.Err != nil:
 		it.ans.Err = t.reply.Err
 	case t.reply.Answer == script.AnswerStale:
 		it.o.stale()
-		it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1}
+		it.ans.Record = driver.Record{State: driver.StateInProgress, Attempt: 1}
 	case t.reply.Answer == script.AnswerAmnesia:
 		it.ans.Err = ErrAmnesia
 	default:

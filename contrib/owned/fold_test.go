@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
 // counts fails when head counts other members than there are, or one of the IDs is in no set.
-func (o *Ownership) counts(t testing.TB, marked []dedup.ID) {
+func (o *Ownership) counts(t testing.TB, marked []driver.ID) {
 	t.Helper()
 	head := o.state(t)
 	r := reader{o.s.client}
@@ -57,7 +57,7 @@ func fewBuckets(prefix string) Options {
 }
 
 // filled is an owner with two full sets and one that is written to.
-func filled(t testing.TB, client redis.UniversalClient, prefix string) (*Ownership, []dedup.ID) {
+func filled(t testing.TB, client redis.UniversalClient, prefix string) (*Ownership, []driver.ID) {
 	t.Helper()
 	o := takeLoaded(t, plainStore(t, client, fewBuckets(prefix)), somePartition)
 	o.foldAtOnce = 40
@@ -94,7 +94,7 @@ func TestFold(t *testing.T) {
 	})
 }
 
-func membersOf(o *Ownership, ids []dedup.ID) []int64 {
+func membersOf(o *Ownership, ids []driver.ID) []int64 {
 	all := make([]int64, len(ids))
 	for i := range ids {
 		all[i] = o.s.members.of(&ids[i])
@@ -170,7 +170,7 @@ func TestFoldWhileForgetting(t *testing.T) {
 			letGo(t, o)
 			return
 		}
-		var left []dedup.ID
+		var left []driver.ID
 		for i, id := range ids {
 			if i != 0 && i != 59 && i != 70 && i != 89 {
 				left = append(left, id)

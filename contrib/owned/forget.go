@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // forgetTries bounds how often the head of a partition is read again because it has changed.
 const forgetTries = 8
 
-// Forget implements [dedup.Store]. It asks the inner store and every partition on record: three
+// Forget implements [driver.Store]. It asks the inner store and every partition on record: three
 // round trips, and two for each partition.
-func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
 	for i := range ids {
 		if errs[i] = ctx.Err(); errs[i] != nil {
@@ -27,9 +27,9 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 	return errs
 }
 
-func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) error {
+func (s *Store) forget(ctx context.Context, id driver.ID, hold time.Duration) error {
 	if s.isLive(&id) {
-		return dedup.ErrInFlight
+		return driver.ErrInFlight
 	}
 	spots, err := s.everywhere(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) err
 	if err := s.floor(ctx, id, hold); err != nil {
 		return err
 	}
-	if err := s.inner.Forget(ctx, []dedup.ID{id}, hold)[0]; err != nil {
+	if err := s.inner.Forget(ctx, []driver.ID{id}, hold)[0]; err != nil {
 		return err
 	}
 	for i := range spots {
@@ -47,7 +47,7 @@ func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) err
 		}
 	}
 	if !s.forgotten(&id) {
-		return dedup.ErrInFlight
+		return driver.ErrInFlight
 	}
 	member := s.members.of(&id)
 	for _, o := range s.sorted() {
@@ -59,7 +59,7 @@ func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) err
 }
 
 // isLive reports whether an attempt here has the key under a live lease.
-func (s *Store) isLive(id *dedup.ID) bool {
+func (s *Store) isLive(id *driver.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
@@ -75,24 +75,24 @@ func (e *entry) isLive(now time.Duration) bool {
 
 // floor makes the inner store give out a fence for the key: it keeps that as a floor when it
 // forgets, and of a key that was new it has never heard.
-func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) error {
-	var token dedup.Token
+func (s *Store) floor(ctx context.Context, id driver.ID, hold time.Duration) error {
+	var token driver.Token
 	if _, err := rand.Read(token[:]); err != nil {
 		return fmt.Errorf("owned: token: %w", err)
 	}
 	lease := s.opts.Lease / leaseRequests
 	ans := s.inner.Claim(ctx,
-		[]dedup.ClaimRequest{{ID: id, Token: token, Lease: lease, Hold: hold}})[0]
+		[]driver.ClaimRequest{{ID: id, Token: token, Lease: lease, Hold: hold}})[0]
 	switch {
 	case ans.Err != nil:
 		return ans.Err
-	case ans.Outcome == dedup.InFlight:
-		return dedup.ErrInFlight
-	case ans.Outcome != dedup.Acquired:
+	case ans.Outcome == driver.InFlight:
+		return driver.ErrInFlight
+	case ans.Outcome != driver.Acquired:
 		return nil
 	}
-	return s.inner.Finish(ctx, []dedup.Finish{{
-		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased,
+	return s.inner.Finish(ctx, []driver.Finish{{
+		ID: id, Token: token, Fence: ans.Record.Fence, State: driver.StateReleased,
 		NotAttempted: true,
 		Hold:         hold, Window: s.opts.Window,
 	}})[0].Err
@@ -117,7 +117,7 @@ func (s *Store) erase(ctx context.Context, at *partitionRecord, member int64) er
 		case reply.Answer == script.AnswerStale:
 			continue
 		case reply.Answer == script.AnswerInFlight:
-			return dedup.ErrInFlight
+			return driver.ErrInFlight
 		case reply.Answer == script.AnswerAmnesia:
 			return ErrAmnesia
 		}
@@ -163,7 +163,7 @@ func (s *Store) eraser(at *partitionRecord, head *script.State, member int64,
 // has begun meanwhile, or is about to: it is not new to the filter any more, and the inner store
 // has never heard of it. Without the entry another claim would be granted next to the handler. A
 // claim that the inner store has given since it forgot the key is that one's to judge.
-func (s *Store) forgotten(id *dedup.ID) bool {
+func (s *Store) forgotten(id *driver.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()

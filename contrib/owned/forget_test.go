@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the
@@ -31,7 +32,7 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 				struck = true
 				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 			}
-			err := s.Forget(w.Context(), []dedup.ID{r.ID}, storyHold)[0]
+			err := s.Forget(w.Context(), []driver.ID{r.ID}, storyHold)[0]
 			cut.do = func(int64) {}
 			o.renewing.Store(false)
 			if !struck {
@@ -57,17 +58,17 @@ func TestLookupAfterAForgetElsewhere(t *testing.T) {
 		r := request(1)
 		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 		w.finish(s, success(&r))
-		look := func(when string, want dedup.State) {
+		look := func(when string, want driver.State) {
 			w.Helper()
 			for _, at := range []*Store{s, other} {
-				a := at.Lookup(w.Context(), []dedup.ID{r.ID})[0]
+				a := at.Lookup(w.Context(), []driver.ID{r.ID})[0]
 				assert.True(w, a.Err == nil && a.Record.State == want, "%s: %v, %v; want %v", when,
 					a.Record.State, a.Err, want)
 			}
 		}
-		look("done", dedup.StateSucceeded)
-		must(w, other.Forget(w.Context(), []dedup.ID{r.ID}, storyHold)[0])
-		look("forgotten", dedup.StateAbsent)
+		look("done", driver.StateSucceeded)
+		must(w, other.Forget(w.Context(), []driver.ID{r.ID}, storyHold)[0])
+		look("forgotten", driver.StateAbsent)
 		w.wants("after it", w.claim(s, request(1)), dedup.Acquired, 1)
 	})
 }
@@ -79,7 +80,7 @@ func TestAForgottenKeyIsNoSuspect(t *testing.T) {
 		dead, s, other := w.process(), w.process(), w.process()
 		w.own(dead)
 		for _, a := range dead.Claim(w.Context(),
-			[]dedup.ClaimRequest{request(1), request(2), request(3)}) {
+			[]driver.ClaimRequest{request(1), request(2), request(3)}) {
 			w.wants("a new key", a, dedup.Acquired, 1)
 		}
 		w.crash(dead)
@@ -89,7 +90,7 @@ func TestAForgottenKeyIsNoSuspect(t *testing.T) {
 		forget := func(at *Store, n int) {
 			w.Helper()
 			r := request(n)
-			must(w, at.Forget(w.Context(), []dedup.ID{r.ID}, storyHold)[0])
+			must(w, at.Forget(w.Context(), []driver.ID{r.ID}, storyHold)[0])
 		}
 		forget(other, 1)
 		pass(w.opts.Lease)

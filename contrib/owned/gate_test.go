@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -17,7 +18,7 @@ func twoParts(number int32) Partition {
 }
 
 // at is a request for a key of another partition.
-func at(r dedup.ClaimRequest, number int32) dedup.ClaimRequest {
+func at(r driver.ClaimRequest, number int32) driver.ClaimRequest {
 	r.Origin.Partition = number
 	return r
 }
@@ -38,9 +39,9 @@ func TestABatchWaitsForNoRelease(t *testing.T) {
 		first.gate.RUnlock()
 		runtime.Gosched()
 	}
-	answers := make(chan []dedup.Answer)
+	answers := make(chan []driver.Answer)
 	go func() {
-		answers <- s.Claim(t.Context(), []dedup.ClaimRequest{at(request(1), 1), at(request(2), 0)})
+		answers <- s.Claim(t.Context(), []driver.ClaimRequest{at(request(1), 1), at(request(2), 0)})
 	}()
 	select {
 	case got := <-answers:
@@ -112,7 +113,7 @@ func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 	first := ready(t, s, twoParts(0))
 	second := ready(t, s, twoParts(1))
 	mine, other := request(1), at(request(2), 1)
-	for _, a := range s.Claim(t.Context(), []dedup.ClaimRequest{mine, other}) {
+	for _, a := range s.Claim(t.Context(), []driver.ClaimRequest{mine, other}) {
 		assert.Equal(t, dedup.Acquired, a.Outcome, "a new key")
 	}
 	its := s.table.shard(s.table.hash(&mine.ID))
@@ -135,8 +136,8 @@ func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 		}
 	}
 	a := s.Lookup(t.Context(),
-		[]dedup.ID{mine.ID})[0]
-	assert.Equal(t, dedup.StateInProgress, a.Record.State,
+		[]driver.ID{mine.ID})[0]
+	assert.Equal(t, driver.StateInProgress, a.Record.State,
 		"what still runs is a claim of the inner store")
 	assert.NoError(t, a.Err)
 	assert.Equal(t, 1, second.Stats().InFlight, "the other partition")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestCrashedKeysReachTheirCap: a key that kills its process is a suspect for the next owner. Its
@@ -21,7 +22,7 @@ func TestCrashedKeysReachTheirCap(t *testing.T) {
 		done, killer, beside := request(1), request(2), request(3)
 		s := w.process()
 		o := w.own(s)
-		for _, r := range []dedup.ClaimRequest{done, killer, beside} {
+		for _, r := range []driver.ClaimRequest{done, killer, beside} {
 			w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 		}
 		st := o.Stats()
@@ -62,7 +63,7 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 		w.wants("a new key", w.claim(old, slow), dedup.Acquired, 1)
 		w.wants("a key ahead", w.claim(old, unused), dedup.Acquired, 1)
 		back := success(&unused)
-		back.State, back.EffectApplied, back.NotAttempted = dedup.StateReleased, false, true
+		back.State, back.EffectApplied, back.NotAttempted = driver.StateReleased, false, true
 		a := w.finish(old, back)
 		assert.True(t, a.Held && a.Written, "given back: %+v", a)
 		must(t, was.Release(t.Context()))

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // rest carries out the changes that are not marks: those that the inner store gets, and those of a
@@ -80,7 +80,7 @@ type promotion struct {
 	held   bool
 	stale  bool
 	fence  uint64
-	record dedup.Record
+	record driver.Record
 	err    error
 }
 
@@ -94,7 +94,7 @@ func (s *Store) promote(ctx context.Context, all []*promotion) {
 		touches[n] = touching{o: p.e.o, member: member{is: p.e.member, e: p.e}}
 	}
 	s.touch(ctx, touches)
-	var reqs []dedup.ClaimRequest
+	var reqs []driver.ClaimRequest
 	var of []*promotion
 	for n, p := range all {
 		t := &touches[n]
@@ -102,7 +102,7 @@ func (s *Store) promote(ctx context.Context, all []*promotion) {
 		case t.err != nil:
 			p.err = t.err
 		case !t.written:
-			p.stale, p.record = true, dedup.Record{State: dedup.StateInProgress, Attempt: 1}
+			p.stale, p.record = true, driver.Record{State: driver.StateInProgress, Attempt: 1}
 		default:
 			reqs = append(reqs, p.request(s))
 			of = append(of, p)
@@ -116,22 +116,22 @@ func (s *Store) promote(ctx context.Context, all []*promotion) {
 	}
 }
 
-func (p *promotion) request(s *Store) dedup.ClaimRequest {
+func (p *promotion) request(s *Store) driver.ClaimRequest {
 	e := p.e
 	lease := p.lease
 	if lease <= 0 {
 		lease = s.opts.Lease / leaseRequests
 	}
-	return dedup.ClaimRequest{
+	return driver.ClaimRequest{
 		ID: e.id, Token: e.token, Lease: lease, Hold: p.hold,
-		Origin: dedup.Origin{Source: e.o.part.Source, Partition: e.o.part.Number,
+		Origin: driver.Origin{Source: e.o.part.Source, Partition: e.o.part.Number,
 			Offset: e.origin.offset, Generation: e.origin.generation},
 	}
 }
 
 // take takes in the inner store's answer. From then on the claim is its, and so is the count of
 // attempts.
-func (p *promotion) take(s *Store, ans *dedup.Answer) {
+func (p *promotion) take(s *Store, ans *driver.Answer) {
 	e := p.e
 	sh := s.table.shard(e.hash)
 	sh.mu.Lock()
@@ -143,12 +143,12 @@ func (p *promotion) take(s *Store, ans *dedup.Answer) {
 		p.held, p.fence = true, e.inner
 	case e.state != begun:
 		p.record = ans.Record
-	case ans.Outcome != dedup.Acquired && ans.Outcome != dedup.Duplicate &&
-		ans.Outcome != dedup.Uncertain:
+	case ans.Outcome != driver.Acquired && ans.Outcome != driver.Duplicate &&
+		ans.Outcome != driver.Uncertain:
 		// its begin stays on record: it runs, and the inner store does not know of it
 		p.err = errTaken
 	default:
-		p.held, p.fence, p.record = ans.Outcome == dedup.Acquired, ans.Record.Fence, ans.Record
+		p.held, p.fence, p.record = ans.Outcome == driver.Acquired, ans.Record.Fence, ans.Record
 		of := e.leave()
 		if p.held {
 			e.state, e.inner, e.touched = claimed, p.fence, s.now()
@@ -261,7 +261,7 @@ func (f *finishing) nowhere(all []*finish) {
 	if len(all) == 0 {
 		return
 	}
-	ids := make([]dedup.ID, len(all))
+	ids := make([]driver.ID, len(all))
 	for n, it := range all {
 		ids[n] = it.ch.ID
 	}
@@ -271,7 +271,7 @@ func (f *finishing) nowhere(all []*finish) {
 		switch {
 		case ans.Err != nil:
 			it.ans.Err = ans.Err
-		case ans.Record.State != dedup.StateAbsent:
+		case ans.Record.State != driver.StateAbsent:
 			it.how, it.fence, it.e = inside, it.ch.Fence, nil
 		case it.ch.EffectApplied:
 			it.ans.Err = input("Origin", "names no partition that this process holds")
@@ -304,14 +304,14 @@ func (f *finishing) touch() {
 		case !all[n].written:
 			it.how = replied
 			it.o.stale()
-			it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1}
+			it.ans.Record = driver.Record{State: driver.StateInProgress, Attempt: 1}
 		}
 	}
 }
 
 // end sends the changes to the inner store.
 func (f *finishing) end() {
-	var changes []dedup.Finish
+	var changes []driver.Finish
 	var of []*finish
 	f.each(inside, func(it *finish) {
 		ch := *it.ch
@@ -330,7 +330,7 @@ func (f *finishing) end() {
 }
 
 // passed takes in the inner store's answer.
-func (f *finishing) passed(it *finish, ans *dedup.Answer) {
+func (f *finishing) passed(it *finish, ans *driver.Answer) {
 	*it.ans = *ans
 	if ans.Err != nil {
 		return
@@ -350,7 +350,7 @@ func (f *finishing) passed(it *finish, ans *dedup.Answer) {
 	case e.token != it.ch.Token && e.state == begun: // it has landed, whoever owns it now
 		e.close(sh, overrun)
 	}
-	if it.ch.State == dedup.StateSucceeded {
+	if it.ch.State == driver.StateSucceeded {
 		e.o.mu.Lock()
 		defer e.o.mu.Unlock()
 		e.o.clear(e.member)

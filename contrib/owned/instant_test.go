@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestAMachineThatWasSuspendedHoldsNothing: its monotonic clock has stood still, and Redis' has
@@ -25,14 +26,14 @@ func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 		h := w.wired()
 		suspend()
 		h.lose = 1
-		renewal := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold}
-		a := s.Renew(w.Context(), []dedup.Renewal{renewal})[0]
+		renewal := driver.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold}
+		a := s.Renew(w.Context(), []driver.Renewal{renewal})[0]
 		assert.False(w, a.Held, "a renewal after a pause, with no word of Redis: %+v", a)
 		assert.ErrorIs(w, a.Err, errNoReply)
-		a = s.Renew(w.Context(), []dedup.Renewal{renewal})[0]
+		a = s.Renew(w.Context(), []driver.Renewal{renewal})[0]
 		assert.True(w, a.Held, "a renewal that is answered: %+v", a)
 		h.before = once(suspend)
-		a = s.Claim(w.Context(), []dedup.ClaimRequest{request(2)})[0]
+		a = s.Claim(w.Context(), []driver.ClaimRequest{request(2)})[0]
 		assert.ErrorIs(w, a.Err, errLate, "a begin that was answered before the pause")
 		assert.LessOrEqual(w, o.left(), time.Duration(0), "the partition is held no longer")
 		o.renewing.Store(false)

@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"strconv"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // names are the keys of one partition. They share a tag, and so a slot.
@@ -51,7 +51,7 @@ type members struct {
 
 // of is the member that says an ID is done: 63 bits of its digest and a zero. The input of the hash
 // has a fixed length, so there is nothing to append to it.
-func (m *members) of(id *dedup.ID) int64 {
+func (m *members) of(id *driver.ID) int64 {
 	var text [sha256.Size + len(*id)]byte
 	copy(text[:], m.secret[:])
 	copy(text[sha256.Size:], id[:])

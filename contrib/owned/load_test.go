@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -70,11 +71,11 @@ func takeTended(t testing.TB, s *Store, p Partition) *Ownership {
 }
 
 // idsOf are n IDs, of which those of two names differ.
-func idsOf(t testing.TB, name string, n int) []dedup.ID {
+func idsOf(t testing.TB, name string, n int) []driver.ID {
 	t.Helper()
-	all := make([]dedup.ID, n)
+	all := make([]driver.ID, n)
 	for i := range all {
-		id, err := dedup.NewID("test", name, fmt.Sprint(i))
+		id, err := driver.NewID("test", name, fmt.Sprint(i))
 		noErr(t, err)
 		all[i] = id
 	}
@@ -82,7 +83,7 @@ func idsOf(t testing.TB, name string, n int) []dedup.ID {
 }
 
 // mark puts marks on record as the owner does.
-func (o *Ownership) mark(t testing.TB, ids []dedup.ID) {
+func (o *Ownership) mark(t testing.TB, ids []driver.ID) {
 	t.Helper()
 	for some := range slices.Chunk(ids, script.MaxMembers) {
 		one := &batchWrite{o: o}
@@ -109,7 +110,7 @@ func (o *Ownership) nextSet() {
 }
 
 // knows fails when the filter proves one of the marked IDs new, or can prove nothing.
-func (o *Ownership) knows(t testing.TB, marked []dedup.ID) {
+func (o *Ownership) knows(t testing.TB, marked []driver.ID) {
 	t.Helper()
 	wrong, proven := 0, 0
 	for i := range marked {
@@ -185,7 +186,7 @@ func TestLoadGenerations(t *testing.T) {
 				opts.Hold, opts.Lease = 3*time.Hour, 10*time.Minute
 				opts.Snapshots = kept(t, client)
 				slice := (opts.Window + opts.Hold) / 4
-				var ids []dedup.ID
+				var ids []driver.ID
 				for round := range 8 {
 					s := plainStore(t, client, opts)
 					o := takeTended(t, s, somePartition)
@@ -240,7 +241,7 @@ func (s *stepper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 // loadSteps fills a partition with folded and fresh sets, acquires it, and loads it once for every
 // command that loading takes, with do before that command.
 func loadSteps(t *testing.T,
-	each func(t *testing.T, o *Ownership, step int64, l *loader, marked []dedup.ID)) {
+	each func(t *testing.T, o *Ownership, step int64, l *loader, marked []driver.ID)) {
 	_, client := redistest.Mini(t)
 	for step := int64(1); ; step++ {
 		s := plainStore(t, client, fewBuckets(fmt.Sprint("step", step)))
@@ -275,7 +276,7 @@ func loadSteps(t *testing.T,
 // TestLoadWhileMarking has the owner mark while its filter is loaded, before each command: begin a
 // set, too.
 func TestLoadWhileMarking(t *testing.T) {
-	loadSteps(t, func(t *testing.T, o *Ownership, step int64, _ *loader, _ []dedup.ID) {
+	loadSteps(t, func(t *testing.T, o *Ownership, step int64, _ *loader, _ []driver.ID) {
 		more := idsOf(t, "meanwhile", 50)
 		o.mark(t, more[:25])
 		o.nextSet()
@@ -294,7 +295,7 @@ func TestLoadWhileMarking(t *testing.T) {
 // TestLoadWhileForgetting has keys forgotten while they are counted: fewer than head has counted,
 // and no amnesia.
 func TestLoadWhileForgetting(t *testing.T) {
-	loadSteps(t, func(t *testing.T, o *Ownership, _ int64, _ *loader, marked []dedup.ID) {
+	loadSteps(t, func(t *testing.T, o *Ownership, _ int64, _ *loader, marked []driver.ID) {
 		for _, i := range []int{0, 59, 60, 130} {
 			for _, err := range o.s.Forget(t.Context(), marked[i:i+1], time.Hour) {
 				noErr(t, err)
@@ -306,7 +307,7 @@ func TestLoadWhileForgetting(t *testing.T) {
 // TestLoadWhileRotating has a generation begin while the filter is loaded: it is covered, or the
 // filter would know nothing until the next owner.
 func TestLoadWhileRotating(t *testing.T) {
-	loadSteps(t, func(_ *testing.T, o *Ownership, _ int64, _ *loader, _ []dedup.ID) {
+	loadSteps(t, func(_ *testing.T, o *Ownership, _ int64, _ *loader, _ []driver.ID) {
 		o.clock.Add(o.s.opts.slice().Milliseconds())
 	})
 }

@@ -7,13 +7,13 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Lookup implements [dedup.Store]. A key that this process has in flight costs no round trip;
+// Lookup implements [driver.Store]. A key that this process has in flight costs no round trip;
 // others are asked of the inner store, and where that knows of no end, of every partition on
 // record.
-func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (s *Store) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	out := answers(len(ids))
 	if refuseEnded(ctx, out) {
 		return out
@@ -33,7 +33,7 @@ func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 }
 
 // tabled is what the table knows of a key, unless the inner store has to be asked.
-func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
+func (s *Store) tabled(id *driver.ID) (driver.Record, bool) {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
@@ -42,7 +42,7 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 	switch {
 	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end != unused:
 		// others may have forgotten it since
-		return dedup.Record{}, false
+		return driver.Record{}, false
 	case e.state == ended:
 		return e.endRecord(s, s.now()), true
 	}
@@ -51,8 +51,8 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 
 // outward gives a record of the inner store the attempts that it does not know of, and the fence
 // that the caller of the claim was told.
-func (s *Store) outward(id *dedup.ID, rec *dedup.Record, runs int) {
-	if rec.State == dedup.StateAbsent {
+func (s *Store) outward(id *driver.ID, rec *driver.Record, runs int) {
+	if rec.State == driver.StateAbsent {
 		return
 	}
 	hash := s.table.hash(id)
@@ -68,8 +68,8 @@ func (s *Store) outward(id *dedup.ID, rec *dedup.Record, runs int) {
 }
 
 // lookup asks the stores.
-func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedup.Answer) {
-	asked := make([]dedup.ID, len(at))
+func (s *Store) lookup(ctx context.Context, ids []driver.ID, at []int, out []driver.Answer) {
+	asked := make([]driver.ID, len(at))
 	all := make([]int64, len(at))
 	for n, i := range at {
 		asked[n], all[n] = ids[i], s.members.of(&ids[i])
@@ -82,15 +82,15 @@ func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedu
 		switch a := &out[i]; {
 		case a.Err != nil:
 		case err != nil:
-			*a = dedup.Answer{Err: err}
+			*a = driver.Answer{Err: err}
 		case found[n].done:
 			a.Record = s.doneRecord()
-		case a.Record.State != dedup.StateAbsent:
+		case a.Record.State != driver.StateAbsent:
 			s.outward(&ids[i], &a.Record, found[n].runs)
 		case found[n].live:
 			a.Record = remoteOwnerAnswer(s.opts.Lease).Record
 		case found[n].runs > 0:
-			a.Record = dedup.Record{State: dedup.StateInProgress, Attempt: found[n].runs}
+			a.Record = driver.Record{State: driver.StateInProgress, Attempt: found[n].runs}
 		}
 	}
 }
@@ -139,11 +139,11 @@ func (s *Store) lookInSets(ctx context.Context, all []int64) ([]remoteState, err
 	return found, nil
 }
 
-// Forgets is a number that is another one after every Forget, of any process, as dedup.Store says:
+// Forgets is a number that is another one after every Forget, of any process, as driver.Store says:
 // a digest of the inner store's and of the number and epoch of every partition that is held. A
 // Forget in a partition that is not held raises its epoch: nobody here answers for it.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {
-	inner, ok := s.inner.(dedup.ForgetCounter)
+	inner, ok := s.inner.(driver.ForgetCounter)
 	if !ok {
 		return 0, errors.New("owned: the inner store does not count what it forgets")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var errNoReply = errors.New("the reply was lost")
@@ -69,9 +70,9 @@ func TestALostReplyOfAMark(t *testing.T) {
 		w.wants("a new key", w.claim(s, again), dedup.Acquired, 1)
 		w.wants("another", w.claim(s, dead), dedup.Acquired, 1)
 		h := w.wired()
-		for _, r := range []*dedup.ClaimRequest{&again, &dead} {
+		for _, r := range []*driver.ClaimRequest{&again, &dead} {
 			h.lose = 1
-			a := s.Finish(w.Context(), []dedup.Finish{success(r)})[0]
+			a := s.Finish(w.Context(), []driver.Finish{success(r)})[0]
 			assert.ErrorIs(w, a.Err, errNoReply, "a mark without a reply")
 			assert.True(w, !a.Held && !a.Written, "a mark without a reply: %+v", a)
 		}
@@ -97,7 +98,7 @@ func TestALostReplyOfABegin(t *testing.T) {
 		h := w.wired()
 		r := request(1)
 		h.lose = 1
-		a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+		a := s.Claim(w.Context(), []driver.ClaimRequest{r})[0]
 		assert.ErrorIs(w, a.Err, errNoReply, "a begin without a reply")
 		w.wants("somebody else", w.claim(s, request(1)), dedup.InFlight, 1)
 		w.wants("the same claim", w.claim(s, r), dedup.Acquired, 1)
@@ -121,11 +122,11 @@ func TestALateGrantIsNotGiven(t *testing.T) {
 		o.renewing.Store(true)
 		h.delay = w.opts.Lease - storyLease
 		r := request(1)
-		a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+		a := s.Claim(w.Context(), []driver.ClaimRequest{r})[0]
 		assert.NotEqual(w, dedup.Acquired, a.Outcome, "a late grant")
 		assert.ErrorIs(w, a.Err, errLate)
 		back := success(&r)
-		back.State, back.EffectApplied, back.NotAttempted = dedup.StateReleased, false, true
+		back.State, back.EffectApplied, back.NotAttempted = driver.StateReleased, false, true
 		w.finish(s, back)
 		o.renewing.Store(false)
 		w.wants("when it was given back", w.claim(s, request(1)), dedup.Acquired, 1)

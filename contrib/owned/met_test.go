@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestAKeyThatWasMetIsFedBeforeItsEntryGoes: a claim that meets an entry makes none of its own. The
@@ -28,20 +29,20 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 				synctest.Wait()
 				r := request(1)
 				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
-				danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+				danger := driver.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 					Steps: []byte("x"), Window: w.opts.Window}
-				a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]
+				a := s.Renew(w.Context(), []driver.Renewal{danger})[0]
 				require.NoError(w, a.Err)
 				require.True(w, a.Held, "it becomes a claim of the inner store: %+v", a)
 				end := func() {
 					back := success(&r)
-					back.State, back.EffectApplied = dedup.StateReleased, false
-					a := s.Finish(w.Context(), []dedup.Finish{back})[0]
+					back.State, back.EffectApplied = driver.StateReleased, false
+					a := s.Finish(w.Context(), []driver.Finish{back})[0]
 					assert.True(w, a.Err == nil && a.Held, "released: %+v", a)
 				}
 				// as when others have ended
 				goes := func() { s.table.each(func(e *entry) bool { return e.id != r.ID }) }
-				from := func(n int) dedup.ClaimRequest {
+				from := func(n int) driver.ClaimRequest {
 					r := request(n)
 					r.Origin.Source = other.Source
 					return r
@@ -49,7 +50,7 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 				if kind.ended {
 					end()
 				}
-				var second dedup.Answer
+				var second driver.Answer
 				claim := func() {
 					r := from(1)
 					if second = w.claim(s, r); second.Outcome == dedup.Acquired {

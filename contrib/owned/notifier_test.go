@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -21,7 +22,7 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 			o.mu.Lock()
 			o.gen++
 			o.mu.Unlock()
-			assert.NoError(t, s.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Err)
+			assert.NoError(t, s.Claim(t.Context(), []driver.ClaimRequest{request(1)})[0].Err)
 		},
 		"a partition that is lost": func(_ *testing.T, _ *Store, o *Ownership) {
 			o.staleIn(o.self().Epoch)
@@ -54,7 +55,7 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 				o.again.Lock()
 				o.again.Unlock() //nolint:staticcheck // nobody has it who waits for the hook
 				_ = o.Stats()
-				_ = s.Claim(t.Context(), []dedup.ClaimRequest{request(2)})
+				_ = s.Claim(t.Context(), []driver.ClaimRequest{request(2)})
 				must(t, o.Release(t.Context()))
 			}
 			mu.Unlock()

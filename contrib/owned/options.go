@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Defaults of Options.
@@ -215,4 +216,4 @@ func derive(purpose string, secret []byte) []byte {
 	return sum[:]
 }
 
-func input(field, reason string) error { return &dedup.InputError{Field: field, Reason: reason} }
+func input(field, reason string) error { return &driver.InputError{Field: field, Reason: reason} }

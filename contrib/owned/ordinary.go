@@ -6,6 +6,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // grant answers what was proven new.
@@ -25,8 +26,8 @@ func (c *claiming) grant() {
 				c.refuse(it, refused)
 				continue
 			}
-			it.ans.Outcome, it.ans.Mine = dedup.Acquired, it.way == resent
-			it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: fence,
+			it.ans.Outcome, it.ans.Mine = driver.Acquired, it.way == resent
+			it.ans.Record = driver.Record{State: driver.StateInProgress, Attempt: 1, Fence: fence,
 				Remaining: it.req.Lease, Origin: digested(&it.req.Origin)}
 			c.done(it, 1)
 		}
@@ -34,7 +35,7 @@ func (c *claiming) grant() {
 }
 
 // digested is an origin as a store gives it back.
-func digested(o *dedup.Origin) dedup.Origin {
+func digested(o *driver.Origin) driver.Origin {
 	d := *o
 	d.Source, d.SourceDigest = "", o.Digest()
 	return d
@@ -52,7 +53,7 @@ func (c *claiming) refuse(it *item, why error) {
 		c.unbegin(it)
 		it.way, it.says, it.why = ordinary, bloom.Unknown, bloom.Shared
 		return
-	case errors.Is(why, dedup.ErrStoreFull) && it.way == proven:
+	case errors.Is(why, driver.ErrStoreFull) && it.way == proven:
 		c.unbegin(it)
 		c.drop(it)
 		it.ans.Err = why
@@ -103,7 +104,7 @@ func (c *claiming) found() {
 				c.done(it, 0)
 			case r.Found[n].Done():
 				c.drop(it)
-				*it.ans = dedup.Answer{Outcome: dedup.Duplicate, Record: c.s.doneRecord()}
+				*it.ans = driver.Answer{Outcome: driver.Duplicate, Record: c.s.doneRecord()}
 				c.cleared(it)
 				c.done(it, 0)
 			default:
@@ -125,8 +126,8 @@ func (c *claiming) cleared(it *item) {
 }
 
 // doneRecord is what is known of a mark.
-func (s *Store) doneRecord() dedup.Record {
-	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1, Remaining: s.opts.Window}
+func (s *Store) doneRecord() driver.Record {
+	return driver.Record{State: driver.StateSucceeded, Attempt: 1, Remaining: s.opts.Window}
 }
 
 // rest sends what is left to the inner store: touched first, so that a later owner asks there too.
@@ -136,7 +137,7 @@ func (c *claiming) rest() {
 	if len(todo) == 0 {
 		return
 	}
-	reqs := make([]dedup.ClaimRequest, len(todo))
+	reqs := make([]driver.ClaimRequest, len(todo))
 	for n, it := range todo {
 		reqs[n], it.todo = *it.req, int32(n+1) // the index of an item
 	}
@@ -191,7 +192,7 @@ func (c *claiming) touch() []*item {
 // leave answers those that want only a key without attempts, and have met one that was begun: by a
 // look at the inner store, which knows of the attempts after that.
 func (c *claiming) leave() {
-	var ids []dedup.ID
+	var ids []driver.ID
 	var of []*item
 	for i := range c.items {
 		if it := &c.items[i]; it.way == ordinary && it.req.OnlyNew && it.runs > 0 {
@@ -204,22 +205,22 @@ func (c *claiming) leave() {
 	for n, ans := range c.s.inner.Lookup(c.ctx, ids) {
 		it := of[n]
 		rec := ans.Record
-		if rec.State == dedup.StateAbsent {
-			rec = dedup.Record{State: dedup.StateInProgress}
+		if rec.State == driver.StateAbsent {
+			rec = driver.Record{State: driver.StateInProgress}
 		}
 		c.s.outward(&it.req.ID, &rec, it.runs)
 		switch {
 		case ans.Err != nil:
 			it.ans.Err = ans.Err
-		case rec.State == dedup.StateSucceeded || rec.State == dedup.StateFailed:
-			*it.ans = dedup.Answer{Outcome: dedup.Duplicate, Record: rec}
-		case rec.State == dedup.StateUncertain:
-			*it.ans = dedup.Answer{Outcome: dedup.Uncertain, Record: rec}
+		case rec.State == driver.StateSucceeded || rec.State == driver.StateFailed:
+			*it.ans = driver.Answer{Outcome: driver.Duplicate, Record: rec}
+		case rec.State == driver.StateUncertain:
+			*it.ans = driver.Answer{Outcome: driver.Uncertain, Record: rec}
 		default:
-			if rec.State != dedup.StateInProgress {
+			if rec.State != driver.StateInProgress {
 				rec.Remaining = 0
 			}
-			*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+			*it.ans = driver.Answer{Outcome: driver.InFlight, Record: rec}
 		}
 		c.drop(it)
 		it.way = answered
@@ -228,17 +229,17 @@ func (c *claiming) leave() {
 }
 
 // passed takes in what the inner store has said.
-func (c *claiming) passed(it *item, ans *dedup.Answer) {
+func (c *claiming) passed(it *item, ans *driver.Answer) {
 	*it.ans = *ans
 	if ans.Err != nil {
 		c.drop(it)
 		c.done(it, 0)
 		return
 	}
-	if ans.Outcome != dedup.Acquired {
+	if ans.Outcome != driver.Acquired {
 		c.s.outward(&it.req.ID, &it.ans.Record, it.runs)
 		c.drop(it)
-		if ans.Outcome == dedup.Duplicate {
+		if ans.Outcome == driver.Duplicate {
 			c.cleared(it)
 		}
 		c.done(it, 0)
@@ -254,7 +255,7 @@ func (c *claiming) passed(it *item, ans *dedup.Answer) {
 
 // keep notes a claim that the inner store has given. Its fence is the larger of both: that of a
 // touch grows from one window to the next, the inner store's from one claim to the next.
-func (c *claiming) keep(it *item, ans *dedup.Answer) {
+func (c *claiming) keep(it *item, ans *driver.Answer) {
 	s := c.s
 	hash := s.table.hash(&it.req.ID)
 	sh := s.table.shard(hash)
@@ -267,7 +268,7 @@ func (c *claiming) keep(it *item, ans *dedup.Answer) {
 		return
 	case e != nil && e != it.e && e.state == begun && e.until > s.now():
 		// Our lease was over before the answer came, and who has begun since keeps the key.
-		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: e.record(s.now())}
+		*it.ans = driver.Answer{Outcome: driver.InFlight, Record: e.record(s.now())}
 		return
 	case e != nil && e != it.e:
 		sh.drop(e)
@@ -287,7 +288,7 @@ func (c *claiming) keep(it *item, ans *dedup.Answer) {
 // askOthers looks, where the partition is shared, for keys that were granted in all other
 // partitions. After the claim: a begin and its mark change places in one script, and no begin comes
 // any more.
-func (c *claiming) askOthers(todo []*item, answers []dedup.Answer) {
+func (c *claiming) askOthers(todo []*item, answers []driver.Answer) {
 	for _, p := range c.parts {
 		if !p.shared {
 			continue
@@ -296,7 +297,7 @@ func (c *claiming) askOthers(todo []*item, answers []dedup.Answer) {
 		var all []int64
 		for _, i := range p.items {
 			n := int(c.items[i].todo) - 1
-			if n >= 0 && answers[n].Outcome == dedup.Acquired && answers[n].Err == nil {
+			if n >= 0 && answers[n].Outcome == driver.Acquired && answers[n].Err == nil {
 				of, all = append(of, n), append(all, todo[n].member)
 			}
 		}
@@ -306,7 +307,7 @@ func (c *claiming) askOthers(todo []*item, answers []dedup.Answer) {
 		found, err := p.o.askOthers(c.ctx, all)
 		for i, n := range of {
 			if err != nil {
-				answers[n] = dedup.Answer{Err: err}
+				answers[n] = driver.Answer{Err: err}
 				continue
 			}
 			c.meetRemote(todo[n], &answers[n], &found[i])
@@ -316,40 +317,41 @@ func (c *claiming) askOthers(todo []*item, answers []dedup.Answer) {
 }
 
 // meetRemote changes the answer of a key that another partition knows.
-func (c *claiming) meetRemote(it *item, ans *dedup.Answer, found *remoteState) {
+func (c *claiming) meetRemote(it *item, ans *driver.Answer, found *remoteState) {
 	switch {
 	case found.done:
-		it.back = dedup.StateSucceeded
-		*ans = dedup.Answer{Outcome: dedup.Duplicate, Record: c.s.doneRecord()}
+		it.back = driver.StateSucceeded
+		*ans = driver.Answer{Outcome: driver.Duplicate, Record: c.s.doneRecord()}
 	case found.live:
-		it.back = dedup.StateReleased
+		it.back = driver.StateReleased
 		*ans = remoteOwnerAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
 		// as leave answers: nobody is in the way, and this did not count as an attempt
 		if it.req.OnlyNew && found.runs > 0 {
-			it.back = dedup.StateReleased
-			*ans = dedup.Answer{Outcome: dedup.InFlight,
-				Record: dedup.Record{State: dedup.StateInProgress, Attempt: ans.Record.Attempt - 1}}
+			it.back = driver.StateReleased
+			*ans = driver.Answer{Outcome: driver.InFlight,
+				Record: driver.Record{State: driver.StateInProgress,
+					Attempt: ans.Record.Attempt - 1}}
 		}
 	}
 }
 
 // giveBack ends the claims of the inner store that are not given to anybody.
-func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
-	var changes []dedup.Finish
+func (c *claiming) giveBack(todo []*item, answers []driver.Answer, of []int) {
+	var changes []driver.Finish
 	for _, n := range of {
 		it := todo[n]
 		if answers[n].Err != nil {
-			it.back = dedup.StateReleased
+			it.back = driver.StateReleased
 		}
-		if it.back == dedup.StateAbsent {
+		if it.back == driver.StateAbsent {
 			continue
 		}
-		changes = append(changes, dedup.Finish{
+		changes = append(changes, driver.Finish{
 			ID: it.req.ID, Token: it.req.Token, State: it.back,
-			NotAttempted:  it.back == dedup.StateReleased,
-			EffectApplied: it.back == dedup.StateSucceeded, Hold: it.req.Hold,
+			NotAttempted:  it.back == driver.StateReleased,
+			EffectApplied: it.back == driver.StateSucceeded, Hold: it.req.Hold,
 			Window: c.s.opts.Window,
 			Origin: it.req.Origin, Until: c.s.born.Add(c.now + it.req.Lease),
 		})

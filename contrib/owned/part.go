@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // part is what a call has to do with one partition.
@@ -28,7 +28,7 @@ type part struct {
 }
 
 // partOf is the part of an origin's partition in this call.
-func (c *claiming) partOf(origin *dedup.Origin) (*part, error) {
+func (c *claiming) partOf(origin *driver.Origin) (*part, error) {
 	o, err := c.s.owner(origin)
 	if err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (p *part) granted() (refused error) {
 	case t.reply.Err != nil:
 		return t.reply.Err
 	case t.reply.Answer == script.AnswerFull:
-		return dedup.ErrStoreFull
+		return driver.ErrStoreFull
 	case t.reply.Answer == script.AnswerShared:
 		p.shared = true
 		return errShared

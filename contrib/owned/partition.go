@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // maxSource bounds the names of a source and of a mapping, in bytes, and maxCount the partitions of
@@ -19,10 +19,10 @@ const (
 // Partition names what [Store.Acquire] asks for: all keys of Source that the partitioner gives
 // Number when there are Count partitions.
 type Partition struct {
-	// Source is dedup.Origin.Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
+	// Source is driver.Origin.Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
 	// UTF-8.
 	Source string
-	// Number of the partition, from 0 and below Count; dedup.Origin.Partition of the requests.
+	// Number of the partition, from 0 and below Count; driver.Origin.Partition of the requests.
 	Number int32
 	// Count of the partitions that Source has now, at most 2^20. It may grow: see the package
 	// comment.
@@ -65,11 +65,11 @@ func (p Partition) complete() (Partition, error) {
 // partitionKey is a partition without its owner: what requests and records call by its source and
 // number.
 type partitionKey struct {
-	source uint64 // dedup.Origin.Digest
+	source uint64 // driver.Origin.Digest
 	number int32
 }
 
 func (p *Partition) place() partitionKey {
-	o := dedup.Origin{Source: p.Source}
+	o := driver.Origin{Source: p.Source}
 	return partitionKey{source: o.Digest(), number: p.Number}
 }

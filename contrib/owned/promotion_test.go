@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // inTheWay has another attempt claim a key at the inner store, as one in another partition of a
@@ -18,15 +19,15 @@ import (
 func (w *world) inTheWay(s *Store, n int) (give func()) {
 	w.Helper()
 	r := request(n)
-	a := s.inner.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+	a := s.inner.Claim(w.Context(), []driver.ClaimRequest{r})[0]
 	w.wants("at the inner store", a, dedup.Acquired, 1)
 	return func() {
 		w.Helper()
 		back := success(&r)
-		back.State, back.EffectApplied, back.NotAttempted, back.Fence = dedup.StateReleased, false,
+		back.State, back.EffectApplied, back.NotAttempted, back.Fence = driver.StateReleased, false,
 			true,
 			a.Record.Fence
-		a := s.inner.Finish(w.Context(), []dedup.Finish{back})[0]
+		a := s.inner.Finish(w.Context(), []driver.Finish{back})[0]
 		require.True(w, a.Written, "given back: %+v", a)
 	}
 }
@@ -58,14 +59,14 @@ func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 // carried out.
 func TestARefusedPromotionIsTriedAgain(t *testing.T) {
 	for name, send := range map[string]func(ctx context.Context, s *Store,
-		c dedup.Finish) dedup.Answer{
-		"danger": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
-			return s.Renew(ctx, []dedup.Renewal{{ID: c.ID, Token: c.Token, Fence: c.Fence,
+		c driver.Finish) driver.Answer{
+		"danger": func(ctx context.Context, s *Store, c driver.Finish) driver.Answer {
+			return s.Renew(ctx, []driver.Renewal{{ID: c.ID, Token: c.Token, Fence: c.Fence,
 				Lease: c.Lease, Hold: c.Hold, Window: c.Window, Irreversible: true}})[0]
 		},
-		"release": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
-			c.State = dedup.StateReleased
-			return s.Finish(ctx, []dedup.Finish{c})[0]
+		"release": func(ctx context.Context, s *Store, c driver.Finish) driver.Answer {
+			c.State = driver.StateReleased
+			return s.Finish(ctx, []driver.Finish{c})[0]
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // slowAcquire holds back what Redis has answered to Acquire, until it has called a batch write
@@ -65,7 +66,7 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 		acquired := make(chan error)
 		go func() { acquired <- o.reacquire(w.Context()) }()
 		<-slow.there
-		marked := make(chan dedup.Answer)
+		marked := make(chan driver.Answer)
 		go func() { marked <- w.finish(s, success(&r)) }()
 		assert.NoError(w, <-acquired, "nobody was there")
 		a := <-marked
@@ -84,7 +85,7 @@ func TestALostReplyOfAnAcquire(t *testing.T) {
 		"a mark":    func(*world, *Store, *Ownership) {},
 		"a renewal": func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
 		"an ask": func(w *world, s *Store, _ *Ownership) {
-			s.Claim(w.Context(), []dedup.ClaimRequest{request(3)})
+			s.Claim(w.Context(), []driver.ClaimRequest{request(3)})
 		},
 		"a fold": func(w *world, _ *Store, o *Ownership) {
 			_, err := o.move(w.Context(), &script.Fold{Gen: o.gen, N: 1},
@@ -151,14 +152,14 @@ func TestALostReplyBehindAnotherOwner(t *testing.T) {
 // writes that were answered. Nobody was there, but the filter has what the server has not, and the
 // server may have lost what others were told: the owner begins anew, whichever it asks first.
 func TestLapsedAndBehind(t *testing.T) {
-	var running []dedup.ClaimRequest // begun before
+	var running []driver.ClaimRequest // begun before
 	for name, work := range map[string]func(w *world, s *Store, o *Ownership){
 		"a claim":    func(w *world, s *Store, _ *Ownership) { w.claim(s, request(2)) },
 		"a renewal":  func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
 		"an acquire": func(w *world, _ *Store, o *Ownership) { _ = o.reacquire(w.Context()) },
 		"marks first": func(w *world, s *Store, _ *Ownership) {
 			for i := range running { // each is a write, by which the server counts up again
-				_ = s.Finish(w.Context(), []dedup.Finish{success(&running[i])})
+				_ = s.Finish(w.Context(), []driver.Finish{success(&running[i])})
 			}
 			w.claim(s, request(2))
 		},

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -68,16 +68,16 @@ func (s *scans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 // with the set.
 func TestFoldKnowsWhatWasSent(t *testing.T) {
 	for name, tc := range map[string]struct {
-		before func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID)
-		left   func(ids []dedup.ID) []dedup.ID
+		before func(t *testing.T, o *Ownership, s *scans, ids []driver.ID)
+		left   func(ids []driver.ID) []driver.ID
 		reads  bool
 	}{
 		"all answered": {},
-		"marked twice": {before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+		"marked twice": {before: func(t *testing.T, o *Ownership, _ *scans, ids []driver.ID) {
 			o.mark(t, ids[:30])
 		}},
 		"an answer lost": {reads: true,
-			before: func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID) {
+			before: func(t *testing.T, o *Ownership, s *scans, ids []driver.ID) {
 				s.lose = func(cmds []redis.Cmder) bool { return true }
 				one := &batchWrite{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
 				o.s.roundTrip(t.Context(), []*batchWrite{one}, nil)
@@ -85,14 +85,14 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 				require.False(t, one.wrote(), "the answer has come")
 			}},
 		"forgotten here": {reads: true,
-			before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+			before: func(t *testing.T, o *Ownership, _ *scans, ids []driver.ID) {
 				noErr(t, o.s.Forget(t.Context(), ids[:1], 0)[0])
-			}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
+			}, left: func(ids []driver.ID) []driver.ID { return ids[1:] }},
 		"forgotten elsewhere": {reads: true,
-			before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+			before: func(t *testing.T, o *Ownership, _ *scans, ids []driver.ID) {
 				other := plainStore(t, o.s.client.(*redis.Client), fewBuckets(o.s.opts.Prefix))
 				noErr(t, other.Forget(t.Context(), ids[:1], 0)[0])
-			}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
+			}, left: func(ids []driver.ID) []driver.ID { return ids[1:] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, client := redistest.Mini(t)

@@ -15,11 +15,12 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
 // begin puts a batch on record as the owner does, and returns the name of its field.
-func (o *Ownership) beginOf(t testing.TB, ids ...dedup.ID) string {
+func (o *Ownership) beginOf(t testing.TB, ids ...driver.ID) string {
 	t.Helper()
 	o.mu.Lock()
 	o.fields++
@@ -35,7 +36,7 @@ func (o *Ownership) beginOf(t testing.TB, ids ...dedup.ID) string {
 }
 
 // endOf marks what has begun, in one script.
-func (o *Ownership) endOf(t testing.TB, field string, ids ...dedup.ID) {
+func (o *Ownership) endOf(t testing.TB, field string, ids ...driver.ID) {
 	t.Helper()
 	o.mu.Lock()
 	gen, n := o.set(len(ids))
@@ -88,15 +89,15 @@ func TestElsewhere(t *testing.T) {
 // look at head and the ask it goes from run to a set that was begun after, or to a bucket. Whoever
 // misses it there runs it a second time.
 func TestElsewhereWhileItEnds(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, o *Ownership, field string, id dedup.ID){
-		"in the same set": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+	for name, end := range map[string]func(t *testing.T, o *Ownership, field string, id driver.ID){
+		"in the same set": func(t *testing.T, o *Ownership, field string, id driver.ID) {
 			o.endOf(t, field, id)
 		},
-		"in a new set": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+		"in a new set": func(t *testing.T, o *Ownership, field string, id driver.ID) {
 			o.nextSet()
 			o.endOf(t, field, id)
 		},
-		"in a bucket": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+		"in a bucket": func(t *testing.T, o *Ownership, field string, id driver.ID) {
 			o.endOf(t, field, id)
 			o.nextSet()
 			o.mark(t, idsOf(t, "later", 1))
@@ -137,7 +138,7 @@ func TestElsewhereCountGrows(t *testing.T) {
 	s := plainStore(t, client, fewBuckets("grow"))
 	third := takeLoaded(t, s, Partition{Source: "g/t", Number: 2, Count: 3})
 	id := idsOf(t, "k", 1)[0]
-	third.mark(t, []dedup.ID{id})
+	third.mark(t, []driver.ID{id})
 	found, err := all[0].askOthers(t.Context(), []int64{s.members.of(&id)})
 	noErr(t, err)
 	assert.True(t, found[0].done, "a partition that is new was not asked")

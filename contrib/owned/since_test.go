@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -22,17 +23,17 @@ func TestABeginOutlivesALapse(t *testing.T) {
 			noErr(t, b.Client.Del(t.Context(), owner.names.own).Err())
 			noErr(t, owner.reacquire(t.Context()))
 		}
-		found, err := all[0].askOthers(t.Context(), membersOf(all[0], []dedup.ID{id}))
+		found, err := all[0].askOthers(t.Context(), membersOf(all[0], []driver.ID{id}))
 		noErr(t, err)
 		assert.Equal(t, (remoteState{live: true}), found[0])
-		err = all[0].s.Forget(t.Context(), []dedup.ID{id}, storyHold)[0]
+		err = all[0].s.Forget(t.Context(), []driver.ID{id}, storyHold)[0]
 		assert.ErrorIs(t, err, dedup.ErrInFlight, "forgotten in another process")
 		owner.endOf(t, field, id)
 
 		field = owner.beginOf(t, id)
 		noErr(t, b.Client.Del(t.Context(), owner.names.own).Err()) // dies
 		takeLoaded(t, plainStore(t, b.Client, fewBuckets(b.Prefix)), owner.part)
-		found, err = all[0].askOthers(t.Context(), membersOf(all[0], []dedup.ID{id}))
+		found, err = all[0].askOthers(t.Context(), membersOf(all[0], []driver.ID{id}))
 		noErr(t, err)
 		assert.False(t, found[0].live, "%s of an owner that was replaced", field)
 		assert.Equal(t, 1, found[0].runs, "%s of an owner that was replaced", field)

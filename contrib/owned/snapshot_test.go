@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -176,7 +176,7 @@ type epochs struct {
 	blobs  *blobs
 	gen    int64 // that is over
 	name   string
-	ids    []dedup.ID
+	ids    []driver.ID
 	log    *bytes.Buffer
 }
 

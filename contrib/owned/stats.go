@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // counters of one ownership.
@@ -88,19 +89,19 @@ var answerSlabs sync.Pool
 const answersKept = 4096
 
 // answers returns n zero ones, and nil for none.
-func answers(n int) []dedup.Answer {
+func answers(n int) []driver.Answer {
 	if n == 0 {
 		return nil
 	}
-	if s, _ := answerSlabs.Get().(*[]dedup.Answer); s != nil && cap(*s) >= n {
+	if s, _ := answerSlabs.Get().(*[]driver.Answer); s != nil && cap(*s) >= n {
 		return (*s)[:n]
 	}
-	return make([]dedup.Answer, n, 1<<bits.Len(uint(n-1))) // n is above 0
+	return make([]driver.Answer, n, 1<<bits.Len(uint(n-1))) // n is above 0
 }
 
 // refuseEnded answers everything with the error of a context that has ended, and reports whether it
 // has.
-func refuseEnded(ctx context.Context, lists ...[]dedup.Answer) bool {
+func refuseEnded(ctx context.Context, lists ...[]driver.Answer) bool {
 	if ctx.Err() == nil {
 		return false
 	}
@@ -114,7 +115,7 @@ func refuseEnded(ctx context.Context, lists ...[]dedup.Answer) bool {
 
 // Recycle takes answers back that a method has returned: they may not be looked at any more. A
 // [dedup.Deduper] calls it; others may, and need not.
-func (s *Store) Recycle(answers []dedup.Answer) {
+func (s *Store) Recycle(answers []driver.Answer) {
 	if cap(answers) == 0 || cap(answers) > answersKept {
 		return
 	}

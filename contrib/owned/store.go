@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Name is the name under which a Store claims the keys of its inner store: what
@@ -20,12 +20,12 @@ const Name = "owned"
 // ErrClosed is the answer of a Store after Close.
 var ErrClosed = errors.New("owned: closed")
 
-// Store is a [dedup.Store] for partitions that have one owner at a time. It is safe for concurrent
+// Store is a [driver.Store] for partitions that have one owner at a time. It is safe for concurrent
 // use.
 type Store struct {
 	client   redis.UniversalClient
 	runner   *script.Runner
-	inner    dedup.Store
+	inner    driver.Store
 	opts     Options // complete; without the Secret
 	members  members
 	registry *registry
@@ -49,7 +49,7 @@ type Store struct {
 }
 
 // newStore is for options that are complete.
-func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *Store {
+func newStore(client redis.UniversalClient, inner driver.Store, opts Options) *Store {
 	s := &Store{
 		client: client, runner: script.NewRunner(client), inner: inner, born: time.Now(),
 		wall: time.Now,
@@ -69,8 +69,8 @@ func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *St
 // New returns a Store over inner, which keeps the claims that cannot do without one. It looks at
 // the record that [Init] has made: without it the answer is [ErrNotInitialized], and other settings
 // than its are [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or
-// inner, one that reads from replicas, and a bad option, are a [*dedup.InputError].
-func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store,
+// inner, one that reads from replicas, and a bad option, are a [*driver.InputError].
+func New(ctx context.Context, client redis.UniversalClient, inner driver.Store,
 	opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -101,8 +101,8 @@ func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store,
 }
 
 // checkInner refuses a store that would refuse the ends that are handed on to it.
-func checkInner(inner dedup.Store, opts *Options) error {
-	switch limits := dedup.LimitsOf(inner); {
+func checkInner(inner driver.Store, opts *Options) error {
+	switch limits := driver.LimitsOf(inner); {
 	case limits.Window != 0 && limits.Window != opts.Window:
 		return input("Options.Window", fmt.Sprintf("is %v; Inner has one window for all keys, %v",
 			opts.Window, limits.Window))
@@ -115,13 +115,13 @@ func checkInner(inner dedup.Store, opts *Options) error {
 
 // Limits are Options.Window and Options.Hold, which all keys have. Of a finished key it is
 // remembered only that it is done.
-func (s *Store) Limits() dedup.Limits {
-	return dedup.Limits{Window: s.opts.Window, MaxHold: s.opts.Hold, NoResults: true,
+func (s *Store) Limits() driver.Limits {
+	return driver.Limits{Window: s.opts.Window, MaxHold: s.opts.Hold, NoResults: true,
 		NoFailures: true}
 }
 
 // owner is who holds the partition that an origin names.
-func (s *Store) owner(origin *dedup.Origin) (*Ownership, error) {
+func (s *Store) owner(origin *driver.Origin) (*Ownership, error) {
 	at := partitionKey{source: origin.Digest(), number: origin.Partition}
 	s.mu.RLock()
 	o := s.held[at]

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -102,12 +103,12 @@ func (w *world) freeze(o *Ownership, d time.Duration) {
 // pass lets time pass, in the bubble of a story.
 func pass(d time.Duration) { time.Sleep(d) }
 
-func request(n int) dedup.ClaimRequest {
-	id := dedup.ID{1, byte(n >> 8), byte(n)}
-	token := dedup.Token{byte(n >> 8), byte(n)}
+func request(n int) driver.ClaimRequest {
+	id := driver.ID{1, byte(n >> 8), byte(n)}
+	token := driver.Token{byte(n >> 8), byte(n)}
 	now := nth.Add(1)
 	token[8], token[9] = byte(now>>8), byte(now)
-	return dedup.ClaimRequest{
+	return driver.ClaimRequest{
 		ID: id, Token: token, Lease: storyLease, Hold: storyHold,
 		Origin: dedup.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n),
 			Generation: 1},
@@ -116,29 +117,29 @@ func request(n int) dedup.ClaimRequest {
 
 var nth atomic.Int64
 
-func success(r *dedup.ClaimRequest) dedup.Finish {
-	return dedup.Finish{
-		ID: r.ID, Token: r.Token, Attempt: 1, State: dedup.StateSucceeded, Lease: r.Lease,
+func success(r *driver.ClaimRequest) driver.Finish {
+	return driver.Finish{
+		ID: r.ID, Token: r.Token, Attempt: 1, State: driver.StateSucceeded, Lease: r.Lease,
 		Hold: r.Hold, Window: time.Hour, EffectApplied: true, Origin: r.Origin,
 	}
 }
 
-func (w *world) claim(s *Store, r dedup.ClaimRequest) dedup.Answer {
+func (w *world) claim(s *Store, r driver.ClaimRequest) driver.Answer {
 	w.Helper()
-	a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+	a := s.Claim(w.Context(), []driver.ClaimRequest{r})[0]
 	require.NoError(w, a.Err)
 	return a
 }
 
-func (w *world) finish(s *Store, c dedup.Finish) dedup.Answer {
+func (w *world) finish(s *Store, c driver.Finish) driver.Answer {
 	w.Helper()
-	a := s.Finish(w.Context(), []dedup.Finish{c})[0]
+	a := s.Finish(w.Context(), []driver.Finish{c})[0]
 	require.NoError(w, a.Err)
 	return a
 }
 
 // wants insists on the outcome and the attempt of a claim.
-func (w *world) wants(what string, a dedup.Answer, outcome dedup.Outcome, attempt int) {
+func (w *world) wants(what string, a driver.Answer, outcome dedup.Outcome, attempt int) {
 	w.Helper()
 	assert.Equal(w, outcome, a.Outcome, what)
 	assert.False(w, attempt > 0 && a.Record.Attempt != attempt, "%s: want %v, attempt %d, got %+v",
@@ -156,7 +157,7 @@ func TestAStaleOwnerChangesNothing(t *testing.T) {
 		w.wants("a new key", w.claim(old, r), dedup.Acquired, 1)
 		w.freeze(was, w.opts.Lease+time.Second)
 		is := w.own(next)
-		a := old.Finish(t.Context(), []dedup.Finish{success(&r)})[0]
+		a := old.Finish(t.Context(), []driver.Finish{success(&r)})[0]
 		assert.True(t, !a.Held && !a.Written && a.Err == nil, "a mark from a stale epoch: %+v", a)
 		assert.ErrorIs(t, context.Cause(was.Context()), ErrLost, "the stale owner's Context ended")
 		assert.EqualValues(t, 1, was.Stats().Stale, "the mark was to be counted")
@@ -243,31 +244,34 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		t := w.T
 		s := w.process()
 		w.own(s)
-		for field, bend := range map[string]func(r *dedup.ClaimRequest, c *dedup.Finish){
-			"Lease": func(r *dedup.ClaimRequest, _ *dedup.Finish) {
+		for field, bend := range map[string]func(r *driver.ClaimRequest, c *driver.Finish){
+			"Lease": func(r *driver.ClaimRequest, _ *driver.Finish) {
 				r.Lease = w.opts.Lease/3 + 1
 			},
-			"Hold": func(r *dedup.ClaimRequest, _ *dedup.Finish) { r.Hold++ },
-			"Fingerprint": func(r *dedup.ClaimRequest, c *dedup.Finish) {
+			"Hold": func(r *driver.ClaimRequest, _ *driver.Finish) { r.Hold++ },
+			"Fingerprint": func(r *driver.ClaimRequest, c *driver.Finish) {
 				r.Fingerprint[0], c.Fingerprint[0] = 1, 1
 			},
-			"Origin": func(r *dedup.ClaimRequest, c *dedup.Finish) {
+			"Origin": func(r *driver.ClaimRequest, c *driver.Finish) {
 				r.Origin.Partition, c.Origin.Partition = 6, 6
 			},
-			"Window": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.Window = time.Minute },
-			"Result": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.Result = []byte("x") },
-			"State": func(_ *dedup.ClaimRequest, c *dedup.Finish) {
-				c.State = dedup.StateFailed
+			"Window": func(_ *driver.ClaimRequest, c *driver.Finish) { c.Window = time.Minute },
+			"Result": func(_ *driver.ClaimRequest, c *driver.Finish) { c.Result = []byte("x") },
+			"State": func(_ *driver.ClaimRequest, c *driver.Finish) {
+				c.State = driver.StateFailed
 			},
-			"NotAttempted": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.NotAttempted = true },
-			"With":         func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.With = 1 },
+			"NotAttempted": func(_ *driver.ClaimRequest,
+				c *driver.Finish) {
+				c.NotAttempted = true
+			},
+			"With": func(_ *driver.ClaimRequest, c *driver.Finish) { c.With = 1 },
 		} {
 			r := request(len(field))
 			c := success(&r)
 			bend(&r, &c)
 			var bad *dedup.InputError
-			claimed := s.Claim(t.Context(), []dedup.ClaimRequest{r})[0].Err
-			ended := s.Finish(t.Context(), []dedup.Finish{c})[0].Err
+			claimed := s.Claim(t.Context(), []driver.ClaimRequest{r})[0].Err
+			ended := s.Finish(t.Context(), []driver.Finish{c})[0].Err
 			err := errors.Join(claimed, ended)
 			assert.True(t, errors.As(err, &bad) && bad.Field == field,
 				"%s: Claim says %v, Finish %v", field, claimed, ended)
@@ -282,8 +286,8 @@ func TestInFlightIsBounded(t *testing.T) {
 		w.opts.InFlight = 4
 		s := w.process()
 		o := w.own(s)
-		var reqs []dedup.ClaimRequest
-		var ends []dedup.Finish
+		var reqs []driver.ClaimRequest
+		var ends []driver.Finish
 		for n := range 10 {
 			reqs = append(reqs, request(n))
 			ends = append(ends, success(&reqs[n]))
@@ -344,7 +348,7 @@ func TestTheEntryComesBeforeTheFilter(t *testing.T) {
 		s := w.process()
 		w.own(s)
 		first := true
-		var second dedup.Answer
+		var second driver.Answer
 		s.between = func() {
 			if !first {
 				return

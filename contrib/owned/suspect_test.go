@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // begins insists on how many are on record, and how many suspects there are.
@@ -31,18 +32,18 @@ func TestSuspectsGoAfterTheHold(t *testing.T) {
 		s := w.process()
 		o := w.own(s)
 
-		both := []dedup.ClaimRequest{request(2), request(3)} // one batch
+		both := []driver.ClaimRequest{request(2), request(3)} // one batch
 		for _, a := range s.Claim(w.Context(), both) {
 			w.wants("a new key", a, dedup.Acquired, 1)
 		}
-		lives := dedup.Renewal{ID: both[1].ID, Token: both[1].Token, Lease: both[1].Lease,
+		lives := driver.Renewal{ID: both[1].ID, Token: both[1].Token, Lease: both[1].Lease,
 			Hold: both[1].Hold}
 		pass(storyLease)
 		w.wants("its lease is over", w.claim(s, request(2)), dedup.Acquired, 2)
 		w.begins("at first", o, 2, 2)
 		renew := func() {
 			w.Helper()
-			a := s.Renew(w.Context(), []dedup.Renewal{lives})[0]
+			a := s.Renew(w.Context(), []driver.Renewal{lives})[0]
 			require.True(w, a.Held, "renewed: %+v", a)
 		}
 		renew()
@@ -71,7 +72,7 @@ func (w *world) of(s *Store, number int32) *Ownership {
 }
 
 // requestIn is a request of a key in one of them.
-func requestIn(number int32, n int) dedup.ClaimRequest {
+func requestIn(number int32, n int) driver.ClaimRequest {
 	r := request(n)
 	r.Origin.Partition = number
 	return r

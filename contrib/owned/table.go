@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -42,8 +42,8 @@ const (
 // entry is a key that an attempt of this process has, from before the filter is asked until after
 // its end was answered. All but the first block is guarded by its shard's mutex.
 type entry struct {
-	id     dedup.ID
-	token  dedup.Token
+	id     driver.ID
+	token  driver.Token
 	hash   uint64
 	member int64
 	o      *Ownership
@@ -64,7 +64,7 @@ type entry struct {
 	attempt int
 }
 
-// origin is what is kept of a dedup.Origin; its source is the Ownership's.
+// origin is what is kept of a driver.Origin; its source is the Ownership's.
 type origin struct {
 	offset     int64
 	generation int32
@@ -95,7 +95,7 @@ func newTable() *table {
 	return t
 }
 
-func (t *table) hash(id *dedup.ID) uint64 { return maphash.Bytes(t.seed, id[:]) }
+func (t *table) hash(id *driver.ID) uint64 { return maphash.Bytes(t.seed, id[:]) }
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash%shards] }
 
@@ -105,7 +105,7 @@ func (s *shard) chain(hash uint64) **entry {
 }
 
 // find returns the entry of an ID, or nil.
-func (s *shard) find(hash uint64, id *dedup.ID) *entry {
+func (s *shard) find(hash uint64, id *driver.ID) *entry {
 	for e := *s.chain(hash); e != nil; e = e.next {
 		if e.hash == hash && e.id == *id {
 			return e
@@ -115,7 +115,7 @@ func (s *shard) find(hash uint64, id *dedup.ID) *entry {
 }
 
 // live is find at the time now: an entry whose hold is over is dropped, as everywhere.
-func (s *shard) live(hash uint64, id *dedup.ID, now time.Duration) *entry {
+func (s *shard) live(hash uint64, id *driver.ID, now time.Duration) *entry {
 	e := s.find(hash, id)
 	if e != nil && e.expired(now) {
 		s.expire(e)
@@ -153,16 +153,16 @@ func (e *entry) shown() uint64 {
 }
 
 // isOf reports whether an attempt has this very claim, while there is one: the same token may have
-// had another. See [dedup.Finish].Fence.
-func (e *entry) isOf(token dedup.Token, fence uint64) bool {
+// had another. See [driver.Finish].Fence.
+func (e *entry) isOf(token driver.Token, fence uint64) bool {
 	held := e.state == begun || e.state == claimed
 	return e.token == token && (!held || fence == 0 || fence == e.shown())
 }
 
 // told gives a record of the inner store the fence that the caller of this claim was told.
-func (e *entry) told(rec *dedup.Record) {
+func (e *entry) told(rec *driver.Record) {
 	switch {
-	case rec.State == dedup.StateAbsent:
+	case rec.State == driver.StateAbsent:
 	case rec.Fence == e.inner:
 		rec.Fence = e.fence
 	default:

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestWhatIsOverIsLetGoOf: a filter has megabytes, and a member of a group that is rebalanced for
@@ -45,7 +46,7 @@ func TestWhatIsOverIsLetGoOf(t *testing.T) {
 				assert.False(w, !errors.Is(err, ErrReleased) &&
 					!errors.Is(err, ErrLost), "it is over: %v", err)
 				w.wants("another key", w.claim(s, request(2)), dedup.InFlight, 0)
-				a := s.Finish(w.Context(), []dedup.Finish{success(&r)})[0]
+				a := s.Finish(w.Context(), []driver.Finish{success(&r)})[0]
 				assert.NoError(w, a.Err, "an end")
 				o.Stats()
 				w.own(s)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // The attributes of what a Deduper tells.
@@ -57,7 +58,7 @@ type dedupMetrics struct {
 // The counts of values that there are.
 const (
 	outcomes = int(dedup.Uncertain) + 1
-	states   = int(dedup.StateUncertain) + 1
+	states   = int(driver.StateUncertain) + 1
 	causes   = 8
 )
 
@@ -89,11 +90,11 @@ func outcomeIndex(o dedup.Outcome) int {
 	return int(dedup.Unknown)
 }
 
-func stateIndex(s dedup.State) int {
+func stateIndex(s driver.State) int {
 	if int(s) < states {
 		return int(s)
 	}
-	return int(dedup.StateAbsent)
+	return int(driver.StateAbsent)
 }
 
 func (d *dedupMetrics) make(m *meter.Maker) {
@@ -125,7 +126,7 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 		}
 	}
 	for s := range states {
-		d.ended[s] = m.Add(stateKey.String(dedup.State(s).String()))
+		d.ended[s] = m.Add(stateKey.String(driver.State(s).String()))
 	}
 	d.found = map[string][]metric.AddOption{}
 	for _, found := range []string{foundByClaim, foundByResolve, foundByEnd} {
@@ -192,7 +193,7 @@ func mendable(err error) bool {
 
 func howFound(e *dedup.Event) string {
 	switch {
-	case e.State != dedup.StateAbsent:
+	case e.State != driver.StateAbsent:
 		return foundByEnd
 	case e.Err != nil:
 		return foundByResolve

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/contrib/telemetry/internal/metrictest"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/retry"
 )
 
@@ -85,8 +86,8 @@ func TestHooks(t *testing.T) {
 		},
 			map[string]float64{"onceward.dedup.would_skip{cause=late,outcome=duplicate}": 1}},
 		{"ended", func(o *dedup.Observer) {
-			o.Ended(dedup.Event{State: dedup.StateSucceeded})
-			o.Ended(dedup.Event{State: dedup.StateReleased})
+			o.Ended(dedup.Event{State: driver.StateSucceeded})
+			o.Ended(dedup.Event{State: driver.StateReleased})
 			o.Ended(dedup.Event{State: 99})
 		}, map[string]float64{
 			"onceward.dedup.ends{state=succeeded}": 1, "onceward.dedup.ends{state=released}": 1,
@@ -95,7 +96,7 @@ func TestHooks(t *testing.T) {
 		{"uncertain", func(o *dedup.Observer) {
 			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain})
 			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain, Err: failed})
-			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain, State: dedup.StateReleased})
+			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain, State: driver.StateReleased})
 		}, map[string]float64{
 			"onceward.dedup.uncertain{found=claim}":   1,
 			"onceward.dedup.uncertain{found=resolve}": 1, "onceward.dedup.uncertain{found=end}": 1,
@@ -167,10 +168,10 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 		dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source"} {
 		o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: cause})
 	}
-	for state := dedup.StateAbsent; state <= dedup.StateUncertain; state++ {
+	for state := driver.StateAbsent; state <= driver.StateUncertain; state++ {
 		o.Ended(dedup.Event{State: state})
 	}
-	if next := dedup.StateUncertain + 1; next.String() != "absent" {
+	if next := driver.StateUncertain + 1; next.String() != "absent" {
 		t.Errorf("package dedup has another state, %v", next)
 	}
 	got := metrictest.Collect(t, reader)
@@ -300,7 +301,7 @@ func tellEverything(m *telemetry.Metrics) {
 	for h := range hooks.NumField() {
 		hook := hooks.Field(h).Interface().(func(dedup.Event))
 		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
-			State: dedup.StateFailed, FilterAnswer: "new", Saved: 1, Err: dedup.ErrStoreFull})
+			State: driver.StateFailed, FilterAnswer: "new", Saved: 1, Err: dedup.ErrStoreFull})
 		hook(dedup.Event{Outcome: dedup.Acquired, FilterAnswer: "maybe"})
 	}
 	m.OnRetry(retry.Event{})
@@ -315,9 +316,9 @@ func TestSeriesAreBounded(t *testing.T) {
 	tell := func(i int) {
 		for h := range hooks.NumField() {
 			hooks.Field(h).Interface().(func(dedup.Event))(dedup.Event{
-				ID: dedup.ID{byte(i), byte(i >> 8)}, Outcome: dedup.Outcome(i % 9),
+				ID: driver.ID{byte(i), byte(i >> 8)}, Outcome: dedup.Outcome(i % 9),
 				Cause: dedup.Cause(fmt.Sprint("cause", i)), Attempt: i,
-				Age: time.Duration(i) * time.Minute, State: dedup.State(i % 11), Cached: i%2 == 0,
+				Age: time.Duration(i) * time.Minute, State: driver.State(i % 11), Cached: i%2 == 0,
 				FilterAnswer: fmt.Sprint("verdict", i%4),
 				Reason:       fmt.Sprint("reason", i), Err: fmt.Errorf("error %d", i),
 			})
@@ -340,7 +341,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	m, _ := newMetrics(t)
 	o := m.Observer()
 	e := dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
-		State: dedup.StateSucceeded, FilterAnswer: "new"}
+		State: driver.StateSucceeded, FilterAnswer: "new"}
 	if n := testing.AllocsPerRun(1000, func() {
 		o.Claimed(e)
 		o.Ended(e)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // batchSize is what one call carries; no multiple of the kinds, so that an answer that
@@ -16,9 +16,9 @@ const batchSize = 599
 // kind is one way a key can stand when a batch comes by.
 type kind struct {
 	name    string
-	outcome dedup.Outcome
+	outcome driver.Outcome
 	mine    bool
-	state   dedup.State
+	state   driver.State
 	// held and written are what Finish answers to the claimer afterwards.
 	held, written bool
 	attempt       int
@@ -26,23 +26,23 @@ type kind struct {
 
 // kinds of a mixed batch, in turn. A lapsed claim is the one whose lease is short.
 var kinds = []kind{
-	{"absent", dedup.Acquired, false, dedup.StateAbsent, true, true, 1},
-	{"in flight", dedup.InFlight, false, dedup.StateInProgress, false, false, 1},
-	{"own", dedup.Acquired, true, dedup.StateInProgress, true, true, 1},
-	{"succeeded", dedup.Duplicate, false, dedup.StateSucceeded, false, false, 1},
-	{"failed", dedup.Duplicate, false, dedup.StateFailed, false, false, 1},
-	{"released", dedup.Acquired, false, dedup.StateReleased, true, true, 2},
-	{"mismatch", dedup.Mismatch, false, dedup.StateInProgress, false, false, 1},
-	{"lapsed", dedup.Acquired, false, dedup.StateInProgress, true, true, 2},
+	{"absent", driver.Acquired, false, driver.StateAbsent, true, true, 1},
+	{"in flight", driver.InFlight, false, driver.StateInProgress, false, false, 1},
+	{"own", driver.Acquired, true, driver.StateInProgress, true, true, 1},
+	{"succeeded", driver.Duplicate, false, driver.StateSucceeded, false, false, 1},
+	{"failed", driver.Duplicate, false, driver.StateFailed, false, false, 1},
+	{"released", driver.Acquired, false, driver.StateReleased, true, true, 2},
+	{"mismatch", driver.Mismatch, false, driver.StateInProgress, false, false, 1},
+	{"lapsed", driver.Acquired, false, driver.StateInProgress, true, true, 2},
 }
 
 // member is one item of the mixed batch.
 type member struct {
 	kind
-	id       dedup.ID
-	before   dedup.Token // who made the key what it is
-	now      dedup.Token // who asks
-	bound, f dedup.Fingerprint
+	id       driver.ID
+	before   driver.Token // who made the key what it is
+	now      driver.Token // who asks
+	bound, f driver.Fingerprint
 }
 
 func (m member) result() []byte { return fmt.Appendf(nil, "%s %x", m.name, m.id) }
@@ -73,27 +73,28 @@ func checkBatchMixed(c *check) {
 	members := c.newMembers()
 	c.prepare(members)
 
-	reqs := make([]dedup.ClaimRequest, len(members))
+	reqs := make([]driver.ClaimRequest, len(members))
 	for i, m := range members {
-		reqs[i] = dedup.ClaimRequest{ID: m.id, Token: m.now, Lease: long, Hold: long,
+		reqs[i] = driver.ClaimRequest{ID: m.id, Token: m.now, Lease: long, Hold: long,
 			Fingerprint: m.f}
 	}
 	for i, a := range c.claims(reqs...) {
 		m := members[i]
 		c.learnt("Claim", a)
 		if a.Outcome != m.outcome || a.Mine != m.mine ||
-			a.Record.Attempt != m.attempt && (!c.h.DoneOnly || a.Outcome != dedup.Duplicate) {
+			a.Record.Attempt != m.attempt && (!c.h.DoneOnly || a.Outcome != driver.Duplicate) {
 			c.Fatalf("claim %d, of a key that is %s: want %v, mine %t, attempt %d, got %s",
 				i, m.name, m.outcome, m.mine, m.attempt, describe(a))
 		}
-		if a.Outcome == dedup.Duplicate {
+		if a.Outcome == driver.Duplicate {
 			c.wantResult("its own result", a.Record, m.result())
 		}
 	}
 
-	changes := make([]dedup.Finish, len(members))
+	changes := make([]driver.Finish, len(members))
 	for i, m := range members {
-		changes[i] = dedup.Finish{ID: m.id, Token: m.now, State: dedup.StateSucceeded, Window: long,
+		changes[i] = driver.Finish{ID: m.id, Token: m.now, State: driver.StateSucceeded,
+			Window: long,
 			Result: m.result(), Fingerprint: m.bound}
 	}
 	for i, a := range c.finishes(changes...) {
@@ -101,19 +102,19 @@ func checkBatchMixed(c *check) {
 			c.learnt("Finish", a), members[i].held, members[i].written)
 	}
 
-	ids := make([]dedup.ID, len(members))
+	ids := make([]driver.ID, len(members))
 	for i, m := range members {
 		ids[i] = m.id
 	}
 	for i, a := range c.lookups(ids...) {
 		m := members[i]
-		want := dedup.StateSucceeded
+		want := driver.StateSucceeded
 		if !m.written {
 			want = m.state
 		}
 		c.wantState(fmt.Sprintf("lookup %d, of a key that was %s", i, m.name),
 			c.learnt("Lookup", a).Record, want)
-		if want == dedup.StateSucceeded {
+		if want == driver.StateSucceeded {
 			c.wantResult("its own result", a.Record, m.result())
 		}
 	}
@@ -122,29 +123,29 @@ func checkBatchMixed(c *check) {
 // prepare brings every member to where its kind says.
 func (c *check) prepare(members []member) {
 	c.Helper()
-	var reqs []dedup.ClaimRequest
-	var changes []dedup.Finish
+	var reqs []driver.ClaimRequest
+	var changes []driver.Finish
 	for _, m := range members {
-		if m.state == dedup.StateAbsent {
+		if m.state == driver.StateAbsent {
 			continue
 		}
-		req := dedup.ClaimRequest{ID: m.id, Token: m.before, Lease: long, Hold: long,
+		req := driver.ClaimRequest{ID: m.id, Token: m.before, Lease: long, Hold: long,
 			Fingerprint: m.bound}
 		if m.name == "lapsed" {
 			req.Lease = c.h.Lease
 		}
 		reqs = append(reqs, req)
-		if m.state != dedup.StateInProgress {
-			change := dedup.Finish{ID: m.id, Token: m.before, State: m.state, Window: long,
+		if m.state != driver.StateInProgress {
+			change := driver.Finish{ID: m.id, Token: m.before, State: m.state, Window: long,
 				Hold: long, Fingerprint: m.bound}
-			if m.state != dedup.StateReleased {
+			if m.state != driver.StateReleased {
 				change.Result = m.result()
 			}
 			changes = append(changes, change)
 		}
 	}
 	for _, a := range c.claims(reqs...) {
-		c.wantOutcome("a fresh claim in a batch", c.learnt("Claim", a), dedup.Acquired)
+		c.wantOutcome("a fresh claim in a batch", c.learnt("Claim", a), driver.Acquired)
 	}
 	for _, a := range c.finishes(changes...) {
 		c.wantEnd("an owner's end in a batch", c.learnt("Finish", a), true, true)
@@ -160,8 +161,8 @@ func checkBatchEmpty(c *check) {
 	c.forgets(long)
 	ctx, cancel := c.calm()
 	defer cancel()
-	if n := len(c.store.Claim(ctx, []dedup.ClaimRequest{})) +
-		len(c.store.Finish(ctx, []dedup.Finish{})); n != 0 {
+	if n := len(c.store.Claim(ctx, []driver.ClaimRequest{})) +
+		len(c.store.Finish(ctx, []driver.Finish{})); n != 0 {
 		c.Errorf("empty batches have %d answers", n)
 	}
 }
@@ -174,7 +175,7 @@ func checkCancelled(c *check) {
 	live := c.acquire(newID(), long, long)
 	before := c.lookup(live.id)
 
-	refused := func(call string, answers []dedup.Answer, want int) {
+	refused := func(call string, answers []driver.Answer, want int) {
 		c.Helper()
 		for i, a := range c.counted(call, answers, want) {
 			if !errors.Is(a.Err, context.Canceled) {
@@ -184,17 +185,17 @@ func checkCancelled(c *check) {
 		}
 	}
 	refused("Claim", c.store.Claim(ctx,
-		[]dedup.ClaimRequest{fresh[0].request(), fresh[1].request()}), 2)
-	refused("Finish", c.store.Finish(ctx, []dedup.Finish{live.change(dedup.StateSucceeded)}), 1)
-	refused("Renew", c.store.Renew(ctx, []dedup.Renewal{live.renewal()}), 1)
-	refused("Lookup", c.store.Lookup(ctx, []dedup.ID{live.id}), 1)
-	for i, err := range c.store.Forget(ctx, []dedup.ID{fresh[0].id, live.id}, long) {
+		[]driver.ClaimRequest{fresh[0].request(), fresh[1].request()}), 2)
+	refused("Finish", c.store.Finish(ctx, []driver.Finish{live.change(driver.StateSucceeded)}), 1)
+	refused("Renew", c.store.Renew(ctx, []driver.Renewal{live.renewal()}), 1)
+	refused("Lookup", c.store.Lookup(ctx, []driver.ID{live.id}), 1)
+	for i, err := range c.store.Forget(ctx, []driver.ID{fresh[0].id, live.id}, long) {
 		if !errors.Is(err, context.Canceled) {
 			c.Errorf("Forget under a canceled context: item %d answers %v", i, err)
 		}
 	}
 	for _, o := range fresh {
-		c.wantState("a key claimed under a canceled context", c.lookup(o.id), dedup.StateAbsent)
+		c.wantState("a key claimed under a canceled context", c.lookup(o.id), driver.StateAbsent)
 	}
 	c.wantUnchanged("calls under a canceled context", before, c.lookup(live.id))
 }

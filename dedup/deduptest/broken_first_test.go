@@ -4,18 +4,19 @@ import (
 	"context"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // firsts makes a store drop OnlyNew where when says so of the key that is met.
-func firsts(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*broken) {
+func firsts(when func(req driver.ClaimRequest, rec dedup.Record) bool) func(*broken) {
 	return func(b *broken) {
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-			answers := make([]dedup.Answer, len(reqs))
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+			answers := make([]driver.Answer, len(reqs))
 			for i, req := range reqs {
 				if req.OnlyNew && when(req, b.state(ctx, req.ID)) {
 					req.OnlyNew = false
 				}
-				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+				answers[i] = b.Store.Claim(ctx, []driver.ClaimRequest{req})[0]
 			}
 			return answers
 		}
@@ -23,10 +24,10 @@ func firsts(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*brok
 }
 
 // bendsLeft changes the answers by which keys are left to others.
-func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest,
-	a *dedup.Answer)) func(*broken) {
+func bendsLeft(bend func(b *broken, ctx context.Context, req driver.ClaimRequest,
+	a *driver.Answer)) func(*broken) {
 	return func(b *broken) {
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i := range answers {
 				if a := &answers[i]; reqs[i].OnlyNew && a.Outcome == dedup.InFlight &&
@@ -40,64 +41,64 @@ func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest,
 }
 
 var firstMutants = []mutant{
-	{"first claims are like others", eachRequestOf(func(req *dedup.ClaimRequest) {
+	{"first claims are like others", eachRequestOf(func(req *driver.ClaimRequest) {
 		req.OnlyNew = false
 	}),
 		[]string{"first/left", "first/other_states", "concurrent/random_walk"}},
 
-	{"every claim is a first one", eachRequestOf(func(req *dedup.ClaimRequest) {
+	{"every claim is a first one", eachRequestOf(func(req *driver.ClaimRequest) {
 		req.OnlyNew = true
 	}),
 		[]string{"time/released", "concurrent/random_walk"}},
 
-	{"a first claim gets a lapsed key", firsts(func(_ dedup.ClaimRequest, rec dedup.Record) bool {
-		return rec.State == dedup.StateInProgress && rec.Remaining <= 0
+	{"a first claim gets a lapsed key", firsts(func(_ driver.ClaimRequest, rec dedup.Record) bool {
+		return rec.State == driver.StateInProgress && rec.Remaining <= 0
 	}), []string{"first/left"}},
 
-	{"a first claim gets a released key", firsts(func(_ dedup.ClaimRequest, rec dedup.Record) bool {
-		return rec.State == dedup.StateReleased
+	{"a first claim gets a released key", firsts(func(_ driver.ClaimRequest, rec dedup.Record) bool {
+		return rec.State == driver.StateReleased
 	}), []string{"first/left"}},
 
-	{"a first claim takes over", firsts(func(req dedup.ClaimRequest, _ dedup.Record) bool {
+	{"a first claim takes over", firsts(func(req driver.ClaimRequest, _ dedup.Record) bool {
 		return req.TakeOverOlderGeneration
 	}), []string{"first/left"}},
 
 	{"a first claim takes what is uncertain",
-		firsts(func(req dedup.ClaimRequest, _ dedup.Record) bool {
+		firsts(func(req driver.ClaimRequest, _ dedup.Record) bool {
 			return req.TakeUncertain
 		}), []string{"first/other_states"}},
 
 	{"a first claim is refused what was never begun", func(b *broken) {
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-			answers := make([]dedup.Answer, len(reqs))
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+			answers := make([]driver.Answer, len(reqs))
 			for i, req := range reqs {
-				if rec := b.state(ctx, req.ID); req.OnlyNew && rec.State == dedup.StateReleased &&
+				if rec := b.state(ctx, req.ID); req.OnlyNew && rec.State == driver.StateReleased &&
 					rec.Attempt == 0 {
 					rec.Remaining = 0
-					answers[i] = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+					answers[i] = driver.Answer{Outcome: dedup.InFlight, Record: rec}
 					continue
 				}
-				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+				answers[i] = b.Store.Claim(ctx, []driver.ClaimRequest{req})[0]
 			}
 			return answers
 		}
 	}, []string{"first/unclaimed"}},
 
 	{"a first claim counts what it leaves",
-		bendsLeft(func(b *broken, ctx context.Context, req dedup.ClaimRequest, _ *dedup.Answer) {
+		bendsLeft(func(b *broken, ctx context.Context, req driver.ClaimRequest, _ *driver.Answer) {
 			req.OnlyNew = false
-			b.Store.Claim(ctx, []dedup.ClaimRequest{req})
-			b.Store.Finish(ctx, []dedup.Finish{{ID: req.ID, Token: req.Token,
-				State: dedup.StateReleased, Hold: long, Window: long}})
+			b.Store.Claim(ctx, []driver.ClaimRequest{req})
+			b.Store.Finish(ctx, []driver.Finish{{ID: req.ID, Token: req.Token,
+				State: driver.StateReleased, Hold: long, Window: long}})
 		}), []string{"first/left", "concurrent/random_walk"}},
 
 	{"what is left looks busy",
-		bendsLeft(func(_ *broken, _ context.Context, _ dedup.ClaimRequest, a *dedup.Answer) {
+		bendsLeft(func(_ *broken, _ context.Context, _ driver.ClaimRequest, a *driver.Answer) {
 			a.Record.Remaining = long
 		}), []string{"first/left", "concurrent/random_walk"}},
 
 	{"first claims win together", func(b *broken) {
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i, a := range answers {
 				if reqs[i].OnlyNew && a.Outcome == dedup.InFlight && a.Record.Attempt == 1 &&

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // bendForgets bends the number that a right store gives.
 func bendForgets(b *broken, bend func(uint64) uint64) {
 	b.told = func(ctx context.Context) (uint64, error) {
-		n, err := b.Store.(dedup.ForgetCounter).Forgets(ctx)
+		n, err := b.Store.(driver.ForgetCounter).Forgets(ctx)
 		return bend(n), err
 	}
 }
@@ -35,9 +36,9 @@ var forgetsMutants = []mutant{
 
 	{"tells only of what was there", func(b *broken) {
 		var n atomic.Uint64
-		b.forget = func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+		b.forget = func(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 			for _, id := range ids {
-				if b.state(ctx, id).State != dedup.StateAbsent {
+				if b.state(ctx, id).State != driver.StateAbsent {
 					n.Add(1)
 				}
 			}
@@ -48,7 +49,7 @@ var forgetsMutants = []mutant{
 
 	{"tells those who are gone", func(b *broken) {
 		b.told = func(ctx context.Context) (uint64, error) {
-			return b.Store.(dedup.ForgetCounter).Forgets(context.WithoutCancel(ctx))
+			return b.Store.(driver.ForgetCounter).Forgets(context.WithoutCancel(ctx))
 		}
 	}, []string{"forget/told"}},
 }

@@ -4,27 +4,28 @@ import (
 	"context"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // takesOver makes a store take live claims over as when says, whatever the right one does.
-func takesOver(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*broken) {
+func takesOver(when func(req driver.ClaimRequest, rec dedup.Record) bool) func(*broken) {
 	return func(b *broken) {
 		var o owners
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-			answers := make([]dedup.Answer, len(reqs))
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+			answers := make([]driver.Answer, len(reqs))
 			for i, req := range reqs {
 				rec := b.state(ctx, req.ID)
 				token, owned := o.of(req.ID)
-				live := rec.State == dedup.StateInProgress && rec.Remaining > 0 &&
+				live := rec.State == driver.StateInProgress && rec.Remaining > 0 &&
 					token != req.Token
 				bent := req
 				bent.TakeOverOlderGeneration = false
 				if owned && live && req.TakeOverOlderGeneration && when(req, rec) {
-					release := dedup.Finish{ID: req.ID, Token: token, State: dedup.StateReleased,
+					release := driver.Finish{ID: req.ID, Token: token, State: driver.StateReleased,
 						Hold: long, NotStarted: true}
-					b.Store.Finish(ctx, []dedup.Finish{release})
+					b.Store.Finish(ctx, []driver.Finish{release})
 				}
-				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{bent})[0]
+				answers[i] = b.Store.Claim(ctx, []driver.ClaimRequest{bent})[0]
 			}
 			return o.note(reqs, answers)
 		}
@@ -32,7 +33,7 @@ func takesOver(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*b
 }
 
 // sound is when a claim gives way.
-func sound(req dedup.ClaimRequest, rec dedup.Record) bool {
+func sound(req driver.ClaimRequest, rec dedup.Record) bool {
 	return !rec.Irreversible && ranks(req.Origin, rec.Origin) && placed(req.Origin, rec.Origin)
 }
 
@@ -43,58 +44,59 @@ func sourced(a, b dedup.Origin) bool {
 }
 
 var generationMutants = []mutant{
-	{"a newer generation waits", eachRequestOf(func(req *dedup.ClaimRequest) {
+	{"a newer generation waits", eachRequestOf(func(req *driver.ClaimRequest) {
 		req.TakeOverOlderGeneration = false
 	}),
 		[]string{"generation/takes_over", "generation/late_owner", "generation/one_taker",
 			"concurrent/random_walk"}},
 
-	{"everybody takes over", eachRequestOf(func(req *dedup.ClaimRequest) {
+	{"everybody takes over", eachRequestOf(func(req *driver.ClaimRequest) {
 		req.TakeOverOlderGeneration = true
 	}),
 		[]string{"generation/kept"}},
 
 	{"takeover ignores the partition",
-		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+		takesOver(func(req driver.ClaimRequest, rec dedup.Record) bool {
 			return !rec.Irreversible && ranks(req.Origin, rec.Origin) && sourced(req.Origin,
 				rec.Origin)
 		}), []string{"generation/kept"}},
 
-	{"takeover ignores the source", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+	{"takeover ignores the source", takesOver(func(req driver.ClaimRequest, rec dedup.Record) bool {
 		return !rec.Irreversible && ranks(req.Origin, rec.Origin) &&
 			req.Origin.Partition == rec.Origin.Partition
 	}), []string{"generation/kept"}},
 
-	{"an unknown source takes over", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+	{"an unknown source takes over", takesOver(func(req driver.ClaimRequest,
+		rec dedup.Record) bool {
 		return sound(req, rec) || !rec.Irreversible && ranks(req.Origin, rec.Origin) &&
 			req.Origin.Digest() == rec.Origin.Digest()
 	}), []string{"generation/kept"}},
 
 	{"the same generation takes over",
-		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+		takesOver(func(req driver.ClaimRequest, rec dedup.Record) bool {
 			return sound(req, rec) || !rec.Irreversible && placed(req.Origin, rec.Origin) &&
 				req.Origin.Generation == rec.Origin.Generation
 		}), []string{"generation/kept", "generation/one_taker"}},
 
 	{"an unknown generation gives way",
-		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+		takesOver(func(req driver.ClaimRequest, rec dedup.Record) bool {
 			return !rec.Irreversible && placed(req.Origin, rec.Origin) &&
 				req.Origin.Generation > rec.Origin.Generation
 		}), []string{"generation/kept"}},
 
-	{"takeover passes danger", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+	{"takeover passes danger", takesOver(func(req driver.ClaimRequest, rec dedup.Record) bool {
 		rec.Irreversible = false
 		return sound(req, rec)
 	}), []string{"generation/danger"}},
 
 	{"takeover starts again from attempt 1", func(b *broken) {
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-			answers := make([]dedup.Answer, len(reqs))
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+			answers := make([]driver.Answer, len(reqs))
 			for i, req := range reqs {
 				live := b.state(ctx, req.ID)
 				answers[i] = b.Store.Claim(ctx, reqs[i:i+1])[0]
 				if a := &answers[i]; a.Outcome == dedup.Acquired && !a.Mine &&
-					live.State == dedup.StateInProgress && live.Remaining > 0 {
+					live.State == driver.StateInProgress && live.Remaining > 0 {
 					a.Record.Attempt = 1
 				}
 			}
@@ -103,18 +105,18 @@ var generationMutants = []mutant{
 	}, []string{"generation/takes_over"}},
 
 	{"who was taken over still holds", func(b *broken) {
-		eachFinish(b, func(_ context.Context, _ dedup.Finish, before dedup.Record,
-			a *dedup.Answer) {
-			a.Held = a.Held || before.State == dedup.StateInProgress
+		eachFinish(b, func(_ context.Context, _ driver.Finish, before dedup.Record,
+			a *driver.Answer) {
+			a.Held = a.Held || before.State == driver.StateInProgress
 		})
 	}, []string{"generation/late_owner"}},
 
 	{"finished keys give way", func(b *broken) {
-		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+		b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i, a := range answers {
 				if reqs[i].TakeOverOlderGeneration && a.Outcome == dedup.Duplicate {
-					b.Store.Forget(ctx, []dedup.ID{reqs[i].ID}, 0)
+					b.Store.Forget(ctx, []driver.ID{reqs[i].ID}, 0)
 					answers[i] = b.Store.Claim(ctx, reqs[i:i+1])[0]
 				}
 			}

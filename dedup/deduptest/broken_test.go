@@ -13,51 +13,52 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // broken is a right store with one method bent.
 type broken struct {
 	dedup.Store
-	claim  func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer
-	renew  func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer
-	finish func(ctx context.Context, changes []dedup.Finish) []dedup.Answer
-	lookup func(ctx context.Context, ids []dedup.ID) []dedup.Answer
-	forget func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error
+	claim  func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer
+	renew  func(ctx context.Context, renewals []driver.Renewal) []driver.Answer
+	finish func(ctx context.Context, changes []driver.Finish) []driver.Answer
+	lookup func(ctx context.Context, ids []driver.ID) []driver.Answer
+	forget func(ctx context.Context, ids []driver.ID, hold time.Duration) []error
 	told   func(ctx context.Context) (uint64, error)
 	window time.Duration // that it says all keys have
 }
 
-func (b *broken) Limits() dedup.Limits { return dedup.Limits{Window: b.window} }
+func (b *broken) Limits() driver.Limits { return driver.Limits{Window: b.window} }
 
-func (b *broken) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (b *broken) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	if b.claim != nil {
 		return b.claim(ctx, reqs)
 	}
 	return b.Store.Claim(ctx, reqs)
 }
 
-func (b *broken) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (b *broken) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	if b.renew != nil {
 		return b.renew(ctx, renewals)
 	}
 	return b.Store.Renew(ctx, renewals)
 }
 
-func (b *broken) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (b *broken) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	if b.finish != nil {
 		return b.finish(ctx, changes)
 	}
 	return b.Store.Finish(ctx, changes)
 }
 
-func (b *broken) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (b *broken) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	if b.lookup != nil {
 		return b.lookup(ctx, ids)
 	}
 	return b.Store.Lookup(ctx, ids)
 }
 
-func (b *broken) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (b *broken) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	if b.forget != nil {
 		return b.forget(ctx, ids, hold)
 	}
@@ -68,25 +69,25 @@ func (b *broken) Forgets(ctx context.Context) (uint64, error) {
 	if b.told != nil {
 		return b.told(ctx)
 	}
-	return b.Store.(dedup.ForgetCounter).Forgets(ctx)
+	return b.Store.(driver.ForgetCounter).Forgets(ctx)
 }
 
 // state is how a key stands.
-func (b *broken) state(ctx context.Context, id dedup.ID) dedup.Record {
-	return b.Store.Lookup(ctx, []dedup.ID{id})[0].Record
+func (b *broken) state(ctx context.Context, id driver.ID) dedup.Record {
+	return b.Store.Lookup(ctx, []driver.ID{id})[0].Record
 }
 
 // owners remembers who was told Acquired last.
 type owners struct {
 	mu sync.Mutex
-	by map[dedup.ID]dedup.Token
+	by map[driver.ID]driver.Token
 }
 
-func (o *owners) note(reqs []dedup.ClaimRequest, answers []dedup.Answer) []dedup.Answer {
+func (o *owners) note(reqs []driver.ClaimRequest, answers []driver.Answer) []driver.Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.by == nil {
-		o.by = map[dedup.ID]dedup.Token{}
+		o.by = map[driver.ID]driver.Token{}
 	}
 	for i, a := range answers {
 		if a.Outcome == dedup.Acquired {
@@ -96,7 +97,7 @@ func (o *owners) note(reqs []dedup.ClaimRequest, answers []dedup.Answer) []dedup
 	return answers
 }
 
-func (o *owners) of(id dedup.ID) (dedup.Token, bool) {
+func (o *owners) of(id driver.ID) (driver.Token, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	token, ok := o.by[id]

@@ -4,25 +4,25 @@ import (
 	"context"
 	"sync"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // subtractsAgain shows one attempt less for each time that an attempt was said to be
 // unused after the first.
 func subtractsAgain(b *broken) {
 	var mu sync.Mutex
-	less := map[dedup.ID]int{}
-	show := func(id dedup.ID, a *dedup.Answer) {
+	less := map[driver.ID]int{}
+	show := func(id driver.ID, a *driver.Answer) {
 		mu.Lock()
 		defer mu.Unlock()
 		a.Record.Attempt = max(a.Record.Attempt-less[id], 0)
 	}
-	b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-		answers := make([]dedup.Answer, len(changes))
+	b.finish = func(ctx context.Context, changes []driver.Finish) []driver.Answer {
+		answers := make([]driver.Answer, len(changes))
 		for i, c := range changes {
 			before := b.state(ctx, c.ID)
 			answers[i] = b.Store.Finish(ctx, changes[i:i+1])[0]
-			if c.NotAttempted && answers[i].Written && before.State == dedup.StateReleased {
+			if c.NotAttempted && answers[i].Written && before.State == driver.StateReleased {
 				mu.Lock()
 				less[c.ID]++
 				mu.Unlock()
@@ -31,19 +31,19 @@ func subtractsAgain(b *broken) {
 		}
 		return answers
 	}
-	b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	b.lookup = func(ctx context.Context, ids []driver.ID) []driver.Answer {
 		answers := b.Store.Lookup(ctx, ids)
 		for i := range answers {
 			show(ids[i], &answers[i])
 		}
 		return answers
 	}
-	eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) { show(req.ID, a) })
+	eachClaim(b, func(req driver.ClaimRequest, a *driver.Answer) { show(req.ID, a) })
 }
 
 var unusedMutants = []mutant{
-	{"an unused attempt counts", eachChange(func(c *dedup.Finish) {
-		c.NotAttempted = c.NotAttempted && (c.NotStarted || c.State != dedup.StateReleased)
+	{"an unused attempt counts", eachChange(func(c *driver.Finish) {
+		c.NotAttempted = c.NotAttempted && (c.NotStarted || c.State != driver.StateReleased)
 	}),
 		[]string{"unused/not_counted", "unused/sent_again", "unused/danger",
 			"concurrent/random_walk"}},
@@ -51,13 +51,13 @@ var unusedMutants = []mutant{
 	{"an unused attempt is taken away twice", subtractsAgain,
 		[]string{"unused/sent_again", "concurrent/random_walk"}},
 
-	{"an unused attempt withdraws danger", eachChange(func(c *dedup.Finish) {
-		if c.NotAttempted && c.State == dedup.StateReleased && !c.NotStarted {
+	{"an unused attempt withdraws danger", eachChange(func(c *driver.Finish) {
+		if c.NotAttempted && c.State == driver.StateReleased && !c.NotStarted {
 			c.NotAttempted, c.NotStarted = false, true
 		}
 	}), []string{"unused/danger"}},
 
-	{"an attempt that has ended is unused", eachChange(func(c *dedup.Finish) {
-		c.NotAttempted = c.NotAttempted && c.State == dedup.StateReleased && !c.NotStarted
+	{"an attempt that has ended is unused", eachChange(func(c *driver.Finish) {
+		c.NotAttempted = c.NotAttempted && c.State == driver.StateReleased && !c.NotStarted
 	}), []string{"unused/contradiction"}},
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // refuseWindows bends a store so that it has a window of an hour for all keys.
 func refuseWindows(b *broken, claims, ends bool) {
-	refused := dedup.Answer{Err: &dedup.InputError{Field: "Window", Reason: "is another"}}
-	b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	refused := driver.Answer{Err: &dedup.InputError{Field: "Window", Reason: "is another"}}
+	b.claim = func(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 		if claims && len(reqs) == 1 && reqs[0].Window != 0 && reqs[0].Window != long {
-			return []dedup.Answer{refused}
+			return []driver.Answer{refused}
 		}
 		return b.Store.Claim(ctx, reqs)
 	}
-	b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+	b.finish = func(ctx context.Context, changes []driver.Finish) []driver.Answer {
 		if ends && len(changes) == 1 && changes[0].Window != long {
-			return []dedup.Answer{refused}
+			return []driver.Answer{refused}
 		}
 		return b.Store.Finish(ctx, changes)
 	}

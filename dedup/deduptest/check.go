@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 type check struct {
 	testing.TB
 	h     Harness
-	store dedup.Store
+	store driver.Store
 	moved time.Duration // that Advance has moved the clock by
 }
 
@@ -31,29 +31,29 @@ type check struct {
 func (c *check) now() time.Time { return time.Now().Add(c.moved) }
 
 // keeps returns those of the states that the store can keep.
-func (c *check) keeps(states ...dedup.State) []dedup.State {
-	return slices.DeleteFunc(states, func(s dedup.State) bool {
-		return c.h.SeenOnly && s == dedup.StateFailed
+func (c *check) keeps(states ...driver.State) []driver.State {
+	return slices.DeleteFunc(states, func(s driver.State) bool {
+		return c.h.SeenOnly && s == driver.StateFailed
 	})
 }
 
 // ends are the states an attempt can end in.
-func (c *check) ends() []dedup.State {
-	return c.keeps(dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased)
+func (c *check) ends() []driver.State {
+	return c.keeps(driver.StateSucceeded, driver.StateFailed, driver.StateReleased)
 }
 
-func newID() (id dedup.ID) {
+func newID() (id driver.ID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
-func newToken() (token dedup.Token) {
+func newToken() (token driver.Token) {
 	_, _ = rand.Read(token[:])
 	return token
 }
 
 // newFingerprint is a random one of the given version.
-func newFingerprint(version byte) (f dedup.Fingerprint) {
+func newFingerprint(version byte) (f driver.Fingerprint) {
 	_, _ = rand.Read(f[:])
 	f[0] = version
 	return f
@@ -77,20 +77,20 @@ func (c *check) calm() (context.Context, context.CancelFunc) {
 
 // claims sends one batch and insists on one answer per item. It is safe for concurrent
 // use, and answers nil when the store does not.
-func (c *check) claims(reqs ...dedup.ClaimRequest) []dedup.Answer {
+func (c *check) claims(reqs ...driver.ClaimRequest) []driver.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
 	if c.h.DoneOnly {
 		reqs = slices.Clone(reqs)
 		for i := range reqs {
-			reqs[i].Fingerprint = dedup.Fingerprint{}
+			reqs[i].Fingerprint = driver.Fingerprint{}
 		}
 	}
 	return c.counted("Claim", c.store.Claim(ctx, reqs), len(reqs))
 }
 
 // finishes is like claims.
-func (c *check) finishes(changes ...dedup.Finish) []dedup.Answer {
+func (c *check) finishes(changes ...driver.Finish) []driver.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
 	changes = slices.Clone(changes)
@@ -98,8 +98,8 @@ func (c *check) finishes(changes ...dedup.Finish) []dedup.Answer {
 		if !c.h.DoneOnly {
 			continue
 		}
-		changes[i].Fingerprint = dedup.Fingerprint{}
-		if c.h.SeenOnly || changes[i].State == dedup.StateSucceeded {
+		changes[i].Fingerprint = driver.Fingerprint{}
+		if c.h.SeenOnly || changes[i].State == driver.StateSucceeded {
 			changes[i].Result = nil
 		}
 	}
@@ -107,21 +107,21 @@ func (c *check) finishes(changes ...dedup.Finish) []dedup.Answer {
 }
 
 // renews is like claims.
-func (c *check) renews(renewals ...dedup.Renewal) []dedup.Answer {
+func (c *check) renews(renewals ...driver.Renewal) []driver.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
 	return c.counted("Renew", c.store.Renew(ctx, renewals), len(renewals))
 }
 
 // lookups is like claims.
-func (c *check) lookups(ids ...dedup.ID) []dedup.Answer {
+func (c *check) lookups(ids ...driver.ID) []driver.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
 	return c.counted("Lookup", c.store.Lookup(ctx, ids), len(ids))
 }
 
 // forgets is like claims.
-func (c *check) forgets(hold time.Duration, ids ...dedup.ID) []error {
+func (c *check) forgets(hold time.Duration, ids ...driver.ID) []error {
 	ctx, cancel := c.calm()
 	defer cancel()
 	errs := c.store.Forget(ctx, ids, hold)
@@ -132,13 +132,13 @@ func (c *check) forgets(hold time.Duration, ids ...dedup.ID) []error {
 	return errs
 }
 
-func (c *check) counted(call string, answers []dedup.Answer, want int) []dedup.Answer {
+func (c *check) counted(call string, answers []driver.Answer, want int) []driver.Answer {
 	if len(answers) != want {
 		c.Errorf("%s answered %d of %d items", call, len(answers), want)
-		return make([]dedup.Answer, want)
+		return make([]driver.Answer, want)
 	}
 	for i := range answers {
-		if a := &answers[i]; a.Err != nil && (a.Outcome != dedup.Unknown || a.Held || a.Written) {
+		if a := &answers[i]; a.Err != nil && (a.Outcome != driver.Unknown || a.Held || a.Written) {
 			c.Errorf("%s of item %d answers %s together with the error %v", call,
 				i, describe(*a), a.Err)
 		}
@@ -147,7 +147,7 @@ func (c *check) counted(call string, answers []dedup.Answer, want int) []dedup.A
 }
 
 // learnt fails the test when the answer is an error.
-func (c *check) learnt(call string, a dedup.Answer) dedup.Answer {
+func (c *check) learnt(call string, a driver.Answer) driver.Answer {
 	c.Helper()
 	if a.Err != nil {
 		c.Fatalf("%s: %v", call, a.Err)
@@ -155,12 +155,12 @@ func (c *check) learnt(call string, a dedup.Answer) dedup.Answer {
 	return a
 }
 
-func (c *check) lookup(id dedup.ID) dedup.Record {
+func (c *check) lookup(id driver.ID) driver.Record {
 	c.Helper()
 	return c.learnt("Lookup", c.lookups(id)[0]).Record
 }
 
-func (c *check) forget(id dedup.ID, hold time.Duration) {
+func (c *check) forget(id driver.ID, hold time.Duration) {
 	c.Helper()
 	if err := c.forgets(hold, id)[0]; err != nil {
 		c.Fatalf("Forget: %v", err)

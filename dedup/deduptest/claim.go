@@ -3,12 +3,12 @@ package deduptest
 import (
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func checkFresh(c *check) {
 	id := newID()
-	if rec := c.lookup(id); rec.State != dedup.StateAbsent || rec.Attempt != 0 {
+	if rec := c.lookup(id); rec.State != driver.StateAbsent || rec.Attempt != 0 {
 		c.Fatalf("a key that was never claimed is %v with attempt %d", rec.State, rec.Attempt)
 	}
 	o := c.stranger(id)
@@ -20,7 +20,7 @@ func checkFresh(c *check) {
 		c.Errorf("a first claim: want attempt 1 and a fence, got %s", describe(a))
 	}
 	rec := c.lookup(id)
-	c.wantState("after the claim", rec, dedup.StateInProgress)
+	c.wantState("after the claim", rec, driver.StateInProgress)
 	c.wantClaim("after the claim", rec, a.Record.Attempt, a.Record.Fence)
 	c.wantRemaining("after the claim", rec, long)
 }
@@ -30,8 +30,8 @@ func checkInFlight(c *check) {
 	o := c.acquire(id, long, long)
 	before := c.lookup(id)
 	a := c.stranger(id).claim()
-	c.wantOutcome("a second owner's claim", a, dedup.InFlight)
-	c.wantState("a second owner's claim", a.Record, dedup.StateInProgress)
+	c.wantOutcome("a second owner's claim", a, driver.InFlight)
+	c.wantState("a second owner's claim", a.Record, driver.StateInProgress)
 	c.wantClaim("a second owner's claim", a.Record, o.attempt, o.fence)
 	c.wantRemaining("a second owner's claim", a.Record, long)
 	c.wantUnchanged("a second owner's claim", before, c.lookup(id))
@@ -39,29 +39,29 @@ func checkInFlight(c *check) {
 
 func checkDuplicate(c *check) {
 	id := newID()
-	o := c.ended(id, dedup.StateSucceeded, []byte("receipt"))
+	o := c.ended(id, driver.StateSucceeded, []byte("receipt"))
 	c.pass(c.h.Lease)
 	before := c.lookup(id)
-	c.wantState("after Finish", before, dedup.StateSucceeded)
+	c.wantState("after Finish", before, driver.StateSucceeded)
 	a := c.stranger(id).claim()
-	c.wantOutcome("a claim of a finished key", a, dedup.Duplicate)
-	c.wantState("a claim of a finished key", a.Record, dedup.StateSucceeded)
+	c.wantOutcome("a claim of a finished key", a, driver.Duplicate)
+	c.wantState("a claim of a finished key", a.Record, driver.StateSucceeded)
 	c.wantClaim("a claim of a finished key", a.Record, o.attempt, o.fence)
 	c.wantResult("a claim of a finished key", a.Record, []byte("receipt"))
 	c.wantRemaining("a claim of a finished key", a.Record, long)
 	if age := a.Record.Age; !c.h.DoneOnly && (age < c.h.Lease/2 || age > long/2) {
 		c.Errorf("the key was finished more than %v ago, and its age is %v", c.h.Lease, age)
 	}
-	c.wantOutcome("the finished owner's own claim", o.claim(), dedup.Duplicate)
+	c.wantOutcome("the finished owner's own claim", o.claim(), driver.Duplicate)
 	c.wantUnchanged("a claim of a finished key", before, c.lookup(id))
 }
 
 func checkStoredFailure(c *check) {
 	id := newID()
-	o := c.ended(id, dedup.StateFailed, []byte("card refused: 51"))
+	o := c.ended(id, driver.StateFailed, []byte("card refused: 51"))
 	a := c.stranger(id).claim()
-	c.wantOutcome("a claim of a failed key", a, dedup.Duplicate)
-	c.wantState("a claim of a failed key", a.Record, dedup.StateFailed)
+	c.wantOutcome("a claim of a failed key", a, driver.Duplicate)
+	c.wantState("a claim of a failed key", a.Record, driver.StateFailed)
 	c.wantClaim("a claim of a failed key", a.Record, o.attempt, o.fence)
 	c.wantResult("a claim of a failed key", a.Record, []byte("card refused: 51"))
 	if a.Record.Remaining <= 0 {
@@ -78,7 +78,7 @@ func checkMine(c *check) {
 	before := c.lookup(id)
 	for range 3 {
 		a := o.send(o.request()) // asks for a longer lease than it got
-		c.wantOutcome("the same claim sent again", a, dedup.Acquired)
+		c.wantOutcome("the same claim sent again", a, driver.Acquired)
 		if !a.Mine {
 			c.Error("the same claim sent again is not Mine")
 		}
@@ -86,14 +86,14 @@ func checkMine(c *check) {
 		c.wantRemaining("the same claim sent again", a.Record, long/2)
 	}
 	c.wantUnchanged("the same claim sent again", before, c.lookup(id))
-	c.wantOutcome("another owner's claim", c.stranger(id).claim(), dedup.InFlight)
+	c.wantOutcome("another owner's claim", c.stranger(id).claim(), driver.InFlight)
 }
 
 func checkMineLapsed(c *check) {
 	id := newID()
 	o := c.lapsed(id)
 	a := o.claim()
-	c.wantOutcome("the same claim sent again after its lease", a, dedup.Acquired)
+	c.wantOutcome("the same claim sent again after its lease", a, driver.Acquired)
 	if !a.Mine {
 		c.Error("the same claim sent again after its lease is not Mine")
 	}
@@ -102,13 +102,13 @@ func checkMineLapsed(c *check) {
 		c.Errorf("sending a claim again has extended its lease by %v", a.Record.Remaining)
 	}
 	next := c.stranger(id).claim()
-	c.wantOutcome("another owner's claim of a lapsed key", next, dedup.Acquired)
-	c.wantOutcome("the old owner's claim once it was taken over", o.claim(), dedup.InFlight)
+	c.wantOutcome("another owner's claim of a lapsed key", next, driver.Acquired)
+	c.wantOutcome("the old owner's claim once it was taken over", o.claim(), driver.InFlight)
 }
 
 func checkOrigin(c *check) {
 	id := newID()
-	from := dedup.Origin{Source: "orders", Partition: 7, Offset: 1<<40 + 3, Generation: 12}
+	from := driver.Origin{Source: "orders", Partition: 7, Offset: 1<<40 + 3, Generation: 12}
 	f := newFingerprint(1)
 	o := c.stranger(id)
 	req := o.request()
@@ -124,32 +124,32 @@ func checkOrigin(c *check) {
 	o.mustClaim(req)
 	c.wantMessage("taken over", c.lookup(id), req.Origin, req.Label, f)
 
-	change := o.change(dedup.StateSucceeded)
+	change := o.change(driver.StateSucceeded)
 	change.Origin, change.Label, change.Fingerprint = req.Origin, req.Label, f
 	o.mustFinish(change)
 	a := c.stranger(id).claim()
-	c.wantOutcome("a claim of a finished key", a, dedup.Duplicate)
+	c.wantOutcome("a claim of a finished key", a, driver.Duplicate)
 	c.wantMessage("succeeded", a.Record, req.Origin, req.Label, f)
 
 	id = newID()
 	c.acquire(id, long, long)
-	c.wantMessage("claimed without origin", c.lookup(id), dedup.Origin{}, "", dedup.Fingerprint{})
+	c.wantMessage("claimed without origin", c.lookup(id), driver.Origin{}, "", driver.Fingerprint{})
 
 	// The newest claim's origin, not the last one that was known.
 	o = c.stranger(newID())
 	req = o.request()
 	req.Origin = from
 	o.mustClaim(req)
-	o.mustFinish(o.change(dedup.StateReleased))
+	o.mustFinish(o.change(driver.StateReleased))
 	c.acquire(o.id, long, long)
-	if rec := c.lookup(o.id); !sameOrigin(rec.Origin, dedup.Origin{}) {
+	if rec := c.lookup(o.id); !sameOrigin(rec.Origin, driver.Origin{}) {
 		c.Errorf("a claim without origin shows that of an older one: %+v", rec.Origin)
 	}
 }
 
 // wantMessage compares what a record says of the message.
-func (c *check) wantMessage(what string, rec dedup.Record, from dedup.Origin, label string,
-	f dedup.Fingerprint) {
+func (c *check) wantMessage(what string, rec driver.Record, from driver.Origin, label string,
+	f driver.Fingerprint) {
 	c.Helper()
 	if !sameOrigin(rec.Origin, from) {
 		c.Errorf("%s: want origin %+v (digest %x), got %+v (digest %x)", what, from, from.Digest(),
@@ -169,7 +169,7 @@ func checkLookupReads(c *check) {
 	lapsing, short := newID(), newID()
 	c.acquire(lapsing, c.h.Lease, long)
 	o := c.acquire(short, long, long)
-	change := o.change(dedup.StateSucceeded)
+	change := o.change(driver.StateSucceeded)
 	if !c.h.OneWindow {
 		change.Window = c.h.Lease
 	}
@@ -181,13 +181,13 @@ func checkLookupReads(c *check) {
 	}
 	c.pass(10 * time.Millisecond)
 	answers := c.lookups(lapsing, short)
-	if rec := answers[0].Record; rec.State != dedup.StateInProgress || rec.Remaining > 0 {
+	if rec := answers[0].Record; rec.State != driver.StateInProgress || rec.Remaining > 0 {
 		c.Errorf("a claim that was read until its lease ended is %v and lasts for another %v",
 			rec.State, rec.Remaining)
 	}
 	if !c.h.OneWindow {
 		c.wantState("a record that was read until its window ended", answers[1].Record,
-			dedup.StateAbsent)
+			driver.StateAbsent)
 	}
-	c.wantOutcome("a claim after the lease", c.stranger(lapsing).claim(), dedup.Acquired)
+	c.wantOutcome("a claim after the lease", c.stranger(lapsing).claim(), driver.Acquired)
 }

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -15,26 +15,26 @@ const (
 // checkOneWinner lets all workers claim the same batch at once: one of them gets each
 // key, and the others hear that it is in flight.
 func checkOneWinner(c *check) {
-	ids := make([]dedup.ID, 32)
+	ids := make([]driver.ID, 32)
 	for i := range ids {
 		ids[i] = newID()
 	}
-	c.wantOneWinner(ids, 1, func(*dedup.ClaimRequest) {})
+	c.wantOneWinner(ids, 1, func(*driver.ClaimRequest) {})
 }
 
 // checkOneTaker does the same with keys that are uncertain.
 func checkOneTaker(c *check) {
-	ids := make([]dedup.ID, 32)
+	ids := make([]driver.ID, 32)
 	for i := range ids {
 		ids[i] = c.uncertain(newID(), false).id
 	}
-	c.wantOneWinner(ids, 2, func(req *dedup.ClaimRequest) { req.TakeUncertain = true })
+	c.wantOneWinner(ids, 2, func(req *driver.ClaimRequest) { req.TakeUncertain = true })
 }
 
-func (c *check) wantOneWinner(ids []dedup.ID, attempt int, bend func(*dedup.ClaimRequest)) {
+func (c *check) wantOneWinner(ids []driver.ID, attempt int, bend func(*driver.ClaimRequest)) {
 	wins := make([]atomic.Int32, len(ids))
 	c.atOnce(func(worker int) {
-		reqs := make([]dedup.ClaimRequest, len(ids))
+		reqs := make([]driver.ClaimRequest, len(ids))
 		for i := range ids {
 			at := (i + worker) % len(ids) // each in an order of its own
 			reqs[i] = c.stranger(ids[at]).request()
@@ -44,9 +44,9 @@ func (c *check) wantOneWinner(ids []dedup.ID, attempt int, bend func(*dedup.Clai
 			switch {
 			case a.Err != nil:
 				c.Errorf("Claim: %v", a.Err)
-			case a.Outcome == dedup.Acquired && !a.Mine && a.Record.Attempt == attempt:
+			case a.Outcome == driver.Acquired && !a.Mine && a.Record.Attempt == attempt:
 				wins[(i+worker)%len(ids)].Add(1)
-			case a.Outcome != dedup.InFlight:
+			case a.Outcome != driver.InFlight:
 				c.Errorf("a claim among %d at once: want acquired or in_flight, got %s", workers,
 					describe(a))
 			}
@@ -62,7 +62,7 @@ func (c *check) wantOneWinner(ids []dedup.ID, attempt int, bend func(*dedup.Clai
 // contended is a key that workers pass from hand to hand. The atomics count what must
 // be exclusive; a store does not order its callers for the race detector.
 type contended struct {
-	id      dedup.ID
+	id      driver.ID
 	holders atomic.Int32
 	fence   atomic.Uint64
 	attempt atomic.Int64
@@ -101,8 +101,8 @@ func (c *check) take(k *contended) bool {
 		c.Errorf("Claim: %v", a.Err)
 		return false
 	}
-	if a.Outcome != dedup.Acquired {
-		if a.Outcome != dedup.InFlight {
+	if a.Outcome != driver.Acquired {
+		if a.Outcome != driver.InFlight {
 			c.Errorf("a contended claim: %s", describe(a))
 		}
 		return false
@@ -117,13 +117,13 @@ func (c *check) take(k *contended) bool {
 		c.Errorf("the owner after attempt %d has attempt %d", last, a.Record.Attempt)
 	}
 	// A round trip inside, so that an intruder has the time to show.
-	if rec := c.lookups(k.id)[0].Record; rec.State != dedup.StateInProgress ||
+	if rec := c.lookups(k.id)[0].Record; rec.State != driver.StateInProgress ||
 		rec.Fence != a.Record.Fence {
 		c.Errorf("under the claim with fence %d the key is %v with fence %d", a.Record.Fence,
 			rec.State, rec.Fence)
 	}
 	k.holders.Add(-1)
-	if end := c.finishes(o.change(dedup.StateReleased))[0]; end.Err != nil || !end.Held ||
+	if end := c.finishes(o.change(driver.StateReleased))[0]; end.Err != nil || !end.Held ||
 		!end.Written {
 		c.Errorf("release by the owner: %v %s", end.Err, describe(end))
 	}

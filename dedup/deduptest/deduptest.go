@@ -1,4 +1,4 @@
-// Package deduptest proves that an implementation of [dedup.Store] keeps its contract,
+// Package deduptest proves that an implementation of [driver.Store] keeps its contract,
 // and breaks stores on purpose.
 //
 // [Run] is the conformance suite: call it from a test of your own store. [Faulty] wraps
@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -29,7 +29,7 @@ type Harness struct {
 	// New returns the store under test; it is called once per check. It may return the
 	// same store each time, and the store may be full of other data: every check
 	// uses random keys of its own. Free what it opened with t.Cleanup.
-	New func(t testing.TB) dedup.Store
+	New func(t testing.TB) driver.Store
 
 	// Advance moves the clock of every store that New has returned. Nil, the default,
 	// means that the clock is real: checks then wait, and run side by side. Checks
@@ -51,7 +51,7 @@ type Harness struct {
 	// [DefaultWalkSteps].
 	WalkSteps int
 
-	// SeenOnly is for a store that keeps no failures either (see [dedup.Limits]): the checks
+	// SeenOnly is for a store that keeps no failures either (see [driver.Limits]): the checks
 	// then store none. It implies DoneOnly.
 	SeenOnly bool
 
@@ -72,7 +72,7 @@ type Harness struct {
 	// Unreadable plants what the store must neither take for absent nor for done: a
 	// value of a newer version, of the wrong type, cut in the middle. The key of the
 	// map names the case. Nil, the default, suits a store that nobody else can write.
-	Unreadable map[string]func(t testing.TB, store dedup.Store, id dedup.ID)
+	Unreadable map[string]func(t testing.TB, store driver.Store, id driver.ID)
 }
 
 // Run runs the conformance suite as subtests of t and returns when all have ended. A

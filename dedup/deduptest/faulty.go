@@ -7,16 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Faulty is a [dedup.Store] that loses requests and replies on their way to another
+// Faulty is a [driver.Store] that loses requests and replies on their way to another
 // one, as a [Plan] says. Put it under a Deduper to see whether it recovers: a claim
 // whose reply was lost must never be taken for somebody else's.
 //
 // It is safe for concurrent use as far as the store below is.
 type Faulty struct {
-	store dedup.Store
+	store driver.Store
 
 	mu    sync.Mutex
 	plan  Plan
@@ -36,7 +36,7 @@ type Stats struct {
 }
 
 // NewFaulty puts plan between its callers and store. A nil plan passes everything.
-func NewFaulty(store dedup.Store, plan Plan) *Faulty {
+func NewFaulty(store driver.Store, plan Plan) *Faulty {
 	return &Faulty{store: store, plan: plan,
 		stats: Stats{Calls: map[Op]int{}, Faults: map[Kind]int{}}}
 }
@@ -59,37 +59,37 @@ func (f *Faulty) Stats() Stats {
 }
 
 // Limits are those of the store below.
-func (f *Faulty) Limits() dedup.Limits { return dedup.LimitsOf(f.store) }
+func (f *Faulty) Limits() driver.Limits { return driver.LimitsOf(f.store) }
 
-// Claim implements [dedup.Store].
-func (f *Faulty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+// Claim implements [driver.Store].
+func (f *Faulty) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return through(ctx, f, OpClaim, reqs, f.store.Claim, unlearnt)
 }
 
-// Renew implements [dedup.Store].
-func (f *Faulty) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+// Renew implements [driver.Store].
+func (f *Faulty) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return through(ctx, f, OpRenew, renewals, f.store.Renew, unlearnt)
 }
 
-// Finish implements [dedup.Store].
-func (f *Faulty) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+// Finish implements [driver.Store].
+func (f *Faulty) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return through(ctx, f, OpFinish, changes, f.store.Finish, unlearnt)
 }
 
-// Lookup implements [dedup.Store].
-func (f *Faulty) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+// Lookup implements [driver.Store].
+func (f *Faulty) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return through(ctx, f, OpLookup, ids, f.store.Lookup, unlearnt)
 }
 
-// Forget implements [dedup.Store].
-func (f *Faulty) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	send := func(ctx context.Context, ids []dedup.ID) []error {
+// Forget implements [driver.Store].
+func (f *Faulty) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
+	send := func(ctx context.Context, ids []driver.ID) []error {
 		return f.store.Forget(ctx, ids, hold)
 	}
 	return through(ctx, f, OpForget, ids, send, func(err error) error { return err })
 }
 
-func unlearnt(err error) dedup.Answer { return dedup.Answer{Err: err} }
+func unlearnt(err error) driver.Answer { return driver.Answer{Err: err} }
 
 // through sends one batch through the fault that the plan has for it.
 func through[Item, Reply any](

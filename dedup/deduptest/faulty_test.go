@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // fiveClaims sends one batch of five fresh claims through the fault. It returns which items
@@ -20,11 +21,11 @@ func fiveClaims(t *testing.T, f *Faulty) (answered, executed []bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	reqs := make([]dedup.ClaimRequest, 5)
-	ids := make([]dedup.ID, 5)
+	reqs := make([]driver.ClaimRequest, 5)
+	ids := make([]driver.ID, 5)
 	for i := range reqs {
 		ids[i] = newID()
-		reqs[i] = dedup.ClaimRequest{ID: ids[i], Token: newToken(), Lease: long, Hold: long}
+		reqs[i] = driver.ClaimRequest{ID: ids[i], Token: newToken(), Lease: long, Hold: long}
 	}
 	for i, a := range f.Claim(ctx, reqs) {
 		assert.False(t, a.Err != nil &&
@@ -33,7 +34,7 @@ func fiveClaims(t *testing.T, f *Faulty) (answered, executed []bool) {
 		answered = append(answered, a.Outcome == dedup.Acquired)
 	}
 	for _, a := range f.store.Lookup(t.Context(), ids) {
-		executed = append(executed, a.Record.State == dedup.StateInProgress)
+		executed = append(executed, a.Record.State == driver.StateInProgress)
 	}
 	return answered, executed
 }
@@ -96,19 +97,19 @@ func TestFaultKinds(t *testing.T) {
 func TestFaultsOfEachMethod(t *testing.T) {
 	calls := map[Op]func(context.Context, *Faulty, *owner) error{
 		OpClaim: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Claim(ctx, []dedup.ClaimRequest{o.request()})[0].Err
+			return f.Claim(ctx, []driver.ClaimRequest{o.request()})[0].Err
 		},
 		OpRenew: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Renew(ctx, []dedup.Renewal{o.renewal()})[0].Err
+			return f.Renew(ctx, []driver.Renewal{o.renewal()})[0].Err
 		},
 		OpFinish: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Finish(ctx, []dedup.Finish{o.change(dedup.StateSucceeded)})[0].Err
+			return f.Finish(ctx, []driver.Finish{o.change(driver.StateSucceeded)})[0].Err
 		},
 		OpLookup: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Lookup(ctx, []dedup.ID{o.id})[0].Err
+			return f.Lookup(ctx, []driver.ID{o.id})[0].Err
 		},
 		OpForget: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Forget(ctx, []dedup.ID{o.id}, long)[0]
+			return f.Forget(ctx, []driver.ID{o.id}, long)[0]
 		},
 	}
 	for bad := range calls {

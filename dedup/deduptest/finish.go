@@ -3,7 +3,7 @@ package deduptest
 import (
 	"errors"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func checkFinishOwner(c *check) {
@@ -24,7 +24,7 @@ func checkFinishAgain(c *check) {
 	for _, state := range c.ends() {
 		o := c.acquire(newID(), long, long)
 		change := o.change(state)
-		if state != dedup.StateReleased {
+		if state != driver.StateReleased {
 			change.Result = []byte("kept")
 		}
 		o.mustFinish(change)
@@ -38,18 +38,18 @@ func checkFinishAgain(c *check) {
 
 	// A release sent again must not release the next owner.
 	o := c.acquire(newID(), long, long)
-	release := o.change(dedup.StateReleased)
+	release := o.change(driver.StateReleased)
 	o.mustFinish(release)
 	next := c.acquire(o.id, long, long)
 	before := c.lookup(o.id)
 	c.wantEnd("a release sent again under the next owner", o.finish(release), false, false)
 	c.wantUnchanged("a release sent again under the next owner", before, c.lookup(o.id))
-	next.mustFinish(next.change(dedup.StateSucceeded))
+	next.mustFinish(next.change(driver.StateSucceeded))
 
 	// An attempt has one end.
-	o = c.ended(newID(), dedup.StateSucceeded, []byte("first"))
+	o = c.ended(newID(), driver.StateSucceeded, []byte("first"))
 	before = c.lookup(o.id)
-	for _, state := range c.keeps(dedup.StateFailed, dedup.StateReleased) {
+	for _, state := range c.keeps(driver.StateFailed, driver.StateReleased) {
 		c.wantEnd("another end for one's own success", o.finish(o.change(state)), false, false)
 	}
 	c.wantUnchanged("another end for one's own success", before, c.lookup(o.id))
@@ -59,26 +59,26 @@ func checkFinishAgain(c *check) {
 func checkUnknownWith(c *check) {
 	o := c.acquire(newID(), long, long)
 	before := c.lookup(o.id)
-	change := o.change(dedup.StateSucceeded)
+	change := o.change(driver.StateSucceeded)
 	change.With = func() {}
-	var input *dedup.InputError
+	var input *driver.InputError
 	if a := c.finishes(change)[0]; !errors.As(a.Err, &input) || a.Held || a.Written {
 		c.Errorf("a Change with an unknown With was answered %s", describe(a))
 	}
 	c.wantUnchanged("a Change with an unknown With", before, c.lookup(o.id))
-	o.mustFinish(o.change(dedup.StateSucceeded))
+	o.mustFinish(o.change(driver.StateSucceeded))
 }
 
 // checkLateOwner lets an owner come back when the key is somebody else's.
 func checkLateOwner(c *check) {
-	for _, now := range c.keeps(dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed,
-		dedup.StateReleased) {
+	for _, now := range c.keeps(driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
+		driver.StateReleased) {
 		id := newID()
 		late := c.lapsed(id)
 		next := c.acquire(id, long, long)
-		if now != dedup.StateInProgress {
+		if now != driver.StateInProgress {
 			change := next.change(now)
-			if now != dedup.StateReleased {
+			if now != driver.StateReleased {
 				change.Result = []byte("theirs")
 			}
 			next.mustFinish(change)
@@ -97,8 +97,8 @@ func checkLateOwner(c *check) {
 			c.Errorf("a late owner renews a key that is %v", now)
 		}
 		c.wantUnchanged("after a late owner", before, c.lookup(id))
-		if now == dedup.StateInProgress {
-			next.mustFinish(next.change(dedup.StateSucceeded))
+		if now == driver.StateInProgress {
+			next.mustFinish(next.change(driver.StateSucceeded))
 		}
 	}
 }
@@ -110,7 +110,7 @@ func checkOtherClaim(c *check) {
 		id := newID()
 		first := c.lapsed(id)
 		next := c.acquire(id, long, long)
-		next.mustFinish(next.change(dedup.StateReleased))
+		next.mustFinish(next.change(driver.StateReleased))
 		again := &owner{c: c, id: id, token: first.token}
 		again.mustClaim(again.request())
 		before := c.lookup(id)
@@ -134,12 +134,12 @@ func checkStranger(c *check) {
 		o := c.stranger(newID())
 		a := o.finish(o.change(state))
 		c.wantEnd("Finish of a key that was never claimed", a, false, false)
-		c.wantState("Finish of a key that was never claimed", c.lookup(o.id), dedup.StateAbsent)
+		c.wantState("Finish of a key that was never claimed", c.lookup(o.id), driver.StateAbsent)
 	}
 	gone := c.acquire(newID(), c.h.Lease, c.h.Lease)
 	c.pass(2 * c.h.Lease)
 	for _, state := range c.ends() {
 		c.wantEnd("Finish of a claim past its hold", gone.finish(gone.change(state)), false, false)
 	}
-	c.wantState("Finish of a claim past its hold", c.lookup(gone.id), dedup.StateAbsent)
+	c.wantState("Finish of a claim past its hold", c.lookup(gone.id), driver.StateAbsent)
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func checkForgetLive(c *check) {
 	live, done, absent := c.acquire(newID(), long, long),
-		c.ended(newID(), dedup.StateSucceeded, nil), newID()
+		c.ended(newID(), driver.StateSucceeded, nil), newID()
 	before := c.lookup(live.id)
 	errs := c.forgets(long, live.id, done.id, absent)
-	if !errors.Is(errs[0], dedup.ErrInFlight) {
+	if !errors.Is(errs[0], driver.ErrInFlight) {
 		c.Errorf("Forget under a live lease: want ErrInFlight, got %v", errs[0])
 	}
 	for i, err := range errs[1:] {
@@ -21,8 +21,8 @@ func checkForgetLive(c *check) {
 		}
 	}
 	c.wantUnchanged("Forget under a live lease", before, c.lookup(live.id))
-	c.wantState("Forget of a finished key", c.lookup(done.id), dedup.StateAbsent)
-	live.mustFinish(live.change(dedup.StateSucceeded))
+	c.wantState("Forget of a finished key", c.lookup(done.id), driver.StateAbsent)
+	live.mustFinish(live.change(driver.StateSucceeded))
 }
 
 // forgettable makes one key in every state that can be forgotten.
@@ -38,7 +38,7 @@ func (c *check) forgettable() []*owner {
 func checkForgetEnded(c *check) {
 	for _, old := range c.forgettable() {
 		c.forget(old.id, long)
-		c.wantState("a forgotten key", c.lookup(old.id), dedup.StateAbsent)
+		c.wantState("a forgotten key", c.lookup(old.id), driver.StateAbsent)
 		c.forget(old.id, long) // twice is not an error
 		next := c.acquire(old.id, long, long)
 		if next.attempt != 1 {
@@ -47,7 +47,7 @@ func checkForgetEnded(c *check) {
 		if rec := c.lookup(old.id); rec.Result != nil {
 			c.Error("a new claim carries the result that was forgotten")
 		}
-		next.mustFinish(next.change(dedup.StateSucceeded))
+		next.mustFinish(next.change(driver.StateSucceeded))
 	}
 }
 
@@ -63,7 +63,7 @@ func checkForgetOlderOwner(c *check) {
 		if a := old.renew(long); a.Held {
 			c.Error("an owner from before the Forget renews")
 		}
-		c.wantState("after an owner from before the Forget", c.lookup(old.id), dedup.StateAbsent)
+		c.wantState("after an owner from before the Forget", c.lookup(old.id), driver.StateAbsent)
 	}
 }
 
@@ -85,7 +85,7 @@ func checkForgetFence(c *check) {
 }
 
 // told reads the number of Forgets.
-func (c *check) told(store dedup.ForgetCounter) uint64 {
+func (c *check) told(store driver.ForgetCounter) uint64 {
 	c.Helper()
 	ctx, cancel := c.calm()
 	defer cancel()
@@ -99,15 +99,15 @@ func (c *check) told(store dedup.ForgetCounter) uint64 {
 // checkForgetTold holds for every store that keeps the same keys: another process asks
 // another one.
 func checkForgetTold(c *check) {
-	store, ok := c.store.(dedup.ForgetCounter)
+	store, ok := c.store.(driver.ForgetCounter)
 	if !ok {
 		return
 	}
-	tellers := []dedup.ForgetCounter{store}
-	shared := c.ended(newID(), dedup.StateSucceeded, nil)
+	tellers := []driver.ForgetCounter{store}
+	shared := c.ended(newID(), driver.StateSucceeded, nil)
 	if other := c.h.New(c.TB); other.Lookup(c.Context(),
-		[]dedup.ID{shared.id})[0].Record.State == dedup.StateSucceeded {
-		if t, ok := other.(dedup.ForgetCounter); ok {
+		[]driver.ID{shared.id})[0].Record.State == driver.StateSucceeded {
+		if t, ok := other.(driver.ForgetCounter); ok {
 			tellers = append(tellers, t)
 		}
 	}
@@ -117,8 +117,8 @@ func checkForgetTold(c *check) {
 	}
 	// An absent key too: it may have expired, or been forgotten by a call whose answer
 	// was lost, while caches still know it.
-	for _, id := range []dedup.ID{shared.id, shared.id,
-		newID(), c.ended(newID(), dedup.StateSucceeded, nil).id, newID()} {
+	for _, id := range []driver.ID{shared.id, shared.id,
+		newID(), c.ended(newID(), driver.StateSucceeded, nil).id, newID()} {
 		c.forget(id, long)
 		for i, t := range tellers {
 			n := c.told(t)

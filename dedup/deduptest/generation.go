@@ -1,24 +1,24 @@
 package deduptest
 
 import (
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // older and newer are one message, before and after a rebalance.
 var (
-	older = dedup.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 5}
-	newer = dedup.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 6}
+	older = driver.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 5}
+	newer = driver.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 6}
 )
 
 // heir is a claim by somebody to whom the partition belongs now.
-func (o *owner) heir(from dedup.Origin) dedup.ClaimRequest {
+func (o *owner) heir(from driver.Origin) driver.ClaimRequest {
 	req := o.request()
 	req.Origin, req.TakeOverOlderGeneration = from, true
 	return req
 }
 
 // consumed is the owner of a live claim from a place.
-func (c *check) consumed(id dedup.ID, from dedup.Origin) *owner {
+func (c *check) consumed(id driver.ID, from driver.Origin) *owner {
 	c.Helper()
 	o := c.stranger(id)
 	req := o.request()
@@ -48,12 +48,12 @@ func checkTakesOver(c *check) {
 		c.wantRemaining("a claim that was taken over", a.Record, long)
 		c.wantSteps("a claim that was taken over", a.Record, steps)
 		rec := c.lookup(id)
-		c.wantState("a claim that was taken over", rec, dedup.StateInProgress)
+		c.wantState("a claim that was taken over", rec, driver.StateInProgress)
 		c.wantClaim("a claim that was taken over", rec, next.attempt, next.fence)
 		if !sameOrigin(rec.Origin, from) {
 			c.Errorf("a claim that was taken over shows the origin %+v", rec.Origin)
 		}
-		if a := next.send(next.heir(from)); a.Outcome != dedup.Acquired || !a.Mine {
+		if a := next.send(next.heir(from)); a.Outcome != driver.Acquired || !a.Mine {
 			c.Errorf("the claim that took over, sent again: %s", describe(a))
 		}
 		if a := old.renew(long); a.Held {
@@ -65,7 +65,7 @@ func checkTakesOver(c *check) {
 		c.wantUnchanged("after the renewals of an owner that was taken over", rec, c.lookup(id))
 		old = next
 	}
-	old.mustFinish(old.change(dedup.StateSucceeded))
+	old.mustFinish(old.change(driver.StateSucceeded))
 }
 
 // checkTakenOverLate ends claims that were taken over, in every way.
@@ -89,7 +89,7 @@ func checkTakenOverLate(c *check) {
 	if a := next.renew(long); a.Held {
 		c.Error("who took over renews what has landed since")
 	}
-	a = next.finish(next.change(dedup.StateReleased))
+	a = next.finish(next.change(driver.StateReleased))
 	c.wantEnd("a release by an owner that took over a key whose effect has landed since",
 		a, false, false)
 
@@ -98,33 +98,33 @@ func checkTakenOverLate(c *check) {
 	old = c.consumed(id, older)
 	next = c.stranger(id)
 	next.mustClaim(next.heir(newer))
-	next.mustFinish(next.change(dedup.StateReleased))
+	next.mustFinish(next.change(driver.StateReleased))
 	c.wantEnd("a release by an owner that was taken over",
-		old.finish(old.change(dedup.StateReleased)), false, false)
+		old.finish(old.change(driver.StateReleased)), false, false)
 	c.wantApplied("an effect that landed after both", old.finish(old.landed("old")), id, "old")
 }
 
 // checkNotTakenOver meets live claims with less than a newer generation of the same
 // partition.
 func checkNotTakenOver(c *check) {
-	at := func(from dedup.Origin, bend func(*dedup.Origin)) dedup.Origin {
+	at := func(from driver.Origin, bend func(*driver.Origin)) driver.Origin {
 		bend(&from)
 		return from
 	}
-	generation := func(g int32) func(*dedup.Origin) {
-		return func(o *dedup.Origin) { o.Generation = g }
+	generation := func(g int32) func(*driver.Origin) {
+		return func(o *driver.Origin) { o.Generation = g }
 	}
-	nowhere := func(o *dedup.Origin) { o.Source = "" }
-	for what, pair := range map[string][2]dedup.Origin{
+	nowhere := func(o *driver.Origin) { o.Source = "" }
+	for what, pair := range map[string][2]driver.Origin{
 		"the same generation": {older, older},
 		"an older generation": {newer, older},
-		"another partition": {older, at(newer, func(o *dedup.Origin) {
+		"another partition": {older, at(newer, func(o *driver.Origin) {
 			o.Partition++
 		})},
-		"another partition, its numbers turned": {at(older, func(o *dedup.Origin) {
+		"another partition, its numbers turned": {at(older, func(o *driver.Origin) {
 			o.Partition = 1 << 24
-		}), at(newer, func(o *dedup.Origin) { o.Partition = 1 })},
-		"another source": {older, at(newer, func(o *dedup.Origin) {
+		}), at(newer, func(o *driver.Origin) { o.Partition = 1 })},
+		"another source": {older, at(newer, func(o *driver.Origin) {
 			o.Source = "shipping/orders"
 		})},
 		"no source":                          {older, at(newer, nowhere)},
@@ -144,7 +144,7 @@ func checkNotTakenOver(c *check) {
 		before := c.lookup(old.id)
 		next := c.stranger(old.id)
 		a := next.send(next.heir(pair[1]))
-		c.wantOutcome(what, a, dedup.InFlight)
+		c.wantOutcome(what, a, driver.InFlight)
 		c.wantUnchanged(what, before, a.Record)
 		c.wantUnchanged(what, before, c.lookup(old.id))
 	}
@@ -152,7 +152,7 @@ func checkNotTakenOver(c *check) {
 	before := c.lookup(old.id)
 	req := c.stranger(old.id).request()
 	req.Origin = newer
-	c.wantOutcome("a newer generation that does not take over", c.claims(req)[0], dedup.InFlight)
+	c.wantOutcome("a newer generation that does not take over", c.claims(req)[0], driver.InFlight)
 	c.wantUnchanged("a newer generation that does not take over", before, c.lookup(old.id))
 	if a := old.renew(long); !a.Held {
 		c.Errorf("a live claim that was not taken over: %s", describe(a))
@@ -177,7 +177,7 @@ func checkGenerationIrreversible(c *check) {
 			req := c.stranger(o.id).heir(newer)
 			req.TakeUncertain = take
 			a := c.learnt("Claim", c.claims(req)[0])
-			c.wantOutcome("a newer generation and a live claim "+what, a, dedup.InFlight)
+			c.wantOutcome("a newer generation and a live claim "+what, a, driver.InFlight)
 		}
 		c.wantUnchanged("a newer generation and a live claim "+what, before, c.lookup(o.id))
 		if a := o.renew(long); !a.Held {
@@ -189,18 +189,18 @@ func checkGenerationIrreversible(c *check) {
 // checkGenerationStates meets keys that are not in flight: their answers are those of
 // any other claim.
 func checkGenerationStates(c *check) {
-	meets := func(what string, id dedup.ID, want dedup.Outcome) dedup.Answer {
+	meets := func(what string, id driver.ID, want driver.Outcome) driver.Answer {
 		c.Helper()
 		next := c.stranger(id)
 		before := c.lookup(id)
 		a := next.send(next.heir(newer))
 		c.wantOutcome("a newer generation and a key that is "+what, a, want)
-		if want != dedup.Acquired {
+		if want != driver.Acquired {
 			c.wantUnchanged("a newer generation and a key that is "+what, before, c.lookup(id))
 		}
 		return a
 	}
-	if a := meets("absent", newID(), dedup.Acquired); a.Record.Attempt != 1 {
+	if a := meets("absent", newID(), driver.Acquired); a.Record.Attempt != 1 {
 		c.Errorf("a newer generation and an absent key: %s", describe(a))
 	}
 	for _, state := range c.ends() {
@@ -208,9 +208,9 @@ func checkGenerationStates(c *check) {
 		change := o.change(state)
 		change.Origin = older
 		o.mustFinish(change)
-		want := dedup.Duplicate
-		if state == dedup.StateReleased {
-			want = dedup.Acquired
+		want := driver.Duplicate
+		if state == driver.StateReleased {
+			want = driver.Acquired
 		}
 		meets(state.String(), o.id, want)
 	}
@@ -219,13 +219,13 @@ func checkGenerationStates(c *check) {
 	req.Origin, req.Lease = newer, c.h.Lease // not older than the request
 	lapsed.mustClaim(req)
 	c.pass(c.h.Lease)
-	if a := meets("lapsed", lapsed.id, dedup.Acquired); a.Record.Attempt != 2 {
+	if a := meets("lapsed", lapsed.id, driver.Acquired); a.Record.Attempt != 2 {
 		c.Errorf("a newer generation and a lapsed claim: %s", describe(a))
 	}
 	o := c.consumed(newID(), older)
 	o.declare(long)
-	o.mustFinish(o.change(dedup.StateReleased))
-	meets("uncertain", o.id, dedup.Uncertain)
+	o.mustFinish(o.change(driver.StateReleased))
+	meets("uncertain", o.id, driver.Uncertain)
 
 	if c.h.DoneOnly {
 		return
@@ -237,17 +237,17 @@ func checkGenerationStates(c *check) {
 	req = c.stranger(o.id).heir(newer)
 	req.Fingerprint = newFingerprint(1)
 	before := c.lookup(o.id)
-	c.wantOutcome("a newer generation with another payload", c.claims(req)[0], dedup.Mismatch)
+	c.wantOutcome("a newer generation with another payload", c.claims(req)[0], driver.Mismatch)
 	c.wantUnchanged("a newer generation with another payload", before, c.lookup(o.id))
 }
 
 // checkOneNewer lets all workers of the newer generation take the same claims over.
 func checkOneNewer(c *check) {
-	ids := make([]dedup.ID, 32)
+	ids := make([]driver.ID, 32)
 	for i := range ids {
 		ids[i] = c.consumed(newID(), older).id
 	}
-	c.wantOneWinner(ids, 2, func(req *dedup.ClaimRequest) {
+	c.wantOneWinner(ids, 2, func(req *driver.ClaimRequest) {
 		req.Origin, req.TakeOverOlderGeneration = newer, true
 	})
 }

@@ -3,12 +3,12 @@ package deduptest
 import (
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // declare says that the irreversible part of o begins, and keeps its claim alive for
 // lease.
-func (o *owner) declare(lease time.Duration) dedup.Answer {
+func (o *owner) declare(lease time.Duration) driver.Answer {
 	o.c.Helper()
 	renewal := o.renewal()
 	renewal.Lease, renewal.Irreversible = lease, true
@@ -16,19 +16,19 @@ func (o *owner) declare(lease time.Duration) dedup.Answer {
 }
 
 // take asks for a key although it may be uncertain.
-func (o *owner) take(lease time.Duration) dedup.Answer {
+func (o *owner) take(lease time.Duration) driver.Answer {
 	o.c.Helper()
 	req := o.request()
 	req.Lease, req.TakeUncertain = lease, true
 	a := o.send(req)
-	if a.Outcome == dedup.Acquired {
+	if a.Outcome == driver.Acquired {
 		o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
 	}
 	return a
 }
 
 // dangerous is the owner of a live claim whose irreversible part has begun.
-func (c *check) dangerous(id dedup.ID) *owner {
+func (c *check) dangerous(id driver.ID) *owner {
 	c.Helper()
 	o := c.acquire(id, long, long)
 	if a := o.declare(long); !a.Held || !a.Record.Irreversible {
@@ -38,11 +38,11 @@ func (c *check) dangerous(id dedup.ID) *owner {
 }
 
 // uncertain leaves id uncertain, by a crash or by a release, and returns who did it.
-func (c *check) uncertain(id dedup.ID, crash bool) *owner {
+func (c *check) uncertain(id driver.ID, crash bool) *owner {
 	c.Helper()
 	o := c.dangerous(id)
 	if !crash {
-		o.mustFinish(o.change(dedup.StateReleased))
+		o.mustFinish(o.change(driver.StateReleased))
 		return o
 	}
 	if a := o.declare(c.h.Lease); !a.Held {
@@ -60,7 +60,7 @@ var ways = map[bool]string{true: "after a crash", false: "after a release"}
 func (c *check) wantUncertain(what string, o *owner) {
 	c.Helper()
 	before := c.lookup(o.id)
-	c.wantState(what, before, dedup.StateUncertain)
+	c.wantState(what, before, driver.StateUncertain)
 	c.wantClaim(what, before, o.attempt, o.fence)
 	if !before.Irreversible || before.Remaining <= long/2 {
 		c.Errorf("%s: want danger, and to be remembered for %v, got %t and %v", what, long,
@@ -68,7 +68,7 @@ func (c *check) wantUncertain(what string, o *owner) {
 	}
 	for range 2 {
 		a := c.stranger(o.id).claim()
-		c.wantOutcome(what+", a claim", a, dedup.Uncertain)
+		c.wantOutcome(what+", a claim", a, driver.Uncertain)
 		c.wantUnchanged(what+", a claim", before, a.Record)
 	}
 	c.wantUnchanged(what, before, c.lookup(o.id))
@@ -80,18 +80,18 @@ func checkIrreversibleKept(c *check) {
 		c.wantUncertain(way, c.uncertain(newID(), crash))
 	}
 	o := c.dangerous(newID())
-	if rec := c.lookup(o.id); !rec.Irreversible || rec.State != dedup.StateInProgress {
+	if rec := c.lookup(o.id); !rec.Irreversible || rec.State != driver.StateInProgress {
 		c.Errorf("a live claim after Irreversible: state %v, danger %t", rec.State, rec.Irreversible)
 	}
 	c.wantOutcome("another claim under a live lease after MarkIrreversible", c.stranger(o.id).claim(),
-		dedup.InFlight)
+		driver.InFlight)
 	if a := o.renew(long); !a.Held || !a.Record.Irreversible {
 		c.Errorf("a plain renewal after Irreversible: %s danger=%t", describe(a), a.Record.Irreversible)
 	}
-	release := o.change(dedup.StateReleased)
+	release := o.change(driver.StateReleased)
 	for range 2 { // its reply may be lost
 		a := o.mustFinish(release)
-		c.wantState("the answer of a release after MarkIrreversible", a.Record, dedup.StateUncertain)
+		c.wantState("the answer of a release after MarkIrreversible", a.Record, driver.StateUncertain)
 	}
 	c.wantUncertain("after a renewal and a release", o)
 	if a := o.renew(long); a.Held {
@@ -101,7 +101,7 @@ func checkIrreversibleKept(c *check) {
 
 // checkIrreversibleEnds ends attempts in every other way.
 func checkIrreversibleEnds(c *check) {
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed) {
 		o := c.dangerous(newID())
 		change := o.change(state)
 		change.Result = []byte("known")
@@ -112,14 +112,14 @@ func checkIrreversibleEnds(c *check) {
 			c.Errorf("a key that is %v is dangerous", state)
 		}
 		c.wantOutcome("an end after MarkIrreversible, then a claim", c.stranger(o.id).claim(),
-			dedup.Duplicate)
+			driver.Duplicate)
 	}
 	o := c.dangerous(newID())
-	release := o.change(dedup.StateReleased)
+	release := o.change(driver.StateReleased)
 	release.NotStarted = true
 	for range 2 {
 		a := o.mustFinish(release)
-		c.wantState("a release that has not begun", a.Record, dedup.StateReleased)
+		c.wantState("a release that has not begun", a.Record, driver.StateReleased)
 	}
 	if c.lookup(o.id).Irreversible {
 		c.Error("a released key is dangerous")
@@ -130,13 +130,13 @@ func checkIrreversibleEnds(c *check) {
 			c.lookup(o.id).Irreversible)
 	}
 	c.pass(c.h.Lease)
-	c.wantOutcome("a lapsed attempt without MarkIrreversible", c.stranger(o.id).claim(), dedup.Acquired)
+	c.wantOutcome("a lapsed attempt without MarkIrreversible", c.stranger(o.id).claim(), driver.Acquired)
 }
 
 // checkIrreversibleLife declares danger under a short lease and a short hold, and outlives
 // both.
 func checkIrreversibleLife(c *check) {
-	short := func(o *owner) dedup.Renewal {
+	short := func(o *owner) driver.Renewal {
 		renewal := o.renewal()
 		renewal.Lease, renewal.Hold, renewal.Irreversible = c.h.Lease, c.h.Lease, true
 		return renewal
@@ -164,7 +164,7 @@ func checkIrreversibleLife(c *check) {
 	plain := short(renewed)
 	plain.Irreversible, plain.Window = false, c.h.Lease // never for less than before
 	c.learnt("Renew", c.renews(plain)[0])
-	release := given.change(dedup.StateReleased)
+	release := given.change(driver.StateReleased)
 	release.Hold = c.h.Lease
 	given.mustFinish(release)
 	c.pass(life)
@@ -178,7 +178,7 @@ func checkIrreversibleLife(c *check) {
 	brief.Window = 2 * c.h.Lease
 	c.learnt("Renew with Irreversible", c.renews(brief)[0])
 	c.pass(2 * c.h.Lease)
-	c.wantState("when the window of an uncertain key is over", c.lookup(o.id), dedup.StateAbsent)
+	c.wantState("when the window of an uncertain key is over", c.lookup(o.id), driver.StateAbsent)
 }
 
 // checkIrreversibleLate lets owners declare danger, and keep steps, when the key is no longer
@@ -204,7 +204,7 @@ func checkIrreversibleLate(c *check) {
 	refused("by a stranger", c.stranger(late.id))
 	late = c.uncertain(newID(), true)
 	taken := c.stranger(late.id)
-	c.wantOutcome("a claim to find out", taken.take(long), dedup.Acquired)
+	c.wantOutcome("a claim to find out", taken.take(long), driver.Acquired)
 	refused("by an owner whose uncertain key was taken over", late)
 	forgotten := c.lapsed(newID())
 	c.forget(forgotten.id, long)
@@ -219,7 +219,7 @@ func checkTake(c *check) {
 		for range 2 {
 			next := c.stranger(id)
 			a := next.take(long)
-			c.wantOutcome("a claim to find out "+way, a, dedup.Acquired)
+			c.wantOutcome("a claim to find out "+way, a, driver.Acquired)
 			if a.Mine || next.attempt != o.attempt+1 || next.fence <= o.fence ||
 				!a.Record.Irreversible {
 				c.Errorf("a claim to find out %s: after attempt %d and fence %d got %s danger=%t",
@@ -229,22 +229,22 @@ func checkTake(c *check) {
 			if a := next.take(long); !a.Mine {
 				c.Errorf("the same claim to find out sent again: %s", describe(a))
 			}
-			c.wantOutcome("a second claim to find out", c.stranger(id).take(long), dedup.InFlight)
-			c.wantOutcome("another claim meanwhile", c.stranger(id).claim(), dedup.InFlight)
+			c.wantOutcome("a second claim to find out", c.stranger(id).take(long), driver.InFlight)
+			c.wantOutcome("another claim meanwhile", c.stranger(id).claim(), driver.InFlight)
 			c.wantEnd("the end of an owner that was taken over",
-				o.finish(o.change(dedup.StateReleased)), false, false)
-			next.mustFinish(next.change(dedup.StateReleased))
+				o.finish(o.change(driver.StateReleased)), false, false)
+			next.mustFinish(next.change(driver.StateReleased))
 			c.wantUncertain("given back by a caller that did not find out", next)
 			o = next
 		}
 		dead := c.stranger(id)
-		c.wantOutcome("a claim to find out", dead.take(c.h.Lease), dedup.Acquired)
+		c.wantOutcome("a claim to find out", dead.take(c.h.Lease), driver.Acquired)
 		c.pass(c.h.Lease)
 		c.wantUncertain("when the caller that was to find out has crashed", dead)
 		last := c.stranger(id)
-		c.wantOutcome("a claim to find out", last.take(long), dedup.Acquired)
-		last.mustFinish(last.change(dedup.StateSucceeded))
-		c.wantOutcome("a claim when it was found out", c.stranger(id).claim(), dedup.Duplicate)
+		c.wantOutcome("a claim to find out", last.take(long), driver.Acquired)
+		last.mustFinish(last.change(driver.StateSucceeded))
+		c.wantOutcome("a claim when it was found out", c.stranger(id).claim(), driver.Duplicate)
 	}
 }
 
@@ -252,21 +252,21 @@ func checkTake(c *check) {
 // nothing.
 func checkTakeOther(c *check) {
 	fresh := c.stranger(newID())
-	if a := fresh.take(long); a.Outcome != dedup.Acquired || a.Record.Irreversible ||
+	if a := fresh.take(long); a.Outcome != driver.Acquired || a.Record.Irreversible ||
 		a.Record.Attempt != 1 {
 		c.Errorf("a claim to find out about an absent key: %s danger=%t", describe(a),
 			a.Record.Irreversible)
 	}
 	live := c.dangerous(newID())
 	c.wantOutcome("a claim to find out about a live key", c.stranger(live.id).take(long),
-		dedup.InFlight)
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
+		driver.InFlight)
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed) {
 		done := c.ended(newID(), state, nil)
 		c.wantOutcome("a claim to find out about a key that is "+state.String(),
-			c.stranger(done.id).take(long), dedup.Duplicate)
+			c.stranger(done.id).take(long), driver.Duplicate)
 	}
 	lapsed := c.stranger(c.lapsed(newID()).id)
-	if a := lapsed.take(long); a.Outcome != dedup.Acquired || a.Record.Irreversible {
+	if a := lapsed.take(long); a.Outcome != driver.Acquired || a.Record.Irreversible {
 		c.Errorf("a claim to find out about a lapsed key: %s danger=%t", describe(a),
 			a.Record.Irreversible)
 	}
@@ -279,16 +279,16 @@ func checkUncertainEnds(c *check) {
 		a := late.finish(late.landed("late"))
 		// Its own lapsed claim is still its own, and a claim that it gave up is not.
 		c.wantEnd("a landed effect "+way, a, crash, true)
-		c.wantState("a landed effect "+way, c.lookup(late.id), dedup.StateSucceeded)
+		c.wantState("a landed effect "+way, c.lookup(late.id), driver.StateSucceeded)
 
 		marked := c.stranger(c.uncertain(newID(), crash).id)
 		a = marked.finish(marked.landed("mark"))
 		c.wantEnd("a mark "+way, a, false, true)
-		c.wantState("a mark "+way, c.lookup(marked.id), dedup.StateSucceeded)
+		c.wantState("a mark "+way, c.lookup(marked.id), driver.StateSucceeded)
 
 		forgotten := c.uncertain(newID(), crash)
 		c.forget(forgotten.id, long)
-		c.wantState("forgotten "+way, c.lookup(forgotten.id), dedup.StateAbsent)
+		c.wantState("forgotten "+way, c.lookup(forgotten.id), driver.StateAbsent)
 		next := c.acquire(forgotten.id, long, long)
 		if rec := c.lookup(next.id); next.attempt != 1 || next.fence <= forgotten.fence ||
 			rec.Irreversible || rec.Steps != nil {

@@ -1,22 +1,22 @@
 package deduptest
 
-import "github.com/onceward/onceward/dedup"
+import "github.com/onceward/onceward/dedup/driver"
 
 // wantApplied insists on a record made by somebody who held nothing.
-func (c *check) wantApplied(what string, a dedup.Answer, id dedup.ID, result string) {
+func (c *check) wantApplied(what string, a driver.Answer, id driver.ID, result string) {
 	c.Helper()
 	c.wantEnd(what, a, false, true)
 	rec := c.lookup(id)
-	c.wantState(what, rec, dedup.StateSucceeded)
+	c.wantState(what, rec, driver.StateSucceeded)
 	c.wantResult(what, rec, []byte(result))
 	c.wantRemaining(what, rec, long)
-	c.wantOutcome(what+", then a claim", c.stranger(id).claim(), dedup.Duplicate)
+	c.wantOutcome(what+", then a claim", c.stranger(id).claim(), driver.Duplicate)
 }
 
 func checkAppliedAbsent(c *check) {
 	o := c.acquire(newID(), c.h.Lease, c.h.Lease)
 	c.pass(2 * c.h.Lease)
-	c.wantState("a claim past its hold", c.lookup(o.id), dedup.StateAbsent)
+	c.wantState("a claim past its hold", c.lookup(o.id), driver.StateAbsent)
 	change := o.landed("landed")
 	change.Attempt = 3
 	c.wantApplied("a landed effect of an absent key", o.finish(change), o.id, "landed")
@@ -48,7 +48,7 @@ func checkAppliedUnfinished(c *check) {
 		a := next.finish(end)
 		c.wantEnd("the end of an owner that was overtaken by a landed effect", a, false, false)
 		c.wantState("the end of an owner that was overtaken by a landed effect", a.Record,
-			dedup.StateSucceeded)
+			driver.StateSucceeded)
 	}
 	if a := next.renew(long); a.Held {
 		c.Error("an owner overtaken by a landed effect still renews")
@@ -58,13 +58,13 @@ func checkAppliedUnfinished(c *check) {
 	id = newID()
 	late = c.lapsed(id)
 	next = c.acquire(id, long, long)
-	next.mustFinish(next.change(dedup.StateReleased))
+	next.mustFinish(next.change(driver.StateReleased))
 	c.wantApplied("a landed effect of a key the next owner released",
 		late.finish(late.landed("late")), id, "late")
 }
 
 func checkAppliedFinished(c *check) {
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed) {
 		id := newID()
 		late := c.lapsed(id)
 		c.ended(id, state, []byte("first"))
@@ -92,7 +92,7 @@ func checkAppliedWithoutClaim(c *check) {
 	c.wantResult("a second mark", a.Record, []byte("first"))
 
 	// Its fence is zero, and so older than nothing: it also marks a forgotten key.
-	forgotten := c.ended(newID(), dedup.StateSucceeded, []byte("first"))
+	forgotten := c.ended(newID(), driver.StateSucceeded, []byte("first"))
 	c.forget(forgotten.id, long)
 	o = c.stranger(forgotten.id)
 	c.wantApplied("a mark of a forgotten key", o.finish(o.landed("again")), o.id, "again")

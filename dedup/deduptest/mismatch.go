@@ -4,24 +4,24 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // bound leaves a fresh key in the given state, bound to f. A lapsed claim is asked for
 // as StateUncertain, which no store reaches by itself.
-func (c *check) bound(state dedup.State, f dedup.Fingerprint) dedup.ID {
+func (c *check) bound(state driver.State, f driver.Fingerprint) driver.ID {
 	c.Helper()
 	o := c.stranger(newID())
 	req := o.request()
 	req.Fingerprint = f
-	if state == dedup.StateUncertain {
+	if state == driver.StateUncertain {
 		req.Lease = c.h.Lease
 	}
 	o.mustClaim(req)
 	switch state {
-	case dedup.StateUncertain:
+	case driver.StateUncertain:
 		c.pass(c.h.Lease)
-	case dedup.StateInProgress:
+	case driver.StateInProgress:
 	default:
 		change := o.change(state)
 		change.Fingerprint = f
@@ -31,15 +31,15 @@ func (c *check) bound(state dedup.State, f dedup.Fingerprint) dedup.ID {
 }
 
 // onRightPayload is what a claim with the right payload finds in each state of bound.
-var onRightPayload = map[dedup.State]dedup.Outcome{
-	dedup.StateInProgress: dedup.InFlight,
-	dedup.StateUncertain:  dedup.Acquired,
-	dedup.StateSucceeded:  dedup.Duplicate,
-	dedup.StateFailed:     dedup.Duplicate,
-	dedup.StateReleased:   dedup.Acquired,
+var onRightPayload = map[driver.State]driver.Outcome{
+	driver.StateInProgress: driver.InFlight,
+	driver.StateUncertain:  driver.Acquired,
+	driver.StateSucceeded:  driver.Duplicate,
+	driver.StateFailed:     driver.Duplicate,
+	driver.StateReleased:   driver.Acquired,
 }
 
-func (c *check) claimWith(id dedup.ID, f dedup.Fingerprint) dedup.Answer {
+func (c *check) claimWith(id driver.ID, f driver.Fingerprint) driver.Answer {
 	c.Helper()
 	o := c.stranger(id)
 	req := o.request()
@@ -54,7 +54,7 @@ func checkMismatch(c *check) {
 		before := c.lookup(id)
 		for range 2 {
 			a := c.claimWith(id, newFingerprint(1))
-			c.wantOutcome("another payload", a, dedup.Mismatch)
+			c.wantOutcome("another payload", a, driver.Mismatch)
 			c.wantUnchanged("what another payload is shown", before, a.Record)
 			if a.Record.Fingerprint != f {
 				c.Error("a mismatch does not show the fingerprint the key is bound to")
@@ -68,7 +68,7 @@ func checkMismatch(c *check) {
 // checkIncomparable claims with no fingerprint, with one of another version, and a key
 // that was bound to none: none of them is a mismatch.
 func checkIncomparable(c *check) {
-	none := dedup.Fingerprint{}
+	none := driver.Fingerprint{}
 	for _, state := range c.keeps(slices.Collect(maps.Keys(onRightPayload))...) {
 		right := onRightPayload[state]
 		c.wantOutcome("a claim without fingerprint",

@@ -3,20 +3,20 @@ package deduptest
 import (
 	"errors"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // unused is the change of an attempt whose turn never came.
-func (o *owner) unused() dedup.Finish {
-	change := o.change(dedup.StateReleased)
+func (o *owner) unused() driver.Finish {
+	change := o.change(driver.StateReleased)
 	change.NotAttempted = true
 	return change
 }
 
 // wantUncounted insists on what is left of a claim of o whose turn never came.
-func (c *check) wantUncounted(what string, rec dedup.Record, o *owner) {
+func (c *check) wantUncounted(what string, rec driver.Record, o *owner) {
 	c.Helper()
-	c.wantState(what, rec, dedup.StateReleased)
+	c.wantState(what, rec, driver.StateReleased)
 	c.wantClaim(what, rec, o.attempt-1, o.fence)
 	c.wantRemaining(what, rec, long)
 }
@@ -39,7 +39,7 @@ func checkNotAttempted(c *check) {
 		}
 		o := c.acquire(id, long, long)
 		o.mustNote(steps)
-		o.mustFinish(o.change(dedup.StateReleased))
+		o.mustFinish(o.change(driver.StateReleased))
 		fence = o.fence
 	}
 	c.wantSteps("after attempts that were never begun", c.lookup(id), steps)
@@ -50,7 +50,7 @@ func checkNotAttemptedAgain(c *check) {
 	id := newID()
 	for range 2 {
 		o := c.acquire(id, long, long)
-		o.mustFinish(o.change(dedup.StateReleased))
+		o.mustFinish(o.change(driver.StateReleased))
 		// An attempt has one end, and this one was counted.
 		o.mustFinish(o.unused())
 		c.wantClaim("a release, and then not begun", c.lookup(id), o.attempt, o.fence)
@@ -74,7 +74,7 @@ func checkNotAttemptedAgain(c *check) {
 			false, false)
 	}
 	c.wantUnchanged("not begun, from an owner that was taken over", before, c.lookup(id))
-	next.mustFinish(next.change(dedup.StateSucceeded))
+	next.mustFinish(next.change(driver.StateSucceeded))
 }
 
 // checkNotAttemptedIrreversible gives claims of dangerous keys back unstarted. Somebody still has
@@ -84,14 +84,14 @@ func checkNotAttemptedIrreversible(c *check) {
 		id := c.uncertain(newID(), crash).id
 		for range 2 {
 			next := c.stranger(id)
-			c.wantOutcome("a claim to find out", next.take(long), dedup.Acquired)
+			c.wantOutcome("a claim to find out", next.take(long), driver.Acquired)
 			if next.attempt != 2 {
 				c.Errorf("a claim to find out %s: got attempt %d", way, next.attempt)
 			}
 			for range 2 {
 				a := next.mustFinish(next.unused())
 				c.wantState("a claim to find out that was never begun", a.Record,
-					dedup.StateUncertain)
+					driver.StateUncertain)
 			}
 			next.attempt--
 			c.wantUncertain("a claim to find out that was never begun", next)
@@ -102,12 +102,12 @@ func checkNotAttemptedIrreversible(c *check) {
 // checkNotAttemptedRefused says of ends that they were never begun, and of an attempt that was
 // never begun what only one that was could know.
 func checkNotAttemptedRefused(c *check) {
-	var input *dedup.InputError
+	var input *driver.InputError
 	for _, state := range c.ends() {
 		o := c.acquire(newID(), long, long)
 		before := c.lookup(o.id)
 		change := o.change(state)
-		change.NotAttempted, change.NotStarted = true, state == dedup.StateReleased
+		change.NotAttempted, change.NotStarted = true, state == driver.StateReleased
 		if a := c.finishes(change)[0]; !errors.As(a.Err, &input) || a.Held || a.Written {
 			c.Errorf("NotAttempted with %v and NotStarted=%t was answered %s and %v",
 				state, change.NotStarted, describe(a), a.Err)

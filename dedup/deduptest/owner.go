@@ -3,26 +3,26 @@ package deduptest
 import (
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // owner is one attempt of one worker: a token, and what its claim was told.
 type owner struct {
 	c       *check
-	id      dedup.ID
-	token   dedup.Token
+	id      driver.ID
+	token   driver.Token
 	attempt int
 	fence   uint64
 	until   time.Time // when its lease ends, by the clock of check.now
 }
 
 // stranger is an attempt on id that has not asked for anything yet.
-func (c *check) stranger(id dedup.ID) *owner {
+func (c *check) stranger(id driver.ID) *owner {
 	return &owner{c: c, id: id, token: newToken()}
 }
 
 // acquire claims id with a fresh token and insists on getting it.
-func (c *check) acquire(id dedup.ID, lease, hold time.Duration) *owner {
+func (c *check) acquire(id driver.ID, lease, hold time.Duration) *owner {
 	c.Helper()
 	o := c.stranger(id)
 	req := o.request()
@@ -32,7 +32,7 @@ func (c *check) acquire(id dedup.ID, lease, hold time.Duration) *owner {
 }
 
 // lapsed is an owner whose lease has run out.
-func (c *check) lapsed(id dedup.ID) *owner {
+func (c *check) lapsed(id driver.ID) *owner {
 	c.Helper()
 	o := c.acquire(id, c.h.Lease, long)
 	c.pass(c.h.Lease)
@@ -40,7 +40,7 @@ func (c *check) lapsed(id dedup.ID) *owner {
 }
 
 // ended leaves id in the given state and returns who did it.
-func (c *check) ended(id dedup.ID, state dedup.State, result []byte) *owner {
+func (c *check) ended(id driver.ID, state driver.State, result []byte) *owner {
 	c.Helper()
 	o := c.acquire(id, long, long)
 	change := o.change(state)
@@ -50,19 +50,19 @@ func (c *check) ended(id dedup.ID, state dedup.State, result []byte) *owner {
 }
 
 // request is a claim that outlives the check.
-func (o *owner) request() dedup.ClaimRequest {
-	return dedup.ClaimRequest{ID: o.id, Token: o.token, Lease: long, Hold: long}
+func (o *owner) request() driver.ClaimRequest {
+	return driver.ClaimRequest{ID: o.id, Token: o.token, Lease: long, Hold: long}
 }
 
 // renewal outlives the check.
-func (o *owner) renewal() dedup.Renewal {
-	return dedup.Renewal{ID: o.id, Token: o.token, Fence: o.fence, Lease: long, Hold: long,
+func (o *owner) renewal() driver.Renewal {
+	return driver.Renewal{ID: o.id, Token: o.token, Fence: o.fence, Lease: long, Hold: long,
 		Window: long}
 }
 
 // change reaches state, and outlives the check.
-func (o *owner) change(state dedup.State) dedup.Finish {
-	change := dedup.Finish{
+func (o *owner) change(state driver.State) driver.Finish {
+	change := driver.Finish{
 		ID: o.id, Token: o.token, Fence: o.fence, Attempt: o.attempt,
 		State: state, Lease: long, Hold: long, Window: long,
 	}
@@ -73,7 +73,7 @@ func (o *owner) change(state dedup.State) dedup.Finish {
 }
 
 // granted remembers what a claim has been answered that was sent at a time.
-func (o *owner) granted(lease time.Duration, a dedup.Answer, sent time.Time) {
+func (o *owner) granted(lease time.Duration, a driver.Answer, sent time.Time) {
 	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
 	if !a.Mine {
 		o.until = sent.Add(lease)
@@ -81,33 +81,33 @@ func (o *owner) granted(lease time.Duration, a dedup.Answer, sent time.Time) {
 }
 
 // landed is the change of an effect that has happened.
-func (o *owner) landed(result string) dedup.Finish {
-	change := o.change(dedup.StateSucceeded)
+func (o *owner) landed(result string) driver.Finish {
+	change := o.change(driver.StateSucceeded)
 	change.EffectApplied, change.Result = true, []byte(result)
 	return change
 }
 
-func (o *owner) send(req dedup.ClaimRequest) dedup.Answer {
+func (o *owner) send(req driver.ClaimRequest) driver.Answer {
 	o.c.Helper()
 	return o.c.learnt("Claim", o.c.claims(req)[0])
 }
 
-func (o *owner) claim() dedup.Answer {
+func (o *owner) claim() driver.Answer {
 	o.c.Helper()
 	return o.send(o.request())
 }
 
 // mustClaim insists on Acquired and remembers attempt and fence.
-func (o *owner) mustClaim(req dedup.ClaimRequest) dedup.Answer {
+func (o *owner) mustClaim(req driver.ClaimRequest) driver.Answer {
 	o.c.Helper()
 	sent := o.c.now()
 	a := o.send(req)
-	o.c.wantOutcome("Claim", a, dedup.Acquired)
+	o.c.wantOutcome("Claim", a, driver.Acquired)
 	o.granted(req.Lease, a, sent)
 	return a
 }
 
-func (o *owner) finish(change dedup.Finish) dedup.Answer {
+func (o *owner) finish(change driver.Finish) driver.Answer {
 	o.c.Helper()
 	a := o.c.learnt("Finish", o.c.finishes(change)[0])
 	o.gaveUp(change, a)
@@ -116,21 +116,21 @@ func (o *owner) finish(change dedup.Finish) dedup.Answer {
 
 // gaveUp ends the owner's time with its release or failure: nobody ends an attempt twice,
 // another way, and goes by the lease that it had.
-func (o *owner) gaveUp(change dedup.Finish, a dedup.Answer) {
-	if change.State != dedup.StateSucceeded && a.Written {
+func (o *owner) gaveUp(change driver.Finish, a driver.Answer) {
+	if change.State != driver.StateSucceeded && a.Written {
 		o.until = time.Time{}
 	}
 }
 
 // mustFinish insists on an owner's end.
-func (o *owner) mustFinish(change dedup.Finish) dedup.Answer {
+func (o *owner) mustFinish(change driver.Finish) driver.Answer {
 	o.c.Helper()
 	a := o.finish(change)
 	o.c.wantEnd("Finish as "+change.State.String(), a, true, true)
 	return a
 }
 
-func (o *owner) renew(lease time.Duration) dedup.Answer {
+func (o *owner) renew(lease time.Duration) driver.Answer {
 	o.c.Helper()
 	renewal := o.renewal()
 	renewal.Lease = lease

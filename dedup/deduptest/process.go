@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // blow is what happens to one call of a process.
@@ -28,7 +29,7 @@ type fate func(op Op, n int) blow
 // process stands for one: a Deduper whose store it is. When it has crashed no call of it returns
 // until it is buried, and so nothing after the call happens.
 type process struct {
-	store dedup.Store
+	store driver.Store
 	lease time.Duration
 	d     *dedup.Deduper
 	fate  fate
@@ -75,29 +76,29 @@ func (p *process) bury() {
 	_ = p.d.Close(ctx) // what it was about to say is of no interest
 }
 
-// Claim implements dedup.Store.
-func (p *process) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+// Claim implements driver.Store.
+func (p *process) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return meet(ctx, p, OpClaim, reqs, p.store.Claim, unlearnt)
 }
 
-// Renew implements dedup.Store.
-func (p *process) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+// Renew implements driver.Store.
+func (p *process) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return meet(ctx, p, OpRenew, renewals, p.store.Renew, unlearnt)
 }
 
-// Finish implements dedup.Store.
-func (p *process) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+// Finish implements driver.Store.
+func (p *process) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return meet(ctx, p, OpFinish, changes, p.store.Finish, unlearnt)
 }
 
-// Lookup implements dedup.Store.
-func (p *process) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+// Lookup implements driver.Store.
+func (p *process) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return meet(ctx, p, OpLookup, ids, p.store.Lookup, unlearnt)
 }
 
-// Forget implements dedup.Store.
-func (p *process) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	send := func(ctx context.Context, ids []dedup.ID) []error {
+// Forget implements driver.Store.
+func (p *process) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
+	send := func(ctx context.Context, ids []driver.ID) []error {
 		return p.store.Forget(ctx, ids, hold)
 	}
 	return meet(ctx, p, OpForget, ids, send, func(err error) error { return err })

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const messages = 1000
@@ -74,7 +75,7 @@ func TestDeduperRecoversFromLostReplies(t *testing.T) {
 // forgetful is a store that does not know its caller again.
 type forgetful struct{ dedup.Store }
 
-func (f forgetful) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (f forgetful) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := f.Store.Claim(ctx, reqs)
 	for i, a := range answers {
 		if a.Mine {

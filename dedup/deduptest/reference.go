@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // reference is the contract for one key in the fewest words. It has the answer that each call
 // must give, with time reduced to "the lease has lapsed". The store chooses the fences, and the
 // reference only insists that they grow.
 type reference struct {
-	state   dedup.State
-	token   dedup.Token // owner in progress; later whoever wrote the end
+	state   driver.State
+	token   driver.Token // owner in progress; later whoever wrote the end
 	lapsed  bool
 	late    bool // the end was written by somebody who held nothing
 	attempt int
@@ -23,7 +23,7 @@ type reference struct {
 	danger  bool
 	steps   string
 	result  string
-	from    dedup.Origin // of the newest claim
+	from    driver.Origin // of the newest claim
 	// what the store is spared: see Harness.
 	doneOnly bool
 	// resent says that the store is behind a client that may send a claim twice.
@@ -31,64 +31,64 @@ type reference struct {
 }
 
 func (r *reference) terminal() bool {
-	return r.state == dedup.StateSucceeded || r.state == dedup.StateFailed
+	return r.state == driver.StateSucceeded || r.state == driver.StateFailed
 }
 
-func (r *reference) heldBy(token dedup.Token) bool {
-	return r.state == dedup.StateInProgress && r.token == token
+func (r *reference) heldBy(token driver.Token) bool {
+	return r.state == driver.StateInProgress && r.token == token
 }
 
 // holds tells apart two claims that the same token was granted.
-func (r *reference) holds(token dedup.Token, fence uint64) bool {
+func (r *reference) holds(token driver.Token, fence uint64) bool {
 	return r.heldBy(token) && (fence == 0 || fence == r.fence)
 }
 
 // shown is the state that callers see.
-func (r *reference) shown() dedup.State {
-	if r.state == dedup.StateInProgress && r.lapsed && r.danger {
-		return dedup.StateUncertain
+func (r *reference) shown() driver.State {
+	if r.state == driver.StateInProgress && r.lapsed && r.danger {
+		return driver.StateUncertain
 	}
 	return r.state
 }
 
 // stands names the state, telling a lapsed claim from a live one.
 func (r *reference) stands() string {
-	if r.shown() == dedup.StateInProgress && r.lapsed {
+	if r.shown() == driver.StateInProgress && r.lapsed {
 		return "lapsed"
 	}
 	return r.shown().String()
 }
 
 // claim compares the answer of a claim and moves on.
-func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
-	token, want := req.Token, dedup.Acquired
+func (r *reference) claim(req driver.ClaimRequest, a driver.Answer) error {
+	token, want := req.Token, driver.Acquired
 	mine := r.heldBy(token)
 	switch {
 	case r.terminal():
-		want = dedup.Duplicate
+		want = driver.Duplicate
 	case mine:
-	case r.state == dedup.StateInProgress && !r.lapsed && !r.givesWay(req):
-		want = dedup.InFlight
-	case r.shown() == dedup.StateUncertain && (!req.TakeUncertain || r.leftBy(req)):
-		want = dedup.Uncertain
+	case r.state == driver.StateInProgress && !r.lapsed && !r.givesWay(req):
+		want = driver.InFlight
+	case r.shown() == driver.StateUncertain && (!req.TakeUncertain || r.leftBy(req)):
+		want = driver.Uncertain
 	case r.leftBy(req):
 		return r.left(a)
 	}
 	// Clients of servers send again by themselves, and then the first claim is found: Mine.
-	again := r.resent && want == dedup.Acquired && a.Mine
+	again := r.resent && want == driver.Acquired && a.Mine
 	if a.Outcome != want || a.Mine != mine && !again {
 		return fmt.Errorf("want %v, mine %t, got %s", want, mine, describe(a))
 	}
-	if want != dedup.Acquired || mine {
+	if want != driver.Acquired || mine {
 		return r.matches(a.Record)
 	}
 	if a.Record.Fence <= r.newest {
 		return fmt.Errorf("fence %d does not grow over %d", a.Record.Fence, r.newest)
 	}
-	if r.state == dedup.StateAbsent {
+	if r.state == driver.StateAbsent {
 		r.attempt = 0
 	}
-	r.state, r.token, r.lapsed, r.late, r.gone, r.result = dedup.StateInProgress, token, false,
+	r.state, r.token, r.lapsed, r.late, r.gone, r.result = driver.StateInProgress, token, false,
 		false, false, ""
 	r.from = req.Origin
 	r.attempt++
@@ -97,13 +97,13 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 }
 
 // leftBy reports whether a request does without a key that somebody has had.
-func (r *reference) leftBy(req dedup.ClaimRequest) bool {
-	return req.OnlyNew && r.state != dedup.StateAbsent && r.attempt > 0
+func (r *reference) leftBy(req driver.ClaimRequest) bool {
+	return req.OnlyNew && r.state != driver.StateAbsent && r.attempt > 0
 }
 
 // left compares the answer to a request that could have had the key.
-func (r *reference) left(a dedup.Answer) error {
-	if a.Outcome != dedup.InFlight || a.Mine || a.Record.Remaining > 0 {
+func (r *reference) left(a driver.Answer) error {
+	if a.Outcome != driver.InFlight || a.Mine || a.Record.Remaining > 0 {
 		return fmt.Errorf("want in_flight and nothing remaining, got %s, remaining %v", describe(a),
 			a.Record.Remaining)
 	}
@@ -115,7 +115,7 @@ func (r *reference) left(a dedup.Answer) error {
 
 // givesWay reports whether a live claim is one of an older generation for the same
 // partition, without danger, and is asked for by somebody who takes such a one over.
-func (r *reference) givesWay(req dedup.ClaimRequest) bool {
+func (r *reference) givesWay(req driver.ClaimRequest) bool {
 	o, n := r.from, req.Origin
 	return req.TakeOverOlderGeneration && !r.danger && o.Source != "" && o.Source == n.Source &&
 		o.Partition == n.Partition &&
@@ -123,7 +123,7 @@ func (r *reference) givesWay(req dedup.ClaimRequest) bool {
 }
 
 // renew compares the answer of a renewal and moves on.
-func (r *reference) renew(c dedup.Renewal, a dedup.Answer) error {
+func (r *reference) renew(c driver.Renewal, a driver.Answer) error {
 	held := r.holds(c.Token, c.Fence)
 	if a.Held != held {
 		return fmt.Errorf("want held=%t, got %s", held, describe(a))
@@ -138,7 +138,7 @@ func (r *reference) renew(c dedup.Renewal, a dedup.Answer) error {
 }
 
 // finish compares the answer of an end and moves on.
-func (r *reference) finish(c dedup.Finish, a dedup.Answer) error {
+func (r *reference) finish(c driver.Finish, a driver.Answer) error {
 	held, written := false, false
 	switch {
 	case r.holds(c.Token, c.Fence):
@@ -151,12 +151,12 @@ func (r *reference) finish(c dedup.Finish, a dedup.Answer) error {
 		}
 	case c.EffectApplied && r.mayLand(c.Fence):
 		written = true
-		if r.state == dedup.StateAbsent {
+		if r.state == driver.StateAbsent {
 			r.attempt, r.fence = c.Attempt, c.Fence
 		}
 		r.end(c, true)
 	}
-	if r.doneOnly && r.state == dedup.StateSucceeded && c.State == r.state &&
+	if r.doneOnly && r.state == driver.StateSucceeded && c.State == r.state &&
 		time.Now().Before(c.Until) {
 		// The store cannot tell whose success it was; its owner's, most likely.
 		held, written = a.Held, a.Written
@@ -168,23 +168,23 @@ func (r *reference) finish(c dedup.Finish, a dedup.Answer) error {
 }
 
 // reach is the state in which c leaves the key.
-func (r *reference) reach(c dedup.Finish) dedup.State {
-	if c.State == dedup.StateReleased && r.danger && !c.NotStarted {
-		return dedup.StateUncertain
+func (r *reference) reach(c driver.Finish) driver.State {
+	if c.State == driver.StateReleased && r.danger && !c.NotStarted {
+		return driver.StateUncertain
 	}
 	return c.State
 }
 
-func (r *reference) end(c dedup.Finish, late bool) {
+func (r *reference) end(c driver.Finish, late bool) {
 	r.state, r.token, r.late, r.gone = r.reach(c), c.Token, late, false
-	r.danger = r.state == dedup.StateUncertain
+	r.danger = r.state == driver.StateUncertain
 	if c.NotAttempted {
 		r.attempt--
 	}
 	if r.terminal() {
 		r.steps = ""
 	}
-	if r.result = string(c.Result); r.doneOnly && r.state == dedup.StateSucceeded {
+	if r.result = string(c.Result); r.doneOnly && r.state == driver.StateSucceeded {
 		r.result = ""
 	}
 }
@@ -195,18 +195,18 @@ func (r *reference) mayLand(fence uint64) bool {
 
 // disputed reports whether the contract leaves open what a landed change does: its
 // owner was forgotten, and something has happened to the key since.
-func (r *reference) disputed(c dedup.Finish) bool {
+func (r *reference) disputed(c driver.Finish) bool {
 	return c.EffectApplied && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() &&
 		!r.holds(c.Token, c.Fence)
 }
 
 // forget compares the answer of Forget and moves on.
 func (r *reference) forget(live bool) error {
-	want := r.state == dedup.StateInProgress && !r.lapsed
+	want := r.state == driver.StateInProgress && !r.lapsed
 	if live != want {
 		return fmt.Errorf("want in flight %t, got %t", want, live)
 	}
-	if !live && r.state != dedup.StateAbsent {
+	if !live && r.state != driver.StateAbsent {
 		// After an effect that landed late it is the store's choice which owner's
 		// fence the key keeps, and so up to where it forgets.
 		certain := !r.late
@@ -224,7 +224,7 @@ func (r *reference) expire() {
 
 // matches compares a record with the reference. After an effect that landed late the
 // store may show the attempt and fence of either owner.
-func (r *reference) matches(rec dedup.Record) error {
+func (r *reference) matches(rec driver.Record) error {
 	if rec.State != r.shown() {
 		return fmt.Errorf("want state %v, got %v", r.shown(), rec.State)
 	}
@@ -232,8 +232,8 @@ func (r *reference) matches(rec dedup.Record) error {
 		return fmt.Errorf("want danger %t and steps %q, got %t and %q", r.danger, r.steps,
 			rec.Irreversible, rec.Steps)
 	}
-	blank := r.doneOnly && r.state == dedup.StateSucceeded
-	if r.state != dedup.StateAbsent && !blank && !r.late &&
+	blank := r.doneOnly && r.state == driver.StateSucceeded
+	if r.state != driver.StateAbsent && !blank && !r.late &&
 		(rec.Attempt != r.attempt || rec.Fence != r.fence) {
 		return fmt.Errorf("want attempt %d and fence %d, got %d and %d", r.attempt, r.fence,
 			rec.Attempt, rec.Fence)
@@ -241,7 +241,7 @@ func (r *reference) matches(rec dedup.Record) error {
 	if string(rec.Result) != r.result {
 		return fmt.Errorf("want result %q, got %q", r.result, rec.Result)
 	}
-	if r.shown() == dedup.StateInProgress && r.lapsed != (rec.Remaining <= 0) {
+	if r.shown() == driver.StateInProgress && r.lapsed != (rec.Remaining <= 0) {
 		return fmt.Errorf("want lapsed %t, got remaining %v", r.lapsed, rec.Remaining)
 	}
 	return nil

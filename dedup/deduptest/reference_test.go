@@ -6,19 +6,20 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestResentClaims: behind a client that sends again the first claim of an attempt may find
 // itself. Elsewhere a store that says so is wrong, and nowhere may another's claim be Mine.
 func TestResentClaims(t *testing.T) {
-	mine := dedup.ClaimRequest{Token: dedup.Token{1}}
-	first := dedup.Answer{Outcome: dedup.Acquired, Mine: true,
-		Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: 7, Remaining: long}}
+	mine := driver.ClaimRequest{Token: driver.Token{1}}
+	first := driver.Answer{Outcome: dedup.Acquired, Mine: true,
+		Record: dedup.Record{State: driver.StateInProgress, Attempt: 1, Fence: 7, Remaining: long}}
 	for _, resent := range []bool{false, true} {
 		r := reference{resent: resent}
 		assert.Equal(t, resent, r.claim(mine, first) == nil, "sent again")
 	}
-	r := reference{resent: true, state: dedup.StateInProgress, token: dedup.Token{2},
+	r := reference{resent: true, state: driver.StateInProgress, token: driver.Token{2},
 		attempt: 1, fence: 7}
 	assert.Error(t, r.claim(mine, first), "another's claim may be Mine")
 }

@@ -3,7 +3,7 @@ package deduptest
 import (
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func checkRenewExtends(c *check) {
@@ -16,7 +16,7 @@ func checkRenewExtends(c *check) {
 	c.wantClaim("Renew by the owner", a.Record, o.attempt, o.fence)
 	c.wantRemaining("Renew by the owner", a.Record, long)
 	c.pass(c.h.Lease)
-	c.wantOutcome("a claim past the first lease", c.stranger(id).claim(), dedup.InFlight)
+	c.wantOutcome("a claim past the first lease", c.stranger(id).claim(), driver.InFlight)
 	rec := c.lookup(id)
 	c.wantClaim("past the first lease", rec, o.attempt, o.fence)
 	if rec.Remaining <= long/2 {
@@ -52,7 +52,7 @@ func checkRenewNeverCreates(c *check) {
 	}
 	refused("of a key that was never claimed", c.stranger(newID()))
 
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased) {
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed, driver.StateReleased) {
 		refused("of a key its owner ended as "+state.String(), c.ended(newID(), state, nil))
 	}
 
@@ -78,9 +78,9 @@ func checkOwnLapsed(c *check) {
 		c.Fatalf("Renew of one's own lapsed claim: %s", describe(a))
 	}
 	c.wantClaim("Renew of one's own lapsed claim", c.lookup(id), o.attempt, o.fence)
-	c.wantOutcome("a claim after that", c.stranger(id).claim(), dedup.InFlight)
+	c.wantOutcome("a claim after that", c.stranger(id).claim(), driver.InFlight)
 
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased) {
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed, driver.StateReleased) {
 		o := c.lapsed(newID())
 		o.mustFinish(o.change(state))
 		rec := c.lookup(o.id)

@@ -3,7 +3,7 @@ package deduptest
 import (
 	"bytes"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // sizes of the results that are stored, up to Harness.MaxResult.
@@ -27,7 +27,7 @@ func checkResults(c *check) {
 		}
 	}
 	results = append(results, binary(c.h.MaxResult))
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed} {
+	for _, state := range []driver.State{driver.StateSucceeded, driver.StateFailed} {
 		for _, want := range results {
 			o := c.acquire(newID(), long, long)
 			change := o.change(state)
@@ -35,7 +35,7 @@ func checkResults(c *check) {
 			a := o.mustFinish(change)
 			c.wantResult("the answer of Finish", a.Record, want)
 			dup := c.stranger(o.id).claim()
-			c.wantOutcome("a claim of a finished key", dup, dedup.Duplicate)
+			c.wantOutcome("a claim of a finished key", dup, driver.Duplicate)
 			c.wantResult("a claim of a finished key", dup.Record, want)
 			rec := c.lookup(o.id)
 			c.wantResult("Lookup", rec, want)
@@ -49,11 +49,11 @@ func checkResults(c *check) {
 func checkNoResult(c *check) {
 	for _, kept := range []bool{true, false} {
 		o := c.acquire(newID(), long, long)
-		change := o.change(dedup.StateSucceeded)
+		change := o.change(driver.StateSucceeded)
 		change.NoResult = !kept
 		o.mustFinish(change)
 		a := c.stranger(o.id).claim()
-		c.wantOutcome("a claim of a finished key", a, dedup.Duplicate)
+		c.wantOutcome("a claim of a finished key", a, driver.Duplicate)
 		if a.Record.NoResult == kept || a.Record.Result != nil {
 			c.Errorf("want NoResult %t and no result, got %t and %d bytes", !kept,
 				a.Record.NoResult, len(a.Record.Result))
@@ -65,7 +65,7 @@ func checkNoResult(c *check) {
 func checkResultCopies(c *check) {
 	want := binary(64)
 	o := c.acquire(newID(), long, long)
-	change := o.change(dedup.StateSucceeded)
+	change := o.change(driver.StateSucceeded)
 	change.Result = bytes.Clone(want)
 	a := o.mustFinish(change)
 	clear(change.Result)

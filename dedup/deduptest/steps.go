@@ -3,14 +3,14 @@ package deduptest
 import (
 	"bytes"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // maxSteps is the largest Steps that a store must keep, in bytes.
 const maxSteps = 64 << 10
 
 // note keeps steps with the claim of o.
-func (o *owner) note(steps []byte) dedup.Answer {
+func (o *owner) note(steps []byte) driver.Answer {
 	o.c.Helper()
 	renewal := o.renewal()
 	renewal.Steps = steps
@@ -25,7 +25,7 @@ func (o *owner) mustNote(steps []byte) {
 	}
 }
 
-func (c *check) wantSteps(what string, rec dedup.Record, want []byte) {
+func (c *check) wantSteps(what string, rec driver.Record, want []byte) {
 	c.Helper()
 	if !bytes.Equal(rec.Steps, want) {
 		c.Errorf("%s: want %d bytes of steps, got %d", what, len(want), len(rec.Steps))
@@ -60,7 +60,7 @@ func checkStepsOutlive(c *check) {
 	want := []byte("charge, mail")
 	o := c.acquire(newID(), long, long)
 	o.mustNote(want)
-	o.mustFinish(o.change(dedup.StateReleased))
+	o.mustFinish(o.change(driver.StateReleased))
 	c.wantSteps("released", c.lookup(o.id), want)
 
 	o = c.stranger(o.id)
@@ -73,17 +73,17 @@ func checkStepsOutlive(c *check) {
 	o = c.stranger(o.id)
 	c.wantSteps("taken over", o.mustClaim(o.request()).Record, want)
 	o.declare(long)
-	o.mustFinish(o.change(dedup.StateReleased))
+	o.mustFinish(o.change(driver.StateReleased))
 	c.wantSteps("uncertain", c.lookup(o.id), want)
 
 	o = c.stranger(o.id)
 	c.wantSteps("taken to find out", o.take(long).Record, want)
-	release := o.change(dedup.StateReleased)
+	release := o.change(driver.StateReleased)
 	release.NotStarted = true
 	o.mustFinish(release)
 	c.wantSteps("not begun", c.lookup(o.id), want)
 
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed) {
 		o := c.acquire(newID(), long, long)
 		o.mustNote(want)
 		change := o.change(state)
@@ -95,7 +95,7 @@ func checkStepsOutlive(c *check) {
 	}
 	o = c.acquire(newID(), long, long)
 	o.mustNote(want)
-	o.mustFinish(o.change(dedup.StateReleased))
+	o.mustFinish(o.change(driver.StateReleased))
 	c.forget(o.id, long)
 	c.acquire(o.id, long, long)
 	c.wantSteps("forgotten, then claimed", c.lookup(o.id), nil)

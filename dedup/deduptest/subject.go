@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Subject is a handler under test, and where its effects can be counted. [Twice] and [Storm]
@@ -24,7 +25,7 @@ type Subject struct {
 	Effects func(message string) int
 	// Store returns the store of all Dedupers, once. Default: [dedup.Memory]. A store that keeps
 	// no results, or wants all of a key from one partition, is not supported.
-	Store func(t testing.TB) dedup.Store
+	Store func(t testing.TB) driver.Store
 	// Config of the Dedupers. Defaults: Namespace "deduptest", Window an hour, LeaseTTL 1 s. A
 	// message whose process has crashed comes through when its lease has lapsed: a test with a
 	// real clock takes a few leases, one in a bubble of testing/synctest no time.
@@ -63,7 +64,7 @@ type Incident struct {
 type trial struct {
 	Subject
 	t     testing.TB
-	store dedup.Store
+	store driver.Store
 	run   string // in the name of every message
 	ctx   context.Context
 	end   context.CancelFunc
@@ -93,7 +94,7 @@ func newTrial(t testing.TB, s Subject) *trial {
 		t.Fatal("deduptest: Subject.Deliver and Subject.Effects are required")
 	}
 	if s.Store == nil {
-		s.Store = func(testing.TB) dedup.Store { return dedup.Memory(1 << 16) }
+		s.Store = func(testing.TB) driver.Store { return dedup.Memory(1 << 16) }
 	}
 	if s.Config.Namespace == "" {
 		s.Config.Namespace = "deduptest"

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // property is one thing that every store must do.
@@ -178,4 +178,4 @@ func suite(h Harness) []property {
 }
 
 // planter puts a value the store cannot read under a key.
-type planter = func(t testing.TB, store dedup.Store, id dedup.ID)
+type planter = func(t testing.TB, store driver.Store, id driver.ID)

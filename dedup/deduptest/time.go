@@ -3,13 +3,13 @@ package deduptest
 import (
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func checkTakeover(c *check) {
 	id := newID()
 	o := c.lapsed(id)
-	if rec := c.lookup(id); rec.State != dedup.StateInProgress || rec.Remaining > 0 {
+	if rec := c.lookup(id); rec.State != driver.StateInProgress || rec.Remaining > 0 {
 		c.Errorf("a lapsed claim within its hold: want in_progress with nothing remaining, got %v with %v", rec.State, rec.Remaining)
 	}
 	for want := 2; want <= 4; want++ {
@@ -29,11 +29,11 @@ func checkLiveClaim(c *check) {
 	id := newID()
 	o := c.acquire(id, long, 0)
 	for range 3 {
-		c.wantOutcome("a claim under a live lease", c.stranger(id).claim(), dedup.InFlight)
+		c.wantOutcome("a claim under a live lease", c.stranger(id).claim(), driver.InFlight)
 	}
 	c.pass(c.h.Lease)
-	c.wantOutcome("a claim under a live lease, later", c.stranger(id).claim(), dedup.InFlight)
-	o.mustFinish(o.change(dedup.StateSucceeded))
+	c.wantOutcome("a claim under a live lease, later", c.stranger(id).claim(), driver.InFlight)
+	o.mustFinish(o.change(driver.StateSucceeded))
 }
 
 func checkReleased(c *check) {
@@ -48,9 +48,9 @@ func checkReleased(c *check) {
 			c.Errorf("claim after a release: fence %d does not grow over %d", o.fence, fence)
 		}
 		fence = o.fence
-		o.mustFinish(o.change(dedup.StateReleased))
+		o.mustFinish(o.change(driver.StateReleased))
 		rec := c.lookup(id)
-		c.wantState("after a release", rec, dedup.StateReleased)
+		c.wantState("after a release", rec, driver.StateReleased)
 		c.wantClaim("after a release", rec, attempt, fence)
 		c.wantRemaining("after a release", rec, long)
 	}
@@ -61,12 +61,12 @@ func checkReleased(c *check) {
 func checkHoldExpiry(c *check) {
 	crashed, released := newID(), newID()
 	owners := []*owner{c.acquire(crashed, c.h.Lease, c.h.Lease), c.acquire(released, long, long)}
-	change := owners[1].change(dedup.StateReleased)
+	change := owners[1].change(driver.StateReleased)
 	change.Hold = c.h.Lease
 	owners[1].mustFinish(change)
 	c.pass(2 * c.h.Lease)
 	for _, old := range owners {
-		c.wantState("after its hold", c.lookup(old.id), dedup.StateAbsent)
+		c.wantState("after its hold", c.lookup(old.id), driver.StateAbsent)
 		next := c.acquire(old.id, long, long)
 		if next.attempt != 1 {
 			c.Errorf("after its hold a key starts with attempt %d", next.attempt)
@@ -78,7 +78,7 @@ func checkHoldExpiry(c *check) {
 }
 
 func checkWindowExpiry(c *check) {
-	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
+	for _, state := range c.keeps(driver.StateSucceeded, driver.StateFailed) {
 		id := newID()
 		o := c.acquire(id, long, long)
 		change := o.change(state)
@@ -86,7 +86,7 @@ func checkWindowExpiry(c *check) {
 		o.mustFinish(change)
 		c.pass(c.h.Lease)
 		rec := c.lookup(id)
-		c.wantState("after its window", rec, dedup.StateAbsent)
+		c.wantState("after its window", rec, driver.StateAbsent)
 		next := c.acquire(id, long, long)
 		if next.attempt != 1 {
 			c.Errorf("after its window a key starts with attempt %d", next.attempt)
@@ -108,24 +108,24 @@ func checkWindowNoLease(c *check) {
 	done := c.endedInTime(c.h.Lease)
 	c.pass(3 * c.h.Lease)
 	c.wantOutcome("a claim when the lease has lapsed and the hold has not",
-		c.stranger(crashed).claim(), dedup.Acquired)
+		c.stranger(crashed).claim(), driver.Acquired)
 	c.wantOutcome("a claim of a key finished under a short lease", c.stranger(done).claim(),
-		dedup.Duplicate)
+		driver.Duplicate)
 }
 
 // endedInTime is a key that has succeeded under a claim that is forgotten two leases after it was
 // made. On a busy machine the first try may have come too late.
-func (c *check) endedInTime(lease time.Duration) dedup.ID {
+func (c *check) endedInTime(lease time.Duration) driver.ID {
 	c.Helper()
 	for range 20 {
 		began := c.now()
 		o := c.acquire(newID(), lease, lease)
-		a := o.finish(o.change(dedup.StateSucceeded))
+		a := o.finish(o.change(driver.StateSucceeded))
 		if a.Held || c.now().Sub(began) < 2*lease {
 			c.wantEnd("Finish as succeeded", a, true, true)
 			return o.id
 		}
 	}
 	c.Fatalf("no claim was ended within two leases of %v: see Harness.Lease", lease)
-	return dedup.ID{}
+	return driver.ID{}
 }

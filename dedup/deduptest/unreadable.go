@@ -3,7 +3,7 @@ package deduptest
 import (
 	"errors"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // checkUnreadable asks everything of a key that holds what the store cannot read,
@@ -11,9 +11,9 @@ import (
 func checkUnreadable(c *check, plant planter) {
 	bad := c.stranger(newID())
 	plant(c, c.store, bad.id)
-	wantErr := func(what string, a dedup.Answer) {
+	wantErr := func(what string, a driver.Answer) {
 		c.Helper()
-		if !errors.Is(a.Err, dedup.ErrUnreadable) {
+		if !errors.Is(a.Err, driver.ErrUnreadable) {
 			c.Errorf("%s of an unreadable record: want ErrUnreadable, got %v with %s", what,
 				a.Err, describe(a))
 		}
@@ -21,11 +21,11 @@ func checkUnreadable(c *check, plant planter) {
 	left, right := c.stranger(newID()), c.stranger(newID())
 	answers := c.claims(left.request(), bad.request(), right.request())
 	wantErr("Claim", answers[1])
-	c.wantOutcome("a claim before an unreadable record", answers[0], dedup.Acquired)
-	c.wantOutcome("a claim after an unreadable record", answers[2], dedup.Acquired)
+	c.wantOutcome("a claim before an unreadable record", answers[0], driver.Acquired)
+	c.wantOutcome("a claim after an unreadable record", answers[2], driver.Acquired)
 
 	for _, state := range c.ends() {
-		answers = c.finishes(bad.change(state), left.change(dedup.StateSucceeded))
+		answers = c.finishes(bad.change(state), left.change(driver.StateSucceeded))
 		wantErr("Finish as "+state.String(), answers[0])
 		c.wantEnd("Finish in a batch with an unreadable record", answers[1], true, true)
 	}
@@ -38,6 +38,6 @@ func checkUnreadable(c *check, plant planter) {
 	answers = c.lookups(right.id, bad.id)
 	wantErr("Lookup", answers[1])
 	c.wantState("Lookup in a batch with an unreadable record", answers[0].Record,
-		dedup.StateInProgress)
+		driver.StateInProgress)
 	wantErr("Claim after all that", c.claims(bad.request())[0])
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const walks = 48 // seeds 1 to walks, each on a key of its own
@@ -42,7 +42,7 @@ type walker struct {
 	moves  bool // in half of the walks the claims have generations
 	waits  bool // in a third of the walks some claims are for keys without an attempt alone
 	rng    *rand.Rand
-	id     dedup.ID
+	id     driver.ID
 	model  reference
 	actors []*owner
 	way    []string // what was done in which state, for the report
@@ -95,7 +95,7 @@ func (w *walker) step() error {
 			return nil
 		}
 		// A key that has become uncertain is not forgotten that soon.
-		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
+		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != driver.StateUncertain
 		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.EffectApplied,
 			change.NotStarted, change.NotAttempted, expire)
 		return w.finish(o, change, expire)
@@ -107,14 +107,14 @@ func (w *walker) step() error {
 
 func (w *walker) forget() error {
 	err := w.c.forgets(long, w.id)[0]
-	if err != nil && !errors.Is(err, dedup.ErrInFlight) {
+	if err != nil && !errors.Is(err, driver.ErrInFlight) {
 		return err
 	}
 	return w.model.forget(err != nil)
 }
 
 // randomRequest is the actor's last claim again, or a new attempt.
-func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
+func (w *walker) randomRequest(o *owner, lapse bool) driver.ClaimRequest {
 	take := w.rng.IntN(3) == 0
 	if w.rng.IntN(3) > 0 {
 		*o = *w.c.stranger(w.id)
@@ -123,7 +123,7 @@ func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
 	req.TakeUncertain = take
 	if w.moves {
 		req.TakeOverOlderGeneration = w.rng.IntN(2) == 0
-		req.Origin = dedup.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3),
+		req.Origin = driver.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3),
 			Generation: int32(w.rng.IntN(4))}
 		if w.c.h.OnePartition {
 			req.Origin.Partition = 0
@@ -137,7 +137,7 @@ func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
 }
 
 // claim asks for the key.
-func (w *walker) claim(o *owner, req dedup.ClaimRequest) error {
+func (w *walker) claim(o *owner, req driver.ClaimRequest) error {
 	lapse := req.Lease < long
 	sent := w.c.now()
 	a := w.c.claims(req)[0]
@@ -147,7 +147,7 @@ func (w *walker) claim(o *owner, req dedup.ClaimRequest) error {
 	if err := w.model.claim(req, a); err != nil {
 		return err
 	}
-	if a.Outcome != dedup.Acquired {
+	if a.Outcome != driver.Acquired {
 		return nil
 	}
 	o.granted(req.Lease, a, sent)
@@ -160,7 +160,7 @@ func (w *walker) claim(o *owner, req dedup.ClaimRequest) error {
 
 // randomRenewal sometimes lapses at once, declares danger, or has steps: more than there
 // are, or fewer, as if it came late.
-func (w *walker) randomRenewal(o *owner) dedup.Renewal {
+func (w *walker) randomRenewal(o *owner) driver.Renewal {
 	renewal := o.renewal()
 	if w.rng.IntN(3) == 0 {
 		renewal.Lease = w.c.h.Lease
@@ -172,7 +172,7 @@ func (w *walker) randomRenewal(o *owner) dedup.Renewal {
 	return renewal
 }
 
-func (w *walker) renew(o *owner, change dedup.Renewal) error {
+func (w *walker) renew(o *owner, change driver.Renewal) error {
 	sent := w.c.now()
 	a := w.c.renews(change)[0]
 	if a.Err != nil {
@@ -189,20 +189,20 @@ func (w *walker) renew(o *owner, change dedup.Renewal) error {
 	return err
 }
 
-func (w *walker) randomChange(o *owner) dedup.Finish {
+func (w *walker) randomChange(o *owner) driver.Finish {
 	// Mostly released: a walk that has reached a terminal state learns little there.
-	change := o.change(dedup.StateReleased)
+	change := o.change(driver.StateReleased)
 	switch w.rng.IntN(5) {
 	case 0:
-		change.State = dedup.StateSucceeded
+		change.State = driver.StateSucceeded
 	case 1:
-		change.State, change.EffectApplied = dedup.StateSucceeded, true
+		change.State, change.EffectApplied = driver.StateSucceeded, true
 	case 2:
 		if !w.c.h.SeenOnly {
-			change.State = dedup.StateFailed
+			change.State = driver.StateFailed
 		}
 	}
-	if change.State == dedup.StateReleased {
+	if change.State == driver.StateReleased {
 		switch w.rng.IntN(3) {
 		case 0:
 			change.NotStarted = true
@@ -217,8 +217,8 @@ func (w *walker) randomChange(o *owner) dedup.Finish {
 
 // finish ends the attempt, and lets the end be forgotten when expire is set and the end
 // was new.
-func (w *walker) finish(o *owner, change dedup.Finish, expire bool) error {
-	if expire = expire && (!w.c.h.OneWindow || change.State == dedup.StateReleased); expire {
+func (w *walker) finish(o *owner, change driver.Finish, expire bool) error {
+	if expire = expire && (!w.c.h.OneWindow || change.State == driver.StateReleased); expire {
 		change.Window, change.Hold = w.c.h.Lease, w.c.h.Lease
 	}
 	fresh := w.model.state != w.model.reach(change) || w.model.token != change.Token

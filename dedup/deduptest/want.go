@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // describe is an answer in one line, without its result.
-func describe(a dedup.Answer) string {
+func describe(a driver.Answer) string {
 	return fmt.Sprintf("outcome=%v mine=%t held=%t written=%t state=%v attempt=%d fence=%d remaining=%v",
 		a.Outcome, a.Mine, a.Held, a.Written, a.Record.State, a.Record.Attempt, a.Record.Fence,
 		a.Record.Remaining)
@@ -17,7 +17,7 @@ func describe(a dedup.Answer) string {
 
 // wantOutcome stops the check when a claim found something else: what follows would
 // only be noise.
-func (c *check) wantOutcome(what string, a dedup.Answer, want dedup.Outcome) {
+func (c *check) wantOutcome(what string, a driver.Answer, want driver.Outcome) {
 	c.Helper()
 	if a.Outcome != want {
 		c.Fatalf("%s: want outcome %v, got %s", what, want, describe(a))
@@ -25,14 +25,14 @@ func (c *check) wantOutcome(what string, a dedup.Answer, want dedup.Outcome) {
 }
 
 // wantEnd compares Held and Written.
-func (c *check) wantEnd(what string, a dedup.Answer, held, written bool) {
+func (c *check) wantEnd(what string, a driver.Answer, held, written bool) {
 	c.Helper()
 	if a.Held != held || a.Written != written {
 		c.Fatalf("%s: want held=%t written=%t, got %s", what, held, written, describe(a))
 	}
 }
 
-func (c *check) wantState(what string, rec dedup.Record, want dedup.State) {
+func (c *check) wantState(what string, rec driver.Record, want driver.State) {
 	c.Helper()
 	if rec.State != want {
 		c.Fatalf("%s: want state %v, got %v", what, want, rec.State)
@@ -40,9 +40,9 @@ func (c *check) wantState(what string, rec dedup.Record, want dedup.State) {
 }
 
 // wantClaim compares attempt and fence.
-func (c *check) wantClaim(what string, rec dedup.Record, attempt int, fence uint64) {
+func (c *check) wantClaim(what string, rec driver.Record, attempt int, fence uint64) {
 	c.Helper()
-	if c.h.DoneOnly && rec.State == dedup.StateSucceeded {
+	if c.h.DoneOnly && rec.State == driver.StateSucceeded {
 		return
 	}
 	if rec.Attempt != attempt || rec.Fence != fence {
@@ -51,9 +51,9 @@ func (c *check) wantClaim(what string, rec dedup.Record, attempt int, fence uint
 	}
 }
 
-func (c *check) wantResult(what string, rec dedup.Record, want []byte) {
+func (c *check) wantResult(what string, rec driver.Record, want []byte) {
 	c.Helper()
-	if c.h.DoneOnly && rec.State == dedup.StateSucceeded {
+	if c.h.DoneOnly && rec.State == driver.StateSucceeded {
 		want = nil
 	}
 	if !bytes.Equal(rec.Result, want) {
@@ -67,9 +67,9 @@ func (c *check) wantResult(what string, rec dedup.Record, want []byte) {
 
 // wantRemaining insists on more than nothing and no more than limit. A millisecond is
 // allowed for stores that round up.
-func (c *check) wantRemaining(what string, rec dedup.Record, limit time.Duration) {
+func (c *check) wantRemaining(what string, rec driver.Record, limit time.Duration) {
 	c.Helper()
-	if c.h.DoneOnly && rec.State == dedup.StateSucceeded {
+	if c.h.DoneOnly && rec.State == driver.StateSucceeded {
 		limit *= 3
 	}
 	if rec.Remaining <= 0 || rec.Remaining > limit+time.Millisecond {
@@ -79,7 +79,7 @@ func (c *check) wantRemaining(what string, rec dedup.Record, limit time.Duration
 
 // wantUnchanged insists that a key is as it was: time may have gone by, and nothing
 // else.
-func (c *check) wantUnchanged(what string, before, after dedup.Record) {
+func (c *check) wantUnchanged(what string, before, after driver.Record) {
 	c.Helper()
 	if diff := difference(before, after); diff != "" {
 		c.Errorf("%s: the key has changed: %s", what, diff)
@@ -87,7 +87,7 @@ func (c *check) wantUnchanged(what string, before, after dedup.Record) {
 }
 
 // difference names the first field that differs between two looks at a key.
-func difference(before, after dedup.Record) string {
+func difference(before, after driver.Record) string {
 	// A store may count an age on an estimate of its server's clock, which is as good as
 	// the round trip that it came from.
 	const rounding, roundTrip = time.Millisecond, 250 * time.Millisecond
@@ -124,7 +124,7 @@ func difference(before, after dedup.Record) string {
 }
 
 // sameOrigin compares what stores keep of an origin.
-func sameOrigin(a, b dedup.Origin) bool {
+func sameOrigin(a, b driver.Origin) bool {
 	return a.Digest() == b.Digest() && a.Partition == b.Partition && a.Offset == b.Offset &&
 		a.Generation == b.Generation
 }

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // checkWindowTold expects a store to say which window it refuses, and to refuse it before the
 // effect.
 func checkWindowTold(c *check) {
-	limits := dedup.LimitsOf(c.store)
+	limits := driver.LimitsOf(c.store)
 	window, hold := limits.Window, limits.MaxHold
 	switch {
 	case c.h.OneWindow && window != long:
@@ -20,13 +20,13 @@ func checkWindowTold(c *check) {
 		c.Errorf("the store says that it has one window for all keys, %v; such a one is tested with Harness.OneWindow", window)
 		return
 	}
-	c.wantPossible("the window of an end", func(r *dedup.ClaimRequest) { r.Window = long }, true)
-	c.wantPossible("another window", func(r *dedup.ClaimRequest) {
+	c.wantPossible("the window of an end", func(r *driver.ClaimRequest) { r.Window = long }, true)
+	c.wantPossible("another window", func(r *driver.ClaimRequest) {
 		r.Window = 2 * long
 	}, !c.h.OneWindow)
 	if hold != 0 {
-		c.wantPossible("the longest hold", func(r *dedup.ClaimRequest) { r.Hold = hold }, true)
-		c.wantPossible("a longer hold", func(r *dedup.ClaimRequest) {
+		c.wantPossible("the longest hold", func(r *driver.ClaimRequest) { r.Hold = hold }, true)
+		c.wantPossible("a longer hold", func(r *driver.ClaimRequest) {
 			r.Hold = hold + time.Second
 		}, false)
 	}
@@ -36,7 +36,7 @@ func checkWindowTold(c *check) {
 }
 
 // wantPossible claims a new key with a request that ask has changed.
-func (c *check) wantPossible(what string, ask func(*dedup.ClaimRequest), possible bool) {
+func (c *check) wantPossible(what string, ask func(*driver.ClaimRequest), possible bool) {
 	c.Helper()
 	o := c.stranger(newID())
 	req := o.request()
@@ -46,11 +46,11 @@ func (c *check) wantPossible(what string, ask func(*dedup.ClaimRequest), possibl
 		return
 	}
 	if possible {
-		c.wantOutcome("a claim with "+what, a[0], dedup.Acquired)
+		c.wantOutcome("a claim with "+what, a[0], driver.Acquired)
 		return
 	}
 	c.wantInput("a claim with "+what, a[0].Err)
-	if rec := c.lookup(o.id); rec.State != dedup.StateAbsent && rec.State != dedup.StateReleased {
+	if rec := c.lookup(o.id); rec.State != driver.StateAbsent && rec.State != driver.StateReleased {
 		c.Errorf("a claim that was refused for %s left the key %v", what, rec.State)
 	}
 }
@@ -59,7 +59,7 @@ func (c *check) wantPossible(what string, ask func(*dedup.ClaimRequest), possibl
 func (c *check) wantEndRefused(window time.Duration) {
 	c.Helper()
 	o := c.acquire(newID(), long, long)
-	change := o.change(dedup.StateSucceeded)
+	change := o.change(driver.StateSucceeded)
 	change.Window = window
 	if a := c.finishes(change); a != nil {
 		c.wantInput("an end with another window", a[0].Err)
@@ -68,7 +68,7 @@ func (c *check) wantEndRefused(window time.Duration) {
 
 func (c *check) wantInput(what string, err error) {
 	c.Helper()
-	var input *dedup.InputError
+	var input *driver.InputError
 	if !errors.As(err, &input) {
 		c.Errorf("%s: want an InputError, got %v", what, err)
 	}

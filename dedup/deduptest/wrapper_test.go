@@ -8,23 +8,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // transparent hides nothing.
 type transparent struct{ dedup.Store }
 
-func (w transparent) Limits() dedup.Limits { return dedup.LimitsOf(w.Store) }
+func (w transparent) Limits() driver.Limits { return driver.LimitsOf(w.Store) }
 
-func (w transparent) FinishClaim(ctx context.Context, ends []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
-	return w.Store.(dedup.FinishClaimer).FinishClaim(ctx, ends, reqs)
+func (w transparent) FinishClaim(ctx context.Context, ends []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
+	return w.Store.(driver.FinishClaimer).FinishClaim(ctx, ends, reqs)
 }
 
 func (w transparent) Forgets(ctx context.Context) (uint64, error) {
-	return w.Store.(dedup.ForgetCounter).Forgets(ctx)
+	return w.Store.(driver.ForgetCounter).Forgets(ctx)
 }
 
-func (w transparent) Recycle(answers []dedup.Answer) { w.Store.(dedup.Recycler).Recycle(answers) }
+func (w transparent) Recycle(answers []driver.Answer) { w.Store.(driver.Recycler).Recycle(answers) }
 
 // The methods that a wrapper may get wrong.
 type (
@@ -34,22 +35,22 @@ type (
 	wasteful   struct{ transparent }
 	forgetless struct {
 		dedup.Store
-		dedup.Limiter
-		dedup.FinishClaimer
-		dedup.Recycler
+		driver.Limiter
+		driver.FinishClaimer
+		driver.Recycler
 	}
 )
 
-func (unlimited) Limits() dedup.Limits { return dedup.Limits{} }
+func (unlimited) Limits() driver.Limits { return driver.Limits{} }
 
-func (w apart) FinishClaim(ctx context.Context, ends []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (w apart) FinishClaim(ctx context.Context, ends []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	return w.Finish(ctx, ends), w.Claim(ctx, reqs)
 }
 
 func (stuck) Forgets(context.Context) (uint64, error) { return 7, nil }
 
-func (wasteful) Recycle([]dedup.Answer) {}
+func (wasteful) Recycle([]driver.Answer) {}
 
 func TestWrapper(t *testing.T) {
 	Wrapper(t, func(s dedup.Store) dedup.Store { return transparent{s} })

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Claim implements [dedup.Store]. It costs one round trip to hot, and one to cold for the keys
+// Claim implements [driver.Store]. It costs one round trip to hot, and one to cold for the keys
 // that may have a record there. For the keys that have one it costs one more to hot, which
 // knows the record from then on.
 //
@@ -17,7 +17,7 @@ import (
 // answer. A claim that was won is granted at once when hot had never heard of the key and
 // the filter knows, also after the answer of hot, that it has no record. Otherwise cold is
 // asked under the claim.
-func (l *layers) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (l *layers) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	opinions := l.stage.ask(reqs)
 	answers := answered(l.hot.Claim(ctx, readFirst(reqs, opinions)), len(reqs))
 	l.stage.askAgain(reqs, answers, opinions)
@@ -27,7 +27,7 @@ func (l *layers) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 }
 
 // readFirst makes hot look before it claims a key whose bits the filter has.
-func readFirst(reqs []dedup.ClaimRequest, opinions []opinion) []dedup.ClaimRequest {
+func readFirst(reqs []driver.ClaimRequest, opinions []opinion) []driver.ClaimRequest {
 	copied := false
 	for i := range opinions {
 		if opinions[i].reason != opinionMaybe || reqs[i].LikelyDuplicate {
@@ -43,13 +43,13 @@ func readFirst(reqs []dedup.ClaimRequest, opinions []opinion) []dedup.ClaimReque
 
 // look asks cold about the keys that may have a record there, and returns how often the
 // filter had bits for one that has not.
-func (l *layers) look(ctx context.Context, reqs []dedup.ClaimRequest, answers []dedup.Answer,
+func (l *layers) look(ctx context.Context, reqs []driver.ClaimRequest, answers []driver.Answer,
 	opinions []opinion) (wrong int) {
-	var ids []dedup.ID
+	var ids []driver.ID
 	var at []int
 	for i := range answers {
 		ans := &answers[i]
-		if ans.Err != nil || ans.Outcome != dedup.Acquired && ans.Outcome != dedup.Uncertain {
+		if ans.Err != nil || ans.Outcome != driver.Acquired && ans.Outcome != driver.Uncertain {
 			continue
 		}
 		if opinions != nil && opinions[i].fresh && first(ans) {
@@ -61,11 +61,11 @@ func (l *layers) look(ctx context.Context, reqs []dedup.ClaimRequest, answers []
 	if len(ids) == 0 {
 		return 0
 	}
-	var told []dedup.Finish
+	var told []driver.Finish
 	for n, found := range answered(l.cold.Lookup(ctx, ids), len(ids)) {
 		i := at[n]
 		if opinions != nil && opinions[i].reason == opinionMaybe && found.Err == nil &&
-			found.Record.State == dedup.StateAbsent {
+			found.Record.State == driver.StateAbsent {
 			wrong++
 		}
 		told = l.found(told, &reqs[i], &answers[i], &found)
@@ -77,9 +77,9 @@ func (l *layers) look(ctx context.Context, reqs []dedup.ClaimRequest, answers []
 }
 
 // found answers a claim with the record of the key in cold, and adds the change for hot.
-func (l *layers) found(told []dedup.Finish, req *dedup.ClaimRequest,
-	ans, found *dedup.Answer) []dedup.Finish {
-	rec, won := &found.Record, ans.Outcome == dedup.Acquired
+func (l *layers) found(told []driver.Finish, req *driver.ClaimRequest,
+	ans, found *driver.Answer) []driver.Finish {
+	rec, won := &found.Record, ans.Outcome == driver.Acquired
 	switch {
 	case found.Err != nil:
 		// The core asks again with the same token, and gives it back in the end, unless the
@@ -87,7 +87,7 @@ func (l *layers) found(told []dedup.Finish, req *dedup.ClaimRequest,
 		if won && isRefusal(found.Err) {
 			told = append(told, unclaim(req, ans))
 		}
-		*ans = dedup.Answer{Err: found.Err}
+		*ans = driver.Answer{Err: found.Err}
 		return told
 	case done(rec.State):
 		if c, ok := l.remember(rec, ans.Record.Fence, req, won); ok {
@@ -95,38 +95,38 @@ func (l *layers) found(told []dedup.Finish, req *dedup.ClaimRequest,
 		} else if won {
 			told = append(told, unclaim(req, ans))
 		}
-		found.Outcome = dedup.Duplicate
+		found.Outcome = driver.Duplicate
 		if rec.Fingerprint.Conflicts(req.Fingerprint) {
-			found.Outcome = dedup.Mismatch
+			found.Outcome = driver.Mismatch
 		}
-	case won && rec.State == dedup.StateUncertain:
+	case won && rec.State == driver.StateUncertain:
 		// From a time when cold was used alone. No claim in hot knows of its danger.
-		told, found.Outcome = append(told, unclaim(req, ans)), dedup.Uncertain
-	case won && rec.State == dedup.StateInProgress && rec.Remaining > 0:
-		told, found.Outcome = append(told, unclaim(req, ans)), dedup.InFlight
+		told, found.Outcome = append(told, unclaim(req, ans)), driver.Uncertain
+	case won && rec.State == driver.StateInProgress && rec.Remaining > 0:
+		told, found.Outcome = append(told, unclaim(req, ans)), driver.InFlight
 	default:
 		return told
 	}
-	*ans = dedup.Answer{Outcome: found.Outcome, Record: *rec}
+	*ans = driver.Answer{Outcome: found.Outcome, Record: *rec}
 	return told
 }
 
 // remember writes a record of cold to hot, for the hot window. It ends the claim that was
 // won, or, where the key is uncertain, says that the effect has landed. The fence is that of
 // hot, so that hot refuses the change after a Forget in between.
-func (l *layers) remember(rec *dedup.Record, fence uint64, req *dedup.ClaimRequest,
-	won bool) (c dedup.Finish, ok bool) {
-	c = dedup.Finish{
+func (l *layers) remember(rec *driver.Record, fence uint64, req *driver.ClaimRequest,
+	won bool) (c driver.Finish, ok bool) {
+	c = driver.Finish{
 		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State,
 		EffectApplied: !won,
 		Lease:         req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result,
 		NoResult: rec.NoResult, Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
 	}
-	limits := dedup.LimitsOf(l.hot)
-	if limits.NoResults && rec.State == dedup.StateSucceeded {
+	limits := driver.LimitsOf(l.hot)
+	if limits.NoResults && rec.State == driver.StateSucceeded {
 		c.Result, c.NoResult = nil, c.NoResult || len(rec.Result) > 0
 	}
-	return c, won && !limits.NoFailures || c.State == dedup.StateSucceeded
+	return c, won && !limits.NoFailures || c.State == driver.StateSucceeded
 }
 
 // warm is how long hot remembers what is to be remembered for window.
@@ -135,18 +135,18 @@ func (l *layers) warm(window time.Duration) time.Duration {
 }
 
 // unclaim gives back a claim under which nothing has begun.
-func unclaim(req *dedup.ClaimRequest, ans *dedup.Answer) dedup.Finish {
-	return dedup.Finish{
-		ID: req.ID, Token: req.Token, Fence: ans.Record.Fence, State: dedup.StateReleased,
+func unclaim(req *driver.ClaimRequest, ans *driver.Answer) driver.Finish {
+	return driver.Finish{
+		ID: req.ID, Token: req.Token, Fence: ans.Record.Fence, State: driver.StateReleased,
 		NotAttempted: true, Hold: req.Hold, Window: req.Hold,
 	}
 }
 
 // isRefusal reports whether a store that answered with err looked and refused, or was not asked:
-// see [dedup.Answer].Err.
+// see [driver.Answer].Err.
 func isRefusal(err error) bool {
 	var told interface{ NotSent() bool }
-	var input *dedup.InputError
+	var input *driver.InputError
 	return errors.As(err, &told) && told.NotSent() || errors.As(err, &input) ||
-		errors.Is(err, dedup.ErrStoreFull) || errors.Is(err, dedup.ErrUnreadable)
+		errors.Is(err, driver.ErrStoreFull) || errors.Is(err, driver.ErrUnreadable)
 }

@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Finish implements [dedup.Store]. Success costs one round trip to cold, and then one to hot; a
+// Finish implements [driver.Store]. Success costs one round trip to cold, and then one to hot; a
 // handler that has read its fence, and Mark, one more to hot ahead of it. Releases and
 // failures are in hot alone.
-func (l *layers) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	f := &finishing{l: l, ctx: ctx, changes: changes, answers: make([]dedup.Answer, len(changes))}
+func (l *layers) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	f := &finishing{l: l, ctx: ctx, changes: changes, answers: make([]driver.Answer, len(changes))}
 	f.plan()
 	f.claimMarks()
 	f.holdUnlanded()
@@ -28,15 +28,15 @@ func (l *layers) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 type finishing struct {
 	l       *layers
 	ctx     context.Context //nolint:containedctx // of one call, and no longer than it
-	changes []dedup.Finish
-	answers []dedup.Answer
+	changes []driver.Finish
+	answers []driver.Answer
 
 	alone    []int // released, failed, or not to be told from that
 	unlanded []int // succeeded, if the claim is still held
 	marks    []int // by somebody who never had a claim
 	early    []int // succeeded: sent to cold less than a lease after the key was written to hot
 	late     []int // succeeded, perhaps longer after that
-	last     []dedup.Finish
+	last     []driver.Finish
 	lastAt   []int // of each of last; negative where its answer changes nothing
 }
 
@@ -50,7 +50,7 @@ func (f *finishing) plan() {
 			continue
 		}
 		switch {
-		case c.State != dedup.StateSucceeded:
+		case c.State != driver.StateSucceeded:
 			f.alone = append(f.alone, i)
 		case c.Fence == 0 && c.EffectApplied:
 			f.marks = append(f.marks, i)
@@ -65,9 +65,9 @@ func (f *finishing) plan() {
 }
 
 // check refuses what makes no sense, and what is to be done together with a write into two stores.
-func check(c *dedup.Finish) error {
+func check(c *driver.Finish) error {
 	if c.With != nil {
-		return &dedup.InputError{Field: "Completion.With",
+		return &driver.InputError{Field: "Completion.With",
 			Reason: fmt.Sprintf("is a %T, of which this store knows nothing", c.With)}
 	}
 	return c.Check()
@@ -81,8 +81,8 @@ func past(t time.Time) bool {
 }
 
 // pick copies the changes at items, which may be changed then.
-func (f *finishing) pick(items []int, edit func(c *dedup.Finish)) []dedup.Finish {
-	picked := make([]dedup.Finish, len(items))
+func (f *finishing) pick(items []int, edit func(c *driver.Finish)) []driver.Finish {
+	picked := make([]driver.Finish, len(items))
 	for n, i := range items {
 		picked[n] = f.changes[i]
 		if edit != nil {
@@ -98,10 +98,10 @@ func (f *finishing) claimMarks() {
 	if len(f.marks) == 0 {
 		return
 	}
-	reqs := make([]dedup.ClaimRequest, len(f.marks))
+	reqs := make([]driver.ClaimRequest, len(f.marks))
 	for n, i := range f.marks {
 		c := &f.changes[i]
-		reqs[n] = dedup.ClaimRequest{
+		reqs[n] = driver.ClaimRequest{
 			ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: max(c.Hold, f.l.warmFor),
 			Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
 		}
@@ -114,7 +114,7 @@ func (f *finishing) claimMarks() {
 		switch {
 		case ans.Err != nil:
 			f.answers[i].Err = ans.Err
-		case ans.Record.State == dedup.StateFailed: // which cold does not know
+		case ans.Record.State == driver.StateFailed: // which cold does not know
 			f.answers[i].Record = ans.Record
 		default:
 			f.early = append(f.early, i)
@@ -128,10 +128,10 @@ func (f *finishing) holdUnlanded() {
 	if len(f.unlanded) == 0 {
 		return
 	}
-	held := make([]dedup.Renewal, len(f.unlanded))
+	held := make([]driver.Renewal, len(f.unlanded))
 	for n, i := range f.unlanded {
 		c := &f.changes[i]
-		held[n] = dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease,
+		held[n] = driver.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease,
 			Hold: max(c.Hold, f.l.warmFor), Window: c.Window}
 		if c.Lease <= 0 {
 			held[n].Lease = f.l.lease
@@ -183,11 +183,11 @@ func (f *finishing) hotFirst() {
 
 // land writes into cold, which knows no claims. So every end is written there as landed, and
 // the row in cold decides between two of them.
-func (f *finishing) land(items []int) []dedup.Answer {
+func (f *finishing) land(items []int) []driver.Answer {
 	if len(items) == 0 {
 		return nil
 	}
-	landed := f.pick(items, func(c *dedup.Finish) { c.EffectApplied = true })
+	landed := f.pick(items, func(c *driver.Finish) { c.EffectApplied = true })
 	return answered(f.l.cold.Finish(f.ctx, landed), len(items))
 }
 
@@ -209,7 +209,7 @@ func (f *finishing) coldFirst() {
 		case done(ans.Record.State):
 			// Another attempt ended the key. Say so at once, not at the end of the lease.
 			f.answers[i].Held = false
-			req := &dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
+			req := &driver.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
 			if known, ok := f.l.remember(&ans.Record, c.Fence, req, true); ok {
 				f.last, f.lastAt = append(f.last, known), append(f.lastAt, -1)
 			}

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Front returns store with a filter before it. It may be wrong in one direction only, and nothing
 // depends on it but speed:
 //
-//   - A claim of a key whose bits the filter has is sent as [dedup.ClaimRequest].LikelyDuplicate:
+//   - A claim of a key whose bits the filter has is sent as [driver.ClaimRequest].LikelyDuplicate:
 //     the store looks before it writes. All other claims are sent as they are. The store decides
 //     in both cases, so any filter may be used here, also one that lags behind.
 //   - A Lookup, and so [dedup.Deduper.Seen], of a key that the filter proves absent at this very
@@ -24,27 +24,27 @@ import (
 // every claim, renewal and end before that is sent. The filter has to remember a key for the
 // Window of the Dedupers and their LeaseTTL, or for their Hold if that is longer.
 //
-// The store that is returned can do what store can do besides. The error is an [*dedup.InputError]
+// The store that is returned can do what store can do besides. The error is an [*driver.InputError]
 // for a nil store or filter.
-func Front(store dedup.Store, filter Filter) (dedup.Store, error) {
+func Front(store driver.Store, filter Filter) (driver.Store, error) {
 	switch {
 	case isNil(store):
-		return nil, &dedup.InputError{Field: "store", Reason: "is nil"}
+		return nil, &driver.InputError{Field: "store", Reason: "is nil"}
 	case isNil(filter):
-		return nil, &dedup.InputError{Field: "filter", Reason: "is nil"}
+		return nil, &driver.InputError{Field: "filter", Reason: "is nil"}
 	}
 	f := &filtered{store: store, filter: filter, wrong: wrongOf(filter), add: func([16]byte) {}}
 	if a, ok := filter.(interface{ Add(id [16]byte) }); ok {
 		f.add = a.Add
 	}
-	pairs, inPairs := store.(dedup.FinishClaimer)
-	counter, counts := store.(dedup.ForgetCounter)
+	pairs, inPairs := store.(driver.FinishClaimer)
+	counter, counts := store.(driver.ForgetCounter)
 	switch both := (filteredPairs{f, pairs}); {
 	case inPairs && counts:
 		return struct {
 			*filtered
 			filteredPairs
-			dedup.ForgetCounter
+			driver.ForgetCounter
 		}{f, both, counter}, nil
 	case inPairs:
 		return struct {
@@ -54,7 +54,7 @@ func Front(store dedup.Store, filter Filter) (dedup.Store, error) {
 	case counts:
 		return struct {
 			*filtered
-			dedup.ForgetCounter
+			driver.ForgetCounter
 		}{f, counter}, nil
 	}
 	return f, nil
@@ -62,24 +62,24 @@ func Front(store dedup.Store, filter Filter) (dedup.Store, error) {
 
 // filtered is a store behind a filter.
 type filtered struct {
-	store  dedup.Store
+	store  driver.Store
 	filter Filter
 	add    func(id [16]byte)
 	wrong  func(n int)
 }
 
 // Limits are those of the store.
-func (f *filtered) Limits() dedup.Limits { return dedup.LimitsOf(f.store) }
+func (f *filtered) Limits() driver.Limits { return driver.LimitsOf(f.store) }
 
-// Recycle implements [dedup.Recycler].
-func (f *filtered) Recycle(answers []dedup.Answer) {
-	if r, ok := f.store.(dedup.Recycler); ok {
+// Recycle implements [driver.Recycler].
+func (f *filtered) Recycle(answers []driver.Answer) {
+	if r, ok := f.store.(driver.Recycler); ok {
 		r.Recycle(answers)
 	}
 }
 
-// Claim implements [dedup.Store].
-func (f *filtered) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+// Claim implements [driver.Store].
+func (f *filtered) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	sent, maybe := f.claims(reqs)
 	answers := f.store.Claim(ctx, sent)
 	f.judge(maybe, answers, first)
@@ -87,7 +87,7 @@ func (f *filtered) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup
 }
 
 // claims asks the filter about claims, and tells it of them.
-func (f *filtered) claims(reqs []dedup.ClaimRequest) (sent []dedup.ClaimRequest, maybe []int) {
+func (f *filtered) claims(reqs []driver.ClaimRequest) (sent []driver.ClaimRequest, maybe []int) {
 	for i := range reqs {
 		// However far the filter lags: the store decides.
 		if _, reason := f.filter.Absent(reqs[i].ID, math.MaxInt64); reason == opinionMaybe {
@@ -108,7 +108,7 @@ func (f *filtered) claims(reqs []dedup.ClaimRequest) (sent []dedup.ClaimRequest,
 }
 
 // judge tells the filter how often it had the bits of a key that the store did not know.
-func (f *filtered) judge(maybe []int, answers []dedup.Answer, unknown func(*dedup.Answer) bool) {
+func (f *filtered) judge(maybe []int, answers []driver.Answer, unknown func(*driver.Answer) bool) {
 	wrong := 0
 	for _, i := range maybe {
 		if i < len(answers) && unknown(&answers[i]) {
@@ -120,31 +120,31 @@ func (f *filtered) judge(maybe []int, answers []dedup.Answer, unknown func(*dedu
 	}
 }
 
-// Renew implements [dedup.Store].
-func (f *filtered) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+// Renew implements [driver.Store].
+func (f *filtered) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	for i := range renewals {
 		f.add(renewals[i].ID)
 	}
 	return f.store.Renew(ctx, renewals)
 }
 
-// Finish implements [dedup.Store].
-func (f *filtered) Finish(ctx context.Context, ends []dedup.Finish) []dedup.Answer {
+// Finish implements [driver.Store].
+func (f *filtered) Finish(ctx context.Context, ends []driver.Finish) []driver.Answer {
 	f.ends(ends)
 	return f.store.Finish(ctx, ends)
 }
 
 // ends tells the filter of ends.
-func (f *filtered) ends(ends []dedup.Finish) {
+func (f *filtered) ends(ends []driver.Finish) {
 	for i := range ends {
 		f.add(ends[i].ID)
 	}
 }
 
-// Lookup implements [dedup.Store].
-func (f *filtered) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	answers := make([]dedup.Answer, len(ids))
-	var rest []dedup.ID
+// Lookup implements [driver.Store].
+func (f *filtered) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
+	answers := make([]driver.Answer, len(ids))
+	var rest []driver.ID
 	var at, maybe []int
 	for i, id := range ids {
 		absent, reason := f.filter.Absent(id, 0)
@@ -163,26 +163,26 @@ func (f *filtered) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	for n, i := range at {
 		answers[i] = found[n]
 	}
-	f.judge(maybe, found, func(ans *dedup.Answer) bool {
-		return ans.Err == nil && ans.Record.State == dedup.StateAbsent
+	f.judge(maybe, found, func(ans *driver.Answer) bool {
+		return ans.Err == nil && ans.Record.State == driver.StateAbsent
 	})
 	return answers
 }
 
-// Forget implements [dedup.Store].
-func (f *filtered) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+// Forget implements [driver.Store].
+func (f *filtered) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	return f.store.Forget(ctx, ids, hold)
 }
 
 // filteredPairs adds to a filtered store that its store ends and claims in one round trip.
 type filteredPairs struct {
 	f     *filtered
-	store dedup.FinishClaimer
+	store driver.FinishClaimer
 }
 
-// FinishClaim implements [dedup.FinishClaimer].
-func (p filteredPairs) FinishClaim(ctx context.Context, ends []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+// FinishClaim implements [driver.FinishClaimer].
+func (p filteredPairs) FinishClaim(ctx context.Context, ends []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	sent, maybe := p.f.claims(reqs)
 	p.f.ends(ends)
 	ended, claimed = p.store.FinishClaim(ctx, ends, sent)

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 )
 
@@ -24,7 +25,7 @@ type memory struct {
 	wrong int
 }
 
-func told(ids ...dedup.ID) *memory {
+func told(ids ...driver.ID) *memory {
 	m := &memory{ids: map[[16]byte]bool{}}
 	for _, id := range ids {
 		m.Add(id)
@@ -66,8 +67,8 @@ type watched struct {
 	t      testing.TB
 	filter *memory
 	calls  []string
-	claims []dedup.ClaimRequest
-	looked []dedup.ID
+	claims []driver.ClaimRequest
+	looked []driver.ID
 }
 
 func watch(t testing.TB, filter *memory) *watched {
@@ -75,7 +76,7 @@ func watch(t testing.TB, filter *memory) *watched {
 }
 
 // wantTold makes the filter forget what it was told, so that the next write tells it again.
-func (w *watched) wantTold(id dedup.ID, call string) {
+func (w *watched) wantTold(id driver.ID, call string) {
 	assert.True(w.t, w.filter.has(id), call+" was sent before the filter was told")
 	w.calls = append(w.calls, call)
 	w.filter.mu.Lock()
@@ -83,44 +84,44 @@ func (w *watched) wantTold(id dedup.ID, call string) {
 	delete(w.filter.ids, id)
 }
 
-func (w *watched) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	for _, id := range slices.CompactFunc(ids(reqs), func(a, b dedup.ID) bool { return a == b }) {
+func (w *watched) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	for _, id := range slices.CompactFunc(ids(reqs), func(a, b driver.ID) bool { return a == b }) {
 		w.wantTold(id, "Claim")
 	}
 	w.claims = append(w.claims, reqs...)
 	return w.Store.Claim(ctx, reqs)
 }
 
-func ids(reqs []dedup.ClaimRequest) (ids []dedup.ID) {
+func ids(reqs []driver.ClaimRequest) (ids []driver.ID) {
 	for i := range reqs {
 		ids = append(ids, reqs[i].ID)
 	}
 	return ids
 }
 
-func (w *watched) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (w *watched) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	for i := range renewals {
 		w.wantTold(renewals[i].ID, "Renew")
 	}
 	return w.Store.Renew(ctx, renewals)
 }
 
-func (w *watched) Finish(ctx context.Context, ends []dedup.Finish) []dedup.Answer {
+func (w *watched) Finish(ctx context.Context, ends []driver.Finish) []driver.Answer {
 	for i := range ends {
 		w.wantTold(ends[i].ID, "Finish")
 	}
 	return w.Store.Finish(ctx, ends)
 }
 
-func (w *watched) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (w *watched) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	w.looked = append(w.looked, ids...)
 	return w.Store.Lookup(ctx, ids)
 }
 
-func mark(t testing.TB, store dedup.Store, id dedup.ID) {
+func mark(t testing.TB, store dedup.Store, id driver.ID) {
 	t.Helper()
-	ans := store.Finish(t.Context(), []dedup.Finish{{ID: id, Token: dedup.Token{1},
-		State: dedup.StateSucceeded, EffectApplied: true, Window: time.Hour}})
+	ans := store.Finish(t.Context(), []driver.Finish{{ID: id, Token: driver.Token{1},
+		State: driver.StateSucceeded, EffectApplied: true, Window: time.Hour}})
 	require.NoError(t, ans[0].Err)
 }
 
@@ -144,23 +145,23 @@ func TestFrontHidesNothing(t *testing.T) {
 // It does not claim to do either what the store cannot do.
 func TestFrontInventsNothing(t *testing.T) {
 	plain := front(t, struct{ dedup.Store }{dedup.Memory(1)}, told())
-	_, pairs := plain.(dedup.FinishClaimer)
+	_, pairs := plain.(driver.FinishClaimer)
 	assert.False(t, pairs, "FinishClaimer")
-	_, counts := plain.(dedup.ForgetCounter)
+	_, counts := plain.(driver.ForgetCounter)
 	assert.False(t, counts, "ForgetCounter")
 }
 
 // Only keys whose bits the filter has are taken for duplicates, however far it lags.
 func TestFrontOfClaims(t *testing.T) {
-	old, wrong := dedup.ID{1}, dedup.ID{2}
+	old, wrong := driver.ID{1}, driver.ID{2}
 	filter := told(old, wrong)
 	filter.lag = time.Hour
 	store := watch(t, filter)
 	mark(t, store.Store, old)
 
-	reqs := []dedup.ClaimRequest{{ID: old}, {ID: wrong}, {ID: dedup.ID{3}}, {ID: dedup.ID{3}}}
+	reqs := []driver.ClaimRequest{{ID: old}, {ID: wrong}, {ID: driver.ID{3}}, {ID: driver.ID{3}}}
 	for i := range reqs {
-		reqs[i].Token, reqs[i].Lease = dedup.Token{byte(i + 1)}, time.Minute
+		reqs[i].Token, reqs[i].Lease = driver.Token{byte(i + 1)}, time.Minute
 	}
 	sent := slices.Clone(reqs)
 	answers := front(t, store, filter).Claim(t.Context(), reqs)
@@ -180,16 +181,16 @@ func TestFrontOfClaims(t *testing.T) {
 
 // Only a filter that knows everything up to now answers instead of the store.
 func TestFrontOfLookups(t *testing.T) {
-	old, wrong := dedup.ID{1}, dedup.ID{2}
+	old, wrong := driver.ID{1}, driver.ID{2}
 	filter := told(old, wrong)
 	store := watch(t, filter)
 	mark(t, store.Store, old)
-	ids := []dedup.ID{{3}, old, wrong, {4}}
-	want := []dedup.State{dedup.StateAbsent, dedup.StateSucceeded, dedup.StateAbsent,
-		dedup.StateAbsent}
-	for lag, looked := range map[time.Duration][]dedup.ID{0: {old, wrong}, 1: ids} {
+	ids := []driver.ID{{3}, old, wrong, {4}}
+	want := []driver.State{driver.StateAbsent, driver.StateSucceeded, driver.StateAbsent,
+		driver.StateAbsent}
+	for lag, looked := range map[time.Duration][]driver.ID{0: {old, wrong}, 1: ids} {
 		filter.lag, store.looked = lag, nil
-		var got []dedup.State
+		var got []driver.State
 		for _, ans := range front(t, store, filter).Lookup(t.Context(), ids) {
 			require.NoError(t, ans.Err)
 			got = append(got, ans.Record.State)
@@ -204,13 +205,13 @@ func TestFrontOfLookups(t *testing.T) {
 func TestFrontTellsTheFilter(t *testing.T) {
 	filter := told()
 	store := watch(t, filter)
-	f, id, token := front(t, store, filter), dedup.ID{1}, dedup.Token{1}
-	claim := dedup.ClaimRequest{ID: id, Token: token, Lease: time.Minute}
-	fence := f.Claim(t.Context(), []dedup.ClaimRequest{claim})[0].Record.Fence
-	f.Renew(t.Context(), []dedup.Renewal{{ID: id, Token: token, Fence: fence, Lease: time.Minute}})
-	f.Finish(t.Context(), []dedup.Finish{{ID: id, Token: token, Fence: fence,
-		State: dedup.StateSucceeded, Window: time.Hour}})
-	mark(t, f, dedup.ID{2})
+	f, id, token := front(t, store, filter), driver.ID{1}, driver.Token{1}
+	claim := driver.ClaimRequest{ID: id, Token: token, Lease: time.Minute}
+	fence := f.Claim(t.Context(), []driver.ClaimRequest{claim})[0].Record.Fence
+	f.Renew(t.Context(), []driver.Renewal{{ID: id, Token: token, Fence: fence, Lease: time.Minute}})
+	f.Finish(t.Context(), []driver.Finish{{ID: id, Token: token, Fence: fence,
+		State: driver.StateSucceeded, Window: time.Hour}})
+	mark(t, f, driver.ID{2})
 	assert.Equal(t, []string{"Claim", "Renew", "Finish", "Finish"}, store.calls)
 }
 
@@ -258,7 +259,7 @@ type lookups struct {
 	n int
 }
 
-func (l *lookups) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (l *lookups) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	l.n += len(ids)
 	return l.Store.Lookup(ctx, ids)
 }

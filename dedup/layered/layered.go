@@ -1,4 +1,4 @@
-// Package layered makes one [dedup.Store] of two: a hot one with the claims and the recently
+// Package layered makes one [driver.Store] of two: a hot one with the claims and the recently
 // finished keys, and a cold one with all that have succeeded. Redis in front of PostgreSQL is the
 // usual pair. A filter such as package bloom's saves the lookups of new keys in the cold store.
 package layered
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Config says how two stores are one. HotWindow and LeaseTTL have no default.
@@ -48,7 +49,7 @@ type Config struct {
 const minLeases = 10
 
 // New returns a store made of hot and cold. hot is any store with a window for each key, a Redis in
-// the layout Full best; cold is mostly sqladapter's Store. The error is an [*dedup.InputError] for
+// the layout Full best; cold is mostly sqladapter's Store. The error is an [*driver.InputError] for
 // a bad field of cfg, a nil store, twice the same one, and a hot store that cannot remember for
 // HotWindow.
 //
@@ -60,7 +61,7 @@ const minLeases = 10
 // All processes of one namespace must have the same two stores, or neither of them layered. A
 // process that uses cold alone does not see the claims in hot, and runs effects at the same time as
 // others. A claim that hot loses is as lost as in that store alone; a success is still in cold.
-func New(hot, cold dedup.Store, cfg Config) (dedup.Store, error) {
+func New(hot, cold driver.Store, cfg Config) (driver.Store, error) {
 	if err := cfg.check(hot, cold); err != nil {
 		return nil, err
 	}
@@ -73,11 +74,11 @@ func New(hot, cold dedup.Store, cfg Config) (dedup.Store, error) {
 
 // bad is the error of an argument.
 func bad(field, format string, args ...any) error {
-	return &dedup.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	return &driver.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-func (c *Config) check(hot, cold dedup.Store) error {
-	limits := dedup.LimitsOf
+func (c *Config) check(hot, cold driver.Store) error {
+	limits := driver.LimitsOf
 	switch {
 	case isNil(hot):
 		return bad("Hot", "is nil")
@@ -115,12 +116,12 @@ func isNil(value any) bool {
 }
 
 // same reports whether two stores are one.
-func same(a, b dedup.Store) bool {
+func same(a, b driver.Store) bool {
 	t := reflect.TypeOf(a)
 	return t.Kind() == reflect.Pointer && t == reflect.TypeOf(b) && a == b
 }
 
-// layers is one [dedup.Store] made of two. hot keeps every claim, and for the hot window the
+// layers is one [driver.Store] made of two. hot keeps every claim, and for the hot window the
 // finished keys. cold keeps the keys that succeeded for all of their window.
 //
 // The two must agree on the order of their writes. An end goes to cold first: should the process
@@ -129,15 +130,15 @@ func same(a, b dedup.Store) bool {
 // written to hot first. So a record of a key that hot has forgotten was written at least the hot
 // window less a lease ago, and a filter that lags by less has it.
 type layers struct {
-	hot, cold      dedup.Store
+	hot, cold      driver.Store
 	warmFor, lease time.Duration // Config.HotWindow and LeaseTTL
 	stage          *filterStage  // nil: cold is always asked
 }
 
 // withForgets returns a store made of two, which counts what is forgotten, for caches, if both do.
-func withForgets(store limited, a, b dedup.Store) dedup.Store {
-	counts, ok1 := a.(dedup.ForgetCounter)
-	too, ok2 := b.(dedup.ForgetCounter)
+func withForgets(store limited, a, b driver.Store) driver.Store {
+	counts, ok1 := a.(driver.ForgetCounter)
+	too, ok2 := b.(driver.ForgetCounter)
 	if ok1 && ok2 {
 		return &forgetting{store, counts, too}
 	}
@@ -146,14 +147,14 @@ func withForgets(store limited, a, b dedup.Store) dedup.Store {
 
 // limited is a store with limits.
 type limited interface {
-	dedup.Store
-	dedup.Limiter
+	driver.Store
+	driver.Limiter
 }
 
 // forgetting is a store made of two that both count what is forgotten.
 type forgetting struct {
 	limited
-	a, b dedup.ForgetCounter
+	a, b driver.ForgetCounter
 }
 
 // Forgets is another number when that of either store is.
@@ -167,8 +168,8 @@ func (f *forgetting) Forgets(ctx context.Context) (uint64, error) {
 }
 
 // limitsOfBoth are what one of two stores does not allow.
-func limitsOfBoth(a, b dedup.Store) dedup.Limits {
-	limits, other := dedup.LimitsOf(a), dedup.LimitsOf(b)
+func limitsOfBoth(a, b driver.Store) driver.Limits {
+	limits, other := driver.LimitsOf(a), driver.LimitsOf(b)
 	limits.Window = max(limits.Window, other.Window)
 	if limits.MaxHold == 0 || other.MaxHold != 0 && other.MaxHold < limits.MaxHold {
 		limits.MaxHold = other.MaxHold
@@ -184,22 +185,23 @@ func limitsOfBoth(a, b dedup.Store) dedup.Limits {
 
 // Limits are those of both, and that hot has to remember all that is written to it for the hot
 // window. It has no window of its own.
-func (l *layers) Limits() dedup.Limits {
+func (l *layers) Limits() driver.Limits {
 	limits := limitsOfBoth(l.cold, l.hot)
 	limits.MinHold, limits.MaxLease = l.warmFor, l.lease
 	return limits
 }
 
-// Renew implements [dedup.Store]: claims are in hot alone, and so is danger, for all of its window.
-func (l *layers) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+// Renew implements [driver.Store]: claims are in hot alone, and so is danger, for all of its
+// window.
+func (l *layers) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return l.hot.Renew(ctx, renewals)
 }
 
-// Lookup implements [dedup.Store]. Recently finished keys are in hot, all that succeeded are in
+// Lookup implements [driver.Store]. Recently finished keys are in hot, all that succeeded are in
 // cold, and unfinished keys are in hot again.
-func (l *layers) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (l *layers) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	answers := answered(l.hot.Lookup(ctx, ids), len(ids))
-	var rest []dedup.ID
+	var rest []driver.ID
 	var at []int
 	for i := range answers {
 		if ans := &answers[i]; ans.Err == nil && !done(ans.Record.State) {
@@ -211,31 +213,31 @@ func (l *layers) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	}
 	for n, found := range answered(l.cold.Lookup(ctx, rest), len(rest)) {
 		ans := &answers[at[n]]
-		if found.Err != nil || done(found.Record.State) || ans.Record.State == dedup.StateAbsent {
+		if found.Err != nil || done(found.Record.State) || ans.Record.State == driver.StateAbsent {
 			*ans = found
 		}
 	}
 	return answers
 }
 
-// Forget implements [dedup.Store]. The record in cold goes first: as long as the hot record
+// Forget implements [driver.Store]. The record in cold goes first: as long as the hot record
 // answers, nobody runs a key that is only half forgotten. After an error the record in cold may
 // be gone; forgetting again is harmless.
-func (l *layers) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (l *layers) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
-	var todo []dedup.ID
+	var todo []driver.ID
 	var at []int
 	for i, ans := range answered(l.hot.Lookup(ctx, ids), len(ids)) {
 		switch {
 		case ans.Err != nil:
 			errs[i] = ans.Err
-		case ans.Record.State == dedup.StateInProgress && ans.Record.Remaining > 0:
-			errs[i] = dedup.ErrInFlight
+		case ans.Record.State == driver.StateInProgress && ans.Record.Remaining > 0:
+			errs[i] = driver.ErrInFlight
 		default:
 			todo, at = append(todo, ids[i]), append(at, i)
 		}
 	}
-	for _, store := range []dedup.Store{l.cold, l.hot} {
+	for _, store := range []driver.Store{l.cold, l.hot} {
 		if len(todo) == 0 {
 			break
 		}
@@ -245,8 +247,9 @@ func (l *layers) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 }
 
 // forgetIn forgets ids, notes what went wrong in errs[at], and returns what is left.
-func forgetIn(ctx context.Context, store dedup.Store, ids []dedup.ID, at []int, hold time.Duration,
-	errs []error) (todo []dedup.ID, left []int) {
+func forgetIn(ctx context.Context, store driver.Store, ids []driver.ID, at []int,
+	hold time.Duration,
+	errs []error) (todo []driver.ID, left []int) {
 	found := store.Forget(ctx, ids, hold)
 	if len(found) != len(ids) {
 		found = make([]error, len(ids))
@@ -263,13 +266,13 @@ func forgetIn(ctx context.Context, store dedup.Store, ids []dedup.ID, at []int, 
 }
 
 // answered makes a store that breaks its contract harmless: nothing is known of its items.
-func answered(answers []dedup.Answer, want int) []dedup.Answer {
+func answered(answers []driver.Answer, want int) []driver.Answer {
 	if len(answers) == want {
 		return answers
 	}
-	return slices.Repeat([]dedup.Answer{{Err: fmt.Errorf("%w: store gave %d answers for %d items",
+	return slices.Repeat([]driver.Answer{{Err: fmt.Errorf("%w: store gave %d answers for %d items",
 		dedup.ErrUnknown, len(answers), want)}}, want)
 }
 
 // done reports whether a key has reached its end.
-func done(s dedup.State) bool { return s == dedup.StateSucceeded || s == dedup.StateFailed }
+func done(s driver.State) bool { return s == driver.StateSucceeded || s == driver.StateFailed }

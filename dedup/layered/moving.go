@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Moving is a store for the time between two stores: it claims in both, writes in both
@@ -35,9 +35,9 @@ import (
 // when both claims are certain. Forget forgets in both, and an error may mean that one has done so.
 //
 // Nothing is known unless both answer. Errors of Moving itself are a
-// [*dedup.InputError]: a nil store, two with the same keys, or two that each have another window
+// [*driver.InputError]: a nil store, two with the same keys, or two that each have another window
 // for all keys, of which no end could satisfy both.
-func Moving(lead, follow dedup.Store) (dedup.Store, error) {
+func Moving(lead, follow driver.Store) (driver.Store, error) {
 	switch {
 	case isNil(lead):
 		return nil, bad("Lead", "is nil")
@@ -46,7 +46,7 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	case sharesKeys(lead, follow):
 		return nil, bad("Follow", "has the same keys as Lead; a move needs another prefix")
 	}
-	a, b := dedup.LimitsOf(lead).Window, dedup.LimitsOf(follow).Window
+	a, b := driver.LimitsOf(lead).Window, driver.LimitsOf(follow).Window
 	if a != 0 && b != 0 && a != b {
 		return nil, bad("Follow",
 			"has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key",
@@ -57,26 +57,26 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 }
 
 // sharesKeys reports whether both are one.
-func sharesKeys(lead, follow dedup.Store) bool {
-	s, ok := lead.(interface{ SharesKeys(other dedup.Store) bool })
+func sharesKeys(lead, follow driver.Store) bool {
+	s, ok := lead.(interface{ SharesKeys(other driver.Store) bool })
 	return same(lead, follow) || ok && s.SharesKeys(follow)
 }
 
 type moving struct {
-	lead, follow dedup.Store
+	lead, follow driver.Store
 	claims       movingClaims
 }
 
 // Limits are those of either store.
-func (m *moving) Limits() dedup.Limits { return limitsOfBoth(m.lead, m.follow) }
+func (m *moving) Limits() driver.Limits { return limitsOfBoth(m.lead, m.follow) }
 
-// Claim implements [dedup.Store].
-func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+// Claim implements [driver.Store].
+func (m *moving) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	start := time.Now()
 	answers := m.lead.Claim(ctx, reqs)
 	m.lookToo(ctx, reqs, answers)
-	won := where(answers, func(a *dedup.Answer) bool {
-		return a.Err == nil && a.Outcome == dedup.Acquired
+	won := where(answers, func(a *driver.Answer) bool {
+		return a.Err == nil && a.Outcome == driver.Acquired
 	})
 	if len(won) == 0 {
 		return answers
@@ -85,11 +85,11 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	for n := range asked {
 		asked[n].Lease = shortened(asked[n].Lease, start)
 	}
-	var back []dedup.Finish
+	var back []driver.Finish
 	for n, b := range m.follow.Claim(ctx, asked) {
 		i := won[n]
 		switch {
-		case b.Err == nil && b.Outcome == dedup.Acquired:
+		case b.Err == nil && b.Outcome == driver.Acquired:
 			m.claims.note(&reqs[i], answers[i].Record.Fence, b.Record.Fence)
 			b.Mine = b.Mine || answers[i].Mine
 			b.Record = merge(answers[i].Record, b.Record)
@@ -107,39 +107,40 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 }
 
 // lookToo completes what lead has refused by what follow knows: it may know of an end.
-func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers []dedup.Answer) {
-	refused := where(answers, func(a *dedup.Answer) bool {
-		return a.Err == nil && a.Outcome != dedup.Acquired
+func (m *moving) lookToo(ctx context.Context, reqs []driver.ClaimRequest, answers []driver.Answer) {
+	refused := where(answers, func(a *driver.Answer) bool {
+		return a.Err == nil && a.Outcome != driver.Acquired
 	})
-	left := where(answers, func(a *dedup.Answer) bool {
-		return a.Outcome == dedup.InFlight && a.Record.Remaining <= 0
+	left := where(answers, func(a *driver.Answer) bool {
+		return a.Outcome == driver.InFlight && a.Record.Remaining <= 0
 	})
-	m.also(ctx, m.follow, answers, refused, func(i int) dedup.ID { return reqs[i].ID })
+	m.also(ctx, m.follow, answers, refused, func(i int) driver.ID { return reqs[i].ID })
 	for _, i := range refused {
 		a := &answers[i]
 		switch {
 		case !done(a.Record.State):
 		case a.Record.Fingerprint.Conflicts(reqs[i].Fingerprint):
-			a.Outcome = dedup.Mismatch
+			a.Outcome = driver.Mismatch
 		default:
-			a.Outcome = dedup.Duplicate
+			a.Outcome = driver.Duplicate
 		}
 	}
 	// A claim that lead has left to others (OnlyNew) is in nobody's way there.
 	for _, i := range left {
-		if a := &answers[i]; a.Outcome == dedup.InFlight && a.Record.State == dedup.StateUncertain {
-			a.Outcome = dedup.Uncertain
+		if a := &answers[i]; a.Outcome == driver.InFlight &&
+			a.Record.State == driver.StateUncertain {
+			a.Outcome = driver.Uncertain
 		}
 	}
 }
 
 // also adds what the other store knows to answers that come from one alone.
-func (m *moving) also(ctx context.Context, other dedup.Store, answers []dedup.Answer, which []int,
-	id func(int) dedup.ID) {
+func (m *moving) also(ctx context.Context, other driver.Store, answers []driver.Answer, which []int,
+	id func(int) driver.ID) {
 	if len(which) == 0 {
 		return
 	}
-	ids := make([]dedup.ID, len(which))
+	ids := make([]driver.ID, len(which))
 	for n, i := range which {
 		ids[n] = id(i)
 	}
@@ -158,40 +159,42 @@ func shortened(lease time.Duration, start time.Time) time.Duration {
 }
 
 // undone is the record of a claim in lead that is taken back: it is in nobody's way.
-func undone(rec dedup.Record) dedup.Record {
-	rec.State, rec.Attempt = dedup.StateReleased, rec.Attempt-1
+func undone(rec driver.Record) driver.Record {
+	rec.State, rec.Attempt = driver.StateReleased, rec.Attempt-1
 	return rec
 }
 
 // undo takes back a claim in lead that follow has not granted: an end is taken over from
 // there, where lead can keep it for what is left of it, so that the next time lead knows.
-func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Finish {
-	c := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased, NotAttempted: true,
-		Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
+func (m *moving) undo(req *driver.ClaimRequest, mine *driver.Record,
+	b *driver.Answer) driver.Finish {
+	c := driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
+		NotAttempted: true,
+		Hold:         req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
 	rec := &b.Record
-	limits := dedup.LimitsOf(m.lead)
-	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 ||
-		limits.NoFailures && rec.State == dedup.StateFailed || limits.Window != 0 {
+	limits := driver.LimitsOf(m.lead)
+	if b.Err != nil || b.Outcome != driver.Duplicate || rec.Remaining <= 0 ||
+		limits.NoFailures && rec.State == driver.StateFailed || limits.Window != 0 {
 		return c
 	}
 	c.State, c.NotAttempted, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining,
 		rec.Result,
 		rec.NoResult
 	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
-	if limits.NoResults && c.State == dedup.StateSucceeded && len(c.Result) > 0 {
+	if limits.NoResults && c.State == driver.StateSucceeded && len(c.Result) > 0 {
 		c.Result, c.NoResult = nil, true
 	}
 	return c
 }
 
-// Renew implements [dedup.Store].
-func (m *moving) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+// Renew implements [driver.Store].
+func (m *moving) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	start := time.Now()
 	inLead, inFollow := split(&m.claims, renewals, renewalOf)
 	answers := m.lead.Renew(ctx, inLead)
-	held := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Held })
-	lost := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && !a.Held })
-	m.also(ctx, m.follow, answers, lost, func(i int) dedup.ID { return renewals[i].ID })
+	held := where(answers, func(a *driver.Answer) bool { return a.Err == nil && a.Held })
+	lost := where(answers, func(a *driver.Answer) bool { return a.Err == nil && !a.Held })
+	m.also(ctx, m.follow, answers, lost, func(i int) driver.ID { return renewals[i].ID })
 	if len(held) == 0 {
 		return answers
 	}
@@ -212,8 +215,8 @@ func (m *moving) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.An
 	return answers
 }
 
-// Lookup implements [dedup.Store].
-func (m *moving) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+// Lookup implements [driver.Store].
+func (m *moving) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	answers := m.lead.Lookup(ctx, ids)
 	for i, b := range m.follow.Lookup(ctx, ids) {
 		a := &answers[i]
@@ -227,8 +230,8 @@ func (m *moving) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	return answers
 }
 
-// Forget implements [dedup.Store].
-func (m *moving) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+// Forget implements [driver.Store].
+func (m *moving) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	errs := m.lead.Forget(ctx, ids, hold)
 	var gone []int
 	for i, err := range errs {
@@ -246,29 +249,29 @@ func (m *moving) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 }
 
 // rank says which of two records of a key counts.
-func rank(r *dedup.Record) int {
+func rank(r *driver.Record) int {
 	switch {
 	case done(r.State):
 		return 4
-	case r.State == dedup.StateUncertain:
+	case r.State == driver.StateUncertain:
 		return 3
-	case r.State == dedup.StateInProgress && r.Remaining > 0:
+	case r.State == driver.StateInProgress && r.Remaining > 0:
 		return 2
-	case r.State != dedup.StateAbsent:
+	case r.State != driver.StateAbsent:
 		return 1
 	}
 	return 0
 }
 
 // merge is what two stores know of a key together.
-func merge(a, b dedup.Record) dedup.Record {
+func merge(a, b driver.Record) driver.Record {
 	if rank(&a) < rank(&b) {
 		a, b = b, a
 	}
 	if a.State == b.State {
 		a.Remaining = min(a.Remaining, b.Remaining)
 	}
-	if b.State == dedup.StateAbsent {
+	if b.State == driver.StateAbsent {
 		return a
 	}
 	a.Attempt, a.Fence, a.Irreversible = max(a.Attempt, b.Attempt), max(a.Fence, b.Fence),

@@ -5,12 +5,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Finish implements [dedup.Store].
-func (m *moving) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	answers := make([]dedup.Answer, len(changes))
+// Finish implements [driver.Store].
+func (m *moving) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	answers := make([]driver.Answer, len(changes))
 	inLead, inFollow := split(&m.claims, changes, endOf)
 	var owned, all, releases []int
 	for i := range changes {
@@ -18,7 +18,7 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 		case c.With != nil:
 			answers[i].Err = bad("Completion.With",
 				"is a %T, and a store that is being moved has no transaction over both", c.With)
-		case c.State == dedup.StateReleased:
+		case c.State == driver.StateReleased:
 			releases = append(releases, i)
 		case !c.EffectApplied:
 			owned = append(owned, i)
@@ -40,22 +40,22 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 // certain makes sure of the claims in follow whose end only their owner may write: lead
 // must not say "done" of what follow then gives to somebody else. It answers those that
 // are lost there, and returns the others.
-func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes,
-	inLead, inFollow []dedup.Finish, owned []int) (held []int) {
+func (m *moving) certain(ctx context.Context, answers []driver.Answer, changes,
+	inLead, inFollow []driver.Finish, owned []int) (held []int) {
 	if len(owned) == 0 {
 		return nil
 	}
-	renewals := make([]dedup.Renewal, len(owned))
+	renewals := make([]driver.Renewal, len(owned))
 	for n, i := range owned {
 		c := &inFollow[i]
-		renewals[n] = dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Hold: c.Hold,
+		renewals[n] = driver.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Hold: c.Hold,
 			Window: c.Window, Lease: m.claims.lease(c.Token)}
 	}
 	var lost []int
 	for n, r := range m.follow.Renew(ctx, renewals) {
 		switch i := owned[n]; {
 		case r.Err != nil:
-			answers[i] = dedup.Answer{Err: r.Err}
+			answers[i] = driver.Answer{Err: r.Err}
 		case r.Held:
 			held = append(held, i)
 		default:
@@ -76,7 +76,7 @@ func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes,
 			gone = append(gone, lost[n])
 		}
 	}
-	m.also(ctx, m.lead, answers, gone, func(i int) dedup.ID { return changes[i].ID })
+	m.also(ctx, m.lead, answers, gone, func(i int) driver.ID { return changes[i].ID })
 	if len(again) > 0 {
 		for n, a := range m.lead.Finish(ctx, pick(inLead, again)) {
 			answers[again[n]] = combine(a, answers[again[n]])
@@ -86,8 +86,8 @@ func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes,
 }
 
 // finishBoth writes into lead, then into follow what lead does not forbid.
-func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
-	inFollow []dedup.Finish, all []int) {
+func (m *moving) finishBoth(ctx context.Context, answers []driver.Answer, inLead,
+	inFollow []driver.Finish, all []int) {
 	if len(all) == 0 {
 		return
 	}
@@ -103,7 +103,7 @@ func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
 			off = append(off, i)
 		}
 	}
-	m.also(ctx, m.follow, answers, off, func(i int) dedup.ID { return inLead[i].ID })
+	m.also(ctx, m.follow, answers, off, func(i int) driver.ID { return inLead[i].ID })
 	if len(on) == 0 {
 		return
 	}
@@ -113,8 +113,8 @@ func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
 }
 
 // releaseBoth opens follow first, and then lead, which is the gate to both.
-func (m *moving) releaseBoth(ctx context.Context, answers []dedup.Answer, inLead,
-	inFollow []dedup.Finish, releases []int) {
+func (m *moving) releaseBoth(ctx context.Context, answers []driver.Answer, inLead,
+	inFollow []driver.Finish, releases []int) {
 	if len(releases) == 0 {
 		return
 	}
@@ -125,14 +125,14 @@ func (m *moving) releaseBoth(ctx context.Context, answers []dedup.Answer, inLead
 }
 
 // combine is the answer of two stores to one end.
-func combine(a, b dedup.Answer) dedup.Answer {
+func combine(a, b driver.Answer) driver.Answer {
 	switch {
 	case a.Err != nil:
 		return a
 	case b.Err != nil:
 		return b
 	}
-	return dedup.Answer{Held: a.Held && b.Held, Written: a.Written && b.Written,
+	return driver.Answer{Held: a.Held && b.Held, Written: a.Written && b.Written,
 		Record: merge(a.Record, b.Record)}
 }
 
@@ -140,7 +140,7 @@ func combine(a, b dedup.Answer) dedup.Answer {
 // must be shown its own fence again, for it compares that with what it has forgotten.
 type movingClaims struct {
 	mu     sync.Mutex
-	of     map[dedup.Token]movingClaim
+	of     map[driver.Token]movingClaim
 	pruned int // size after the last look for what has ended
 }
 
@@ -159,12 +159,12 @@ const (
 	movingPrune = 1024
 )
 
-func (c *movingClaims) note(req *dedup.ClaimRequest, lead, follow uint64) {
+func (c *movingClaims) note(req *driver.ClaimRequest, lead, follow uint64) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of == nil {
-		c.of = make(map[dedup.Token]movingClaim)
+		c.of = make(map[driver.Token]movingClaim)
 	}
 	if len(c.of) >= 2*max(c.pruned, movingPrune) {
 		for token, claim := range c.of {
@@ -178,7 +178,7 @@ func (c *movingClaims) note(req *dedup.ClaimRequest, lead, follow uint64) {
 }
 
 // extend keeps a claim that was renewed.
-func (c *movingClaims) extend(r *dedup.Renewal) {
+func (c *movingClaims) extend(r *driver.Renewal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if claim, ok := c.of[r.Token]; ok {
@@ -189,7 +189,7 @@ func (c *movingClaims) extend(r *dedup.Renewal) {
 
 // drop forgets a claim that has ended, but not at once: whoever sends its end again must
 // still be shown by each store's own fence, or a Forget in between would be undone.
-func (c *movingClaims) drop(token dedup.Token) {
+func (c *movingClaims) drop(token driver.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if claim, ok := c.of[token]; ok {
@@ -198,7 +198,7 @@ func (c *movingClaims) drop(token dedup.Token) {
 	}
 }
 
-func (c *movingClaims) lease(token dedup.Token) time.Duration {
+func (c *movingClaims) lease(token driver.Token) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if claim, ok := c.of[token]; ok {
@@ -208,7 +208,7 @@ func (c *movingClaims) lease(token dedup.Token) time.Duration {
 }
 
 // split returns renewals, or ends, as each store is to see them.
-func split[T any](c *movingClaims, items []T, attempt func(*T) (dedup.Token, *uint64)) (lead,
+func split[T any](c *movingClaims, items []T, attempt func(*T) (driver.Token, *uint64)) (lead,
 	follow []T) {
 	lead, follow = append(lead, items...), append(follow, items...)
 	c.mu.Lock()
@@ -224,6 +224,6 @@ func split[T any](c *movingClaims, items []T, attempt func(*T) (dedup.Token, *ui
 	return lead, follow
 }
 
-func endOf(c *dedup.Finish) (token dedup.Token, fence *uint64) { return c.Token, &c.Fence }
+func endOf(c *driver.Finish) (token driver.Token, fence *uint64) { return c.Token, &c.Fence }
 
-func renewalOf(r *dedup.Renewal) (token dedup.Token, fence *uint64) { return r.Token, &r.Fence }
+func renewalOf(r *driver.Renewal) (token driver.Token, fence *uint64) { return r.Token, &r.Fence }

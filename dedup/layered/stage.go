@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // The opinions on a claim, as an Observer is told.
@@ -41,7 +42,7 @@ type opinion struct {
 	saved  bool
 }
 
-func newFilterStage(hot dedup.Store, cfg *Config) *filterStage {
+func newFilterStage(hot driver.Store, cfg *Config) *filterStage {
 	f := &filterStage{filter: cfg.Filter, wrong: wrongOf(cfg.Filter), observer: &cfg.Observer,
 		hot: cfg.HotWindow, lease: cfg.LeaseTTL, made: time.Now()}
 	if l, ok := hot.(interface{ Remembers() time.Duration }); ok {
@@ -90,7 +91,7 @@ func (f *filterStage) behind() (time.Duration, string) {
 func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
 // ask is what can be said of the keys now.
-func (f *filterStage) ask(reqs []dedup.ClaimRequest) []opinion {
+func (f *filterStage) ask(reqs []driver.ClaimRequest) []opinion {
 	if f == nil {
 		return nil
 	}
@@ -102,7 +103,7 @@ func (f *filterStage) ask(reqs []dedup.ClaimRequest) []opinion {
 	return opinions
 }
 
-func (f *filterStage) judge(id dedup.ID, behind time.Duration, reason string) opinion {
+func (f *filterStage) judge(id driver.ID, behind time.Duration, reason string) opinion {
 	if behind <= 0 {
 		return opinion{reason: reason}
 	}
@@ -113,7 +114,7 @@ func (f *filterStage) judge(id dedup.ID, behind time.Duration, reason string) op
 // askAgain looks once more at the keys that are about to be granted as new. The answer from
 // before the claim is about a time before it: meanwhile hot has forgotten more records,
 // and may have lost data.
-func (f *filterStage) askAgain(reqs []dedup.ClaimRequest, answers []dedup.Answer,
+func (f *filterStage) askAgain(reqs []driver.ClaimRequest, answers []driver.Answer,
 	opinions []opinion) {
 	if f == nil {
 		return
@@ -128,12 +129,12 @@ func (f *filterStage) askAgain(reqs []dedup.ClaimRequest, answers []dedup.Answer
 
 // first reports whether a claim was won of a key that hot knows nothing of. Anything else
 // may have been tried before, and have come as far as its record.
-func first(ans *dedup.Answer) bool {
-	return ans.Err == nil && ans.Outcome == dedup.Acquired && !ans.Mine && ans.Record.Attempt == 1
+func first(ans *driver.Answer) bool {
+	return ans.Err == nil && ans.Outcome == driver.Acquired && !ans.Mine && ans.Record.Attempt == 1
 }
 
 // settle reports the opinions to the observer, and the wrong ones to the filter.
-func (f *filterStage) settle(reqs []dedup.ClaimRequest, answers []dedup.Answer,
+func (f *filterStage) settle(reqs []driver.ClaimRequest, answers []driver.Answer,
 	opinions []opinion, wrong int) {
 	if f == nil {
 		return
@@ -149,7 +150,7 @@ func (f *filterStage) settle(reqs []dedup.ClaimRequest, answers []dedup.Answer,
 	f.reportState()
 }
 
-func (v *opinion) event(id dedup.ID, ans *dedup.Answer) dedup.Event {
+func (v *opinion) event(id driver.ID, ans *driver.Answer) dedup.Event {
 	e := dedup.Event{ID: id, Outcome: ans.Outcome, Err: ans.Err}
 	switch {
 	case v.fresh:

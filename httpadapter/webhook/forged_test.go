@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/redistest"
@@ -24,7 +25,7 @@ type asked struct {
 	keys atomic.Int64
 }
 
-func (a *asked) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (a *asked) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	a.keys.Add(int64(len(reqs)))
 	return a.Store.Claim(ctx, reqs)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Provider is who sends the webhooks of an endpoint.
@@ -70,7 +71,7 @@ func (i *Identity) check() error {
 		return nil // the key is a digest
 	}
 	// here, so that what a Runner refuses is not the sender's fault
-	_, err := dedup.NewID("webhook", "", i.ID)
+	_, err := driver.NewID("webhook", "", i.ID)
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
@@ -346,10 +347,10 @@ func TestAStoreThatRefusesTheKeyIsUnavailable(t *testing.T) {
 // compact refuses fingerprints, as redisadapter's layout Compact does.
 type compact struct{ dedup.Store }
 
-func (c compact) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	answers := make([]dedup.Answer, len(reqs))
+func (c compact) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	answers := make([]driver.Answer, len(reqs))
 	for i := range reqs {
-		if reqs[i].Fingerprint != (dedup.Fingerprint{}) {
+		if reqs[i].Fingerprint != (driver.Fingerprint{}) {
 			answers[i].Err = &dedup.InputError{Field: "Fingerprint",
 				Reason: "is set; the layout Compact keeps none"}
 			continue
@@ -376,7 +377,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 			"lxV8STfRsKJKa3FN8Mg55H261ASdOi0cNiBzpjAaOwU"}},
 	} {
 		var got made
-		var bound dedup.Fingerprint
+		var bound driver.Fingerprint
 		run := &fake{limit: 100, do: func(_ context.Context, key string, _ httpadapter.Effect,
 			req dedup.Request) (dedup.Result[[]byte], error) {
 			got, bound = made{req.Scope, key}, req.Fingerprint
@@ -389,9 +390,9 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 		wantOK(t, send(newEndpoint(t, run, provider(t, row.name, s),
 			nil, webhook.Config{Relabelled: row.relabelled}), r))
 		assert.Equal(t, row.want, got, "%s, Relabelled %v", row.name, row.relabelled)
-		want := dedup.Fingerprint{}
+		want := driver.Fingerprint{}
 		if row.name == "github" && !row.relabelled {
-			want = dedup.FingerprintOf([]byte("evt_1"))
+			want = driver.FingerprintOf([]byte("evt_1"))
 		}
 		assert.Equal(t, want, bound, "%s, Relabelled %v", row.name, row.relabelled)
 	}

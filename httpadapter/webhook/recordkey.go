@@ -1,7 +1,7 @@
 package webhook
 
 import (
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/keyname"
 	"github.com/onceward/onceward/internal/sealed"
 )
@@ -43,8 +43,8 @@ func (k RecordKey) Key() string {
 
 // ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
 // record can have is an [*dedup.InputError].
-func (k RecordKey) ID(namespace string) (dedup.ID, error) {
-	return dedup.NewID(namespace, k.Scope(), k.Key())
+func (k RecordKey) ID(namespace string) (driver.ID, error) {
+	return driver.NewID(namespace, k.Scope(), k.Key())
 }
 
 // record is what the delivery is recorded under.

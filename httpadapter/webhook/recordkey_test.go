@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
@@ -46,8 +47,8 @@ func TestRecordIsFoundFromAnEvent(t *testing.T) {
 			k.Provider, k.Endpoint = "sender", "billing"
 			id, err := k.ID("webhook")
 			require.NoError(t, err)
-			rec := store.Lookup(t.Context(), []dedup.ID{id})[0].Record
-			assert.Equal(t, dedup.StateUncertain, rec.State)
+			rec := store.Lookup(t.Context(), []driver.ID{id})[0].Record
+			assert.Equal(t, driver.StateUncertain, rec.State)
 			assert.Equal(t, test.label, rec.Label)
 			assert.Equal(t, 409, w.Code)
 			assert.Contains(t, w.Body.String(),

@@ -50,31 +50,36 @@ type rule struct {
 // A package need not exist yet; one that exists must be here.
 var table = map[string]rule{
 	"dedup": {
-		imports: []string{"dedup/internal/coalesce", "dedup/internal/ctxend",
-			"dedup/internal/drain", "dedup/internal/idtable", "dedup/internal/lazyctx",
+		imports: []string{"dedup/driver", "dedup/internal/coalesce", "dedup/internal/ctxend",
+			"dedup/internal/drain", "dedup/internal/idtable", "dedup/internal/keytext",
+			"dedup/internal/lazyctx",
 			"dedup/internal/pause", "dedup/internal/singleflight", "dedup/internal/slab",
 			"dedup/internal/stepcode",
 			"dedup/internal/waiting"},
 		tests: []string{"dedup/deduptest", "dedup/layered"},
 	},
+	"dedup/driver": {imports: []string{"dedup/internal/keytext", "dedup/internal/stepcode"}},
 	"dedup/internal/coalesce": {imports: []string{"dedup/internal/ctxend",
 		"dedup/internal/drain", "dedup/internal/lazyctx", "dedup/internal/slab"}},
 	"dedup/internal/ctxend":       {},
 	"dedup/internal/drain":        {},
 	"dedup/internal/idtable":      {},
+	"dedup/internal/keytext":      {},
 	"dedup/internal/lazyctx":      {},
 	"dedup/internal/pause":        {},
 	"dedup/internal/singleflight": {},
 	"dedup/internal/slab":         {},
 	"dedup/internal/stepcode":     {},
 	"dedup/internal/waiting":      {imports: []string{"dedup/internal/pause"}},
-	"dedup/layered":               {imports: []string{"dedup"}, tests: []string{"bloom", "dedup/deduptest"}},
+	"dedup/layered": {imports: []string{"dedup", "dedup/driver"},
+		tests: []string{"bloom", "dedup/deduptest"}},
 	"dedup/deduptest": {
 		role:    testOnly,
-		imports: []string{"dedup"},
+		imports: []string{"dedup", "dedup/driver"},
 	},
 	"redisadapter": {
-		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/redisscript",
+		imports: []string{"dedup", "dedup/driver", "internal/advice", "internal/backoff",
+			"internal/redisscript",
 			"preflight", "redisadapter/internal/compact", "redisadapter/internal/engine",
 			"redisadapter/internal/full", "redisadapter/internal/guard",
 			"redisadapter/internal/line", "redisadapter/internal/wire", goRedis},
@@ -82,27 +87,31 @@ var table = map[string]rule{
 			"internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"redisadapter/internal/wire": {
-		imports: []string{"dedup", "internal/advice", "internal/redisscript", "preflight", goRedis},
-		tests:   []string{"internal/advice/advicetest", "internal/redistest"},
+		imports: []string{"dedup/driver", "internal/advice", "internal/redisscript",
+			"preflight", goRedis},
+		tests: []string{"dedup", "internal/advice/advicetest", "internal/redistest"},
 	},
 	"redisadapter/internal/guard": {
-		imports: []string{"dedup", "internal/redisscript", "preflight",
+		imports: []string{"dedup/driver", "internal/redisscript", "preflight",
 			"redisadapter/internal/wire", goRedis},
 	},
 	"redisadapter/internal/line": {
-		imports: []string{"dedup", "internal/backoff", "internal/redisscript",
+		imports: []string{"dedup/driver", "internal/backoff", "internal/redisscript",
 			"redisadapter/internal/wire", goRedis},
 	},
 	"redisadapter/internal/engine": {
-		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/guard",
+		imports: []string{"dedup/driver", "internal/redisscript",
+			"redisadapter/internal/guard",
 			"redisadapter/internal/line", "redisadapter/internal/wire"},
 	},
 	"redisadapter/internal/full": {
-		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/engine",
+		imports: []string{"dedup/driver", "internal/redisscript",
+			"redisadapter/internal/engine",
 			"redisadapter/internal/line", "redisadapter/internal/wire", goRedis},
 	},
 	"redisadapter/internal/compact": {
-		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/engine",
+		imports: []string{"dedup/driver", "internal/redisscript",
+			"redisadapter/internal/engine",
 			"redisadapter/internal/guard", "redisadapter/internal/wire", goRedis},
 	},
 	"bloom": {imports: []string{bits}},
@@ -112,7 +121,8 @@ var table = map[string]rule{
 			"internal/servertest", miniredis},
 	},
 	"sqladapter": {
-		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/sqlerr",
+		imports: []string{"dedup", "dedup/driver", "internal/advice", "internal/backoff",
+			"internal/sqlerr",
 			"internal/sqlmigrate", "internal/sqlname", "preflight"},
 		tests: []string{"dedup/deduptest", "internal/advice/advicetest", "internal/servertest"},
 	},
@@ -131,7 +141,8 @@ var table = map[string]rule{
 	"outbox/franzpub":  {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag",
+			"dedup", "dedup/driver", "internal/backoff", "kafkaadapter/internal/flow",
+			"kafkaadapter/internal/lag",
 			"kafkaadapter/internal/letter", "kafkaadapter/internal/member",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
 			"kafkaadapter/internal/setting", sarama,
@@ -141,19 +152,22 @@ var table = map[string]rule{
 	},
 	"kafkaadapter/franz": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag",
+			"dedup", "dedup/driver", "internal/backoff", "kafkaadapter/internal/flow",
+			"kafkaadapter/internal/lag",
 			"kafkaadapter/internal/letter",
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
 			"kafkaadapter/internal/setting", franzGo,
 		},
 	},
-	"kafkaadapter/internal/lag":     {},
-	"kafkaadapter/internal/letter":  {imports: []string{"dedup", "kafkaadapter/internal/msgid"}},
+	"kafkaadapter/internal/lag": {},
+	"kafkaadapter/internal/letter": {imports: []string{"dedup", "dedup/driver",
+		"kafkaadapter/internal/msgid"}},
 	"kafkaadapter/internal/member":  {imports: []string{"dedup", "internal/backoff", sarama}},
-	"kafkaadapter/internal/msgid":   {imports: []string{"dedup"}},
-	"kafkaadapter/internal/setting": {imports: []string{"dedup"}},
+	"kafkaadapter/internal/msgid":   {imports: []string{"dedup/driver"}},
+	"kafkaadapter/internal/setting": {imports: []string{"dedup", "dedup/driver"}},
 	"kafkaadapter/internal/partition": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
+		imports: []string{"dedup", "dedup/driver", "internal/backoff",
+			"kafkaadapter/internal/flow"},
 	},
 	"kafkaadapter/txn": {
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member",
@@ -166,27 +180,30 @@ var table = map[string]rule{
 	},
 
 	"httpadapter": {
-		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached",
+		imports: []string{"dedup", "dedup/driver", "httpadapter/internal/problem",
+			"internal/detached",
 			"internal/keyname", "internal/quota", "internal/sealed"},
 		tests: []string{"dedup/deduptest"},
 	},
 	"httpadapter/webhook": {
-		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem",
+		imports: []string{"dedup", "dedup/driver", "httpadapter", "httpadapter/internal/problem",
 			"internal/detached", "internal/keyname", "internal/sealed"},
 		tests: []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
-	"contrib/grpcadapter": {imports: []string{"dedup", "httpadapter", "internal/detached",
+	"contrib/grpcadapter": {imports: []string{"dedup", "dedup/driver", "httpadapter",
+		"internal/detached",
 		"internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
 	"contrib/watermilladapter": {imports: []string{"dedup", watermill}},
 	"contrib/owned": {
-		imports: []string{"bloom", "contrib/owned/internal/script", "dedup", goRedis},
+		imports: []string{"bloom", "contrib/owned/internal/script", "dedup", "dedup/driver",
+			goRedis},
 		tests: []string{"dedup/deduptest", "internal/redistest", "internal/servertest",
 			"kafkaadapter", "redisadapter", sarama},
 	},
 	"contrib/owned/internal/script": {imports: []string{goRedis},
 		tests: []string{"internal/redistest", "internal/servertest"}},
-	"console": {imports: []string{"dedup", "internal/keyname",
+	"console": {imports: []string{"dedup", "dedup/driver", "internal/keyname",
 		"internal/keyspec", "internal/settle"},
 		tests: []string{"httpadapter", "httpadapter/webhook"}},
 	"preflight": {},
@@ -194,7 +211,8 @@ var table = map[string]rule{
 		tests: []string{"dedup", "httpadapter"}},
 
 	"contrib/telemetry": {
-		imports: []string{"dedup", "outbox", "retry", "contrib/telemetry/internal/meter",
+		imports: []string{"dedup", "dedup/driver", "outbox", "retry",
+			"contrib/telemetry/internal/meter",
 			"contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
 		tests: []string{"dedup/deduptest", "kafkaadapter", "preflight", "redisadapter",
 			"contrib/telemetry/redismetric", "contrib/telemetry/saramametric",
@@ -233,11 +251,12 @@ var table = map[string]rule{
 	"internal/advice/advicetest": {role: testOnly,
 		imports: []string{"internal/advice", testify}},
 	"internal/backoff":  {},
-	"internal/sealed":   {imports: []string{"dedup"}},
-	"internal/settle":   {imports: []string{"dedup"}},
+	"internal/sealed":   {imports: []string{"dedup", "dedup/driver"}},
+	"internal/settle":   {imports: []string{"dedup", "dedup/driver"}},
 	"internal/detached": {},
-	"internal/keyname":  {imports: []string{"dedup", "internal/sealed"}},
-	"internal/keyspec": {imports: []string{"dedup", "httpadapter", "httpadapter/webhook",
+	"internal/keyname":  {imports: []string{"dedup", "dedup/driver", "internal/sealed"}},
+	"internal/keyspec": {imports: []string{"dedup", "dedup/driver", "httpadapter",
+		"httpadapter/webhook",
 		"internal/keyname"}},
 	"internal/quota":  {},
 	"internal/sqlerr": {},
@@ -281,10 +300,10 @@ var drivers = []string{
 	"modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3",
 }
 
-// core is the package that may depend on nothing but its own internal, and export no more than
-// coreExports names. The methods of its interfaces come with their type. The number may only go
-// down.
+// core is the package that may depend on nothing but its own contract and internal, and export no
+// more than coreExports names. The methods of its interfaces come with their type. The number may
+// only go down.
 const (
 	core        = "dedup"
-	coreExports = 112
+	coreExports = 82
 )

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sealed"
 )
 
@@ -29,7 +29,7 @@ func Of(run any, scope, key string) Name {
 	if !ok {
 		return ""
 	}
-	id, err := dedup.NewID(r.Namespace(), scope, key)
+	id, err := driver.NewID(r.Namespace(), scope, key)
 	if err != nil {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 type run struct{}
@@ -17,7 +18,7 @@ type run struct{}
 func (run) Namespace() string { return "shop" }
 
 func TestOf(t *testing.T) {
-	id, err := dedup.NewID("shop", "s", "k")
+	id, err := driver.NewID("shop", "s", "k")
 	require.NoError(t, err)
 	name := Of(run{}, "s", "k")
 	assert.Equal(t, hex.EncodeToString(id[:]), string(name))

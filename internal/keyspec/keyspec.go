@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/keyname"
@@ -54,11 +55,11 @@ func (s *Spec) http() bool {
 
 // Resolve fills in Scope, and Key of a webhook whose id is not signed, and returns the ID. Errors
 // are of the type *Error.
-func (s *Spec) Resolve() (dedup.ID, error) {
+func (s *Spec) Resolve() (driver.ID, error) {
 	if err := s.scope(); err != nil {
-		return dedup.ID{}, err
+		return driver.ID{}, err
 	}
-	id, err := dedup.NewID(s.Namespace, s.Scope, s.Key)
+	id, err := driver.NewID(s.Namespace, s.Scope, s.Key)
 	if input, ok := err.(*dedup.InputError); ok { //nolint:errorlint // NewID wraps nothing
 		return id, fault(input.Field, "%s", input.Reason)
 	}

@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 )
 
 func TestResolve(t *testing.T) {
-	plain, err := dedup.NewID("shop", "eu", "k")
+	plain, err := driver.NewID("shop", "eu", "k")
 	require.NoError(t, err)
 	s := Spec{Namespace: "shop", Key: "k", Scope: "eu"}
 	id, err := s.Resolve()

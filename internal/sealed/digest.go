@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // ScopeOf is the scope of a record: a digest of the parts, each with its length in front,
@@ -63,7 +64,7 @@ func shiftOf(list []string) int {
 }
 
 // Sum is the fingerprint of the parts, each with its length in front.
-func (d *Digester) Sum(parts ...[]byte) dedup.Fingerprint {
+func (d *Digester) Sum(parts ...[]byte) driver.Fingerprint {
 	h := sha256.New()
 	if d.key != nil {
 		h = hmac.New(sha256.New, d.key)
@@ -74,7 +75,7 @@ func (d *Digester) Sum(parts ...[]byte) dedup.Fingerprint {
 		h.Write(size[:])
 		h.Write(p)
 	}
-	var f dedup.Fingerprint
+	var f driver.Fingerprint
 	f[0] = d.version
 	copy(f[1:], h.Sum(nil))
 	return f

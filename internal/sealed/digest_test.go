@@ -3,7 +3,7 @@ package sealed
 import (
 	"testing"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func newDigester(t *testing.T, version int, key []byte) *Digester {
@@ -24,7 +24,7 @@ func parts(s ...string) [][]byte {
 }
 
 func TestFingerprintsTellPartsApart(t *testing.T) {
-	seen := map[dedup.Fingerprint]string{}
+	seen := map[driver.Fingerprint]string{}
 	for _, d := range []*Digester{newDigester(t, 0, nil), newDigester(t, 1, key(1)),
 		newDigester(t, 2, key(1)), newDigester(t, 1, key(2))} {
 		for _, p := range [][]string{{}, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"}, {"abc"}} {
@@ -47,7 +47,7 @@ func TestFingerprintVersions(t *testing.T) {
 	plain, one, two := newDigester(t, 0, nil), newDigester(t, 1, key(1)), newDigester(t, 2, key(2))
 	p := parts("payload")
 	for _, row := range []struct {
-		a, b dedup.Fingerprint
+		a, b driver.Fingerprint
 		want bool
 	}{
 		{plain.Sum(p...), one.Sum(p...), false},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // ErrMoved is returned when the key is no longer as it was shown. Nothing was changed.
@@ -29,7 +30,7 @@ const day = 24 * time.Hour
 
 // Key is a key as it was shown to the person who answers for the change.
 type Key struct {
-	ID dedup.ID
+	ID driver.ID
 	// Seen is the record that was shown.
 	Seen dedup.Record
 	// Window is how long the key is remembered as done, and at least how long one that is given
@@ -42,15 +43,15 @@ type Key struct {
 // Done records that the effect of an uncertain key has happened. The error is ErrMoved, or one of
 // the store: then it is unknown whether the change was made.
 func Done(ctx context.Context, store dedup.Store, k Key) error {
-	return k.end(ctx, store, func(c *dedup.Finish) {
-		c.State, c.EffectApplied = dedup.StateSucceeded, true
+	return k.end(ctx, store, func(c *driver.Finish) {
+		c.State, c.EffectApplied = driver.StateSucceeded, true
 	})
 }
 
 // Release records that the effect of an uncertain key has not happened, so that it may run again.
 // Errors are those of Done.
 func Release(ctx context.Context, store dedup.Store, k Key) error {
-	return k.end(ctx, store, func(c *dedup.Finish) { c.NotStarted = true })
+	return k.end(ctx, store, func(c *driver.Finish) { c.NotStarted = true })
 }
 
 // Forget makes a key claimable again and returns the state it then has: absent, or released where
@@ -58,23 +59,23 @@ func Release(ctx context.Context, store dedup.Store, k Key) error {
 //
 // An uncertain key is claimed first. A key that is done cannot be claimed: between the look that
 // compares it and the write lies one round trip to the store.
-func Forget(ctx context.Context, store dedup.Store, k Key) (dedup.State, error) {
-	if k.Seen.State == dedup.StateUncertain {
-		return dedup.StateReleased, Release(ctx, store, k)
+func Forget(ctx context.Context, store dedup.Store, k Key) (driver.State, error) {
+	if k.Seen.State == driver.StateUncertain {
+		return driver.StateReleased, Release(ctx, store, k)
 	}
 	if err := k.compare(ctx, store); err != nil {
 		return 0, err
 	}
-	err := store.Forget(ctx, []dedup.ID{k.ID}, k.Hold)[0]
+	err := store.Forget(ctx, []driver.ID{k.ID}, k.Hold)[0]
 	if errors.Is(err, dedup.ErrInFlight) {
 		err = ErrMoved
 	}
-	return dedup.StateAbsent, err
+	return driver.StateAbsent, err
 }
 
 // compare looks whether the key is as it was shown.
 func (k *Key) compare(ctx context.Context, store dedup.Store) error {
-	now := store.Lookup(ctx, []dedup.ID{k.ID})[0]
+	now := store.Lookup(ctx, []driver.ID{k.ID})[0]
 	switch {
 	case now.Err != nil:
 		return now.Err
@@ -85,30 +86,30 @@ func (k *Key) compare(ctx context.Context, store dedup.Store) error {
 }
 
 // end claims the uncertain key and ends the claim as how says.
-func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Finish)) error {
-	if k.Seen.State != dedup.StateUncertain {
+func (k *Key) end(ctx context.Context, store dedup.Store, how func(*driver.Finish)) error {
+	if k.Seen.State != driver.StateUncertain {
 		return ErrMoved
 	}
 	if err := k.compare(ctx, store); err != nil {
 		return err
 	}
-	req := dedup.ClaimRequest{
+	req := driver.ClaimRequest{
 		ID: k.ID, Lease: lease, Hold: k.Hold, TakeUncertain: true,
 		Origin: k.Seen.Origin, Label: k.Seen.Label, Fingerprint: k.Seen.Fingerprint,
 	}
 	_, _ = rand.Read(req.Token[:]) // never fails
-	a := store.Claim(ctx, []dedup.ClaimRequest{req})[0]
+	a := store.Claim(ctx, []driver.ClaimRequest{req})[0]
 	switch {
 	case a.Err != nil:
 		return a.Err
 	case a.Outcome != dedup.Acquired:
 		return ErrMoved
 	}
-	c := dedup.Finish{
+	c := driver.Finish{
 		ID: k.ID, Token: req.Token, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: k.Hold,
 		Window: cmp.Or(k.Window, day),
 		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint,
-		State: dedup.StateReleased,
+		State: driver.StateReleased,
 	}
 	// The key may have moved between the look and the claim. A claim that was not irreversible was
 	// of a free key. One with another attempt than the next is of an attempt that nobody was shown.
@@ -119,7 +120,7 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Finish
 	} else {
 		c.NotAttempted = true
 	}
-	b := store.Finish(ctx, []dedup.Finish{c})[0]
+	b := store.Finish(ctx, []driver.Finish{c})[0]
 	switch {
 	case b.Err != nil:
 		return b.Err

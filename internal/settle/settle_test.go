@@ -9,9 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-var key = dedup.ID{1}
+var key = driver.ID{1}
 
 // between is a store where something happens before the first Claim, or Forget.
 type between struct {
@@ -26,24 +27,24 @@ func (s *between) once() {
 	}
 }
 
-func (s *between) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s *between) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	s.once()
 	return s.Store.Claim(ctx, reqs)
 }
 
-func (s *between) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+func (s *between) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	s.once()
 	return s.Store.Forget(ctx, ids, hold)
 }
 
-func claim(t *testing.T, s dedup.Store, token byte) dedup.Finish {
+func claim(t *testing.T, s dedup.Store, token byte) driver.Finish {
 	t.Helper()
 	a := s.Claim(t.Context(),
-		[]dedup.ClaimRequest{{ID: key, Token: dedup.Token{token}, Lease: time.Minute,
+		[]driver.ClaimRequest{{ID: key, Token: driver.Token{token}, Lease: time.Minute,
 			Hold: time.Hour, TakeUncertain: true}})[0]
 	require.NoError(t, a.Err)
 	require.Equal(t, dedup.Acquired, a.Outcome)
-	return dedup.Finish{ID: key, Token: dedup.Token{token}, Fence: a.Record.Fence,
+	return driver.Finish{ID: key, Token: driver.Token{token}, Fence: a.Record.Fence,
 		Attempt: a.Record.Attempt, Lease: time.Minute, Hold: time.Hour, Window: time.Hour}
 }
 
@@ -51,28 +52,28 @@ func claim(t *testing.T, s dedup.Store, token byte) dedup.Finish {
 func doubt(t *testing.T, s dedup.Store, token byte) {
 	t.Helper()
 	c := claim(t, s, token)
-	danger := dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
+	danger := driver.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
 		Window: c.Window, Irreversible: true}
-	require.True(t, s.Renew(t.Context(), []dedup.Renewal{danger})[0].Held)
-	c.State = dedup.StateReleased
+	require.True(t, s.Renew(t.Context(), []driver.Renewal{danger})[0].Held)
+	c.State = driver.StateReleased
 	end(t, s, c)
-	require.Equal(t, dedup.StateUncertain, look(s).State)
+	require.Equal(t, driver.StateUncertain, look(s).State)
 }
 
-func end(t *testing.T, s dedup.Store, c dedup.Finish) {
+func end(t *testing.T, s dedup.Store, c driver.Finish) {
 	t.Helper()
-	a := s.Finish(t.Context(), []dedup.Finish{c})[0]
+	a := s.Finish(t.Context(), []driver.Finish{c})[0]
 	require.NoError(t, a.Err)
 	require.True(t, a.Written)
 }
 
 func look(s dedup.Store) dedup.Record {
-	return s.Lookup(context.Background(), []dedup.ID{key})[0].Record
+	return s.Lookup(context.Background(), []driver.ID{key})[0].Record
 }
 
 func TestAsItWasShown(t *testing.T) {
-	for is, change := range map[dedup.State]func(context.Context, dedup.Store, Key) error{
-		dedup.StateSucceeded: Done, dedup.StateReleased: Release,
+	for is, change := range map[driver.State]func(context.Context, dedup.Store, Key) error{
+		driver.StateSucceeded: Done, driver.StateReleased: Release,
 	} {
 		s := dedup.Memory(10)
 		doubt(t, s, 1)
@@ -84,37 +85,37 @@ func TestAsItWasShown(t *testing.T) {
 	doubt(t, s, 1)
 	is, err := Forget(t.Context(), s, Key{ID: key, Seen: look(s), Hold: time.Hour})
 	require.NoError(t, err)
-	assert.Equal(t, dedup.StateReleased, is)
-	assert.Equal(t, dedup.StateReleased, look(s).State)
-	end(t, s, func() dedup.Finish {
+	assert.Equal(t, driver.StateReleased, is)
+	assert.Equal(t, driver.StateReleased, look(s).State)
+	end(t, s, func() driver.Finish {
 		c := claim(t, s, 2)
-		c.State = dedup.StateSucceeded
+		c.State = driver.StateSucceeded
 		return c
 	}())
 	is, err = Forget(t.Context(), s, Key{ID: key, Seen: look(s), Hold: time.Hour})
 	require.NoError(t, err)
-	assert.Equal(t, dedup.StateAbsent, is)
-	assert.Equal(t, dedup.StateAbsent, look(s).State)
+	assert.Equal(t, driver.StateAbsent, is)
+	assert.Equal(t, driver.StateAbsent, look(s).State)
 }
 
 // The key moves between the look that compares it and the write. What is there then stays.
 func TestMovesAfterTheLook(t *testing.T) {
-	resolve := func(state dedup.State) func(*testing.T, dedup.Store) {
+	resolve := func(state driver.State) func(*testing.T, dedup.Store) {
 		return func(t *testing.T, s dedup.Store) {
 			c := claim(t, s, 7)
-			c.State, c.NotStarted = state, state == dedup.StateReleased
+			c.State, c.NotStarted = state, state == driver.StateReleased
 			end(t, s, c)
 		}
 	}
 	for name, moves := range map[string]func(*testing.T, dedup.Store){
-		"resolved as done": resolve(dedup.StateSucceeded),
-		"released":         resolve(dedup.StateReleased),
+		"resolved as done": resolve(driver.StateSucceeded),
+		"released":         resolve(driver.StateReleased),
 		"released and in use": func(t *testing.T, s dedup.Store) {
-			resolve(dedup.StateReleased)(t, s)
+			resolve(driver.StateReleased)(t, s)
 			claim(t, s, 8)
 		},
 		"in doubt anew": func(t *testing.T, s dedup.Store) {
-			resolve(dedup.StateReleased)(t, s)
+			resolve(driver.StateReleased)(t, s)
 			doubt(t, s, 9)
 		},
 	} {
@@ -143,24 +144,24 @@ func TestMovesAfterTheLook(t *testing.T) {
 func TestForgetComparesWhatWasShown(t *testing.T) {
 	s := dedup.Memory(10)
 	c := claim(t, s, 1)
-	c.State = dedup.StateSucceeded
+	c.State = driver.StateSucceeded
 	end(t, s, c)
 	k := Key{ID: key, Seen: look(s), Hold: time.Hour}
-	require.NoError(t, s.Forget(t.Context(), []dedup.ID{key}, time.Hour)[0])
+	require.NoError(t, s.Forget(t.Context(), []driver.ID{key}, time.Hour)[0])
 	c = claim(t, s, 2)
-	c.State = dedup.StateSucceeded
+	c.State = driver.StateSucceeded
 	end(t, s, c)
 	_, err := Forget(t.Context(), s, k)
 	require.ErrorIs(t, err, ErrMoved)
-	assert.Equal(t, dedup.StateSucceeded, look(s).State)
+	assert.Equal(t, driver.StateSucceeded, look(s).State)
 
 	lapsing := &between{Store: s}
 	k.Seen = look(s)
 	lapsing.happens = func() {
-		require.NoError(t, s.Forget(t.Context(), []dedup.ID{key}, time.Hour)[0])
+		require.NoError(t, s.Forget(t.Context(), []driver.ID{key}, time.Hour)[0])
 		claim(t, s, 3)
 	}
 	_, err = Forget(t.Context(), lapsing, k)
 	require.ErrorIs(t, err, ErrMoved)
-	assert.Equal(t, dedup.StateInProgress, look(s).State)
+	assert.Equal(t, driver.StateInProgress, look(s).State)
 }

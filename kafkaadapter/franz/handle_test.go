@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var errBroken = errors.New("broken")
@@ -350,14 +351,15 @@ func TestUnclaimed(t *testing.T) {
 			if m.Attempt == 1 && m.Offset%10 == 0 {
 				return errBroken
 			}
-			key, err := dedup.NewID("t", ScopeOf(group, orders), m.ID)
+			key, err := driver.NewID("t", ScopeOf(group, orders), m.ID)
 			if err != nil {
 				return err
 			}
-			token := dedup.Token{1}
-			r.store.Claim(ctx, []dedup.ClaimRequest{{ID: key, Token: token, Lease: time.Second,
+			token := driver.Token{1}
+			r.store.Claim(ctx, []driver.ClaimRequest{{ID: key, Token: token, Lease: time.Second,
 				Hold: time.Minute}})
-			r.store.Finish(ctx, []dedup.Finish{{ID: key, Token: token, State: dedup.StateSucceeded,
+			r.store.Finish(ctx, []driver.Finish{{ID: key, Token: token,
+				State:  driver.StateSucceeded,
 				Window: time.Hour}})
 			r.affect(m)
 			return nil

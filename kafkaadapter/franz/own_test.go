@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var (
@@ -77,7 +78,7 @@ func (o *owner) look(f func()) {
 }
 
 // Claim implements dedup.Store.
-func (o *owner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (o *owner) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	o.look(func() {
 		for _, q := range reqs {
 			if o.held[q.Origin.Partition] == nil {
@@ -90,8 +91,8 @@ func (o *owner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 }
 
 // Finish implements dedup.Store.
-func (o *owner) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	answers := make([]dedup.Answer, len(changes))
+func (o *owner) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	answers := make([]driver.Answer, len(changes))
 	for i, c := range changes {
 		held := false
 		o.look(func() { h := o.held[c.Origin.Partition]; held = h != nil && h.ctx.Err() == nil })

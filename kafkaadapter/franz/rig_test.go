@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const (
@@ -149,20 +150,20 @@ func (r *rig) committing(partition int32, offset int64, epoch int32) {
 		return
 	}
 	for at, id := range log[:offset] {
-		if s := r.stateOf(id); id != "" && !r.parked[id] && s != dedup.StateSucceeded &&
-			s != dedup.StateFailed {
+		if s := r.stateOf(id); id != "" && !r.parked[id] && s != driver.StateSucceeded &&
+			s != driver.StateFailed {
 			r.violations = append(r.violations,
 				fmt.Sprintf("%d@%d: %s at %d is %v", partition, offset, id, at, s))
 		}
 	}
 }
 
-func (r *rig) stateOf(id string) dedup.State {
-	key, err := dedup.NewID("t", ScopeOf(group, orders), id)
+func (r *rig) stateOf(id string) driver.State {
+	key, err := driver.NewID("t", ScopeOf(group, orders), id)
 	if err != nil {
-		return dedup.StateAbsent
+		return driver.StateAbsent
 	}
-	return r.store.Lookup(context.Background(), []dedup.ID{key})[0].Record.State
+	return r.store.Lookup(context.Background(), []driver.ID{key})[0].Record.State
 }
 
 // produce appends n messages to a partition, numbered from a number on.
@@ -441,15 +442,15 @@ func (l *link) alive() (done func(), ok bool) {
 	return l.mu.RUnlock, !l.dead
 }
 
-func unreachable(n int) []dedup.Answer {
-	answers := make([]dedup.Answer, n)
+func unreachable(n int) []driver.Answer {
+	answers := make([]driver.Answer, n)
 	for i := range answers {
 		answers[i].Err = errCut
 	}
 	return answers
 }
 
-func (l *link) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (l *link) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	done, ok := l.alive()
 	defer done()
 	if !ok {
@@ -458,7 +459,7 @@ func (l *link) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Ans
 	return l.Store.Claim(ctx, reqs)
 }
 
-func (l *link) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (l *link) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	done, ok := l.alive()
 	defer done()
 	if !ok {
@@ -467,7 +468,7 @@ func (l *link) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answ
 	return l.Store.Renew(ctx, renewals)
 }
 
-func (l *link) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (l *link) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	done, ok := l.alive()
 	defer done()
 	if !ok {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
@@ -185,7 +186,7 @@ func (c *ShareConfig) check() error {
 			return bad(f.name, "must not be negative")
 		}
 	}
-	_, scope := dedup.NewID("n", c.Scope, "k")
+	_, scope := driver.NewID("n", c.Scope, "k")
 	switch {
 	case c.Deduper == nil:
 		return bad("Deduper", "is nil")

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
@@ -138,7 +139,7 @@ func (d *delivery) request() dedup.Request {
 	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope, Origin: d.origin(),
 		LikelyDuplicate: d.rec.DeliveryCount() > 1, NoResult: true}
 	if d.s.cfg.Fingerprint {
-		r.Fingerprint = dedup.FingerprintOf(d.msg.Value)
+		r.Fingerprint = driver.FingerprintOf(d.msg.Value)
 	}
 	if d.s.cfg.Label != nil {
 		r.Label = d.label()

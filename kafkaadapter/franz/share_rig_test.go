@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // shareRig is a rig whose oracle looks at every acknowledgement.
@@ -110,8 +111,8 @@ func (r *shareRig) acknowledging(partition int32, first, last int64, types []int
 			continue
 		}
 		id := r.log[partition][at]
-		if s := r.stateOf(id); !r.parked[id] && s != dedup.StateSucceeded &&
-			s != dedup.StateFailed {
+		if s := r.stateOf(id); !r.parked[id] && s != driver.StateSucceeded &&
+			s != driver.StateFailed {
 			r.violations = append(r.violations,
 				fmt.Sprintf("%d@%d: %s is accepted and %v", partition, at, id, s))
 		}

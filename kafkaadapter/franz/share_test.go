@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -139,7 +140,7 @@ func TestSharePark(t *testing.T) {
 			t.Errorf("%q was parked for %v, want %v", id, reasons[id], want)
 		}
 	}
-	if len(reasons) != 3 || r.stateOf("evt_000002") != dedup.StateFailed ||
+	if len(reasons) != 3 || r.stateOf("evt_000002") != driver.StateFailed ||
 		r.noted("release") != 1 {
 		t.Errorf("parked %v, notes %v", reasons, r.notes)
 	}

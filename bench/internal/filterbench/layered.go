@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -131,12 +132,12 @@ type counted struct {
 	filter  *bloom.Filter // nil: nobody is told
 }
 
-func (c *counted) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+func (c *counted) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	c.lookups.Add(int64(len(ids)))
 	return c.Store.Lookup(ctx, ids)
 }
 
-func (c *counted) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (c *counted) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	if c.filter != nil {
 		for i := range changes {
 			c.filter.Add(changes[i].ID)

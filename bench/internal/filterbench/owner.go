@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -227,14 +228,14 @@ func (e *env) oneGeneration(prefix string) owned.Options {
 
 // markAll begins and ends as many keys as there are to be marks, in the first partition.
 func (o *owner) markAll(ctx context.Context, marks int) {
-	var reqs [workers][]dedup.ClaimRequest
-	var changes [workers][]dedup.Finish
+	var reqs [workers][]driver.ClaimRequest
+	var changes [workers][]driver.Finish
 	work.Share(ctx, workers, marksAtOnce, marks, func(ctx context.Context, w, from, to int) {
 		mine := reqs[w][:0]
 		for n := uint64(from); n < uint64(to); n++ { // from 0
-			key := dedup.ID(id(n))
+			key := driver.ID(id(n))
 			binary.BigEndian.PutUint64(key[8:], n*0xff51afd7ed558ccd)
-			mine = append(mine, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
+			mine = append(mine, driver.ClaimRequest{ID: key, Token: driver.Token(key),
 				Lease: ownedLease / 3, Hold: ownedHold, Origin: o.origins[0]})
 		}
 		reqs[w], changes[w] = mine, o.mark(ctx, mine, changes[w][:0])
@@ -242,15 +243,15 @@ func (o *owner) markAll(ctx context.Context, marks int) {
 }
 
 // mark begins keys and ends them. It uses changes, which it returns for the next time.
-func (o *owner) mark(ctx context.Context, reqs []dedup.ClaimRequest,
-	changes []dedup.Finish) []dedup.Finish {
+func (o *owner) mark(ctx context.Context, reqs []driver.ClaimRequest,
+	changes []driver.Finish) []driver.Finish {
 	for i, a := range o.store.Claim(ctx, reqs) {
 		if a.Err != nil || a.Outcome != dedup.Acquired {
 			must.Do(fmt.Errorf("a new key is %v: %w", a.Outcome, errors.Join(a.Err)))
 		}
-		changes = append(changes, dedup.Finish{
+		changes = append(changes, driver.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-			State: dedup.StateSucceeded, Lease: reqs[i].Lease, Hold: reqs[i].Hold,
+			State: driver.StateSucceeded, Lease: reqs[i].Lease, Hold: reqs[i].Hold,
 			Window: ownedWindow, EffectApplied: true, Until: time.Now().Add(reqs[i].Lease),
 			Origin: o.origins[0],
 		})

@@ -6,58 +6,59 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // nullStore grants every claim and writes every end, and keeps nothing: measured over it is
 // what the Deduper itself costs. Its answers are in slices that it gets back.
 type nullStore struct {
 	mu    sync.Mutex
-	slabs [][]dedup.Answer
+	slabs [][]driver.Answer
 }
 
-func (s *nullStore) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (s *nullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.get(len(reqs))
 	for i := range answers {
-		answers[i] = dedup.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
-			State: dedup.StateInProgress, Attempt: 1, Fence: 1, Remaining: reqs[i].Lease,
+		answers[i] = driver.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
+			State: driver.StateInProgress, Attempt: 1, Fence: 1, Remaining: reqs[i].Lease,
 		}}
 	}
 	return answers
 }
 
-func (s *nullStore) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (s *nullStore) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
 	return s.held(len(renewals))
 }
 
-func (s *nullStore) Finish(_ context.Context, changes []dedup.Finish) []dedup.Answer {
+func (s *nullStore) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
 	return s.held(len(changes))
 }
 
-func (s *nullStore) held(n int) []dedup.Answer {
+func (s *nullStore) held(n int) []driver.Answer {
 	answers := s.get(n)
 	for i := range answers {
-		answers[i] = dedup.Answer{Held: true, Written: true}
+		answers[i] = driver.Answer{Held: true, Written: true}
 	}
 	return answers
 }
 
-func (s *nullStore) Lookup(_ context.Context, ids []dedup.ID) []dedup.Answer {
-	return make([]dedup.Answer, len(ids))
+func (s *nullStore) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
+	return make([]driver.Answer, len(ids))
 }
 
-func (s *nullStore) Forget(_ context.Context, ids []dedup.ID, _ time.Duration) []error {
+func (s *nullStore) Forget(_ context.Context, ids []driver.ID, _ time.Duration) []error {
 	return make([]error, len(ids))
 }
 
 // Recycle takes answers back.
-func (s *nullStore) Recycle(answers []dedup.Answer) {
+func (s *nullStore) Recycle(answers []driver.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slabs = append(s.slabs, answers)
 }
 
 // get returns n answers of whatever content.
-func (s *nullStore) get(n int) []dedup.Answer {
+func (s *nullStore) get(n int) []driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := len(s.slabs) - 1; last >= 0 && cap(s.slabs[last]) >= n {
@@ -65,5 +66,5 @@ func (s *nullStore) get(n int) []dedup.Answer {
 		s.slabs = s.slabs[:last]
 		return slab[:n]
 	}
-	return make([]dedup.Answer, n)
+	return make([]driver.Answer, n)
 }

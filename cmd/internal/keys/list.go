@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/progress"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // List is what -json writes of inflight and uncertain.
@@ -37,9 +37,9 @@ const pageTime = 200 * time.Millisecond
 // collect goes over the store until there are as many as wanted. With an error comes what was found
 // until then; without a page before it, nothing.
 func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (_ *List, err error) {
-	state := dedup.StateInProgress
+	state := driver.StateInProgress
 	if o.Command == "uncertain" {
-		state = dedup.StateUncertain
+		state = driver.StateUncertain
 	}
 	now, err := s.now(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (_ *L
 	var l *List
 	var meter *progress.Meter
 	defer func() { meter.Stop() }()
-	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
+	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
 	for cursor := ""; ; {
 		var p page
 		if p, err = s.list(ctx, cursor, state); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -29,10 +29,10 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 		}
 	}
 	r = onRedis(t, client, redisadapter.Full, "-redis", "redis://"+server.Addr)
-	reqs := make([]dedup.ClaimRequest, n)
+	reqs := make([]driver.ClaimRequest, n)
 	for i := range reqs {
-		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))
-		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute,
+		id, _ := driver.NewID("shop", "", fmt.Sprint(i))
+		reqs[i] = driver.ClaimRequest{ID: id, Token: driver.Token{1}, Lease: time.Minute,
 			Hold: time.Minute}
 	}
 	r.store.Claim(t.Context(), reqs)

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/settle"
 )
 
@@ -125,7 +126,7 @@ func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
 	} else {
 		err = v.print(out, o.what())
 	}
-	if err == nil && r.State == dedup.StateAbsent {
+	if err == nil && r.State == driver.StateAbsent {
 		return s.none(ctx, o)
 	}
 	return err
@@ -177,20 +178,20 @@ func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Wr
 	switch {
 	case err != nil:
 		return err
-	case r.State == dedup.StateAbsent:
+	case r.State == driver.StateAbsent:
 		return s.none(ctx, o)
-	case r.State != dedup.StateUncertain:
+	case r.State != driver.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
 	}
-	question, end, is := "Has its effect happened?", settle.Done, dedup.StateSucceeded
+	question, end, is := "Has its effect happened?", settle.Done, driver.StateSucceeded
 	if o.Released {
 		question, end, is = "Has its effect not happened, and may it run again?", settle.Release,
-			dedup.StateReleased
+			driver.StateReleased
 	}
 	if err := o.ask(ctx, &v, question, in, out); err != nil {
 		return err
 	}
-	return s.change(ctx, o, &v, out, func(ctx context.Context) (dedup.State, error) {
+	return s.change(ctx, o, &v, out, func(ctx context.Context) (driver.State, error) {
 		return is, end(ctx, s.Store, o.seen(&r))
 	})
 }
@@ -202,7 +203,7 @@ func (o *Options) seen(r *dedup.Record) settle.Key {
 
 // change makes the change that was confirmed, and says what has become of the key.
 func (s *store) change(ctx context.Context, o *Options, v *View, out io.Writer,
-	settled func(context.Context) (dedup.State, error)) error {
+	settled func(context.Context) (driver.State, error)) error {
 	calling, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	is, err := settled(calling)
@@ -220,15 +221,15 @@ func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Wri
 	switch {
 	case err != nil:
 		return err
-	case r.State == dedup.StateAbsent:
+	case r.State == driver.StateAbsent:
 		return s.none(ctx, o)
-	case r.State == dedup.StateInProgress && r.Remaining > 0:
+	case r.State == driver.StateInProgress && r.Remaining > 0:
 		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
 	}
 	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", in, out); err != nil {
 		return err
 	}
-	return s.change(ctx, o, &v, out, func(ctx context.Context) (dedup.State, error) {
+	return s.change(ctx, o, &v, out, func(ctx context.Context) (driver.State, error) {
 		return settle.Forget(ctx, s.Store, o.seen(&r))
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/flags"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/keyname"
 	"github.com/onceward/onceward/internal/keyspec"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -23,7 +23,7 @@ type Options struct {
 	Place
 	// typed is KEY, and ID that of it, unless it was given itself.
 	typed string
-	ID    dedup.ID
+	ID    driver.ID
 	// Spec is what was said of the key; its Namespace is that of the Deduper.
 	keyspec.Spec
 	// prefix is the beginning of an ID, in place of all of it.
@@ -265,7 +265,7 @@ func (o *Options) identify(r raw) error {
 	if err != nil {
 		return fmt.Errorf("-id is %q, and not 32 hex digits", r.id)
 	}
-	o.ID = dedup.ID(b)
+	o.ID = driver.ID(b)
 	return nil
 }
 

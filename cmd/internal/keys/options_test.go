@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestParseOptions(t *testing.T) {
@@ -18,7 +18,7 @@ func TestParseOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, _ := dedup.NewID("n", "s", "order-7")
+	id, _ := driver.NewID("n", "s", "order-7")
 	if o.ID != id || o.typed != "order-7" || !o.Done || o.Window != time.Hour ||
 		string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
 		t.Errorf("%+v", o)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/keyname"
@@ -153,9 +154,9 @@ func TestBeginningOfAnID(t *testing.T) {
 	for name, on := range twoStores {
 		t.Run(name, func(t *testing.T) {
 			r := on(t)
-			var reqs []dedup.ClaimRequest
-			for _, id := range []dedup.ID{{0xab, 0xcd, 0x11}, {0xab, 0xcd, 0x12}} {
-				reqs = append(reqs, dedup.ClaimRequest{ID: id, Token: dedup.Token{1},
+			var reqs []driver.ClaimRequest
+			for _, id := range []driver.ID{{0xab, 0xcd, 0x11}, {0xab, 0xcd, 0x12}} {
+				reqs = append(reqs, driver.ClaimRequest{ID: id, Token: driver.Token{1},
 					Lease: time.Minute, Hold: time.Minute, Label: "order 7"})
 			}
 			for _, a := range r.store.Claim(t.Context(), reqs) {

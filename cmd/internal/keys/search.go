@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -22,8 +22,8 @@ const (
 )
 
 // listedStates are all in which a key can be listed.
-var listedStates = []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed,
-	dedup.StateReleased, dedup.StateUncertain}
+var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
+	driver.StateReleased, driver.StateUncertain}
 
 // search goes over the keys of the store until some fit, or ctx ends. complete is false when it has
 // not come to the end.
@@ -32,7 +32,7 @@ func (s *store) search(ctx context.Context, fits func(*entry) bool) (found []ent
 	if s.Store == nil {
 		return nil, false, nil // marks are not listed
 	}
-	seen := make(map[dedup.ID]bool)
+	seen := make(map[driver.ID]bool)
 	for cursor := ""; ; {
 		p, err := s.list(ctx, cursor, listedStates...)
 		if err != nil {

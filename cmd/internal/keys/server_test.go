@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -119,29 +120,29 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 func (r *rig) doubt(key string) {
 	r.t.Helper()
 	const short = 50 * time.Millisecond
-	id, _ := dedup.NewID("shop", "", key)
-	req := dedup.ClaimRequest{ID: id, Token: dedup.Token{7}, Lease: 10 * time.Second,
+	id, _ := driver.NewID("shop", "", key)
+	req := driver.ClaimRequest{ID: id, Token: driver.Token{7}, Lease: 10 * time.Second,
 		Hold: time.Hour}
-	a := r.store.Claim(r.t.Context(), []dedup.ClaimRequest{req})[0]
+	a := r.store.Claim(r.t.Context(), []driver.ClaimRequest{req})[0]
 	if a.Outcome != dedup.Acquired {
 		r.t.Fatalf("%+v", a)
 	}
-	c := dedup.Renewal{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
+	c := driver.Renewal{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
 		Hold: time.Hour, Window: testWindow, Irreversible: true}
-	if a := r.store.Renew(r.t.Context(), []dedup.Renewal{c})[0]; !a.Held {
+	if a := r.store.Renew(r.t.Context(), []driver.Renewal{c})[0]; !a.Held {
 		r.t.Fatalf("%+v", a)
 	}
-	for r.stateOf(key) != dedup.StateUncertain {
+	for r.stateOf(key) != driver.StateUncertain {
 		if r.t.Context().Err() != nil {
 			r.t.Fatal("the key does not become uncertain")
 		}
 	}
 }
 
-func (r *rig) stateOf(key string) dedup.State {
+func (r *rig) stateOf(key string) driver.State {
 	r.t.Helper()
-	id, _ := dedup.NewID("shop", "", key)
-	a := r.store.Lookup(r.t.Context(), []dedup.ID{id})[0]
+	id, _ := driver.NewID("shop", "", key)
+	a := r.store.Lookup(r.t.Context(), []driver.ID{id})[0]
 	if a.Err != nil {
 		r.t.Fatal(a.Err)
 	}
@@ -186,7 +187,7 @@ func (r *rig) all() {
 	r.wants(ExitDone, "uncertain", "1 uncertain")
 	var l List
 	out := r.wants(ExitDone, "uncertain -json -older 1ms")
-	id, _ := dedup.NewID("shop", "", "doubtful")
+	id, _ := driver.NewID("shop", "", "doubtful")
 	if err := json.Unmarshal([]byte(out), &l); err != nil || len(l.Keys) != 1 ||
 		l.Keys[0].ID != hex.EncodeToString(id[:]) || l.More {
 		r.t.Errorf("%v in %s", err, out)
@@ -202,17 +203,17 @@ func (r *rig) settle(doubtful string) {
 	r.wants(ExitNo, "resolve flying -namespace shop -done -window 24h -yes", "not uncertain")
 	r.wants(ExitNo, "resolve -id "+doubtful+" -done -window 24h", "Has its effect happened?",
 		"not confirmed")
-	if s := r.stateOf("doubtful"); s != dedup.StateUncertain {
+	if s := r.stateOf("doubtful"); s != driver.StateUncertain {
 		r.t.Fatalf("without a yes it has become %v", s)
 	}
 	r.wants(ExitDone, "resolve -id "+doubtful+" -done -window 24h -yes",
 		"was uncertain, is succeeded")
-	if s := r.stateOf("doubtful"); s != dedup.StateSucceeded {
+	if s := r.stateOf("doubtful"); s != driver.StateSucceeded {
 		r.t.Errorf("resolved as done it is %v", s)
 	}
 	r.doubt("second")
 	r.wants(ExitDone, "resolve second -namespace shop -released -yes", "was uncertain, is released")
-	if s := r.stateOf("second"); s != dedup.StateReleased {
+	if s := r.stateOf("second"); s != driver.StateReleased {
 		r.t.Errorf("resolved as released it is %v", s)
 	}
 	r.wants(ExitNo, "forget flying -namespace shop -yes", "in flight")
@@ -222,7 +223,7 @@ func (r *rig) settle(doubtful string) {
 		"shop"); code != ExitDone {
 		r.t.Errorf("a yes is not heard: %d, %s%s", code, out, errOut)
 	}
-	if s := r.stateOf("done"); s != dedup.StateAbsent {
+	if s := r.stateOf("done"); s != driver.StateAbsent {
 		r.t.Errorf("forgotten it is %v", s)
 	}
 }
@@ -455,7 +456,7 @@ func TestInterruptedQuestion(t *testing.T) {
 		terminal, shown, &errOut); code != ExitInterrupted {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
-	if s := r.stateOf("done"); s != dedup.StateSucceeded {
+	if s := r.stateOf("done"); s != driver.StateSucceeded {
 		t.Error(s)
 	}
 }
@@ -475,10 +476,10 @@ func TestLimit(t *testing.T) {
 	addr := servertest.Redis(t)
 	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "-redis",
 		"redis://"+addr)
-	reqs := make([]dedup.ClaimRequest, 250)
+	reqs := make([]driver.ClaimRequest, 250)
 	for i := range reqs {
-		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))
-		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute,
+		id, _ := driver.NewID("shop", "", fmt.Sprint(i))
+		reqs[i] = driver.ClaimRequest{ID: id, Token: driver.Token{1}, Lease: time.Minute,
 			Hold: time.Minute}
 	}
 	r.store.Claim(t.Context(), reqs)

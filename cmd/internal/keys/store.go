@@ -15,6 +15,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -23,7 +24,7 @@ import (
 
 // entry is a key that is listed.
 type entry struct {
-	id     dedup.ID
+	id     driver.ID
 	record dedup.Record
 }
 
@@ -224,13 +225,13 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 }
 
 // list is a page.
-func (s *store) list(ctx context.Context, cursor string, states ...dedup.State) (p page,
+func (s *store) list(ctx context.Context, cursor string, states ...driver.State) (p page,
 	err error) {
 	lister, ok := s.Store.(console.Lister)
 	if !ok {
 		return p, fmt.Errorf("%s cannot be listed", s.name)
 	}
-	each := func(id dedup.ID, r dedup.Record) { p.entries = append(p.entries, entry{id, r}) }
+	each := func(id driver.ID, r dedup.Record) { p.entries = append(p.entries, entry{id, r}) }
 	if scanner, ok := lister.(console.Scanner); ok {
 		p.scanned = true
 		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime,
@@ -254,7 +255,7 @@ func (s *store) lookup(ctx context.Context, o *Options) (dedup.Record, error) {
 	if s.marks != nil {
 		return s.mark(ctx, o)
 	}
-	a := s.Lookup(ctx, []dedup.ID{o.ID})[0]
+	a := s.Lookup(ctx, []driver.ID{o.ID})[0]
 	return a.Record, a.Err
 }
 
@@ -264,6 +265,6 @@ func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
 	if err != nil || !found {
 		return dedup.Record{}, err
 	}
-	return dedup.Record{State: dedup.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint,
+	return dedup.Record{State: driver.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint,
 		Result: m.Result}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -36,24 +37,24 @@ func (a *answer) Read(p []byte) (int, error) {
 }
 
 // claim is a worker that gets the key.
-func (r *rig) claim(key string, token dedup.Token) (dedup.ID, dedup.Record) {
+func (r *rig) claim(key string, token driver.Token) (driver.ID, dedup.Record) {
 	r.t.Helper()
-	id, err := dedup.NewID("shop", "", key)
+	id, err := driver.NewID("shop", "", key)
 	require.NoError(r.t, err)
 	a := r.store.Claim(r.t.Context(),
-		[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0]
+		[]driver.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0]
 	require.NoError(r.t, a.Err)
 	require.Equal(r.t, dedup.Acquired, a.Outcome)
 	return id, a.Record
 }
 
 // work claims the key and completes it.
-func (r *rig) work(key string, token dedup.Token) {
+func (r *rig) work(key string, token driver.Token) {
 	r.t.Helper()
 	id, rec := r.claim(key, token)
-	c := dedup.Finish{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt,
-		State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
-	a := r.store.Finish(r.t.Context(), []dedup.Finish{c})[0]
+	c := driver.Finish{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt,
+		State: driver.StateSucceeded, Window: testWindow, Hold: time.Hour}
+	a := r.store.Finish(r.t.Context(), []driver.Finish{c})[0]
 	require.NoError(r.t, a.Err)
 	require.True(r.t, a.Held)
 }
@@ -87,33 +88,33 @@ func TestTwoPeople(t *testing.T) {
 }
 
 func twoPeople(t *testing.T, r *rig) {
-	worker := dedup.Token{21}
+	worker := driver.Token{21}
 	for name, test := range map[string]struct {
 		command []string
 		second  func(key string)
-		is      dedup.State
+		is      driver.State
 	}{
 		"released, and on record as done": {
 			[]string{"resolve", "-released"}, func(key string) {
 				r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes")
-			}, dedup.StateSucceeded,
+			}, driver.StateSucceeded,
 		},
 		"forgotten, and on record as done": {
 			[]string{"forget"}, func(key string) {
 				r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes")
-			}, dedup.StateSucceeded,
+			}, driver.StateSucceeded,
 		},
 		"done, and a worker is at it": {
 			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
 				r.wants(ExitDone, "resolve "+key+" -namespace shop -released -yes")
 				r.claim(key, worker)
-			}, dedup.StateInProgress,
+			}, driver.StateInProgress,
 		},
 		"done, and in doubt anew": {
 			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
 				r.wants(ExitDone, "resolve "+key+" -namespace shop -released -yes")
 				r.doubt(key)
-			}, dedup.StateUncertain,
+			}, driver.StateUncertain,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,24 +125,24 @@ func twoPeople(t *testing.T, r *rig) {
 			assert.Equal(t, ExitNo, code, out+errOut)
 			assert.Contains(t, errOut, "no longer as it was shown")
 			assert.Equal(t, test.is, r.stateOf(key))
-			if test.is == dedup.StateInProgress {
-				id, _ := dedup.NewID("shop", "", key)
-				a := r.store.Lookup(t.Context(), []dedup.ID{id})[0]
-				c := dedup.Finish{ID: id, Token: worker, Fence: a.Record.Fence,
-					Attempt: a.Record.Attempt, State: dedup.StateSucceeded, Window: testWindow,
+			if test.is == driver.StateInProgress {
+				id, _ := driver.NewID("shop", "", key)
+				a := r.store.Lookup(t.Context(), []driver.ID{id})[0]
+				c := driver.Finish{ID: id, Token: worker, Fence: a.Record.Fence,
+					Attempt: a.Record.Attempt, State: driver.StateSucceeded, Window: testWindow,
 					Hold: time.Hour}
-				assert.True(t, r.store.Finish(t.Context(), []dedup.Finish{c})[0].Held,
+				assert.True(t, r.store.Finish(t.Context(), []driver.Finish{c})[0].Held,
 					"the worker has lost its claim")
 			}
 		})
 	}
 	t.Run("forgotten, and done anew", func(t *testing.T) {
-		r.work("again", dedup.Token{22})
+		r.work("again", driver.Token{22})
 		code, out, errOut := r.run(&answer{before: func() {
 			r.wants(ExitDone, "forget again -namespace shop -yes")
-			r.work("again", dedup.Token{23})
+			r.work("again", driver.Token{23})
 		}}, "forget", "again", "-namespace", "shop")
 		assert.Equal(t, ExitNo, code, out+errOut)
-		assert.Equal(t, dedup.StateSucceeded, r.stateOf("again"))
+		assert.Equal(t, driver.StateSucceeded, r.stateOf("again"))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -66,32 +67,32 @@ const fenceTicks = 1024
 const maxPreview = 200
 
 // view makes a View of a record. now is the store's clock.
-func (s *store) view(id dedup.ID, r *dedup.Record, now time.Time) View {
+func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 	v := View{
 		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(),
 		Irreversible: r.Irreversible,
 		Label:        r.Label, StepsBytes: len(r.Steps),
 		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
 		member: s.layout == redisadapter.Compact &&
-			r.State == dedup.StateSucceeded && r.Fence == 0,
+			r.State == driver.StateSucceeded && r.Fence == 0,
 	}
-	if r.State == dedup.StateAbsent {
+	if r.State == driver.StateAbsent {
 		return v
 	}
 	left := r.Remaining.Milliseconds()
-	if r.State == dedup.StateInProgress {
+	if r.State == driver.StateInProgress {
 		v.LeaseLeftMS = &left
 	} else if !v.mark {
 		v.KeptMS = &left
 	}
 	done := r.Age.Milliseconds()
-	if r.State == dedup.StateSucceeded || r.State == dedup.StateFailed {
+	if r.State == driver.StateSucceeded || r.State == driver.StateFailed {
 		if v.member {
 			return v
 		}
 		v.DoneMS = &done
 	}
-	if r.Fingerprint != (dedup.Fingerprint{}) {
+	if r.Fingerprint != (driver.Fingerprint{}) {
 		v.Fingerprint = hex.EncodeToString(r.Fingerprint[:])
 	}
 	if r.Result != nil {
@@ -141,7 +142,7 @@ func (v *View) print(out io.Writer, name string) error {
 	line("id", v.ID)
 	line("store", v.Store)
 	line("state", v.State)
-	if v.State == dedup.StateAbsent.String() {
+	if v.State == driver.StateAbsent.String() {
 		return w.Flush()
 	}
 	missing := "not kept"

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/flags"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -112,7 +112,7 @@ func newStore(o *Options, db *sql.DB) (*component, error) {
 	c := versioned(s.Migrations(), db)
 	c.table = cmp.Or(o.Table, sqladapter.DefaultStoreTable)
 	c.holds = "all claims and records: what is delivered again is done again, and what is in flight, too"
-	c.read = func(ctx context.Context) error { return s.Lookup(ctx, []dedup.ID{{}})[0].Err }
+	c.read = func(ctx context.Context) error { return s.Lookup(ctx, []driver.ID{{}})[0].Err }
 	c.check = c.read
 	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -88,15 +89,15 @@ const batch = 1000
 func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 	window time.Duration) {
 	t.Helper()
-	reqs, ends := make([]dedup.ClaimRequest, batch), make([]dedup.Finish, batch)
+	reqs, ends := make([]driver.ClaimRequest, batch), make([]driver.Finish, batch)
 	result := make([]byte, f.result)
 	for ; first < end; first += batch {
 		for i := range reqs {
 			sum := sha256.Sum256([]byte(strconv.Itoa(first + i)))
-			reqs[i] = dedup.ClaimRequest{ID: dedup.ID(sum[:16]), Token: dedup.Token{1},
+			reqs[i] = driver.ClaimRequest{ID: driver.ID(sum[:16]), Token: driver.Token{1},
 				Lease: time.Minute, Hold: time.Minute}
 			if f.fingerprint {
-				reqs[i].Fingerprint = dedup.FingerprintOf(sum[:])
+				reqs[i].Fingerprint = driver.FingerprintOf(sum[:])
 			}
 		}
 		until := time.Now().Add(time.Minute)
@@ -104,9 +105,9 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 			if a.Outcome != dedup.Acquired {
 				t.Fatalf("key %d: %+v", first+i, a)
 			}
-			ends[i] = dedup.Finish{
+			ends[i] = driver.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-				Until: until, State: dedup.StateSucceeded,
+				Until: until, State: driver.StateSucceeded,
 				EffectApplied: true, Window: window, Fingerprint: reqs[i].Fingerprint,
 			}
 			if f.result > 0 {

@@ -13,6 +13,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -91,7 +92,7 @@ func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Marks, n, result int,
 		for i := range reqs {
 			reqs[i].Key = fmt.Sprint(first + i)
 			if fingerprint {
-				reqs[i].Fingerprint = dedup.FingerprintOf([]byte(reqs[i].Key))
+				reqs[i].Fingerprint = driver.FingerprintOf([]byte(reqs[i].Key))
 			}
 		}
 		tx, err := db.BeginTx(t.Context(), nil)
@@ -119,7 +120,7 @@ func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Marks, n, result int,
 // noise fills b with bytes that nothing compresses.
 func noise(b []byte, key string) {
 	for i := 0; i < len(b); i += 16 {
-		id, _ := dedup.NewID("noise", key, fmt.Sprint(i))
+		id, _ := driver.NewID("noise", key, fmt.Sprint(i))
 		copy(b[i:], id[:])
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -121,7 +122,7 @@ func (r *run) lookUp(ctx context.Context, l *letter) error {
 		return err
 	}
 	l.record = rec.State.String()
-	if rec.State != dedup.StateAbsent {
+	if rec.State != driver.StateAbsent {
 		return nil
 	}
 	l.record = "none"

@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/lease"
 )
@@ -204,7 +205,7 @@ func (r *rig) uncertain(id string) (happened func()) {
 		return struct{}{}, errBroken
 	}, scoped)
 	if rec, lookErr := r.dedup.Lookup(r.t.Context(), id, scoped); lookErr != nil ||
-		rec.State != dedup.StateUncertain {
+		rec.State != driver.StateUncertain {
 		r.t.Fatal(err, rec, lookErr)
 	}
 	return func() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/lease"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -125,11 +126,11 @@ func (s *store) lock(ctx context.Context, o Options) (context.Context, func(), e
 type unchanged struct{ dedup.Store }
 
 // Forget implements dedup.Store.
-func (u unchanged) Forget(ctx context.Context, ids []dedup.ID, _ time.Duration) []error {
+func (u unchanged) Forget(ctx context.Context, ids []driver.ID, _ time.Duration) []error {
 	errs := make([]error, len(ids))
 	for i, a := range u.Lookup(ctx, ids) {
 		errs[i] = a.Err
-		if a.Record.State == dedup.StateInProgress && a.Record.Remaining > 0 {
+		if a.Record.State == driver.StateInProgress && a.Record.Remaining > 0 {
 			errs[i] = dedup.ErrInFlight
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -170,22 +171,22 @@ func fill(t *testing.T, store dedup.Store) {
 		}
 		return nil, errors.New("the downstream did not answer")
 	})
-	if state(t, store) != dedup.StateUncertain {
+	if state(t, store) != driver.StateUncertain {
 		t.Fatal(err)
 	}
 }
 
-func doubtful() dedup.ID {
-	id, err := dedup.NewID("shop", "", "doubtful")
+func doubtful() driver.ID {
+	id, err := driver.NewID("shop", "", "doubtful")
 	if err != nil {
 		panic(err)
 	}
 	return id
 }
 
-func state(t *testing.T, store dedup.Store) dedup.State {
+func state(t *testing.T, store dedup.Store) driver.State {
 	t.Helper()
-	a := store.Lookup(t.Context(), []dedup.ID{doubtful()})[0]
+	a := store.Lookup(t.Context(), []driver.ID{doubtful()})[0]
 	if a.Err != nil {
 		t.Fatal(a.Err)
 	}
@@ -223,7 +224,8 @@ func resolve(t *testing.T, c *command, store dedup.Store) {
 		t.Fatal(err)
 	}
 	_ = response.Body.Close()
-	if got := state(t, store); response.StatusCode != http.StatusOK || got != dedup.StateSucceeded {
+	if got := state(t, store); response.StatusCode != http.StatusOK ||
+		got != driver.StateSucceeded {
 		t.Errorf("status %d, the key is %v: %s", response.StatusCode, got, page)
 	}
 	if text := c.errOut.String(); !strings.Contains(text, "console: changed") ||
@@ -280,7 +282,7 @@ func TestReadOnly(t *testing.T) {
 	id := doubtful()
 	if status, _ := get(t, client, base+"change?do=done&id="+
 		hex.EncodeToString(id[:])); status != http.StatusForbidden ||
-		state(t, store) != dedup.StateUncertain {
+		state(t, store) != driver.StateUncertain {
 		t.Errorf("status %d", status)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -285,7 +286,7 @@ func TestBrowserChanges(t *testing.T) {
 		"resolved as done: it was uncertain and is succeeded") {
 		t.Errorf("the page says %q", text)
 	}
-	if s := r.state("doubt of order-77"); s != dedup.StateSucceeded {
+	if s := r.state("doubt of order-77"); s != driver.StateSucceeded {
 		t.Errorf("the key is %v", s)
 	}
 	if cookies := eval[string](b, `document.cookie`); cookies != "" {
@@ -344,7 +345,7 @@ func TestBrowserOtherSite(t *testing.T) {
 		"This came from another site") {
 		t.Errorf("the page says %q", text)
 	}
-	if s := r.state("doubtful"); s != dedup.StateUncertain {
+	if s := r.state("doubtful"); s != driver.StateUncertain {
 		t.Errorf("the key is %v", s)
 	}
 }

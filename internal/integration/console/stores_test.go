@@ -27,6 +27,7 @@ import (
 
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/preflight"
@@ -105,7 +106,7 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	c, err := console.New(console.Options{
 		Store: store, Name: "shop", Namespace: "shop", Window: window, AllowChanges: true,
 		Logger: slog.New(slog.DiscardHandler),
-		ShowResult: func(_ dedup.ID, b []byte) string {
+		ShowResult: func(_ driver.ID, b []byte) string {
 			return "shown: " + strings.ToUpper(string(b))
 		},
 	})
@@ -164,12 +165,12 @@ func (r *rig) doubt(key string) {
 		return nil, errors.New("the downstream did not answer")
 	}
 	if _, err := dedup.Do(r.t.Context(), r.deduper, key, run); err == nil ||
-		r.state(key) != dedup.StateUncertain {
+		r.state(key) != driver.StateUncertain {
 		r.t.Fatalf("%q is %v after %v", key, r.state(key), err)
 	}
 }
 
-func (r *rig) state(key string) dedup.State {
+func (r *rig) state(key string) driver.State {
 	r.t.Helper()
 	rec, err := r.deduper.Lookup(r.t.Context(), key)
 	if err != nil {
@@ -179,7 +180,7 @@ func (r *rig) state(key string) dedup.State {
 }
 
 func id(key string) string {
-	id, err := dedup.NewID("shop", "", key)
+	id, err := driver.NewID("shop", "", key)
 	if err != nil {
 		panic(err)
 	}
@@ -250,7 +251,7 @@ func TestStores(t *testing.T) {
 			r.shows("key?id="+id("none"), nil, 404)
 
 			r.change("done", "doubtful", 200, "succeeded")
-			if s := r.state("doubtful"); s != dedup.StateSucceeded {
+			if s := r.state("doubtful"); s != driver.StateSucceeded {
 				t.Errorf("resolved as done: %v", s)
 			}
 			if c, err := r.deduper.Claim(t.Context(), "doubtful"); err != nil ||
@@ -264,7 +265,7 @@ func TestStores(t *testing.T) {
 				t.Errorf("a claim of what was resolved as released: %+v, %v", c, err)
 			}
 			r.change("forget", "done", 200, "absent")
-			if s := r.state("done"); s != dedup.StateAbsent && s != dedup.StateReleased {
+			if s := r.state("done"); s != driver.StateAbsent && s != driver.StateReleased {
 				t.Errorf("forgotten: %v", s)
 			}
 			r.shows("change?do=forget&id="+id("flying"), nil, 409, "in flight")

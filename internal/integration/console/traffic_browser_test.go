@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // traffic is what two Dedupers over the store in memory do in fake time: deliveries of webhooks
@@ -154,10 +155,10 @@ func (tr *traffic) run(hours int) {
 type listing struct {
 	dedup.Store
 	mu  sync.Mutex
-	ids map[dedup.ID]bool
+	ids map[driver.ID]bool
 }
 
-func (l *listing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (l *listing) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := l.Store.Claim(ctx, reqs)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,24 +170,24 @@ func (l *listing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.
 	return answers
 }
 
-func (l *listing) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (l *listing) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := l.Store.Finish(ctx, changes)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range changes {
-		if answers[i].Record.State == dedup.StateSucceeded {
+		if answers[i].Record.State == driver.StateSucceeded {
 			delete(l.ids, changes[i].ID)
 		}
 	}
 	return answers
 }
 
-func (l *listing) Keys(ctx context.Context, _ string, _ int, states []dedup.State,
-	each func(dedup.ID, dedup.Record)) (string, int, error) {
+func (l *listing) Keys(ctx context.Context, _ string, _ int, states []driver.State,
+	each func(driver.ID, dedup.Record)) (string, int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id := range l.ids {
-		r := l.Store.Lookup(ctx, []dedup.ID{id})[0].Record
+		r := l.Store.Lookup(ctx, []driver.ID{id})[0].Record
 		for _, s := range states {
 			if r.State == s {
 				each(id, r)
@@ -201,7 +202,7 @@ func pages(t *testing.T, names ...string) map[string]*httptest.ResponseRecorder 
 	t.Helper()
 	got := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
-		store := &listing{Store: dedup.Memory(1_000_000), ids: map[dedup.ID]bool{}}
+		store := &listing{Store: dedup.Memory(1_000_000), ids: map[driver.ID]bool{}}
 		c, err := console.New(console.Options{Store: store, Name: "Shop, production",
 			Namespace: "orders"})
 		if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
@@ -330,7 +331,7 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 			Scan: func(ctx context.Context, age time.Duration,
 				yield func([16]byte, time.Duration) error) error {
 				return records.Scan(ctx, sqladapter.ScanOptions{Age: age, ShortestWindow: window},
-					func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+					func(id driver.ID, age time.Duration) error { return yield(id, age) })
 			},
 		})
 	})

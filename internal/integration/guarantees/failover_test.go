@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -127,7 +128,7 @@ func askedThroughFailover(t *testing.T, pair *duo) {
 	if err == nil {
 		t.Error("acknowledged")
 	}
-	if rec, err := w.d.Lookup(t.Context(), "m"); err != nil || rec.State != dedup.StateUncertain {
+	if rec, err := w.d.Lookup(t.Context(), "m"); err != nil || rec.State != driver.StateUncertain {
 		t.Errorf("%v, %v", rec.State, err)
 	}
 	pair.promote(t)

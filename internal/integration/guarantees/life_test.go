@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -182,7 +183,7 @@ func failed(ctx context.Context, p *runner) error {
 
 func lookedUp(ctx context.Context, p *runner) error {
 	rec, err := p.d.Lookup(ctx, p.keys[0])
-	if err == nil && rec.State != dedup.StateSucceeded {
+	if err == nil && rec.State != driver.StateSucceeded {
 		return fmt.Errorf("a done key is %v", rec.State)
 	}
 	return err

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -233,8 +234,8 @@ func (w *wire) look(next *runner) map[string]stored {
 		rec, err := next.d.Lookup(context.Background(), k)
 		must(w.t, err)
 		was[k] = stored{
-			recorded: rec.State == dedup.StateSucceeded || rec.State == dedup.StateFailed,
-			absent:   rec.State == dedup.StateAbsent, effects: w.count(k),
+			recorded: rec.State == driver.StateSucceeded || rec.State == driver.StateFailed,
+			absent:   rec.State == driver.StateAbsent, effects: w.count(k),
 		}
 	}
 	return was

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -132,31 +133,31 @@ func (w *worker) live(f func()) {
 var errDead = errors.New("the process is dead")
 
 // Claim implements dedup.Store.
-func (w *worker) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return calls(w, reqs, func() []dedup.Answer {
+func (w *worker) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	return calls(w, reqs, func() []driver.Answer {
 		return w.Store.Claim(ctx, reqs)
-	}, dedup.Answer{Err: errDead})
+	}, driver.Answer{Err: errDead})
 }
 
 // Renew implements dedup.Store.
-func (w *worker) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return calls(w, renewals, func() []dedup.Answer {
+func (w *worker) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	return calls(w, renewals, func() []driver.Answer {
 		return w.Store.Renew(ctx, renewals)
-	}, dedup.Answer{Err: errDead})
+	}, driver.Answer{Err: errDead})
 }
 
 // Finish implements dedup.Store.
-func (w *worker) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	return calls(w, changes, func() []dedup.Answer {
+func (w *worker) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	return calls(w, changes, func() []driver.Answer {
 		return w.Store.Finish(ctx, changes)
-	}, dedup.Answer{Err: errDead})
+	}, driver.Answer{Err: errDead})
 }
 
 // Lookup implements dedup.Store.
-func (w *worker) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return calls(w, ids, func() []dedup.Answer {
+func (w *worker) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
+	return calls(w, ids, func() []driver.Answer {
 		return w.Store.Lookup(ctx, ids)
-	}, dedup.Answer{Err: errDead})
+	}, driver.Answer{Err: errDead})
 }
 
 func calls[I, R any](w *worker, items []I, send func() []R, lost R) (replies []R) {

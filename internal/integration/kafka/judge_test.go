@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // wantAll is how most scenarios end: everything is committed in time, the members leave,
@@ -113,7 +113,7 @@ func (s *scene) held() (found []string) {
 		return nil
 	}
 	for _, id := range s.ids() {
-		if state := s.stateOf(id); state == dedup.StateInProgress {
+		if state := s.stateOf(id); state == driver.StateInProgress {
 			found = append(found, fmt.Sprintf("%s is %v", id, state))
 		}
 	}
@@ -134,12 +134,12 @@ func (s *scene) ids() []string {
 }
 
 // stateOf is what the store has of an id.
-func (s *scene) stateOf(id string) dedup.State {
-	key, err := dedup.NewID("t", sceneScope, id)
+func (s *scene) stateOf(id string) driver.State {
+	key, err := driver.NewID("t", sceneScope, id)
 	if err != nil {
 		panic(err) // ids of the tests fit
 	}
-	return s.store.Lookup(context.Background(), []dedup.ID{key})[0].Record.State
+	return s.store.Lookup(context.Background(), []driver.ID{key})[0].Record.State
 }
 
 // sceneLabel marks the goroutines of members with the name of their test, so that tests

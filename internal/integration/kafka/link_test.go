@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // cutDialer dials until it is cut.
@@ -68,7 +69,7 @@ type mortal struct {
 	ice  chan struct{} // closed by the thaw
 
 	endsMu sync.Mutex
-	ends   map[dedup.ID][]dedup.Answer // of successes, as the store answered them
+	ends   map[driver.ID][]driver.Answer // of successes, as the store answered them
 }
 
 var errDead = errors.New("the process is dead")
@@ -113,15 +114,15 @@ func (m *mortal) reach() (done func(), alive bool) {
 	}
 }
 
-func dead(n int) []dedup.Answer {
-	answers := make([]dedup.Answer, n)
+func dead(n int) []driver.Answer {
+	answers := make([]driver.Answer, n)
 	for i := range answers {
 		answers[i].Err = errDead
 	}
 	return answers
 }
 
-func (m *mortal) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (m *mortal) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	done, ok := m.reach()
 	defer done()
 	if !ok {
@@ -130,7 +131,7 @@ func (m *mortal) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return m.Store.Claim(ctx, reqs)
 }
 
-func (m *mortal) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (m *mortal) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	done, ok := m.reach()
 	defer done()
 	if !ok {
@@ -139,7 +140,7 @@ func (m *mortal) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.An
 	return m.Store.Renew(ctx, renewals)
 }
 
-func (m *mortal) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (m *mortal) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	done, ok := m.reach()
 	defer done()
 	if !ok {
@@ -147,25 +148,25 @@ func (m *mortal) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 	}
 	answers := m.Store.Finish(ctx, changes)
 	for i, c := range changes {
-		if c.State == dedup.StateSucceeded {
+		if c.State == driver.StateSucceeded {
 			m.end(c.ID, answers[i])
 		}
 	}
 	return answers
 }
 
-func (m *mortal) end(id dedup.ID, ans dedup.Answer) {
+func (m *mortal) end(id driver.ID, ans driver.Answer) {
 	m.endsMu.Lock()
 	defer m.endsMu.Unlock()
 	if m.ends == nil {
-		m.ends = map[dedup.ID][]dedup.Answer{}
+		m.ends = map[driver.ID][]driver.Answer{}
 	}
 	m.ends[id] = append(m.ends[id], ans)
 }
 
 // endsOf is what the store answered this process when it recorded the effect of an id.
-func (m *mortal) endsOf(id string) []dedup.Answer {
-	key, err := dedup.NewID("t", sceneScope, id)
+func (m *mortal) endsOf(id string) []driver.Answer {
+	key, err := driver.NewID("t", sceneScope, id)
 	if err != nil {
 		panic(err) // ids of the tests fit
 	}

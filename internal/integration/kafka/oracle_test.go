@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -23,9 +24,9 @@ type records func(ids []string) (missing []string)
 // recordsOf reads a store, past everything that a test puts in front of it.
 func recordsOf(store dedup.Store) records {
 	return func(ids []string) (missing []string) {
-		keys := make([]dedup.ID, len(ids))
+		keys := make([]driver.ID, len(ids))
 		for i, id := range ids {
-			key, err := dedup.NewID("t", sceneScope, id)
+			key, err := driver.NewID("t", sceneScope, id)
 			if err != nil {
 				panic(err) // ids of the tests fit
 			}
@@ -33,7 +34,7 @@ func recordsOf(store dedup.Store) records {
 		}
 		for i, ans := range store.Lookup(context.Background(), keys) {
 			if s := ans.Record.State; ans.Err != nil ||
-				s != dedup.StateSucceeded && s != dedup.StateFailed {
+				s != driver.StateSucceeded && s != driver.StateFailed {
 				missing = append(missing, fmt.Sprintf("%s is %v (error: %v)", ids[i], s, ans.Err))
 			}
 		}

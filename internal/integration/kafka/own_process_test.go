@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/contrib/owned"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -203,7 +203,7 @@ func (g *ownedGroup) judge(victim int, held string) {
 	for _, all := range g.log {
 		for _, id := range all {
 			by := effects[id]
-			key, err := dedup.NewID("t", kafkaadapter.ScopeOf(g.cfg.Group, g.cfg.Topic), id)
+			key, err := driver.NewID("t", kafkaadapter.ScopeOf(g.cfg.Group, g.cfg.Topic), id)
 			if err != nil {
 				g.t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/franz"
@@ -69,7 +70,7 @@ func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 		Namespace: "t", Window: time.Hour, LeaseTTL: 2 * time.Second, Hold: ownedHold,
 		SeenOnly: true,
 		Observer: dedup.Observer{Ended: func(e dedup.Event) {
-			if e.State == dedup.StateSucceeded {
+			if e.State == driver.StateSucceeded {
 				w.say("marked", hex.EncodeToString(e.ID[:]))
 			}
 		}},

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -72,10 +73,10 @@ func seenEarlyMarks(t *testing.T, f flavor) []string {
 // lyingStore answers claims wrongly.
 type lyingStore struct {
 	dedup.Store
-	lie func(*dedup.Answer, dedup.ClaimRequest)
+	lie func(*driver.Answer, driver.ClaimRequest)
 }
 
-func (l lyingStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (l lyingStore) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := l.Store.Claim(ctx, reqs)
 	for i := range answers {
 		l.lie(&answers[i], reqs[i])
@@ -84,16 +85,16 @@ func (l lyingStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedu
 }
 
 // lying puts a lie between the member and its store.
-func lying(lie func(*dedup.Answer, dedup.ClaimRequest)) func(*memberConfig) {
+func lying(lie func(*driver.Answer, driver.ClaimRequest)) func(*memberConfig) {
 	return func(mc *memberConfig) { mc.link.Store = lyingStore{mc.link.Store, lie} }
 }
 
 func seenBusyIsDone(t *testing.T, f flavor) []string {
 	s := f.scene(t, 3, 2).nobodyDies()
 	block := make(chan struct{})
-	busy := lying(func(ans *dedup.Answer, _ dedup.ClaimRequest) {
+	busy := lying(func(ans *driver.Answer, _ driver.ClaimRequest) {
 		if ans.Outcome == dedup.InFlight {
-			ans.Outcome, ans.Record.State = dedup.Duplicate, dedup.StateSucceeded
+			ans.Outcome, ans.Record.State = dedup.Duplicate, driver.StateSucceeded
 		}
 	})
 	wait := func(context.Context, *kafkaMessage) error { <-block; return nil }
@@ -154,7 +155,7 @@ func seenFailureIsDone(t *testing.T, f flavor) []string {
 
 func seenSharedClaims(t *testing.T, f flavor) []string {
 	s := f.scene(t, 3, 2).nobodyDies()
-	shared := lying(func(ans *dedup.Answer, _ dedup.ClaimRequest) {
+	shared := lying(func(ans *driver.Answer, _ driver.ClaimRequest) {
 		if ans.Outcome == dedup.InFlight {
 			ans.Outcome = dedup.Acquired
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/contrib/telemetry/franztrace"
 	"github.com/onceward/onceward/contrib/telemetry/saramatrace"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/redisadapter"
@@ -56,7 +57,7 @@ type finishing struct {
 	before func()
 }
 
-func (f finishing) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (f finishing) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	f.before()
 	return f.Store.Finish(ctx, changes)
 }

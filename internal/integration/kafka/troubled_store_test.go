@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -39,7 +40,7 @@ func (ts *troubledStore) set(now trouble) {
 }
 
 func (ts *troubledStore) pass(ctx context.Context, n int,
-	call func() []dedup.Answer) []dedup.Answer {
+	call func() []driver.Answer) []driver.Answer {
 	ts.mu.Lock()
 	now := ts.now
 	ts.mu.Unlock()
@@ -56,26 +57,26 @@ func (ts *troubledStore) pass(ctx context.Context, n int,
 	return answers
 }
 
-func failed(n int, err error) []dedup.Answer {
-	answers := make([]dedup.Answer, n)
+func failed(n int, err error) []driver.Answer {
+	answers := make([]driver.Answer, n)
 	for i := range answers {
 		answers[i].Err = err
 	}
 	return answers
 }
 
-func (ts *troubledStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return ts.pass(ctx, len(reqs), func() []dedup.Answer { return ts.Store.Claim(ctx, reqs) })
+func (ts *troubledStore) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	return ts.pass(ctx, len(reqs), func() []driver.Answer { return ts.Store.Claim(ctx, reqs) })
 }
 
-func (ts *troubledStore) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return ts.pass(ctx, len(renewals), func() []dedup.Answer {
+func (ts *troubledStore) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	return ts.pass(ctx, len(renewals), func() []driver.Answer {
 		return ts.Store.Renew(ctx, renewals)
 	})
 }
 
-func (ts *troubledStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	return ts.pass(ctx, len(changes), func() []dedup.Answer {
+func (ts *troubledStore) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	return ts.pass(ctx, len(changes), func() []driver.Answer {
 		return ts.Store.Finish(ctx, changes)
 	})
 }

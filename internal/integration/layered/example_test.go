@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -48,7 +49,7 @@ func Example() {
 			Scan: func(ctx context.Context, age time.Duration,
 				yield func([16]byte, time.Duration) error) error {
 				opts := sqladapter.ScanOptions{Age: age, ShortestWindow: window}
-				return records.Scan(ctx, opts, func(id dedup.ID, age time.Duration) error {
+				return records.Scan(ctx, opts, func(id driver.ID, age time.Duration) error {
 					return yield(id, age)
 				})
 			},

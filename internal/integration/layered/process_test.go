@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
@@ -33,9 +34,9 @@ var errCrash = errors.New("the process has died")
 // that dies in between. What it would have done after that, others do here.
 type dying struct{ *redisadapter.Store }
 
-func (d dying) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (d dying) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	if changes[0].EffectApplied && rand.IntN(8) == 0 {
-		answers := make([]dedup.Answer, len(changes))
+		answers := make([]driver.Answer, len(changes))
 		for i := range answers {
 			answers[i].Err = errCrash
 		}
@@ -122,7 +123,7 @@ func follow(t *testing.T, filter *bloom.Filter, records *sqladapter.Store, stall
 				}
 				return records.Scan(ctx, sqladapter.ScanOptions{Age: min(age, window),
 					ShortestWindow: window, Page: 500},
-					func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+					func(id driver.ID, age time.Duration) error { return yield(id, age) })
 			},
 		})
 		if !errors.Is(err, context.Canceled) {

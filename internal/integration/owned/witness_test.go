@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // witness stands between a Deduper and its Store. It notes for how long each claim was held, and on
@@ -16,8 +17,8 @@ type witness struct {
 	ledger *ledger
 
 	mu     sync.Mutex
-	proven map[dedup.ID]bool
-	held   map[dedup.Token]*holding
+	proven map[driver.ID]bool
+	held   map[driver.Token]*holding
 	at     map[message]*holding // by part in place of key, and offset
 }
 
@@ -28,8 +29,8 @@ type holding struct {
 }
 
 func newWitness(s *owned.Store, l *ledger) *witness {
-	return &witness{Store: s, ledger: l, proven: map[dedup.ID]bool{},
-		held: map[dedup.Token]*holding{}, at: map[message]*holding{}}
+	return &witness{Store: s, ledger: l, proven: map[driver.ID]bool{},
+		held: map[driver.Token]*holding{}, at: map[message]*holding{}}
 }
 
 // filtered takes in what the Store tells while it answers.
@@ -42,20 +43,20 @@ func (w *witness) filtered(e *dedup.Event) {
 }
 
 // Claim implements [dedup.Store].
-func (w *witness) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+func (w *witness) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	_, claimed := w.FinishClaim(ctx, nil, reqs)
 	return claimed
 }
 
 // Finish implements [dedup.Store].
-func (w *witness) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+func (w *witness) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	ended, _ := w.FinishClaim(ctx, changes, nil)
 	return ended
 }
 
 // FinishClaim is both in one trip.
-func (w *witness) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (w *witness) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	ended, claimed = w.Store.FinishClaim(ctx, changes, reqs)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +96,7 @@ func (w *witness) begins(where place, m message, run uint64) bool {
 }
 
 // Renew implements [dedup.Store].
-func (w *witness) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+func (w *witness) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	sent := time.Now().UnixNano()
 	answers := w.Store.Renew(ctx, renewals)
 	var records []record

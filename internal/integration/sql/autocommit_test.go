@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -205,11 +206,11 @@ func TestMariaDBLeftOpen(t *testing.T) {
 		},
 		"Store.Claim": func(ctx context.Context) error {
 			return store.Claim(ctx,
-				[]dedup.ClaimRequest{{ID: dedup.ID{1}, Token: dedup.Token{1},
+				[]driver.ClaimRequest{{ID: driver.ID{1}, Token: driver.Token{1},
 					Lease: time.Minute}})[0].Err
 		},
 		"Store.Lookup": func(ctx context.Context) error {
-			return store.Lookup(ctx, []dedup.ID{{1}})[0].Err
+			return store.Lookup(ctx, []driver.ID{{1}})[0].Err
 		},
 		"Store.Sweep": func(ctx context.Context) error {
 			_, err := store.Sweep(ctx, 10)

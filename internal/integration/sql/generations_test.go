@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlname"
@@ -342,7 +343,7 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			}
 			_ = late[1].Rollback()
 
-			id, err := dedup.NewID("shop", "", "m")
+			id, err := driver.NewID("shop", "", "m")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -59,7 +60,7 @@ func TestOneStatementSeesOneSnapshot(t *testing.T) {
 	if _, err := s.marks.MarkTx(t.Context(), winner, "m"); err != nil {
 		t.Fatal(err)
 	}
-	id, err := dedup.NewID("shop", "", "m")
+	id, err := driver.NewID("shop", "", "m")
 	if err != nil {
 		t.Fatal(err)
 	}

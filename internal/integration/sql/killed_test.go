@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -154,9 +154,9 @@ func around(t *testing.T, done, name string) []string {
 	return []string{greater, done, less}
 }
 
-func idOf(t *testing.T, message string) dedup.ID {
+func idOf(t *testing.T, message string) driver.ID {
 	t.Helper()
-	id, err := dedup.NewID("shop", "", message)
+	id, err := driver.NewID("shop", "", message)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -210,17 +210,17 @@ func TestLeastRights(t *testing.T) {
 					func(ctx context.Context) error {
 						id, token := randomID(), randomToken()
 						if err := store.Claim(ctx,
-							[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute,
+							[]driver.ClaimRequest{{ID: id, Token: token, Lease: time.Minute,
 								Hold: time.Hour}})[0].Err; err != nil {
 							return err
 						}
 						return store.Finish(ctx,
-							[]dedup.Finish{{ID: id, Token: token, State: dedup.StateSucceeded,
+							[]driver.Finish{{ID: id, Token: token, State: driver.StateSucceeded,
 								Window: time.Hour}})[0].Err
 					}},
 				{"Store.Sweep", rights(my("SELECT, UPDATE, DELETE", "SELECT, DELETE"), claims),
 					func(ctx context.Context) error {
-						claim := []dedup.ClaimRequest{{ID: randomID(), Token: randomToken(),
+						claim := []driver.ClaimRequest{{ID: randomID(), Token: randomToken(),
 							Lease: time.Minute, Hold: time.Hour}}
 						if err := owners.Claim(ctx, claim)[0].Err; err != nil {
 							return err

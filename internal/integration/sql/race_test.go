@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -150,7 +151,7 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 func TestBatchOutcomes(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		body, other := dedup.FingerprintOf([]byte("body")), dedup.FingerprintOf([]byte("other"))
+		body, other := driver.FingerprintOf([]byte("body")), driver.FingerprintOf([]byte("other"))
 		reqs := []dedup.Request{
 			{Key: "a", Fingerprint: body},
 			{Key: ""},
@@ -175,7 +176,7 @@ func TestBatchOutcomes(t *testing.T) {
 					t.Errorf("round %d, item %d: %v, want %v", round, i, mark.Outcome, want[i])
 				}
 			}
-			if marks[0].Fingerprint != body || marks[4].Fingerprint != (dedup.Fingerprint{}) {
+			if marks[0].Fingerprint != body || marks[4].Fingerprint != (driver.Fingerprint{}) {
 				t.Errorf("round %d: fingerprints came back as %x and %x", round,
 					marks[0].Fingerprint, marks[4].Fingerprint)
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -14,7 +14,7 @@ import (
 func (s *shop) age(t *testing.T, namespace string, days int, messages ...string) {
 	t.Helper()
 	for _, message := range messages {
-		id, err := dedup.NewID(namespace, "", message)
+		id, err := driver.NewID(namespace, "", message)
 		if err != nil {
 			t.Fatal(err)
 		}

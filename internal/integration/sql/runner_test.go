@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -122,8 +123,8 @@ func TestRunnerRecord(t *testing.T) {
 			wantRun(t, res, err, want, "r")
 			rec := res.Record
 			if want == dedup.Duplicate &&
-				(rec.State != dedup.StateSucceeded ||
-					rec.Fingerprint != dedup.FingerprintOf([]byte("body")) ||
+				(rec.State != driver.StateSucceeded ||
+					rec.Fingerprint != driver.FingerprintOf([]byte("body")) ||
 					!bytes.Equal(rec.Result, res.Value) || rec.Remaining <= 0 ||
 					rec.Remaining > time.Hour) {
 				t.Errorf("record %+v", rec)

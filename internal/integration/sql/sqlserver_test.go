@@ -12,6 +12,7 @@ import (
 	mssql "github.com/microsoft/go-mssqldb"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -39,7 +40,7 @@ func TestPlayedSQLServerMarks(t *testing.T) {
 	}
 	mark, err = m.Do(ctx, db, "a", mustNotRun(t), body)
 	if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" ||
-		mark.Age != 3*time.Second || mark.Fingerprint != dedup.FingerprintOf([]byte("body")) {
+		mark.Age != 3*time.Second || mark.Fingerprint != driver.FingerprintOf([]byte("body")) {
 		t.Errorf("duplicate: %+v, %v", mark, err)
 	}
 	if mark, err = m.Do(ctx, db, "a", mustNotRun(t),

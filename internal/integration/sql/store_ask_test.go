@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -56,8 +57,8 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			defer stop()
 			ran := make(chan error, 1)
 			go func() { ran <- r.Run(ctx) }()
-			for state := dedup.StateAbsent; state != dedup.StateSucceeded; {
-				ans := store.Lookup(ctx, []dedup.ID{id})[0]
+			for state := driver.StateAbsent; state != driver.StateSucceeded; {
+				ans := store.Lookup(ctx, []driver.ID{id})[0]
 				if ans.Err != nil {
 					t.Fatal(ans.Err)
 				}
@@ -78,28 +79,28 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 }
 
 // uncertainKey is of an attempt that has declared danger and then given up.
-func uncertainKey(t *testing.T, store *sqladapter.Store) dedup.ID {
+func uncertainKey(t *testing.T, store *sqladapter.Store) driver.ID {
 	t.Helper()
-	id, err := dedup.NewID("payments", "", "order 4711")
+	id, err := driver.NewID("payments", "", "order 4711")
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := dedup.Token{1}
-	danger := dedup.Renewal{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
+	token := driver.Token{1}
+	danger := driver.Renewal{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
 		Window: time.Hour, Irreversible: true}
-	for _, ans := range []dedup.Answer{
+	for _, ans := range []driver.Answer{
 		store.Claim(t.Context(),
-			[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
-		store.Renew(t.Context(), []dedup.Renewal{danger})[0],
+			[]driver.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
+		store.Renew(t.Context(), []driver.Renewal{danger})[0],
 	} {
 		if ans.Err != nil {
 			t.Fatal(ans.Err)
 		}
 	}
-	change := dedup.Finish{ID: id, Token: token, State: dedup.StateReleased, Hold: time.Hour,
+	change := driver.Finish{ID: id, Token: token, State: driver.StateReleased, Hold: time.Hour,
 		Window: time.Hour}
-	if ans := store.Finish(t.Context(), []dedup.Finish{change})[0]; ans.Err != nil ||
-		ans.Record.State != dedup.StateUncertain {
+	if ans := store.Finish(t.Context(), []driver.Finish{change})[0]; ans.Err != nil ||
+		ans.Record.State != driver.StateUncertain {
 		t.Fatalf("%+v, want an uncertain key", ans)
 	}
 	return id

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -19,7 +20,7 @@ func BenchmarkStore(b *testing.B) {
 		for _, workers := range []int{1, 8} {
 			b.Run(fmt.Sprintf("%s/fresh/%d", e.name, workers), func(b *testing.B) {
 				store := benchStore(b, e, workers)
-				eachBatch(b, workers, batch, func(reqs []dedup.ClaimRequest) error {
+				eachBatch(b, workers, batch, func(reqs []driver.ClaimRequest) error {
 					return claimAndComplete(store, reqs)
 				})
 			})
@@ -29,7 +30,7 @@ func BenchmarkStore(b *testing.B) {
 				if err := claimAndComplete(store, done); err != nil {
 					b.Fatal(err)
 				}
-				eachBatch(b, workers, batch, func([]dedup.ClaimRequest) error {
+				eachBatch(b, workers, batch, func([]driver.ClaimRequest) error {
 					return firstError(store.Claim(context.Background(), done))
 				})
 			})
@@ -49,7 +50,7 @@ func benchStore(b *testing.B, e storeEngine, workers int) *sqladapter.Store {
 }
 
 // eachBatch lets workers run batches of new claims until the benchmark has seen its keys.
-func eachBatch(b *testing.B, workers, batch int, run func([]dedup.ClaimRequest) error) {
+func eachBatch(b *testing.B, workers, batch int, run func([]driver.ClaimRequest) error) {
 	b.Helper()
 	var mu sync.Mutex
 	left := b.N
@@ -75,28 +76,28 @@ func eachBatch(b *testing.B, workers, batch int, run func([]dedup.ClaimRequest) 
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "keys/s")
 }
 
-func newClaims(n int) []dedup.ClaimRequest {
-	reqs := make([]dedup.ClaimRequest, n)
+func newClaims(n int) []driver.ClaimRequest {
+	reqs := make([]driver.ClaimRequest, n)
 	for i := range reqs {
-		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: time.Minute,
+		reqs[i] = driver.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: time.Minute,
 			Hold: time.Hour}
 	}
 	return reqs
 }
 
-func claimAndComplete(store dedup.Store, reqs []dedup.ClaimRequest) error {
+func claimAndComplete(store dedup.Store, reqs []driver.ClaimRequest) error {
 	if err := firstError(store.Claim(context.Background(), reqs)); err != nil {
 		return err
 	}
-	changes := make([]dedup.Finish, len(reqs))
+	changes := make([]driver.Finish, len(reqs))
 	for i, r := range reqs {
-		changes[i] = dedup.Finish{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded,
+		changes[i] = driver.Finish{ID: r.ID, Token: r.Token, State: driver.StateSucceeded,
 			Window: 72 * time.Hour, EffectApplied: true}
 	}
 	return firstError(store.Finish(context.Background(), changes))
 }
 
-func firstError(answers []dedup.Answer) error {
+func firstError(answers []driver.Answer) error {
 	for _, a := range answers {
 		if a.Err != nil {
 			return a.Err

@@ -6,38 +6,39 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
-func randomID() (id dedup.ID) {
+func randomID() (id driver.ID) {
 	_, _ = rand.Read(id[:])
 	return id
 }
 
-func randomToken() (token dedup.Token) {
+func randomToken() (token driver.Token) {
 	_, _ = rand.Read(token[:])
 	return token
 }
 
 // mustAcquire claims a key for an hour.
-func mustAcquire(t testing.TB, store dedup.Store, id dedup.ID) dedup.ClaimRequest {
+func mustAcquire(t testing.TB, store dedup.Store, id driver.ID) driver.ClaimRequest {
 	t.Helper()
-	req := dedup.ClaimRequest{ID: id, Token: randomToken(), Lease: time.Hour, Hold: time.Hour}
+	req := driver.ClaimRequest{ID: id, Token: randomToken(), Lease: time.Hour, Hold: time.Hour}
 	wantAcquired(t, store, req)
 	return req
 }
 
-func wantAcquired(t testing.TB, store dedup.Store, req dedup.ClaimRequest) dedup.Record {
+func wantAcquired(t testing.TB, store dedup.Store, req driver.ClaimRequest) dedup.Record {
 	t.Helper()
-	a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+	a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
 	if a.Err != nil || a.Outcome != dedup.Acquired {
 		t.Fatalf("Claim: %v, %v", a.Outcome, a.Err)
 	}
 	return a.Record
 }
 
-func lookupOne(t testing.TB, store dedup.Store, id dedup.ID) dedup.Record {
+func lookupOne(t testing.TB, store dedup.Store, id driver.ID) dedup.Record {
 	t.Helper()
-	a := store.Lookup(t.Context(), []dedup.ID{id})[0]
+	a := store.Lookup(t.Context(), []driver.ID{id})[0]
 	if a.Err != nil {
 		t.Fatalf("Lookup: %v", a.Err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/sqladapter"
@@ -48,7 +49,7 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 		New:        func(t testing.TB) dedup.Store { return newStore(t, db, e.dialect, table) },
 		Lease:      60 * time.Millisecond,
 		WalkSteps:  12,
-		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
+		Unreadable: make(map[string]func(testing.TB, dedup.Store, driver.ID)),
 	}
 	for name, columns := range map[string]string{
 		"state of a newer version": "state = 9",
@@ -57,7 +58,7 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 		"short origin":             "origin = " + bytesLiteral(e.dialect, make([]byte, 23)),
 		"negative fence":           "fence = -1",
 	} {
-		h.Unreadable[name] = func(t testing.TB, _ dedup.Store, id dedup.ID) {
+		h.Unreadable[name] = func(t testing.TB, _ dedup.Store, id driver.ID) {
 			t.Helper()
 			plantRow(t, store, db, e.dialect, table, id, columns)
 		}
@@ -69,7 +70,7 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 // refuse a transaction because of what other tests read meanwhile (SQLSTATE 40001): it is run
 // again.
 func plantRow(t testing.TB, store dedup.Store, db *sql.DB, dialect sqladapter.Dialect, table string,
-	id dedup.ID, columns string) {
+	id driver.ID, columns string) {
 	t.Helper()
 	mustAcquire(t, store, id)
 	query := "UPDATE " + quotedTable(dialect, table) + " SET " + columns + " WHERE id = " +

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -312,7 +313,7 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.St
 	for page := (sqladapter.Page{}); len(page.Entries) == 0; {
 		var err error
 		page, err = store.List(t.Context(),
-			sqladapter.ListOptions{States: []dedup.State{dedup.StateUncertain}})
+			sqladapter.ListOptions{States: []driver.State{driver.StateUncertain}})
 		if err != nil || time.Since(began) > untilDefinite {
 			t.Fatalf("its lease does not lapse: %v", err)
 		}
@@ -370,7 +371,7 @@ func TestGatewayPolicies(t *testing.T) {
 		})
 		pass(t, r, sqladapter.Resolved{Released: 1})
 		if rec := lookupOne(t, store,
-			mustID(t, "payments", j.Key)); rec.State != dedup.StateReleased || rec.Attempt != 1 ||
+			mustID(t, "payments", j.Key)); rec.State != driver.StateReleased || rec.Attempt != 1 ||
 			rec.Irreversible {
 			t.Errorf("released by the policy: %+v", rec)
 		}

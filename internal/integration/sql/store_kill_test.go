@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -95,7 +96,7 @@ func (k *killer) list(ctx context.Context) (ids []string, err error) {
 
 // passed is a key that workers pass from hand to hand.
 type passed struct {
-	id       dedup.ID
+	id       driver.ID
 	holders  atomic.Int32
 	acquired atomic.Int64
 }
@@ -156,14 +157,14 @@ func TestStoreKilledSessions(t *testing.T) {
 // passOn claims keys, holds those it gets, and releases them. It returns how many items
 // could not be learnt at first.
 func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
-	reqs := make([]dedup.ClaimRequest, len(keys))
+	reqs := make([]driver.ClaimRequest, len(keys))
 	for i, p := range keys {
-		reqs[i] = dedup.ClaimRequest{ID: p.id, Token: randomToken(), Lease: time.Hour,
+		reqs[i] = driver.ClaimRequest{ID: p.id, Token: randomToken(), Lease: time.Hour,
 			Hold: time.Hour}
 	}
 	answers, n := untilLearnt(t, reqs, store.Claim)
 	unknown += n
-	var changes []dedup.Finish
+	var changes []driver.Finish
 	for i, a := range answers {
 		if a.Outcome != dedup.Acquired {
 			continue
@@ -172,8 +173,8 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 			t.Errorf("%d owners at a time", n)
 		}
 		keys[i].acquired.Add(1)
-		changes = append(changes, dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
-			State: dedup.StateReleased, Hold: time.Hour})
+		changes = append(changes, driver.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
+			State: driver.StateReleased, Hold: time.Hour})
 	}
 	for i := range answers { // once a release is on its way, the next owner may come
 		if answers[i].Outcome == dedup.Acquired {
@@ -187,8 +188,8 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 // untilLearnt sends items, and those again whose answer is an error. Sessions are killed at a
 // rate of their own: on a busy machine a call meets many kills in a row.
 func untilLearnt[T any](t *testing.T, items []T,
-	send func(context.Context, []T) []dedup.Answer) (answers []dedup.Answer, unknown int64) {
-	answers = make([]dedup.Answer, len(items))
+	send func(context.Context, []T) []driver.Answer) (answers []driver.Answer, unknown int64) {
+	answers = make([]driver.Answer, len(items))
 	todo := make([]int, len(items))
 	for i := range todo {
 		todo[i] = i
@@ -218,8 +219,8 @@ func untilLearnt[T any](t *testing.T, items []T,
 }
 
 // lookupAgain reads through connections that may be dead.
-func lookupAgain(t *testing.T, store dedup.Store, id dedup.ID) dedup.Record {
+func lookupAgain(t *testing.T, store dedup.Store, id driver.ID) dedup.Record {
 	t.Helper()
-	answers, _ := untilLearnt(t, []dedup.ID{id}, store.Lookup)
+	answers, _ := untilLearnt(t, []driver.ID{id}, store.Lookup)
 	return answers[0].Record
 }

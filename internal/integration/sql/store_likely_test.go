@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -30,44 +31,44 @@ func TestLikelyDuplicates(t *testing.T) {
 	front, err := layered.Front(store, seen)
 	require.NoError(t, err)
 
-	id := func() dedup.ID { return randomID() }
-	req := func(id dedup.ID, likely bool) dedup.ClaimRequest {
-		return dedup.ClaimRequest{ID: id, Token: randomToken(), Lease: time.Minute,
+	id := func() driver.ID { return randomID() }
+	req := func(id driver.ID, likely bool) driver.ClaimRequest {
+		return driver.ClaimRequest{ID: id, Token: randomToken(), Lease: time.Minute,
 			LikelyDuplicate: likely}
 	}
 	known := id()
 	require.Equal(t, dedup.Acquired,
-		front.Claim(t.Context(), []dedup.ClaimRequest{req(known, false)})[0].Outcome)
+		front.Claim(t.Context(), []driver.ClaimRequest{req(known, false)})[0].Outcome)
 	for _, tt := range []struct {
 		name  string
 		store dedup.Store
-		reqs  func() []dedup.ClaimRequest
+		reqs  func() []driver.ClaimRequest
 		turns int
 		want  []dedup.Outcome
 	}{
-		{"new", store, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(id(), false)}
+		{"new", store, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(id(), false)}
 		}, 1, []dedup.Outcome{dedup.Acquired}},
-		{"known", store, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(known, false)}
+		{"known", store, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(known, false)}
 		}, 2, []dedup.Outcome{dedup.InFlight}},
-		{"known, as expected", store, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(known, true)}
+		{"known, as expected", store, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(known, true)}
 		}, 1, []dedup.Outcome{dedup.InFlight}},
-		{"new, and not expected", store, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(id(), true)}
+		{"new, and not expected", store, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(id(), true)}
 		}, 2, []dedup.Outcome{dedup.Acquired}},
-		{"of both kinds, as expected", store, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(known, true), req(id(), false)}
+		{"of both kinds, as expected", store, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(known, true), req(id(), false)}
 		}, 2, []dedup.Outcome{dedup.InFlight, dedup.Acquired}},
-		{"of both kinds, and not expected", store, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(known, false), req(id(), true)}
+		{"of both kinds, and not expected", store, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(known, false), req(id(), true)}
 		}, 3, []dedup.Outcome{dedup.InFlight, dedup.Acquired}},
-		{"new, behind a filter", front, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(id(), false)}
+		{"new, behind a filter", front, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(id(), false)}
 		}, 1, []dedup.Outcome{dedup.Acquired}},
-		{"known, behind a filter", front, func() []dedup.ClaimRequest {
-			return []dedup.ClaimRequest{req(known, false)}
+		{"known, behind a filter", front, func() []driver.ClaimRequest {
+			return []driver.ClaimRequest{req(known, false)}
 		}, 1, []dedup.Outcome{dedup.InFlight}},
 	} {
 		for range 2 { // statements are prepared in the first

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -132,7 +133,7 @@ func TestStoreDo(t *testing.T) {
 			}
 			s.wantEffects(t, all)
 			if rec := lookupOne(t, newStore(t, db, e.dialect, table), first); rec.Attempt != 2 ||
-				rec.State != dedup.StateSucceeded {
+				rec.State != driver.StateSucceeded {
 				t.Errorf("the message of the process that was killed: %+v", rec)
 			}
 		})
@@ -140,7 +141,7 @@ func TestStoreDo(t *testing.T) {
 }
 
 // lapse ends the lease of a worker that was killed.
-func lapse(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string, id dedup.ID,
+func lapse(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string, id driver.ID,
 	lease time.Duration) {
 	t.Helper()
 	_, err := db.ExecContext(t.Context(),
@@ -151,9 +152,9 @@ func lapse(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string, i
 	}
 }
 
-func mustID(t *testing.T, namespace, key string) dedup.ID {
+func mustID(t *testing.T, namespace, key string) driver.ID {
 	t.Helper()
-	id, err := dedup.NewID(namespace, "", key)
+	id, err := driver.NewID(namespace, "", key)
 	if err != nil {
 		t.Fatal(err)
 	}

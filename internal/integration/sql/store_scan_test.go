@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -17,14 +18,14 @@ const scanWindow = 10 * time.Hour
 
 // landed records keys in one statement, so that they expire together where the engine has one
 // time for it.
-func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids []dedup.ID) {
+func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids []driver.ID) {
 	t.Helper()
-	var changes []dedup.Finish
+	var changes []driver.Finish
 	for range n {
 		id := randomID()
 		ids = append(ids, id)
-		changes = append(changes, dedup.Finish{
-			ID: id, Token: randomToken(), State: dedup.StateSucceeded, EffectApplied: true,
+		changes = append(changes, driver.Finish{
+			ID: id, Token: randomToken(), State: driver.StateSucceeded, EffectApplied: true,
 			Window: window,
 			Hold:   time.Hour,
 		})
@@ -38,7 +39,8 @@ func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids [
 }
 
 // age makes keys older than they are.
-func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration, ids ...dedup.ID) {
+func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration,
+	ids ...driver.ID) {
 	t.Helper()
 	var list []string
 	for _, id := range ids {
@@ -55,13 +57,13 @@ func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration
 
 // scan returns what is yielded, and the youngest age of each.
 func scan(t testing.TB, store *sqladapter.Store,
-	opts sqladapter.ScanOptions) map[dedup.ID]time.Duration {
+	opts sqladapter.ScanOptions) map[driver.ID]time.Duration {
 	t.Helper()
 	if opts.ShortestWindow == 0 {
 		opts.ShortestWindow = scanWindow
 	}
-	found := map[dedup.ID]time.Duration{}
-	err := store.Scan(t.Context(), opts, func(id dedup.ID, age time.Duration) error {
+	found := map[driver.ID]time.Duration{}
+	err := store.Scan(t.Context(), opts, func(id driver.ID, age time.Duration) error {
 		found[id] = age
 		return nil
 	})
@@ -84,17 +86,17 @@ func TestScan(t *testing.T) {
 		age(t, db, e, table, 25*time.Hour, long...)
 		failed, released, uncertain := mustAcquire(t, store, randomID()),
 			mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
-		end(t, store, dedup.Finish{ID: failed.ID, Token: failed.Token, State: dedup.StateFailed,
+		end(t, store, driver.Finish{ID: failed.ID, Token: failed.Token, State: driver.StateFailed,
 			Window: scanWindow})
-		end(t, store, dedup.Finish{ID: released.ID, Token: released.Token,
-			State: dedup.StateReleased, Hold: time.Hour})
-		danger := dedup.Renewal{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
+		end(t, store, driver.Finish{ID: released.ID, Token: released.Token,
+			State: driver.StateReleased, Hold: time.Hour})
+		danger := driver.Renewal{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
 			Irreversible: true, Window: scanWindow}
-		if a := store.Renew(t.Context(), []dedup.Renewal{danger})[0]; !a.Held {
+		if a := store.Renew(t.Context(), []driver.Renewal{danger})[0]; !a.Held {
 			t.Fatalf("Renew: %+v", a)
 		}
-		end(t, store, dedup.Finish{ID: uncertain.ID, Token: uncertain.Token,
-			State: dedup.StateReleased, Window: scanWindow})
+		end(t, store, driver.Finish{ID: uncertain.ID, Token: uncertain.Token,
+			State: driver.StateReleased, Window: scanWindow})
 		if err := store.Forget(t.Context(), landed(t, store, scanWindow, 1),
 			time.Hour)[0]; err != nil {
 			t.Fatal(err)
@@ -116,7 +118,7 @@ func TestScan(t *testing.T) {
 		}
 		found := scan(t, store, sqladapter.ScanOptions{Page: 4})
 		for what, row := range map[string]struct {
-			ids  []dedup.ID
+			ids  []driver.ID
 			want time.Duration
 		}{"young": {young, 0}, "middle": {middle, 2 * time.Hour}, "old": {old, 5 * time.Hour},
 			"of a longer window": {long, 5 * time.Hour}} {
@@ -126,7 +128,7 @@ func TestScan(t *testing.T) {
 				}
 			}
 		}
-		for what, id := range map[string]dedup.ID{"failed": failed.ID, "uncertain": uncertain.ID} {
+		for what, id := range map[string]driver.ID{"failed": failed.ID, "uncertain": uncertain.ID} {
 			if _, there := found[id]; !there {
 				t.Errorf("what is %s is passed over", what)
 			}
@@ -140,7 +142,7 @@ func TestScanOfAnotherWindow(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, _, _ := openStore(t, e)
 		landed(t, store, scanWindow, 3)
-		all := func(dedup.ID, time.Duration) error { return nil }
+		all := func(driver.ID, time.Duration) error { return nil }
 		err := store.Scan(t.Context(),
 			sqladapter.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
 		if !errors.Is(err, sqladapter.ErrOtherWindow) {
@@ -156,7 +158,7 @@ func TestScanEnds(t *testing.T) {
 	enough := errors.New("enough")
 	calls := 0
 	opts := sqladapter.ScanOptions{ShortestWindow: scanWindow}
-	err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error {
+	err := store.Scan(t.Context(), opts, func(driver.ID, time.Duration) error {
 		calls++
 		return enough
 	})
@@ -165,7 +167,7 @@ func TestScanEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := store.Scan(ctx, opts, func(dedup.ID, time.Duration) error {
+	if err := store.Scan(ctx, opts, func(driver.ID, time.Duration) error {
 		return nil
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
@@ -175,7 +177,7 @@ func TestScanEnds(t *testing.T) {
 		"ScanOptions.Page": {ShortestWindow: 1, Page: 100_001},
 	} {
 		var input *dedup.InputError
-		if err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error {
+		if err := store.Scan(t.Context(), opts, func(driver.ID, time.Duration) error {
 			return nil
 		}); !errors.As(err, &input) || input.Field != field {
 			t.Errorf("%s: error %v", field, err)

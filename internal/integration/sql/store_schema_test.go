@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -67,10 +67,10 @@ func TestStoreInASchema(t *testing.T) {
 			if err := store.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if rec := lookupOne(t, store, req.ID); rec.State != dedup.StateInProgress {
+			if rec := lookupOne(t, store, req.ID); rec.State != driver.StateInProgress {
 				t.Errorf("after Migrate on data: %v", rec.State)
 			}
-			if rec := lookupOne(t, elsewhere, req.ID); rec.State != dedup.StateAbsent {
+			if rec := lookupOne(t, elsewhere, req.ID); rec.State != driver.StateAbsent {
 				t.Errorf("in another schema: %v", rec.State)
 			}
 			if err := store.Drop(t.Context()); err != nil {
@@ -100,29 +100,29 @@ func TestStoreListByIndex(t *testing.T) {
 func TestStoreList(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, db, table := openStore(t, e)
-		want := map[dedup.ID]dedup.State{}
+		want := map[driver.ID]driver.State{}
 		for n := range 20 {
 			req := mustAcquire(t, store, randomID())
-			change := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateSucceeded,
+			change := driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateSucceeded,
 				Lease: time.Hour, Hold: time.Hour, Window: time.Hour}
 			switch n % 4 {
 			case 0:
 				end(t, store, change)
 			case 1:
-				want[req.ID] = dedup.StateInProgress
+				want[req.ID] = driver.StateInProgress
 			case 2:
-				change.State = dedup.StateReleased
+				change.State = driver.StateReleased
 				end(t, store, change)
 			case 3:
-				store.Renew(t.Context(), []dedup.Renewal{{ID: req.ID, Token: req.Token,
+				store.Renew(t.Context(), []driver.Renewal{{ID: req.ID, Token: req.Token,
 					Lease: time.Hour, Hold: time.Hour, Window: time.Hour, Irreversible: true}})
-				change.State = dedup.StateReleased
+				change.State = driver.StateReleased
 				end(t, store, change)
-				want[req.ID] = dedup.StateUncertain
+				want[req.ID] = driver.StateUncertain
 			}
 		}
 		plantRow(t, store, db, e.dialect, table, randomID(), "flags = 64")
-		listed, foreign := map[dedup.ID]dedup.State{}, 0
+		listed, foreign := map[driver.ID]driver.State{}, 0
 		opts := sqladapter.ListOptions{Limit: 3}
 		for more := true; more; more = opts.Cursor != "" {
 			page, err := store.List(t.Context(), opts)
@@ -134,7 +134,7 @@ func TestStoreList(t *testing.T) {
 					t.Error("a key is listed twice")
 				}
 				listed[entry.ID] = entry.Record.State
-				if (entry.Doubt > 0) != (entry.Record.State == dedup.StateUncertain) {
+				if (entry.Doubt > 0) != (entry.Record.State == driver.StateUncertain) {
 					t.Errorf("a key that is %v is in doubt for %v", entry.Record.State, entry.Doubt)
 				}
 			}
@@ -150,7 +150,7 @@ func TestStoreList(t *testing.T) {
 				t.Errorf("a key that is %v is listed as %v", state, listed[id])
 			}
 		}
-		opts.States = []dedup.State{dedup.StateSucceeded}
+		opts.States = []driver.State{driver.StateSucceeded}
 		opts.Limit = 100
 		if page, err := store.List(t.Context(), opts); err != nil || len(page.Entries) != 5 {
 			t.Errorf("%d finished keys, %v", len(page.Entries), err)

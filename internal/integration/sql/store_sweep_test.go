@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -48,67 +49,67 @@ const short = 50 * time.Millisecond
 func TestSweep(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, _, _ := openStore(t, e)
-		lapsing := func(danger bool) dedup.ClaimRequest {
+		lapsing := func(danger bool) driver.ClaimRequest {
 			req := mustAcquire(t, store, randomID())
-			change := dedup.Renewal{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
+			change := driver.Renewal{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
 				Irreversible: danger, Window: time.Hour, Steps: []byte("charge")}
-			if a := store.Renew(t.Context(), []dedup.Renewal{change})[0]; !a.Held {
+			if a := store.Renew(t.Context(), []driver.Renewal{change})[0]; !a.Held {
 				t.Fatalf("Renew: %+v", a)
 			}
 			return req
 		}
 		live, released, done := mustAcquire(t, store, randomID()),
 			mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
-		end(t, store, dedup.Finish{ID: released.ID, Token: released.Token,
-			State: dedup.StateReleased, Hold: time.Hour})
-		end(t, store, dedup.Finish{ID: done.ID, Token: done.Token, State: dedup.StateSucceeded,
+		end(t, store, driver.Finish{ID: released.ID, Token: released.Token,
+			State: driver.StateReleased, Hold: time.Hour})
+		end(t, store, driver.Finish{ID: done.ID, Token: done.Token, State: driver.StateSucceeded,
 			Window: time.Hour})
 		expired := mustAcquire(t, store, randomID())
-		end(t, store, dedup.Finish{ID: expired.ID, Token: expired.Token,
-			State: dedup.StateSucceeded, Window: short, Result: []byte("x")})
+		end(t, store, driver.Finish{ID: expired.ID, Token: expired.Token,
+			State: driver.StateSucceeded, Window: short, Result: []byte("x")})
 		plain, dangerous := lapsing(false), lapsing(true)
 
 		sweepUntil(t, store, sqladapter.Swept{Removed: 1, Released: 1, Uncertain: 1})
-		for id, want := range map[dedup.ID]dedup.State{
-			live.ID: dedup.StateInProgress, released.ID: dedup.StateReleased,
-			done.ID:    dedup.StateSucceeded,
-			expired.ID: dedup.StateAbsent, plain.ID: dedup.StateReleased,
-			dangerous.ID: dedup.StateUncertain,
+		for id, want := range map[driver.ID]driver.State{
+			live.ID: driver.StateInProgress, released.ID: driver.StateReleased,
+			done.ID:    driver.StateSucceeded,
+			expired.ID: driver.StateAbsent, plain.ID: driver.StateReleased,
+			dangerous.ID: driver.StateUncertain,
 		} {
 			if rec := lookupOne(t, store, id); rec.State != want {
 				t.Errorf("after the sweep: %v, want %v", rec.State, want)
 			}
 		}
-		for _, req := range []dedup.ClaimRequest{plain, dangerous} {
+		for _, req := range []driver.ClaimRequest{plain, dangerous} {
 			rec := lookupOne(t, store, req.ID)
 			if rec.Attempt != 1 || rec.Fence == 0 || string(rec.Steps) != "charge" ||
 				rec.Remaining < time.Minute {
 				t.Errorf("a claim that was given back is left with %+v", rec)
 			}
-			late := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
+			late := driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
 				NotAttempted: true}
-			if a := store.Finish(t.Context(), []dedup.Finish{late})[0]; a.Held || a.Written ||
+			if a := store.Finish(t.Context(), []driver.Finish{late})[0]; a.Held || a.Written ||
 				a.Err != nil {
 				t.Errorf("the end of an owner whose claim was given back: %+v", a)
 			}
-			renewal := dedup.Renewal{ID: req.ID, Token: req.Token, Lease: time.Hour}
-			if a := store.Renew(t.Context(), []dedup.Renewal{renewal})[0]; a.Held || a.Err != nil {
+			renewal := driver.Renewal{ID: req.ID, Token: req.Token, Lease: time.Hour}
+			if a := store.Renew(t.Context(), []driver.Renewal{renewal})[0]; a.Held || a.Err != nil {
 				t.Errorf("the renewal of an owner whose claim was given back: %+v", a)
 			}
 			if a := lookupOne(t, store, req.ID); a.Attempt != rec.Attempt || a.State != rec.State {
 				t.Errorf("its owner has changed it from %+v to %+v", rec, a)
 			}
 		}
-		next := dedup.ClaimRequest{ID: plain.ID, Token: randomToken(), Lease: time.Hour}
+		next := driver.ClaimRequest{ID: plain.ID, Token: randomToken(), Lease: time.Hour}
 		if rec := wantAcquired(t, store, next); rec.Attempt != 2 {
 			t.Errorf("the claim after it is attempt %d", rec.Attempt)
 		}
 	})
 }
 
-func end(t *testing.T, store dedup.Store, c dedup.Finish) {
+func end(t *testing.T, store dedup.Store, c driver.Finish) {
 	t.Helper()
-	if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Held || !a.Written {
+	if a := store.Finish(t.Context(), []driver.Finish{c})[0]; !a.Held || !a.Written {
 		t.Fatalf("Finish: %+v", a)
 	}
 }
@@ -141,10 +142,10 @@ func TestSweepNeverALiveLease(t *testing.T) {
 		}
 		owners.Wait()
 		// One that is left to lapse shows that the sweepers were at work.
-		left := dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: short,
+		left := driver.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: short,
 			Hold: time.Hour}
 		wantAcquired(t, store, left)
-		for t.Context().Err() == nil && lookupOne(t, store, left.ID).State != dedup.StateReleased {
+		for t.Context().Err() == nil && lookupOne(t, store, left.ID).State != driver.StateReleased {
 		}
 		stop()
 		running.Wait()
@@ -155,14 +156,14 @@ func TestSweepNeverALiveLease(t *testing.T) {
 // renewInATightLoop reports a claim that is lost before its lease can have ended.
 func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 	id := randomID()
-	var token dedup.Token
+	var token driver.Token
 	held := time.Time{} // when what has last made the lease was sent
 	for range rounds {
 		if held.IsZero() {
 			token = randomToken()
 			held = time.Now()
-			req := dedup.ClaimRequest{ID: id, Token: token, Lease: short, Hold: time.Hour}
-			if a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Err != nil ||
+			req := driver.ClaimRequest{ID: id, Token: token, Lease: short, Hold: time.Hour}
+			if a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]; a.Err != nil ||
 				a.Outcome != dedup.Acquired {
 				t.Errorf("Claim: %v, %v", a.Outcome, a.Err)
 				return
@@ -170,7 +171,7 @@ func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 		}
 		sent := time.Now()
 		a := store.Renew(t.Context(),
-			[]dedup.Renewal{{ID: id, Token: token, Lease: short, Hold: time.Hour}})[0]
+			[]driver.Renewal{{ID: id, Token: token, Lease: short, Hold: time.Hour}})[0]
 		switch {
 		case a.Err != nil:
 			t.Errorf("Renew: %v", a.Err)
@@ -208,7 +209,7 @@ func TestRunSweeper(t *testing.T) {
 	const n = 7
 	for range n {
 		req := mustAcquire(t, store, randomID())
-		end(t, store, dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
+		end(t, store, driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
 			Hold: short})
 	}
 	for t.Context().Err() == nil && removed.Load() < n {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // recorder writes down what is asked of a store and what it answers, item by item, and is where
@@ -21,12 +22,12 @@ type recorder struct {
 }
 
 // Limits are those of the store below.
-func (r *recorder) Limits() dedup.Limits { return dedup.LimitsOf(r.Store) }
+func (r *recorder) Limits() driver.Limits { return driver.LimitsOf(r.Store) }
 
-func short(t dedup.Token) uint64 { return binary.LittleEndian.Uint64(t[:8]) | 1 }
+func short(t driver.Token) uint64 { return binary.LittleEndian.Uint64(t[:8]) | 1 }
 
 // call notes items that are about to be sent.
-func (r *recorder) call(n int, fill func(i int) (dedup.ID, record)) ([]record, []*delivery) {
+func (r *recorder) call(n int, fill func(i int) (driver.ID, record)) ([]record, []*delivery) {
 	calls, of := make([]record, n), make([]*delivery, n)
 	for i := range calls {
 		id, c := fill(i)
@@ -45,7 +46,7 @@ func (r *recorder) call(n int, fill func(i int) (dedup.ID, record)) ([]record, [
 }
 
 // answer notes what was said.
-func (r *recorder) answer(calls []record, answers []dedup.Answer) {
+func (r *recorder) answer(calls []record, answers []driver.Answer) {
 	notes := make([]record, len(calls))
 	for i, c := range calls {
 		a := &answers[i]
@@ -70,7 +71,7 @@ func bit(is bool, f uint8) uint8 {
 	return 0
 }
 
-func said(a *dedup.Answer) uint8 {
+func said(a *driver.Answer) uint8 {
 	switch a.Outcome {
 	case dedup.Unknown:
 		return saidUnknown
@@ -88,8 +89,8 @@ func said(a *dedup.Answer) uint8 {
 }
 
 // Claim implements dedup.Store.
-func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	calls, of := r.call(len(reqs), func(i int) (dedup.ID, record) {
+func (r *recorder) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+	calls, of := r.call(len(reqs), func(i int) (driver.ID, record) {
 		q := &reqs[i]
 		return q.ID, record{op: opClaim, token: short(q.Token), arg: int64(q.Lease),
 			flags: bit(q.TakeUncertain, flagTakeUncertain)}
@@ -103,8 +104,8 @@ func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup
 }
 
 // Renew implements dedup.Store.
-func (r *recorder) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	calls, _ := r.call(len(renewals), func(i int) (dedup.ID, record) {
+func (r *recorder) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	calls, _ := r.call(len(renewals), func(i int) (driver.ID, record) {
 		c := &renewals[i]
 		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease),
 			flags: bit(c.Irreversible, flagIrreversible)}
@@ -115,18 +116,18 @@ func (r *recorder) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.
 }
 
 // Finish implements dedup.Store.
-func (r *recorder) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	calls, of := r.call(len(changes), func(i int) (dedup.ID, record) {
+func (r *recorder) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	calls, of := r.call(len(changes), func(i int) (driver.ID, record) {
 		c := &changes[i]
 		note := record{op: opFinish, token: short(c.Token),
 			flags: bit(c.EffectApplied, flagApplied) | bit(c.NotStarted, flagNotStarted)}
-		if c.State == dedup.StateReleased {
+		if c.State == driver.StateReleased {
 			note.op = opRelease
 		}
 		return c.ID, note
 	})
 	for i, d := range of {
-		if d != nil && d.fate == markTorn && changes[i].State == dedup.StateSucceeded {
+		if d != nil && d.fate == markTorn && changes[i].State == driver.StateSucceeded {
 			go func() {
 				<-time.After(time.Duration(rand.IntN(800)) * time.Microsecond)
 				r.w.die(d)
@@ -135,7 +136,7 @@ func (r *recorder) Finish(ctx context.Context, changes []dedup.Finish) []dedup.A
 	}
 	answers := r.Store.Finish(ctx, changes)
 	for i, d := range of {
-		if changes[i].State == dedup.StateSucceeded {
+		if changes[i].State == driver.StateSucceeded {
 			r.w.at(d, markUnread)
 			r.w.at(d, markTorn)
 		}

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // settings are what conductor and workers agree on.
@@ -97,7 +97,7 @@ type worker struct {
 
 	mu    sync.Mutex
 	out   io.Writer
-	going map[dedup.ID]*delivery // by key; what is sent for a key may come after its delivery
+	going map[driver.ID]*delivery // by key; what is sent for a key may come after its delivery
 	dying sync.Once
 }
 
@@ -106,7 +106,7 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	w := &worker{cfg: cfg, ledger: l, out: out, going: map[dedup.ID]*delivery{}}
+	w := &worker{cfg: cfg, ledger: l, out: out, going: map[driver.ID]*delivery{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	made, known := compositions[cfg.Composition]
@@ -170,7 +170,7 @@ func (w *worker) obey(ctx context.Context, in io.Reader) error {
 }
 
 func (w *worker) deliver(ctx context.Context, d *delivery) {
-	id, err := dedup.NewID(namespace, "", d.key())
+	id, err := driver.NewID(namespace, "", d.key())
 	if err != nil {
 		panic(err)
 	}
@@ -191,7 +191,7 @@ func (w *worker) deliver(ctx context.Context, d *delivery) {
 }
 
 // of is the delivery of a key that is under way, or none.
-func (w *worker) of(id dedup.ID) *delivery {
+func (w *worker) of(id driver.ID) *delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.going[id]

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
@@ -136,15 +137,16 @@ func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int,
 	switch {
 	case err != nil:
 		return err
-	case rec.State == dedup.StateSucceeded:
+	case rec.State == driver.StateSucceeded:
 		return ErrSettled
-	case rec.State == dedup.StateAbsent && !unrecorded:
+	case rec.State == driver.StateAbsent && !unrecorded:
 		// It may have succeeded and been forgotten, or this is not the consumer's store or
 		// namespace: nobody can tell whether its effect would happen again.
 		return fmt.Errorf("%w: id %q, scope %q", ErrNoRecord, id, scope)
-	case rec.State == dedup.StateAbsent, rec.State == dedup.StateReleased && rec.Attempt < attempts:
+	case rec.State == driver.StateAbsent, rec.State == driver.StateReleased &&
+		rec.Attempt < attempts:
 		return nil
-	case rec.State == dedup.StateUncertain:
+	case rec.State == driver.StateUncertain:
 		return dedup.ErrUncertain // to forget it would run the effect without asking
 	}
 	return d.Forget(ctx, id, dedup.WithScope(scope))

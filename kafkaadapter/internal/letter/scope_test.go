@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
@@ -113,8 +114,8 @@ func TestOpenReadsTheScope(t *testing.T) {
 	topic, err := Open(t.Context(), d, letter, false)
 	require.NoError(t, err)
 	assert.Equal(t, "orders", topic)
-	for scope, want := range map[string]dedup.State{"g/orders": dedup.StateAbsent,
-		"g/payments": dedup.StateFailed} {
+	for scope, want := range map[string]driver.State{"g/orders": driver.StateAbsent,
+		"g/payments": driver.StateFailed} {
 		rec, err := d.Lookup(t.Context(), "x", dedup.WithScope(scope))
 		require.NoError(t, err)
 		assert.Equal(t, want, rec.State, scope)

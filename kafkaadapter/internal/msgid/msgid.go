@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Headers is the last value of a message's header, empty where there is none. Names are
@@ -41,13 +41,13 @@ func Hashed(id string) string {
 
 // IsKey reports whether a Deduper takes the id.
 func IsKey(id string) bool {
-	_, err := dedup.NewID("n", "", id)
+	_, err := driver.NewID("n", "", id)
 	return err == nil
 }
 
 // IsScope reports whether a Deduper takes the scope.
 func IsScope(scope string) bool {
-	_, err := dedup.NewID("n", scope, "k")
+	_, err := driver.NewID("n", scope, "k")
 	return err == nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
@@ -165,7 +166,7 @@ func (p *Partition) request(it *item) dedup.Request {
 		OnlyNew:                 p.unknown(it), Label: p.cfg.label(&it.msg), NoResult: true,
 	}
 	if p.cfg.Fingerprint {
-		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)
+		r.Fingerprint = driver.FingerprintOf(it.msg.Value)
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
@@ -66,7 +67,7 @@ func Parked(reason error) error { return dedup.Permanent(fmt.Errorf("%s%w", park
 
 // FoundFailed reports whether a failure is on record that nobody has put aside by then.
 func FoundFailed(c *dedup.Claim) bool {
-	return c.Record.State == dedup.StateFailed &&
+	return c.Record.State == driver.StateFailed &&
 		!strings.HasPrefix(string(c.Record.Result), parkedMark)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Settings point into an adapter's Config. The doc comments there say what they mean.
@@ -158,7 +159,7 @@ func (s *Settings) checkRest(scope string) error {
 
 // scopeFault is what a Deduper would say of the scope with every message.
 func scopeFault(scope string) string {
-	_, err := dedup.NewID("n", scope, "k")
+	_, err := driver.NewID("n", scope, "k")
 	if input := (*dedup.InputError)(nil); errors.As(err, &input) {
 		return input.Reason
 	}

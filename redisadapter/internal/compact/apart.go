@@ -3,7 +3,7 @@ package compact
 import (
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -29,7 +29,7 @@ func (t *exchange) claimApart(i int) {
 func (t *exchange) readClaimApart(st *bucketStep) {
 	a := wire.AnswerOf("claim", &t.Reqs[st.item], st.reply, wire.ClaimedBy)
 	t.Claimed[st.item] = a
-	if a.Err == nil && a.Outcome == dedup.Acquired {
+	if a.Err == nil && a.Outcome == driver.Acquired {
 		t.next = append(t.next, bucketStep{kind: seekApart, item: st.item, apart: true})
 	}
 }
@@ -44,7 +44,7 @@ func (t *exchange) readSeekApart(st *bucketStep) {
 	case member:
 		t.duplicate(st.item, generation)
 	case err != nil:
-		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = driver.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		return
 	}
@@ -60,7 +60,7 @@ func (t *exchange) endApart(st *bucketStep) bool {
 	case ownEnd(c) && c.EffectApplied && t.b.exact(t.At):
 		t.next = append(t.next, bucketStep{kind: addMember, item: st.item,
 			generation: t.b.generation(t.At), first: true, added: st.added, apart: true})
-	case c.State == dedup.StateReleased, !member(c) && c.Fence != 0 &&
+	case c.State == driver.StateReleased, !member(c) && c.Fence != 0 &&
 		time.Now().Before(c.Until):
 		t.next = append(t.next, bucketStep{kind: endApart, item: st.item})
 	default:

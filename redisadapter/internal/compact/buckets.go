@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -79,7 +79,7 @@ type bucketPosition struct {
 // place digests an ID. The input of the hash has a fixed length, so there is nothing to
 // append to it; the member and the shard are other bits of it, so that only keys of one
 // shard can collide.
-func (b *Layout) place(id dedup.ID) bucketPosition {
+func (b *Layout) place(id driver.ID) bucketPosition {
 	var text [sha256.Size + len(id)]byte
 	copy(text[:], b.secret[:])
 	copy(text[sha256.Size:], id[:])
@@ -99,12 +99,12 @@ func (b *Layout) appendTag(buf []byte, p bucketPosition) []byte {
 
 // appendLease appends the name of the lease, or of the record, of a key. It has 22
 // characters behind the tag, and a bucket at most 19 digits.
-func (b *Layout) appendLease(buf []byte, p bucketPosition, id dedup.ID) []byte {
+func (b *Layout) appendLease(buf []byte, p bucketPosition, id driver.ID) []byte {
 	return base64.RawURLEncoding.AppendEncode(b.appendTag(buf, p), id[:])
 }
 
 // AppendKey implements [engine.Layout].
-func (b *Layout) AppendKey(buf []byte, id dedup.ID) []byte {
+func (b *Layout) AppendKey(buf []byte, id driver.ID) []byte {
 	return b.appendLease(buf, b.place(id), id)
 }
 
@@ -159,25 +159,25 @@ func (b *Layout) Settings() []string {
 }
 
 // member reports whether a change makes its key a member. A failure gets a record.
-func member(c *dedup.Finish) bool { return c.State == dedup.StateSucceeded }
+func member(c *driver.Finish) bool { return c.State == driver.StateSucceeded }
 
 // CheckFinish implements [engine.Layout].
-func (b *Layout) CheckFinish(c *dedup.Finish) error {
-	if redisscript.Millis(c.Window) != b.window && c.State != dedup.StateReleased {
+func (b *Layout) CheckFinish(c *driver.Finish) error {
+	if redisscript.Millis(c.Window) != b.window && c.State != driver.StateReleased {
 		return wire.Input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window,
 			redisscript.FromMillis(b.window)))
 	}
 	switch {
 	case member(c) && len(c.Result) > 0:
 		return wire.Input("Result", "is set; the layout Compact keeps none")
-	case c.Fingerprint != (dedup.Fingerprint{}):
+	case c.Fingerprint != (driver.Fingerprint{}):
 		return wire.Input("Fingerprint", "is set; the layout Compact keeps none")
 	}
 	return nil
 }
 
 // CheckClaim implements [engine.Layout].
-func (b *Layout) CheckClaim(r *dedup.ClaimRequest) error {
+func (b *Layout) CheckClaim(r *driver.ClaimRequest) error {
 	switch {
 	case r.ResultLimit != 0:
 		return wire.Input("ResultLimit",
@@ -185,14 +185,14 @@ func (b *Layout) CheckClaim(r *dedup.ClaimRequest) error {
 	case r.Window != 0 && redisscript.Millis(r.Window) != b.window:
 		return wire.Input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window,
 			redisscript.FromMillis(b.window)))
-	case r.Fingerprint != (dedup.Fingerprint{}):
+	case r.Fingerprint != (driver.Fingerprint{}):
 		return wire.Input("Fingerprint", "is set; the layout Compact keeps none")
 	}
 	return nil
 }
 
 // memberRecord is what is known of a member.
-func (b *Layout) memberRecord(at wire.Reading, generation int64) dedup.Record {
-	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1,
+func (b *Layout) memberRecord(at wire.Reading, generation int64) driver.Record {
+	return driver.Record{State: driver.StateSucceeded, Attempt: 1,
 		Remaining: b.remembered(at, generation)}
 }

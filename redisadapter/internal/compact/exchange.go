@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/engine"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
@@ -163,7 +163,7 @@ func (t *exchange) placeOf(st *bucketStep) bucketPosition {
 	return t.places[len(t.Changes)+st.item]
 }
 
-func (t *exchange) idOf(st *bucketStep) dedup.ID {
+func (t *exchange) idOf(st *bucketStep) driver.ID {
 	if st.ofChange() {
 		return t.Changes[st.item].ID
 	}
@@ -196,7 +196,7 @@ func (t *exchange) planEnds() {
 // ownEnd reports whether a change is the end of a claim whose lease has not ended, and
 // makes its key a member. Nobody else can have the key, and no Forget cuts its owner off,
 // unless a newer generation has taken it over: then what the add finds is looked at.
-func ownEnd(c *dedup.Finish) bool {
+func ownEnd(c *driver.Finish) bool {
 	return member(c) && c.Fence != 0 && time.Now().Before(c.Until)
 }
 
@@ -267,11 +267,11 @@ func (t *exchange) fail(round []bucketStep, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case addMember, endWithScript, endApart:
-			t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+			t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		case dropLease, dropOwn, dropWithScript, putBack, giveBack, giveBackWithScript:
 			// the answer stands
 		default:
-			t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+			t.Claimed[st.item] = driver.Answer{Err: wire.Wrap("claim", err)}
 		}
 	}
 }

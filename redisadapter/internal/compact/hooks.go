@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -34,12 +34,12 @@ func (b *Layout) DropByScript() { b.dropBy = math.MaxInt64 }
 func (b *Layout) LookEverywhere() { b.filter.life = 0 }
 
 // Bucket is the key of the bucket in which a key finished at a time.
-func (b *Layout) Bucket(id dedup.ID, at time.Time) string {
+func (b *Layout) Bucket(id driver.ID, at time.Time) string {
 	return string(b.appendBucket(nil, b.place(id), at.UnixMilli()/b.window))
 }
 
 // Place is the shard of a key, and Member what a bucket holds of it.
-func (b *Layout) Place(id dedup.ID) (shard uint64, member int64) {
+func (b *Layout) Place(id driver.ID) (shard uint64, member int64) {
 	p := b.place(id)
 	return p.shard, p.member
 }

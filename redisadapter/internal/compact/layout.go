@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/engine"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
@@ -12,12 +12,12 @@ import (
 
 // Each implements [engine.Layout]: the scripts have the buckets of their keys. Those are sent again
 // whose server's clock is elsewhere than we thought.
-func (b *Layout) Each(ctx context.Context, e *engine.Engine, batch *engine.Batch[dedup.ID],
-	ids []dedup.ID) []dedup.Answer {
+func (b *Layout) Each(ctx context.Context, e *engine.Engine, batch *engine.Batch[driver.ID],
+	ids []driver.ID) []driver.Answer {
 	at := e.Clock.Now(ctx)
-	send := func(ids []dedup.ID) []dedup.Answer {
+	send := func(ids []driver.ID) []driver.Answer {
 		v, bucketed := b.view(at), *batch
-		bucketed.Call = func(id *dedup.ID) (redisscript.Call, error) {
+		bucketed.Call = func(id *driver.ID) (redisscript.Call, error) {
 			c, err := batch.Call(id)
 			if err != nil {
 				return c, err
@@ -34,7 +34,7 @@ func (b *Layout) Each(ctx context.Context, e *engine.Engine, batch *engine.Batch
 	answers := send(ids)
 	for range maxEdges {
 		var again []int
-		var rest []dedup.ID
+		var rest []driver.ID
 		for i := range answers {
 			if r, edge := wire.AtEdge(answers[i].Err, sent); edge {
 				at, again, rest = r, append(again, i), append(rest, ids[i])

@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -90,7 +90,7 @@ func (t *exchange) readAdd(st *bucketStep) {
 		t.endByScript(st.item, n == 1)
 		return
 	case err != nil:
-		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		return
 	case !time.Now().Before(c.Until), t.b.tooLate(st.generation, t.present()):
 		// Perhaps it was executed when the key was somebody else's already, or when others
@@ -111,9 +111,9 @@ func (t *exchange) readAdd(st *bucketStep) {
 }
 
 // done is the answer to a change that has made its key a member.
-func (t *exchange) done(c *dedup.Finish, held bool) dedup.Answer {
+func (t *exchange) done(c *driver.Finish, held bool) driver.Answer {
 	rec := wire.DoneRecord(c, t.At)
-	return dedup.Answer{Held: held, Written: true, Record: rec.View(c.Window, 0)}
+	return driver.Answer{Held: held, Written: true, Record: rec.View(c.Window, 0)}
 }
 
 // drop gives the lease of a finished key up. A lease that was seen to be our own after the
@@ -170,12 +170,12 @@ func (t *exchange) dropped(st *bucketStep, found, written string) {
 		if !known {
 			left, age = c.Window, 0
 		}
-		t.Ended[st.item] = dedup.Answer{Record: rec.View(left, age)}
+		t.Ended[st.item] = driver.Answer{Record: rec.View(left, age)}
 		t.putBack(st, written, found, max(left, time.Millisecond), st.added &&
 			rec.State == redisscript.Failed)
 	case c.Fence <= rec.Floor:
 		// We had done it before, and it was forgotten since.
-		t.Ended[st.item] = dedup.Answer{Record: rec.View(c.Hold, 0)}
+		t.Ended[st.item] = driver.Answer{Record: rec.View(c.Hold, 0)}
 		t.putBack(st, written, found, max(c.Hold, time.Second), st.added)
 	case written != "":
 		// A newer generation has taken it over, and still has its lease: its owner is to
@@ -264,7 +264,7 @@ func (t *exchange) readClaim(st *bucketStep) {
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
-		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = driver.Answer{Err: wire.Wrap("claim", err)}
 	case member && won:
 		t.duplicate(st.item, generation)
 		t.giveBack(st.item, generation)
@@ -278,7 +278,7 @@ func (t *exchange) readClaim(st *bucketStep) {
 }
 
 func (t *exchange) duplicate(i int, generation int64) {
-	t.Claimed[i] = dedup.Answer{Outcome: dedup.Duplicate,
+	t.Claimed[i] = driver.Answer{Outcome: driver.Duplicate,
 		Record: t.b.memberRecord(t.At, generation)}
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/line"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
@@ -17,13 +17,13 @@ type Batch[T any] struct {
 	Why line.Purpose
 	// Call makes the script of an item, and Read reads what it says of that.
 	Call func(*T) (redisscript.Call, error)
-	Read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)
+	Read func(*T, redisscript.Reply, driver.Record) (driver.Answer, error)
 }
 
 // Send sends the scripts and reads the answers. Items that make no sense are answered here and not
 // sent.
-func (b *Batch[T]) Send(ctx context.Context, l *line.Line, items []T) []dedup.Answer {
-	answers := make([]dedup.Answer, len(items))
+func (b *Batch[T]) Send(ctx context.Context, l *line.Line, items []T) []driver.Answer {
+	answers := make([]driver.Answer, len(items))
 	calls := make([]redisscript.Call, 0, len(items))
 	sent := make([]int, 0, len(items))
 	for i := range items {
@@ -38,7 +38,7 @@ func (b *Batch[T]) Send(ctx context.Context, l *line.Line, items []T) []dedup.An
 		replies, err := l.Scripts(ctx, b.Why, calls)
 		for n, i := range sent {
 			if err != nil {
-				answers[i] = dedup.Answer{Err: wire.Wrap(b.Op, err)}
+				answers[i] = driver.Answer{Err: wire.Wrap(b.Op, err)}
 				continue
 			}
 			answers[i] = wire.AnswerOf(b.Op, &items[i], replies[n], b.Read)
@@ -46,60 +46,61 @@ func (b *Batch[T]) Send(ctx context.Context, l *line.Line, items []T) []dedup.An
 	}, wire.ErrorsOf(answers))
 	if refused != nil {
 		for _, i := range sent {
-			answers[i] = dedup.Answer{Err: wire.Wrap(b.Op, refused)}
+			answers[i] = driver.Answer{Err: wire.Wrap(b.Op, refused)}
 		}
 	}
 	return answers
 }
 
 // Renew keeps claims alive.
-func (e *Engine) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	b := Batch[dedup.Renewal]{Op: "renew", Why: line.Ends,
-		Call: func(c *dedup.Renewal) (redisscript.Call, error) {
+func (e *Engine) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
+	b := Batch[driver.Renewal]{Op: "renew", Why: line.Ends,
+		Call: func(c *driver.Renewal) (redisscript.Call, error) {
 			return wire.RenewCall(e.Key(c.ID), c)
 		},
-		Read: func(_ *dedup.Renewal, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+		Read: func(_ *driver.Renewal, r redisscript.Reply, rec driver.Record) (driver.Answer,
+			error) {
 			switch r.Answer {
 			case "held", "lost":
-				return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
+				return driver.Answer{Held: r.Answer == "held", Record: rec}, nil
 			}
-			return dedup.Answer{}, wire.Unexpected(r)
+			return driver.Answer{}, wire.Unexpected(r)
 		}}
 	return b.Send(ctx, e.Line, renewals)
 }
 
 // Lookup reads records.
-func (e *Engine) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return e.Each(ctx, e, &Batch[dedup.ID]{Op: "lookup",
-		Call: func(id *dedup.ID) (redisscript.Call, error) {
+func (e *Engine) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
+	return e.Each(ctx, e, &Batch[driver.ID]{Op: "lookup",
+		Call: func(id *driver.ID) (redisscript.Call, error) {
 			return redisscript.NewLookup(e.Key(*id)), nil
 		},
-		Read: func(_ *dedup.ID, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+		Read: func(_ *driver.ID, r redisscript.Reply, rec driver.Record) (driver.Answer, error) {
 			switch r.Answer {
 			case "found", "absent":
-				return dedup.Answer{Record: rec}, nil
+				return driver.Answer{Record: rec}, nil
 			}
-			return dedup.Answer{}, wire.Unexpected(r)
+			return driver.Answer{}, wire.Unexpected(r)
 		}}, ids)
 }
 
 // Forget drops records.
-func (e *Engine) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []dedup.Answer {
-	return e.Each(ctx, e, &Batch[dedup.ID]{Op: "forget",
-		Call: func(id *dedup.ID) (redisscript.Call, error) {
+func (e *Engine) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []driver.Answer {
+	return e.Each(ctx, e, &Batch[driver.ID]{Op: "forget",
+		Call: func(id *driver.ID) (redisscript.Call, error) {
 			if hold < 0 {
 				return redisscript.Call{}, wire.Input("hold", "is negative")
 			}
 			return redisscript.NewForget(e.Key(*id), hold), nil
 		},
-		Read: func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
+		Read: func(_ *driver.ID, r redisscript.Reply, _ driver.Record) (driver.Answer, error) {
 			switch r.Answer {
 			case "forgotten":
-				return dedup.Answer{}, nil
+				return driver.Answer{}, nil
 			case "in_flight":
-				return dedup.Answer{}, dedup.ErrInFlight
+				return driver.Answer{}, driver.ErrInFlight
 			}
-			return dedup.Answer{}, wire.Unexpected(r)
+			return driver.Answer{}, wire.Unexpected(r)
 		}}, ids)
 }
 

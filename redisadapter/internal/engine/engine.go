@@ -5,7 +5,7 @@ package engine
 import (
 	"context"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/line"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
@@ -14,15 +14,15 @@ import (
 // Layout is what is kept of keys, and how.
 type Layout interface {
 	// AppendKey appends the name of the record of a key.
-	AppendKey(b []byte, id dedup.ID) []byte
+	AppendKey(b []byte, id driver.ID) []byte
 	// CheckFinish names what the layout refuses of a change that is right otherwise.
-	CheckFinish(*dedup.Finish) error
+	CheckFinish(*driver.Finish) error
 	// CheckClaim names what the layout refuses of a request that is right otherwise.
-	CheckClaim(*dedup.ClaimRequest) error
+	CheckClaim(*driver.ClaimRequest) error
 	// Run answers the items of an exchange, by sending what the layout takes for them.
 	Run(ctx context.Context, x *Exchange)
 	// Each sends a script for each ID.
-	Each(ctx context.Context, e *Engine, b *Batch[dedup.ID], ids []dedup.ID) []dedup.Answer
+	Each(ctx context.Context, e *Engine, b *Batch[driver.ID], ids []driver.ID) []driver.Answer
 }
 
 // Engine makes calls in a layout. It is safe for concurrent use.
@@ -35,7 +35,7 @@ type Engine struct {
 }
 
 // Key names the record of a key.
-func (e *Engine) Key(id dedup.ID) string { return string(e.AppendKey(nil, id)) }
+func (e *Engine) Key(id driver.ID) string { return string(e.AppendKey(nil, id)) }
 
 // OneServer reports whether a command may take keys of several slots.
 func (e *Engine) OneServer() bool { return e.Guard.Cluster == nil }
@@ -45,17 +45,17 @@ type Exchange struct {
 	*Engine
 	Why      line.Purpose
 	At       wire.Reading
-	Changes  []dedup.Finish
-	Reqs     []dedup.ClaimRequest
-	Ended    []dedup.Answer
-	Claimed  []dedup.Answer
+	Changes  []driver.Finish
+	Reqs     []driver.ClaimRequest
+	Ended    []driver.Answer
+	Claimed  []driver.Answer
 	Canaries *guard.Check // nil without an amnesia guard
 }
 
-var answerSlabs wire.Slabs[dedup.Answer]
+var answerSlabs wire.Slabs[driver.Answer]
 
 // newAnswers returns n zero answers, and nil for none.
-func newAnswers(n int) []dedup.Answer {
+func newAnswers(n int) []driver.Answer {
 	if n == 0 {
 		return nil
 	}
@@ -63,12 +63,12 @@ func newAnswers(n int) []dedup.Answer {
 }
 
 // Recycle takes answers back that FinishClaim has returned.
-func Recycle(answers []dedup.Answer) { answerSlabs.Put(answers) }
+func Recycle(answers []driver.Answer) { answerSlabs.Put(answers) }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
-func (e *Engine) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (e *Engine) FinishClaim(ctx context.Context, changes []driver.Finish,
+	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	if len(reqs) > 0 {
 		if why := e.Guard.Closed(ctx); why != nil {
 			if len(changes) > 0 { // first: behind them stand effects
@@ -122,7 +122,7 @@ func (x *Exchange) Watch(ctx context.Context) {
 }
 
 // CheckFinish names what is wrong with a change, before anything is sent.
-func (e *Engine) CheckFinish(c *dedup.Finish) error {
+func (e *Engine) CheckFinish(c *driver.Finish) error {
 	if err := wire.CheckFinish(c); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (e *Engine) CheckFinish(c *dedup.Finish) error {
 }
 
 // CheckClaim is CheckFinish for a request.
-func (e *Engine) CheckClaim(r *dedup.ClaimRequest) error {
+func (e *Engine) CheckClaim(r *driver.ClaimRequest) error {
 	if err := r.Check(); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/line"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
@@ -35,7 +35,7 @@ func TestPanicIsNoAnswer(t *testing.T) {
 	e := &Engine{Layout: layout, Line: line.New(nil, 1, 1), Clock: &wire.Clock{},
 		Guard: &guard.Amnesia{}}
 	e.Clock.Est.Received = time.Now() // so that nobody asks the server for its time
-	reqs := make([]dedup.ClaimRequest, 1)
+	reqs := make([]driver.ClaimRequest, 1)
 
 	_, claimed := e.FinishClaim(ctx, nil, reqs)
 	require.Error(t, claimed[0].Err)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -24,7 +24,7 @@ func (x *Exchange) settle(ctx context.Context) {
 	var back []int
 	for _, i := range granted {
 		if err := x.Canaries.Unseen(i); err != nil {
-			x.Claimed[i] = dedup.Answer{Err: wire.Wrap("claim",
+			x.Claimed[i] = driver.Answer{Err: wire.Wrap("claim",
 				fmt.Errorf("the canary could not be read: %w", err))}
 			back = append(back, i)
 		}
@@ -46,7 +46,7 @@ func (x *Exchange) judge(ctx context.Context, granted []int, why error) (back []
 		return x.askSecondary(ctx, granted, why)
 	}
 	for _, i := range granted {
-		x.Claimed[i] = dedup.Answer{Err: wire.Wrap("claim", why)}
+		x.Claimed[i] = driver.Answer{Err: wire.Wrap("claim", why)}
 	}
 	return granted
 }
@@ -54,7 +54,7 @@ func (x *Exchange) judge(ctx context.Context, granted []int, why error) (back []
 // askSecondary asks the other store about claims that were won.
 func (x *Exchange) askSecondary(ctx context.Context, granted []int,
 	why error) (back []int) {
-	ids := make([]dedup.ID, len(granted))
+	ids := make([]driver.ID, len(granted))
 	for n, i := range granted {
 		ids[n] = x.Reqs[i].ID
 	}
@@ -62,7 +62,7 @@ func (x *Exchange) askSecondary(ctx context.Context, granted []int,
 	for n, i := range granted {
 		err := fmt.Errorf("%w; Options.Secondary gave %d answers for %d IDs", why,
 			len(answers), len(ids))
-		var rec dedup.Record
+		var rec driver.Record
 		if len(answers) == len(ids) {
 			rec = answers[n].Record
 			if err = answers[n].Err; err != nil {
@@ -70,7 +70,7 @@ func (x *Exchange) askSecondary(ctx context.Context, granted []int,
 			}
 		}
 		if err != nil {
-			x.Claimed[i] = dedup.Answer{Err: wire.Wrap("claim", err)}
+			x.Claimed[i] = driver.Answer{Err: wire.Wrap("claim", err)}
 			back = append(back, i)
 		} else if ans, known := recorded(&x.Reqs[i], rec); known {
 			x.Claimed[i] = ans
@@ -81,23 +81,23 @@ func (x *Exchange) askSecondary(ctx context.Context, granted []int,
 }
 
 // recorded answers a claim from a record alone, where that can be done.
-func recorded(r *dedup.ClaimRequest, rec dedup.Record) (ans dedup.Answer, known bool) {
+func recorded(r *driver.ClaimRequest, rec driver.Record) (ans driver.Answer, known bool) {
 	ans.Record = rec
 	switch rec.State {
-	case dedup.StateSucceeded, dedup.StateFailed:
-		ans.Outcome = dedup.Duplicate
-	case dedup.StateUncertain:
-		ans.Outcome = dedup.Uncertain
-	case dedup.StateInProgress:
+	case driver.StateSucceeded, driver.StateFailed:
+		ans.Outcome = driver.Duplicate
+	case driver.StateUncertain:
+		ans.Outcome = driver.Uncertain
+	case driver.StateInProgress:
 		if rec.Remaining <= 0 {
 			return ans, false
 		}
-		ans.Outcome = dedup.InFlight
+		ans.Outcome = driver.InFlight
 	default:
 		return ans, false
 	}
 	if rec.Fingerprint.Conflicts(r.Fingerprint) {
-		ans.Outcome = dedup.Mismatch
+		ans.Outcome = driver.Mismatch
 	}
 	return ans, true
 }
@@ -105,23 +105,23 @@ func recorded(r *dedup.ClaimRequest, rec dedup.Record) (ans dedup.Answer, known 
 // peek answers claims while none is granted: from the record, which is true, and otherwise with
 // why. It writes nothing. A claim in progress may be the caller's own, from an earlier send, and is
 // left alone too.
-func (e *Engine) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) []dedup.Answer {
-	ids := make([]dedup.ID, len(reqs))
+func (e *Engine) peek(ctx context.Context, reqs []driver.ClaimRequest, why error) []driver.Answer {
+	ids := make([]driver.ID, len(reqs))
 	for i := range reqs {
 		ids[i] = reqs[i].ID
 	}
 	answers := e.Lookup(ctx, ids)
 	for i := range answers {
 		if err := e.CheckClaim(&reqs[i]); err != nil {
-			answers[i] = dedup.Answer{Err: err}
+			answers[i] = driver.Answer{Err: err}
 			continue
 		}
 		if answers[i].Err != nil {
 			continue
 		}
 		ans, known := recorded(&reqs[i], answers[i].Record)
-		if !known || answers[i].Record.State == dedup.StateInProgress {
-			ans = dedup.Answer{Err: wire.Wrap("claim", why)}
+		if !known || answers[i].Record.State == driver.StateInProgress {
+			ans = driver.Answer{Err: wire.Wrap("claim", why)}
 		}
 		answers[i] = ans
 	}
@@ -134,10 +134,10 @@ func (x *Exchange) giveBack(ctx context.Context, which []int) {
 	if len(which) == 0 {
 		return
 	}
-	changes := make([]dedup.Finish, len(which))
+	changes := make([]driver.Finish, len(which))
 	for n, i := range which {
-		changes[n] = dedup.Finish{ID: x.Reqs[i].ID, Token: x.Reqs[i].Token,
-			State: dedup.StateReleased, NotAttempted: true, Hold: x.Reqs[i].Hold}
+		changes[n] = driver.Finish{ID: x.Reqs[i].ID, Token: x.Reqs[i].Token,
+			State: driver.StateReleased, NotAttempted: true, Hold: x.Reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are still held.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -16,17 +16,17 @@ const ownsAtOnce = 64
 // shortly reports whether a change may end its claim by complete.lua. That writes only
 // over the change's own claim, and only what finish.lua would write: whatever else it
 // finds goes to finish.lua.
-func shortly(c *dedup.Finish, at wire.Reading) bool {
+func shortly(c *driver.Finish, at wire.Reading) bool {
 	return at.Known() &&
-		(c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
+		(c.State == driver.StateSucceeded || c.State == driver.StateFailed) &&
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
 }
 
 // endRecord is what the change's own claim becomes.
-func endRecord(c *dedup.Finish, at wire.Reading) wire.Record {
+func endRecord(c *driver.Finish, at wire.Reading) wire.Record {
 	r := wire.DoneRecord(c, at)
 	r.Result = c.Result
-	if c.State == dedup.StateFailed {
+	if c.State == driver.StateFailed {
 		r.State = redisscript.Failed
 	}
 	return r
@@ -102,9 +102,9 @@ func (t *exchange) ownTexts(round []step) *wire.Commands {
 }
 
 // sectionsOf is the argument of complete.lua.
-func sectionsOf(c *dedup.Finish) int {
-	flags := wire.Flagged(c.Fingerprint != dedup.Fingerprint{}, wire.FlagFingerprint) |
-		wire.Flagged(c.Origin != dedup.Origin{}, wire.FlagOrigin) |
+func sectionsOf(c *driver.Finish) int {
+	flags := wire.Flagged(c.Fingerprint != driver.Fingerprint{}, wire.FlagFingerprint) |
+		wire.Flagged(c.Origin != driver.Origin{}, wire.FlagOrigin) |
 		wire.Flagged(c.Label != "", wire.FlagLabel)
 	return int(flags / wire.FlagFingerprint)
 }
@@ -117,14 +117,14 @@ func (t *exchange) readOwn(st *step) {
 		t.l.slotted.Store(true)
 		t.endByScript(st.item)
 	case r.Err != nil:
-		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", r.Err)}
+		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", r.Err)}
 	case r.Answer != "completed" || st.nth >= len(r.Record):
-		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", wire.Unexpected(*r))}
+		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", wire.Unexpected(*r))}
 	case r.Record[st.nth] != '1':
 		t.endByScript(st.item)
 	default:
 		rec := wire.DoneView(c)
 		rec.State, rec.Result = c.State, wire.CloneResult(c)
-		t.Ended[st.item] = dedup.Answer{Held: true, Written: true, Record: rec}
+		t.Ended[st.item] = driver.Answer{Held: true, Written: true, Record: rec}
 	}
 }

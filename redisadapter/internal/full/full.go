@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/engine"
 	"github.com/onceward/onceward/redisadapter/internal/line"
@@ -30,17 +30,17 @@ type Layout struct {
 func New(prefix string) *Layout { return &Layout{prefix: prefix} }
 
 // AppendKey implements [engine.Layout].
-func (l *Layout) AppendKey(b []byte, id dedup.ID) []byte { return wire.AppendKey(b, l.prefix, id) }
+func (l *Layout) AppendKey(b []byte, id driver.ID) []byte { return wire.AppendKey(b, l.prefix, id) }
 
 // CheckFinish implements [engine.Layout].
-func (*Layout) CheckFinish(*dedup.Finish) error { return nil }
+func (*Layout) CheckFinish(*driver.Finish) error { return nil }
 
 // CheckClaim implements [engine.Layout].
-func (*Layout) CheckClaim(*dedup.ClaimRequest) error { return nil }
+func (*Layout) CheckClaim(*driver.ClaimRequest) error { return nil }
 
 // Each implements [engine.Layout].
-func (*Layout) Each(ctx context.Context, e *engine.Engine, b *engine.Batch[dedup.ID],
-	ids []dedup.ID) []dedup.Answer {
+func (*Layout) Each(ctx context.Context, e *engine.Engine, b *engine.Batch[driver.ID],
+	ids []driver.ID) []driver.Answer {
 	return b.Send(ctx, e.Line, ids)
 }
 
@@ -311,10 +311,10 @@ func (t *exchange) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end, own, endScript:
-			t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+			t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		case restore: // the answer stands
 		default:
-			t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+			t.Claimed[st.item] = driver.Answer{Err: wire.Wrap("claim", err)}
 		}
 	}
 }
@@ -352,7 +352,7 @@ func (t *exchange) readClaim(st *step) {
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
-		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = driver.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		t.met(st.item, value)
 	}
@@ -365,7 +365,7 @@ func (t *exchange) readLook(st *step) {
 	case absent:
 		t.next = append(t.next, step{kind: claim, item: st.item})
 	case err != nil:
-		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = driver.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		t.met(st.item, value)
 	}
@@ -391,8 +391,8 @@ func (st *step) looked() (value string, absent bool, err error) {
 func (t *exchange) met(i int, value string) {
 	rec, err := wire.DecodeRecord(value)
 	if err != nil {
-		t.Claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
-			dedup.ErrUnreadable, err)}
+		t.Claimed[i] = driver.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
+			driver.ErrUnreadable, err)}
 		return
 	}
 	left, age, known := rec.Remembered(t.At)
@@ -400,9 +400,9 @@ func (t *exchange) met(i int, value string) {
 		t.claimByScript(i)
 		return
 	}
-	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.View(left, age)}
+	ans := driver.Answer{Outcome: driver.Duplicate, Record: rec.View(left, age)}
 	if rec.Fingerprint.Conflicts(t.Reqs[i].Fingerprint) {
-		ans.Outcome = dedup.Mismatch
+		ans.Outcome = driver.Mismatch
 	}
 	t.Claimed[i] = ans
 }
@@ -413,32 +413,32 @@ func (t *exchange) readEnd(st *step) {
 	value, absent, err := wire.ValueOf(st.cmd)
 	switch {
 	case absent:
-		t.Ended[st.item] = dedup.Answer{Written: true, Record: wire.DoneView(c)}
+		t.Ended[st.item] = driver.Answer{Written: true, Record: wire.DoneView(c)}
 		return
 	case err != nil && wire.Classify(err) == wire.ClassFull:
 		t.endByScript(st.item)
 		return
 	case err != nil:
-		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		return
 	}
 	if wire.ClaimOf(value, c) {
-		t.Ended[st.item] = dedup.Answer{Held: true, Written: true, Record: wire.DoneView(c)}
+		t.Ended[st.item] = driver.Answer{Held: true, Written: true, Record: wire.DoneView(c)}
 		return
 	}
 	old, err := wire.DecodeRecord(value)
 	if err != nil {
 		t.putBack(st, value, foreignKeep(value, c.Window))
-		t.Ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w",
-			dedup.ErrUnreadable, err)}
+		t.Ended[st.item] = driver.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w",
+			driver.ErrUnreadable, err)}
 		return
 	}
 	t.Ended[st.item] = t.overwrote(st, c, &old, value)
 }
 
 // overwrote answers a plain completion that found old.
-func (t *exchange) overwrote(st *step, c *dedup.Finish, old *wire.Record,
-	value string) dedup.Answer {
+func (t *exchange) overwrote(st *step, c *driver.Finish, old *wire.Record,
+	value string) driver.Answer {
 	terminal := old.State == redisscript.Succeeded || old.State == redisscript.Failed
 	switch {
 	case terminal && old.Half() == [8]byte(c.Token[:8]):
@@ -457,7 +457,7 @@ func (t *exchange) overwrote(st *step, c *dedup.Finish, old *wire.Record,
 	rec.Late, rec.Fence, rec.Attempt = true, max(rec.Fence, old.Fence),
 		max(rec.Attempt, old.Attempt)
 	t.putBack(st, wire.EncodeRecord(&rec), c.Window)
-	return dedup.Answer{Written: true, Record: rec.View(c.Window, 0)}
+	return driver.Answer{Written: true, Record: rec.View(c.Window, 0)}
 }
 
 // foreignKeep is how long a value is kept that could not be read and is put back. A record of a
@@ -472,7 +472,7 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 
 // undo puts back a value that must not be overwritten, and returns it. How long it had to live is
 // not known: the reply to SET GET does not say.
-func (t *exchange) undo(st *step, c *dedup.Finish, old *wire.Record, value string) dedup.Answer {
+func (t *exchange) undo(st *step, c *driver.Finish, old *wire.Record, value string) driver.Answer {
 	left, age, known := old.Remembered(t.At)
 	switch {
 	case !known && old.State == redisscript.InProgress:
@@ -486,7 +486,7 @@ func (t *exchange) undo(st *step, c *dedup.Finish, old *wire.Record, value strin
 		left, age = c.Window, 0
 	}
 	t.putBack(st, value, max(left, time.Millisecond))
-	return dedup.Answer{Record: old.View(left, age)}
+	return driver.Answer{Record: old.View(left, age)}
 }
 
 // putBack replaces what a completion has written by value, unless somebody else has written since.
@@ -503,8 +503,8 @@ func (t *exchange) putBack(st *step, value string, keep time.Duration) {
 // (Record.Plain). A value that it must not overwrite is put back by restore. To make that very
 // rare, a completion whose claim has ended by our clock, and may meet the next owner's claim, goes
 // to the script, and so does one that is sent again.
-func completable(c *dedup.Finish, at wire.Reading) bool {
+func completable(c *driver.Finish, at wire.Reading) bool {
 	return c.MayOverwrite && c.Result == nil && at.Known() && c.EffectApplied && c.Fence != 0 &&
-		c.State == dedup.StateSucceeded && c.Window > 0 &&
+		c.State == driver.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -110,9 +110,9 @@ func (c *Check) Unseen(i int) error {
 }
 
 // AcquiredOf lists the requests that were granted.
-func AcquiredOf(answers []dedup.Answer) (granted []int) {
+func AcquiredOf(answers []driver.Answer) (granted []int) {
 	for i := range answers {
-		if answers[i].Outcome == dedup.Acquired {
+		if answers[i].Outcome == driver.Acquired {
 			granted = append(granted, i)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -54,7 +54,7 @@ type Amnesia struct {
 	Policy     Policy
 	window     time.Duration
 	suspectFor time.Duration
-	Secondary  dedup.Store
+	Secondary  driver.Store
 	Report     func(preflight.Finding)
 
 	view    atomic.Pointer[view]
@@ -292,7 +292,7 @@ type Config struct {
 	Policy     uint8 // of redisadapter.Amnesia
 	Window     time.Duration
 	SuspectFor time.Duration
-	Secondary  dedup.Store
+	Secondary  driver.Store
 	Report     func(preflight.Finding)
 }
 

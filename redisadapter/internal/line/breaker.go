@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -137,7 +137,7 @@ func learnedFrom(took time.Duration, err error) lesson {
 	if err == nil {
 		return answered
 	}
-	var bad *dedup.InputError
+	var bad *driver.InputError
 	switch {
 	case errors.As(err, &bad), errors.Is(err, errNoRoom), errors.Is(err, redis.ErrPoolTimeout),
 		errors.Is(err, redis.ErrClosed):

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // ClaimCall is the script for a request.
-func ClaimCall(key string, r *dedup.ClaimRequest) redisscript.Call {
+func ClaimCall(key string, r *driver.ClaimRequest) redisscript.Call {
 	return redisscript.NewClaim(key, &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: EncodeOrigin(r.Origin),
@@ -21,7 +21,7 @@ func ClaimCall(key string, r *dedup.ClaimRequest) redisscript.Call {
 }
 
 // RenewCall is the script for a renewal.
-func RenewCall(key string, c *dedup.Renewal) (redisscript.Call, error) {
+func RenewCall(key string, c *driver.Renewal) (redisscript.Call, error) {
 	if err := c.Check(); err != nil {
 		return redisscript.Call{}, err
 	}
@@ -33,14 +33,14 @@ func RenewCall(key string, c *dedup.Renewal) (redisscript.Call, error) {
 }
 
 // FinishCall is the script for a change that CheckFinish accepts.
-func FinishCall(key string, c *dedup.Finish) redisscript.Call {
+func FinishCall(key string, c *driver.Finish) redisscript.Call {
 	args := redisscript.FinishArgs{
 		Token: c.Token, EffectApplied: c.EffectApplied, Fence: c.Fence, Attempt: c.Attempt,
 		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: EncodeOrigin(c.Origin),
 		Label: c.Label,
 		State: finishStates[c.State], Keep: c.Window, Result: c.Result, NoResult: c.NoResult,
 	}
-	if c.State == dedup.StateReleased {
+	if c.State == driver.StateReleased {
 		args.Keep, args.Result, args.NoResult = c.Hold, nil, false
 		args.Uncertain, args.NotStarted, args.NotAttempted = max(c.Hold, c.Window), c.NotStarted,
 			c.NotAttempted
@@ -48,14 +48,14 @@ func FinishCall(key string, c *dedup.Finish) redisscript.Call {
 	return redisscript.NewFinish(key, &args)
 }
 
-var finishStates = map[dedup.State]byte{
-	dedup.StateSucceeded: redisscript.Succeeded,
-	dedup.StateFailed:    redisscript.Failed,
-	dedup.StateReleased:  redisscript.Released,
+var finishStates = map[driver.State]byte{
+	driver.StateSucceeded: redisscript.Succeeded,
+	driver.StateFailed:    redisscript.Failed,
+	driver.StateReleased:  redisscript.Released,
 }
 
 // CheckFinish names what is wrong with a change in every layout, before anything is sent.
-func CheckFinish(c *dedup.Finish) error {
+func CheckFinish(c *driver.Finish) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -73,19 +73,19 @@ func CheckFinish(c *dedup.Finish) error {
 
 // Input is the error of a value that makes no sense.
 func Input(field, reason string) error {
-	return &dedup.InputError{Field: field, Reason: reason}
+	return &driver.InputError{Field: field, Reason: reason}
 }
 
-func encodeFingerprint(f dedup.Fingerprint) string {
-	if f == (dedup.Fingerprint{}) {
+func encodeFingerprint(f driver.Fingerprint) string {
+	if f == (driver.Fingerprint{}) {
 		return ""
 	}
 	return string(f[:])
 }
 
 // CloneResult is the result of a change that was written just now.
-func CloneResult(c *dedup.Finish) []byte {
-	if c.State == dedup.StateReleased {
+func CloneResult(c *driver.Finish) []byte {
+	if c.State == driver.StateReleased {
 		return nil
 	}
 	return bytes.Clone(c.Result)

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
@@ -16,12 +16,12 @@ import (
 // which the clock may be behind. On our side the lease is cut short by its margin of 1 % and 2 ms,
 // and a record lives for at least a lease. So a clock that is behind by less than the margin is
 // good enough.
-func Claimable(r *dedup.ClaimRequest, at Reading) bool {
+func Claimable(r *driver.ClaimRequest, at Reading) bool {
 	return at.Known() && r.Hold >= r.Lease && at.Error < r.Lease/100+2*time.Millisecond
 }
 
 // ClaimRecord is what an absent key becomes.
-func ClaimRecord(r *dedup.ClaimRequest, at Reading) Record {
+func ClaimRecord(r *driver.ClaimRequest, at Reading) Record {
 	return Record{
 		State: redisscript.InProgress, Fence: at.Fence(), Attempt: 1,
 		Span: uint64(redisscript.Millis(r.Hold)), Owner: r.Token,
@@ -30,15 +30,15 @@ func ClaimRecord(r *dedup.ClaimRequest, at Reading) Record {
 }
 
 // Acquired is the answer to a claim that found nothing.
-func Acquired(r *dedup.ClaimRequest, at Reading) dedup.Answer {
-	return dedup.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
-		State: dedup.StateInProgress, Attempt: 1, Fence: at.Fence(), Remaining: r.Lease,
+func Acquired(r *driver.ClaimRequest, at Reading) driver.Answer {
+	return driver.Answer{Outcome: driver.Acquired, Record: driver.Record{
+		State: driver.StateInProgress, Attempt: 1, Fence: at.Fence(), Remaining: r.Lease,
 		Fingerprint: r.Fingerprint, Origin: digested(r.Origin), Label: r.Label,
 	}}
 }
 
 // digested is an origin as a store gives it back.
-func digested(o dedup.Origin) dedup.Origin {
+func digested(o driver.Origin) driver.Origin {
 	if o.Source != "" {
 		o.Source, o.SourceDigest = "", o.Digest()
 	}
@@ -46,7 +46,7 @@ func digested(o dedup.Origin) dedup.Origin {
 }
 
 // DoneRecord is what a key becomes by a plain completion.
-func DoneRecord(c *dedup.Finish, at Reading) Record {
+func DoneRecord(c *driver.Finish, at Reading) Record {
 	return Record{
 		State: redisscript.Succeeded, Fence: c.Fence, Attempt: uint32(c.Attempt),
 		Span: uint64(max(at.Millis(), 0)), Kept: uint64(max(redisscript.Millis(c.Window), 1)),
@@ -57,16 +57,16 @@ func DoneRecord(c *dedup.Finish, at Reading) Record {
 }
 
 // DoneView is a DoneRecord as callers see it.
-func DoneView(c *dedup.Finish) dedup.Record {
-	return dedup.Record{
-		State: dedup.StateSucceeded, Attempt: c.Attempt, Fence: c.Fence, NoResult: c.NoResult,
+func DoneView(c *driver.Finish) driver.Record {
+	return driver.Record{
+		State: driver.StateSucceeded, Attempt: c.Attempt, Fence: c.Fence, NoResult: c.NoResult,
 		Fingerprint: c.Fingerprint, Origin: digested(c.Origin), Label: c.Label, Remaining: c.Window,
 	}
 }
 
 // ClaimOf reports whether a value is the claim of a change, which has a fence. It looks at nothing
 // else: nearly every completion overwrites its own claim, which is not worth decoding.
-func ClaimOf(value string, c *dedup.Finish) bool {
+func ClaimOf(value string, c *driver.Finish) bool {
 	return len(value) >= HeaderSize+OwnerRest && value[0] == RecordVersion &&
 		value[1] == redisscript.InProgress &&
 		value[OwnerAt:OwnerAt+len(c.Token)] == string(c.Token[:]) &&

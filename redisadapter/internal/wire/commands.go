@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Commands builds the plain commands of one pipeline with few allocations. All keys and
@@ -62,14 +62,14 @@ func NewCommands(n int) *Commands {
 
 // AppendKey appends the name of a record of the layout Full. The digest is in braces, so that its
 // slot does not depend on the prefix and any key next to it shares that slot.
-func AppendKey(b []byte, prefix string, id dedup.ID) []byte {
+func AppendKey(b []byte, prefix string, id driver.ID) []byte {
 	b = append(append(b, prefix...), ":{"...)
 	b = base64.RawURLEncoding.AppendEncode(b, id[:])
 	return append(b, '}')
 }
 
 // Key adds the name of a record of the layout Full.
-func (b *Commands) Key(prefix string, id dedup.ID) {
+func (b *Commands) Key(prefix string, id driver.ID) {
 	b.Buf = AppendKey(b.Buf, prefix, id)
 	b.End()
 }
@@ -78,7 +78,7 @@ func (b *Commands) Key(prefix string, id dedup.ID) {
 func (b *Commands) End() { b.ends = append(b.ends, len(b.Buf)) }
 
 // Token adds a token.
-func (b *Commands) Token(t dedup.Token) {
+func (b *Commands) Token(t driver.Token) {
 	b.Buf = append(b.Buf, t[:]...)
 	b.End()
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
@@ -72,7 +72,7 @@ func Classify(err error) string {
 		return classNone
 	}
 	switch {
-	case errors.Is(err, dedup.ErrUnreadable):
+	case errors.Is(err, driver.ErrUnreadable):
 		return ClassUnreadable
 	case errors.Is(err, ErrAmnesia):
 		return classAmnesia
@@ -136,11 +136,11 @@ func lacksPermission(err error) bool {
 // Wrap gives an error its place, and the identity that package dedup looks for.
 func Wrap(op string, err error) error {
 	if errors.Is(err, redisscript.ErrUnreadable) ||
-		Classify(err) == ClassUnreadable && !errors.Is(err, dedup.ErrUnreadable) {
-		return fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrUnreadable, err)
+		Classify(err) == ClassUnreadable && !errors.Is(err, driver.ErrUnreadable) {
+		return fmt.Errorf("redisadapter: %s: %w: %w", op, driver.ErrUnreadable, err)
 	}
 	if Classify(err) == ClassFull {
-		return fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrStoreFull, err)
+		return fmt.Errorf("redisadapter: %s: %w: %w", op, driver.ErrStoreFull, err)
 	}
 	if lacksPermission(err) {
 		return fmt.Errorf("redisadapter: %s: %w", op, &deniedError{err})
@@ -160,5 +160,5 @@ type NotSentError string
 // Error implements error.
 func (e NotSentError) Error() string { return string(e) }
 
-// NotSent tells the core that there is nothing to give back: see dedup.Answer.
+// NotSent tells the core that there is nothing to give back: see driver.Answer.
 func (NotSentError) NotSent() bool { return true }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
@@ -52,34 +52,34 @@ type Record struct {
 	Kept        uint64   // ms from the end for which it is remembered; 0 when not written
 	Owner       [16]byte // in progress; else its first half, and zeros
 	Floor       uint64
-	Fingerprint dedup.Fingerprint
-	Origin      dedup.Origin // SourceDigest instead of Source
+	Fingerprint driver.Fingerprint
+	Origin      driver.Origin // SourceDigest instead of Source
 	Label       string
 	steps       []byte
 	Result      []byte // nil when there is none
 }
 
 // States are those that a record can have; others are StateAbsent.
-var States = [256]dedup.State{
-	redisscript.InProgress: dedup.StateInProgress,
-	redisscript.Succeeded:  dedup.StateSucceeded,
-	redisscript.Failed:     dedup.StateFailed,
-	redisscript.Released:   dedup.StateReleased,
-	redisscript.Uncertain:  dedup.StateUncertain,
+var States = [256]driver.State{
+	redisscript.InProgress: driver.StateInProgress,
+	redisscript.Succeeded:  driver.StateSucceeded,
+	redisscript.Failed:     driver.StateFailed,
+	redisscript.Released:   driver.StateReleased,
+	redisscript.Uncertain:  driver.StateUncertain,
 }
 
 // View is the record as callers see it. A record that Forget has left behind is an absent key, and
 // a lapsed claim whose irreversible part may have begun is uncertain.
-func (r *Record) View(left, age time.Duration) dedup.Record {
+func (r *Record) View(left, age time.Duration) driver.Record {
 	if r.forgotten {
-		return dedup.Record{}
+		return driver.Record{}
 	}
 	state := States[r.State]
-	if state == dedup.StateInProgress && r.danger && left <= 0 {
+	if state == driver.StateInProgress && r.danger && left <= 0 {
 		// It is remembered for its hold from when its lease lapsed.
-		state, left = dedup.StateUncertain, left+redisscript.FromMillis(int64(r.Span))
+		state, left = driver.StateUncertain, left+redisscript.FromMillis(int64(r.Span))
 	}
-	return dedup.Record{
+	return driver.Record{
 		State: state, Attempt: int(r.Attempt), Fence: r.Fence,
 		Result: r.Result, NoResult: r.NoResult,
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
@@ -113,7 +113,7 @@ func DecodeRecord(s string) (Record, error) {
 		Attempt:   binary.BigEndian.Uint32(b[16:]),
 		Span:      millis48(b[20:]),
 	}
-	if States[r.State] == dedup.StateAbsent || flags > flagsKnown ||
+	if States[r.State] == driver.StateAbsent || flags > flagsKnown ||
 		r.Fence > redisscript.MaxFence {
 		return Record{}, fmt.Errorf("record has state %d, flags %#x, fence %d",
 			r.State, flags, r.Fence)
@@ -220,7 +220,7 @@ func AppendRecord(b []byte, r *Record) []byte {
 }
 
 // FirstHalf is what is kept of a token when its attempt has ended.
-func FirstHalf(t dedup.Token) (half [16]byte) {
+func FirstHalf(t driver.Token) (half [16]byte) {
 	copy(half[:8], t[:8])
 	return half
 }
@@ -235,8 +235,8 @@ func (r *Record) flags() uint16 {
 		Flagged(r.Plain, flagPlain)
 	return flags |
 		Flagged(r.Floor > 0, flagFloor) |
-		Flagged(r.Fingerprint != dedup.Fingerprint{}, FlagFingerprint) |
-		Flagged(r.Origin != dedup.Origin{}, FlagOrigin) |
+		Flagged(r.Fingerprint != driver.Fingerprint{}, FlagFingerprint) |
+		Flagged(r.Origin != driver.Origin{}, FlagOrigin) |
 		Flagged(r.Label != "", FlagLabel) |
 		Flagged(len(r.steps) > 0, flagSteps) |
 		Flagged(r.Kept > 0, flagKept) |
@@ -261,22 +261,22 @@ func appendMillis48(b []byte, v uint64) []byte {
 }
 
 // EncodeOrigin writes the section of an origin, empty for the zero Origin.
-func EncodeOrigin(o dedup.Origin) string {
-	if o == (dedup.Origin{}) {
+func EncodeOrigin(o driver.Origin) string {
+	if o == (driver.Origin{}) {
 		return ""
 	}
 	return string(appendOrigin(nil, o))
 }
 
-func appendOrigin(b []byte, o dedup.Origin) []byte {
+func appendOrigin(b []byte, o driver.Origin) []byte {
 	b = binary.BigEndian.AppendUint64(b, o.Digest())
 	b = binary.BigEndian.AppendUint32(b, uint32(o.Partition))
 	b = binary.BigEndian.AppendUint64(b, uint64(o.Offset))
 	return binary.BigEndian.AppendUint32(b, uint32(o.Generation))
 }
 
-func decodeOrigin(b []byte) dedup.Origin {
-	return dedup.Origin{
+func decodeOrigin(b []byte) driver.Origin {
+	return driver.Origin{
 		SourceDigest: binary.BigEndian.Uint64(b),
 		Partition:    int32(binary.BigEndian.Uint32(b[8:])),
 		Offset:       int64(binary.BigEndian.Uint64(b[12:])),
@@ -304,7 +304,7 @@ func (r *Record) Remembered(at Reading) (left, age time.Duration, known bool) {
 }
 
 // Listed is the record as List shows it, ttl before it expires.
-func (r *Record) Listed(ttl time.Duration, clock Reading) dedup.Record {
+func (r *Record) Listed(ttl time.Duration, clock Reading) driver.Record {
 	left, age := ttl, time.Duration(0)
 	switch r.State {
 	case redisscript.InProgress:

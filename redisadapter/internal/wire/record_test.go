@@ -11,14 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
 var (
-	token = dedup.Token(
+	token = driver.Token(
 		[]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
-	fingerprint = dedup.Fingerprint(
+	fingerprint = driver.Fingerprint(
 		[]byte("\x01\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"))
 	origin = dedup.Origin{SourceDigest: 0x0123456789abcdef, Partition: 7, Offset: 1<<40 + 3,
 		Generation: 12}

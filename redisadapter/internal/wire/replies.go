@@ -5,26 +5,27 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // ClaimedBy reads the answer of the claim script.
-func ClaimedBy(_ *dedup.ClaimRequest, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+func ClaimedBy(_ *driver.ClaimRequest, r redisscript.Reply, rec driver.Record) (driver.Answer,
+	error) {
 	outcome, known := claimOutcomes[r.Answer]
 	if !known {
-		return dedup.Answer{}, Unexpected(r)
+		return driver.Answer{}, Unexpected(r)
 	}
-	return dedup.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
+	return driver.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
 }
 
-var claimOutcomes = map[string]dedup.Outcome{
-	"acquired":  dedup.Acquired,
-	"mine":      dedup.Acquired,
-	"duplicate": dedup.Duplicate,
-	"in_flight": dedup.InFlight,
-	"mismatch":  dedup.Mismatch,
-	"uncertain": dedup.Uncertain,
+var claimOutcomes = map[string]driver.Outcome{
+	"acquired":  driver.Acquired,
+	"mine":      driver.Acquired,
+	"duplicate": driver.Duplicate,
+	"in_flight": driver.InFlight,
+	"mismatch":  driver.Mismatch,
+	"uncertain": driver.Uncertain,
 }
 
 // Unexpected is the error of an answer that the script is not known to give.
@@ -32,8 +33,8 @@ func Unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered 
 
 // Finished reads the answer to a Finish. The script does not repeat a result that it has just
 // written, so that comes from the change.
-func Finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
-	ans := dedup.Answer{Record: rec}
+func Finished(c *driver.Finish, r redisscript.Reply, rec driver.Record) (driver.Answer, error) {
+	ans := driver.Answer{Record: rec}
 	switch r.Answer {
 	case "held":
 		ans.Held, ans.Written = true, true
@@ -47,13 +48,13 @@ func Finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Ans
 		ans.Written = true
 	case "refused":
 	default:
-		return dedup.Answer{}, Unexpected(r)
+		return driver.Answer{}, Unexpected(r)
 	}
 	return ans, nil
 }
 
 // writtenResult is the result of a change as it was written, which is not kept of some keys.
-func writtenResult(c *dedup.Finish, rec *dedup.Record) []byte {
+func writtenResult(c *driver.Finish, rec *driver.Record) []byte {
 	if rec.NoResult {
 		return nil
 	}
@@ -61,7 +62,7 @@ func writtenResult(c *dedup.Finish, rec *dedup.Record) []byte {
 }
 
 // ErrorsOf yields the error of every answer.
-func ErrorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
+func ErrorsOf(lists ...[]driver.Answer) func(yield func(error) bool) {
 	return func(yield func(error) bool) {
 		for _, answers := range lists {
 			for i := range answers {
@@ -75,25 +76,25 @@ func ErrorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
 
 // AnswerOf reads the reply of a script, with read for what it says of the item.
 func AnswerOf[T any](op string, item *T, r redisscript.Reply,
-	read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
+	read func(*T, redisscript.Reply, driver.Record) (driver.Answer, error)) driver.Answer {
 	if r.Err != nil {
-		return dedup.Answer{Err: Wrap(op, r.Err)}
+		return driver.Answer{Err: Wrap(op, r.Err)}
 	}
 	if r.Answer == redisscript.AnswerEdge {
-		return dedup.Answer{Err: Wrap(op, &EdgeError{time.UnixMilli(0).Add(r.Left)})}
+		return driver.Answer{Err: Wrap(op, &EdgeError{time.UnixMilli(0).Add(r.Left)})}
 	}
-	var rec dedup.Record
+	var rec driver.Record
 	if r.Record != "" {
 		stored, err := DecodeRecord(r.Record)
 		if err != nil {
-			return dedup.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op,
-				dedup.ErrUnreadable, err)}
+			return driver.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op,
+				driver.ErrUnreadable, err)}
 		}
 		rec = stored.View(r.Left, r.Age)
 	}
 	ans, err := read(item, r, rec)
 	if err != nil {
-		return dedup.Answer{Err: Wrap(op, err)}
+		return driver.Answer{Err: Wrap(op, err)}
 	}
 	return ans
 }

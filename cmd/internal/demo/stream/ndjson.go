@@ -9,7 +9,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // maxLine bounds a line of NDJSON: what Kafka takes by default, in bytes.
@@ -78,7 +78,7 @@ func idOf(text []byte, path string) (string, error) {
 	default:
 		return "", fmt.Errorf("field %q is neither a string nor a number", path)
 	}
-	if _, err := dedup.NewID("demo", "", id); err != nil {
+	if _, err := driver.NewID("demo", "", id); err != nil {
 		return "", fmt.Errorf("field %q cannot be an id: %w", path, err)
 	}
 	return id, nil

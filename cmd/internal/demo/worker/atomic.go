@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -72,7 +73,7 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 	if err := tx.Commit(); err != nil {
 		return false, err
 	}
-	w.tell(HookEnded, dedup.Event{State: dedup.StateSucceeded, Attempt: 1})
+	w.tell(HookEnded, dedup.Event{State: driver.StateSucceeded, Attempt: 1})
 	w.stand(victim, AfterEffect, m.ID)
 	return true, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -50,7 +51,7 @@ func (w *worker) runClaimed(ctx context.Context) error {
 // claimed has the effect of a message that is claimed. The adapter records it when it
 // returns nil, and the Deduper tells the gate when the record is confirmed.
 func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
-	id, err := dedup.NewID(w.cfg.Namespace, m.Scope, m.ID)
+	id, err := driver.NewID(w.cfg.Namespace, m.Scope, m.ID)
 	if err != nil {
 		return dedup.Permanent(err)
 	}
@@ -80,7 +81,7 @@ func (w *worker) leaseLost(e dedup.Event) {
 	w.send(Event{Kind: LeaseLost})
 }
 
-func gateKey(id dedup.ID) string { return string(id[:]) }
+func gateKey(id driver.ID) string { return string(id[:]) }
 
 // broken wraps the store of a worker that is to be caught: SkipRecord says that every
 // success is written, and writes none.
@@ -94,12 +95,12 @@ func (w *worker) broken(s dedup.Store) dedup.Store {
 type forgetful struct{ dedup.Store }
 
 // Finish implements dedup.Store.
-func (f forgetful) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	answers := make([]dedup.Answer, len(changes))
+func (f forgetful) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
+	answers := make([]driver.Answer, len(changes))
 	for i, c := range changes {
-		answers[i] = dedup.Answer{Held: true, Written: true}
-		if c.State != dedup.StateSucceeded {
-			answers[i] = f.Store.Finish(ctx, []dedup.Finish{c})[0]
+		answers[i] = driver.Answer{Held: true, Written: true}
+		if c.State != driver.StateSucceeded {
+			answers[i] = f.Store.Finish(ctx, []driver.Finish{c})[0]
 		}
 	}
 	return answers

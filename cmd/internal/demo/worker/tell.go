@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Hook names one of dedup.Observer.
@@ -27,7 +28,7 @@ type Observed struct {
 	Cause     dedup.Cause   `json:"cause,omitempty"`
 	Age       time.Duration `json:"age,omitempty"`
 	Attempt   int           `json:"attempt,omitempty"`
-	State     dedup.State   `json:"state,omitempty"`
+	State     driver.State  `json:"state,omitempty"`
 	Cached    bool          `json:"cached,omitempty"`
 	Err       string        `json:"err,omitempty"`
 	Retryable bool          `json:"retryable,omitempty"`

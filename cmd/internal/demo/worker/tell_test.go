@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestTold: what a hook is told in the worker, the parent's hook of that name is told, and no
@@ -17,7 +18,7 @@ func TestTold(t *testing.T) {
 	for hook, event := range map[Hook]dedup.Event{
 		HookClaimed: {Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, Attempt: 2,
 			Cached: true},
-		HookEnded:      {State: dedup.StateSucceeded, Attempt: 1},
+		HookEnded:      {State: driver.StateSucceeded, Attempt: 1},
 		HookUncertain:  {Outcome: dedup.Uncertain, Attempt: 3},
 		HookLeaseLost:  {Attempt: 1, Err: dedup.ErrLeaseLost},
 		HookStoreError: {Err: dedup.ErrUnknown},

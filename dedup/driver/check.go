@@ -1,9 +1,10 @@
-package dedup
+package driver
 
 import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/keytext"
 	"github.com/onceward/onceward/dedup/internal/stepcode"
 )
 
@@ -62,9 +63,9 @@ func checkTimes(lease, hold time.Duration) error {
 }
 
 func checkLabel(label string) error {
-	if len(label) > maxLabelBytes {
+	if len(label) > keytext.MaxLabel {
 		return &InputError{Field: "Label", Reason: fmt.Sprintf("has %d bytes; at most %d are allowed",
-			len(label), maxLabelBytes)}
+			len(label), keytext.MaxLabel)}
 	}
 	return nil
 }

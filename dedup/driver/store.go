@@ -1,17 +1,16 @@
-package dedup
+package driver
 
 import (
-	"bytes"
 	"context"
 	"time"
 )
 
-// Store keeps claims and records. Package dedup/deduptest proves that an
+// Store keeps claims and records. Package deduptest proves that an
 // implementation keeps this contract.
 //
 // The batch is the primitive. Every method answers per item, in the order of its
 // argument and in a slice of the same length: one bad item never fails its batch.
-// Every item of one call has its own ID ([Deduper] removes repetitions first).
+// Every item of one call has its own ID (a Deduper removes repetitions first).
 // A method returns when ctx ends; items it could not learn carry Answer.Err.
 // Sending an item again with the same token is harmless. Implementations are safe
 // for concurrent use and measure every duration by the store's own clock. They leave the
@@ -108,26 +107,11 @@ type ClaimRequest struct {
 	// LikelyDuplicate says that looking before claiming is probably cheaper.
 	LikelyDuplicate bool
 	TakeUncertain   bool // TakeUncertain asks for an uncertain key too, to find out.
-	// TakeOverOlderGeneration is that of the [Request], as OnlyNew is.
+	// TakeOverOlderGeneration is that of the dedup.Request, as OnlyNew is.
 	TakeOverOlderGeneration bool
-	OnlyNew                 bool // OnlyNew is that of the Request.
+	OnlyNew                 bool // OnlyNew is that of the dedup.Request.
 	// NoResult says that the end will have no result, and may have Finish.MayOverwrite.
 	NoResult bool
-}
-
-// leaves reports whether the request leaves a key alone that it would get.
-func leaves(r *ClaimRequest, attempt int) bool { return r.OnlyNew && attempt > 0 }
-
-// left reports whether an answer says that the key was left to others by a request with
-// OnlyNew.
-func left(onlyNew bool, outcome Outcome, rec *Record) bool {
-	return onlyNew && outcome == InFlight && rec.Remaining <= 0
-}
-
-// takesOver reports whether the request gets a key that is in flight as rec says.
-func takesOver(r *ClaimRequest, rec *Record) bool {
-	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Irreversible &&
-		outranks(&r.Origin, &rec.Origin)
 }
 
 // Renewal is one item of [Store.Renew].
@@ -170,7 +154,7 @@ type Finish struct {
 	// that finds this very Finish on record, and cannot tell any more whether the claim
 	// was still held when it was written, answers Held before that moment only.
 	Until time.Time
-	// With is to be done together with the write, or neither: see Completion.With. It needs
+	// With is to be done together with the write, or neither: see dedup.Completion. It needs
 	// StateSucceeded. A store that does not know what it is must answer an [*InputError] and
 	// write nothing.
 	With any
@@ -212,11 +196,4 @@ type Answer struct {
 	// has a method Denied() bool that returns true, the end of a claim is not sent again: the
 	// store lacks a permission, until somebody gives it.
 	Err error
-}
-
-// cloneAnswer is the answer for one more caller: every caller may write into its own.
-func cloneAnswer(a *Answer) Answer {
-	b := *a
-	b.Record.Result, b.Record.Steps = bytes.Clone(a.Record.Result), bytes.Clone(a.Record.Steps)
-	return b
 }

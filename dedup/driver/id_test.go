@@ -1,4 +1,4 @@
-package dedup
+package driver
 
 import (
 	"encoding/hex"
@@ -86,13 +86,4 @@ func TestFingerprintVersions(t *testing.T) {
 		assert.Equal(t, row.want, row.a.Conflicts(row.b), name)
 		assert.Equal(t, row.want, row.b.Conflicts(row.a), name)
 	}
-}
-
-func TestTokensDiffer(t *testing.T) {
-	seen := map[Token]bool{}
-	for range 1000 {
-		seen[newToken()] = true
-	}
-	require.Len(t, seen, 1000)
-	assert.False(t, seen[Token{}], "%d tokens of 1000", len(seen))
 }

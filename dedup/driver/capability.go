@@ -1,4 +1,4 @@
-package dedup
+package driver
 
 import (
 	"context"
@@ -11,7 +11,7 @@ type Limiter interface {
 	Limits() Limits
 }
 
-// Limits are what [New] has to know of a store, because it refuses an end only when the effect
+// Limits are what dedup.New has to know of a store, because it refuses an end only when the effect
 // has happened. The zero Limits are those of a store without any.
 type Limits struct {
 	// Window is the one window of all keys, and zero means any: New wants this Config.Window.
@@ -22,7 +22,7 @@ type Limits struct {
 	MinHold, MaxHold time.Duration
 	// NoResults says that the result of a success is not kept: New wants Config.SeenOnly.
 	NoResults bool
-	// NoFailures says that a failure for good is not kept. [Permanent] then releases the claim,
+	// NoFailures says that a failure for good is not kept. dedup.Permanent then releases the claim,
 	// and the message may be redelivered.
 	NoFailures bool
 }
@@ -35,7 +35,7 @@ func LimitsOf(store Store) Limits {
 	return Limits{}
 }
 
-// FinishClaimer is a [Store] that ends and claims in one round trip. [Deduper.CompleteAndClaim]
+// FinishClaimer is a [Store] that ends and claims in one round trip. Deduper.CompleteAndClaim
 // uses it, and so do single calls when many of them share a round trip.
 type FinishClaimer interface {
 	// FinishClaim is Finish and Claim, in that order. The claim of an ID that is among the ends
