@@ -28,8 +28,8 @@ const otherSources = "(others)"
 
 // causeNames are the causes, in the order in which they are counted and shown.
 var causeNames = [causes]string{
-	string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry),
-	string(dedup.KeyReuse), string(dedup.Late), "other_source", "other",
+	string(driver.BrokerRedelivery), string(driver.RebalanceReplay), string(driver.ProducerRetry),
+	string(driver.KeyReuse), string(driver.Late), string(driver.OtherSource), "other",
 }
 
 // What else is counted.

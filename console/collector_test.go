@@ -49,7 +49,7 @@ func TestMinutes(t *testing.T) {
 		o := observer(t, c, "a", time.Hour)
 		o.Claimed(dedup.Event{Outcome: dedup.Acquired})
 		time.Sleep(59 * time.Minute)
-		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry,
+		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.ProducerRetry,
 			Age: 59 * time.Minute})
 		h := lastHour(c)
 		if h.claims() != 2 || h.minutes[0].outcome[dedup.Acquired] != 1 ||
@@ -127,7 +127,7 @@ func TestCollectorRace(t *testing.T) {
 			wg.Go(func() {
 				o := observer(t, c, fmt.Sprint("name", w%3), time.Hour)
 				for i := range each {
-					o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late,
+					o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.Late,
 						Age: time.Duration(i)})
 					o.Ended(dedup.Event{State: driver.StateSucceeded})
 					if i%50 == 0 {
@@ -245,7 +245,7 @@ func BenchmarkClaimed(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry,
+			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.ProducerRetry,
 				Age: time.Minute})
 		}
 	})

@@ -12,12 +12,12 @@ import (
 )
 
 // outcomeOrder is how outcomes are piled up: what runs lies below.
-var outcomeOrder = []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight, dedup.Mismatch,
+var outcomeOrder = []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight, dedup.Mismatch,
 	dedup.Uncertain, dedup.Unknown}
 
 // outcomeNames and causeTexts are for people.
 var (
-	outcomeNames = map[dedup.Outcome]string{
+	outcomeNames = map[driver.Outcome]string{
 		dedup.Acquired: "acquired", dedup.Duplicate: "duplicate", dedup.InFlight: "in flight",
 		dedup.Mismatch: "mismatch", dedup.Uncertain: "uncertain", dedup.Unknown: "unknown",
 	}

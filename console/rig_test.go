@@ -158,7 +158,7 @@ func newRig(t *testing.T, o Options) *rig {
 	})
 	r.end("flying", func(*dedup.Claim) error {
 		return nil
-	}, dedup.WithLabel("<script>alert(1)</script>"),
+	}, func(r *dedup.Request) { r.Label = "<script>alert(1)</script>" },
 		func(r *dedup.Request) {
 			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
 		})

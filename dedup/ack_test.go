@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // The ways in which a caller handles an error. Park is for errors of which no predicate is true.
@@ -82,7 +83,7 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 		"uncertain for a lost lease": {asked(resolving(fruitless(dedup.ErrLeaseLost))),
 			again},
 		"a store that is down":    {refused(errNet), unknown},
-		"a store that is full":    {refused(dedup.ErrStoreFull), unknown},
+		"a store that is full":    {refused(driver.ErrStoreFull), unknown},
 		"a claim that is refused": {refused(&dedup.InputError{Field: "Hold"}), park},
 		"an unreadable record":    {refused(dedup.ErrUnreadable), park},
 		"a value of another type": {otherType, park},
@@ -106,7 +107,7 @@ func TestAtMostOneDecision(t *testing.T) {
 	atoms := []error{
 		errors.New("own"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrUncertain,
 		dedup.ErrUnknown, dedup.ErrLeaseLost,
-		dedup.ErrClosed, dedup.ErrNoResult, dedup.ErrStoreFull, dedup.ErrUnreadable,
+		dedup.ErrClosed, dedup.ErrNoResult, driver.ErrStoreFull, dedup.ErrUnreadable,
 		&dedup.InputError{}, &dedup.FailedError{}, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, a := range atoms {

@@ -12,16 +12,11 @@ import (
 	"github.com/onceward/onceward/dedup/internal/waiting"
 )
 
-// Claim asks for the right to run the effect of key, in one round trip that it shares
-// with concurrent callers. Look at Outcome of the returned Claim; [Claim.Err] turns it
-// into an error.
-//
-// With an error the Claim is nil. It is an [*InputError] for a bad key, scope or label,
-// [ErrClosed], or one for which [OutcomeUnknown] is true when the store could not be asked or
-// ctx ended. A claim that a canceled call may have won is released.
-//
-// An uncertain key is asked about first when there is a Config.Resolve. The claim lasts for
-// Config.LeaseTTL; [Claim.KeepAlive] renews it.
+// Claim asks for the right to run the effect of key, in one round trip. Look at Outcome of the
+// returned Claim; [Claim.Err] turns it into an error. With an error the Claim is nil, and a
+// claim that a canceled call may have won is released. An uncertain key is asked about first
+// when there is a Config.Resolve. The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews
+// it.
 func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
 	if err := d.check(ctx); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ type (
 	Store = driver.Store
 	// Record is what a store knows of one key.
 	Record = driver.Record
-	// Outcome is what a claim attempt found.
-	Outcome = driver.Outcome
+	// Cause is why a duplicate arrived.
+	Cause = driver.Cause
 	// Origin says where a message came from, so that a later duplicate can be explained.
 	Origin = driver.Origin
 	// InputError says what is wrong with a configuration or a call, before any side effect.

@@ -51,7 +51,7 @@ func TestClaimBatchAnswersPerItem(t *testing.T) {
 			keyed(strings.Repeat("x", 256)),
 			keyed("bound", "b"), keyed("released"), keyed("failed"),
 			dedup.Request{Key: "label", Label: "\n"})
-		for i, want := range []dedup.Outcome{
+		for i, want := range []driver.Outcome{
 			dedup.Duplicate, dedup.Unknown, dedup.Acquired, dedup.InFlight, dedup.Unknown,
 			dedup.Mismatch, dedup.Acquired, dedup.Duplicate, dedup.Unknown,
 		} {
@@ -87,7 +87,7 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 		claims := claimBatch(t, d, keyed("a", "1"), keyed("done"), keyed("a", "1"), keyed("a", "2"),
 			keyed("done"), keyed("a"), dedup.Request{Key: "a", Scope: "other"})
 		for i, row := range []struct {
-			want  dedup.Outcome
+			want  driver.Outcome
 			first *dedup.Claim
 		}{
 			{dedup.Acquired, nil}, {dedup.Duplicate, nil}, {dedup.InFlight, claims[0]},
@@ -117,7 +117,7 @@ func TestAliasOfAMismatchThatAgreesWithTheRecord(t *testing.T) {
 		store.forgetCalls()
 		claims := claimBatch(t, d, keyed("done", "2"), keyed("done", "1"), keyed("held", "2"),
 			keyed("held", "1"), keyed("free", "2"), keyed("free", "1"), keyed("free", "1"))
-		for i, want := range []dedup.Outcome{
+		for i, want := range []driver.Outcome{
 			dedup.Mismatch, dedup.Duplicate, dedup.Mismatch, dedup.InFlight,
 			dedup.Mismatch, dedup.Acquired, dedup.InFlight,
 		} {

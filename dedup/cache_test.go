@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func cached(bytes int) func(*dedup.Config) {
@@ -123,7 +124,7 @@ func TestCacheReplaysFailuresAndMismatches(t *testing.T) {
 			require.Equal(t, dedup.Duplicate, claim(t, d, "bound").Outcome)
 			odd := claim(t, d, "bound", dedup.WithFingerprint([]byte("b")))
 			require.Equal(t, dedup.Mismatch, odd.Outcome)
-			assert.Equal(t, dedup.KeyReuse, odd.Cause)
+			assert.Equal(t, driver.KeyReuse, odd.Cause)
 			_, err = d.Seen(t.Context(), "bound", dedup.WithFingerprint([]byte("b")))
 			require.ErrorIs(t, err, dedup.ErrMismatch)
 		})
@@ -144,7 +145,7 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 		for _, row := range []struct {
 			age   time.Duration
 			cause dedup.Cause
-		}{{30 * time.Second, dedup.BrokerRedelivery}, {50 * time.Second, dedup.Late}} {
+		}{{30 * time.Second, driver.BrokerRedelivery}, {50 * time.Second, driver.Late}} {
 			time.Sleep(row.age - claim(t, d, "k").Record.Age)
 			c := claim(t, d, "k", origin)
 			assert.Equal(t, row.age, c.Record.Age)

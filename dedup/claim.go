@@ -12,17 +12,15 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Claim is the answer to one claim attempt. When Outcome is [Acquired] it is also the
-// right to run the effect: do so, then call Complete, Fail or Release, or let it lapse.
-//
-// The exported fields do not change, but for Stored, once the Claim has been returned.
-// Its methods are safe for concurrent use.
+// Claim is the answer to one claim attempt. When Outcome is [Acquired] it is also the right to
+// run the effect: do so, then call Complete, Fail or Release, or let it lapse. The exported
+// fields do not change, but for Stored, once the Claim has been returned.
 type Claim struct {
-	Key     string  // Key as it was asked for.
-	Outcome Outcome // Outcome says what to do: see the constants.
-	// Observed is what Enforce would have answered, in Observe mode; it equals Outcome
-	// in Enforce mode. It is Unknown for a claim that runs thanks to FailOpen.
-	Observed Outcome
+	Key     string         // Key as it was asked for.
+	Outcome driver.Outcome // Outcome says what to do: see the constants.
+	// Observed is what Enforce would have answered, in Observe mode, and equals Outcome in
+	// Enforce mode. It is Unknown for a claim that runs thanks to FailOpen.
+	Observed driver.Outcome
 	Attempt  int // Attempt counts the claims of this key, from 1.
 	// Record is what the store holds of the key. A Duplicate has its result there, and a
 	// claim InFlight the rest of its lease, as Remaining. Its Fence is zero when Outcome is
@@ -33,8 +31,8 @@ type Claim struct {
 	// not run this one; it cannot be ended.
 	Alias *Claim
 	// Stored is the record that was found when Complete, Fail or Release answered
-	// ErrLeaseLost; nil before, and when the store was not asked because the loss was
-	// known already.
+	// ErrLeaseLost; nil before, and when the store was not asked because the loss was known
+	// already.
 	Stored *Record
 
 	d       *Deduper
@@ -230,10 +228,9 @@ func (a *Attempt) DownstreamKey(purpose ...string) string {
 }
 
 // EffectApplied says that the effect of the attempt under ctx has happened, although the lease
-// may be lost by now. Without it, a handler that returns nil counts as landed only if
-// it never read its fence and its context was not yet canceled for ErrLeaseLost: a
-// downstream may have refused an old fence, and that is not an effect. It reports false
-// outside an attempt.
+// may be lost by now. Without it, a nil return counts as landed only if the handler never read
+// its fence and its context was not yet canceled for [ErrLeaseLost]: a downstream may have
+// refused an old fence, and that is not an effect. It reports false outside an attempt.
 func EffectApplied(ctx context.Context) bool {
 	a, ok := FromContext(ctx)
 	if ok {
@@ -269,7 +266,7 @@ func shared(first *Claim, req *driver.ClaimRequest) driver.Answer {
 }
 
 // outcomeOf is what a record means to a caller whose fingerprint agrees with it.
-func outcomeOf(rec Record) Outcome {
+func outcomeOf(rec Record) driver.Outcome {
 	switch {
 	case terminal(rec.State):
 		return Duplicate

@@ -178,37 +178,33 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Resolution is what Config.Resolve answers about an uncertain key. It asks the downstream whether
-// the effect has happened, best by the Attempt.DownstreamKey that the effect was sent with.
+// Resolution is what Config.Resolve answers about an uncertain key. It asks the downstream
+// whether the effect has happened, best by the Attempt.DownstreamKey that the effect was sent
+// with. The zero Resolution, or an error, is "still unknown": the next call asks again.
 //
-//   - [Happened]: the result is recorded. The caller gets it as a Duplicate.
-//   - [FailedForGood]: the failure is recorded. Where the store keeps none, the caller gets it,
-//     and the next call asks again.
-//   - [DidNotHappen]: the caller may run the effect. The key stays dangerous: when that attempt
-//     ends without success, a failure for good or [NotStarted], it is asked about again.
-//   - the zero Resolution, or an error: still unknown. The next call asks again.
-//
-// Do and Claim ask; ClaimBatch, Seen, Mark and Observe mode answer Uncertain. One caller asks at a
-// time, in all processes, under a claim that counts as an attempt and that is renewed; others find
-// the key in flight. The ctx of Resolve carries that attempt, follows the caller's, and is
-// canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic leaves
-// the key uncertain and is passed on. A Resolve that always answers DidNotHappen takes the very
-// risk for which MarkIrreversible was called.
+// [Do] and Claim ask; ClaimBatch, Seen, Mark and Observe mode answer Uncertain. One caller asks
+// at a time, in all processes, under a claim that counts as an attempt and that is renewed;
+// others find the key in flight. The ctx of Resolve carries that attempt, follows the caller's,
+// and is canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic
+// leaves the key uncertain and is passed on.
 type Resolution struct {
 	state driver.State // StateAbsent is unknown
 	data  []byte
 }
 
-// Happened says that the effect has happened. The result, which may be nil, is what [Do] stores:
-// for most types JSON.
+// Happened says that the effect has happened. The caller gets the result as a Duplicate; it may
+// be nil, and is what [Do] stores: for most types JSON.
 func Happened(result []byte) Resolution { return Resolution{driver.StateSucceeded, result} }
 
 // FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
-// the text replayed as a [*FailedError], cut at 1 KiB.
+// the text replayed as a [*FailedError], cut at 1 KiB. Where the store keeps no failures, the
+// caller gets it, and the next call asks again.
 func FailedForGood(text string) Resolution { return Resolution{driver.StateFailed, []byte(text)} }
 
-// DidNotHappen says that the effect has not happened, and that no request is on its way which could
-// still make it happen: it may run again.
+// DidNotHappen says that the effect has not happened, and that no request is on its way which
+// could still make it happen: the caller may run it. The key stays dangerous: when that attempt
+// ends without success, a failure for good or [NotStarted], it is asked about again. To answer
+// it always is the very risk for which [MarkIrreversible] was called.
 func DidNotHappen() Resolution { return Resolution{state: driver.StateReleased} }
 
 // End returns the state that a key reaches by the resolution, with its result or the text of its

@@ -19,13 +19,10 @@ import (
 	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
-// Deduper makes the effect of every key happen once per window. It is safe for
-// concurrent use; one per namespace and process is enough. It starts goroutines only
-// while calls or handlers are under way.
-//
-// Single calls of concurrent callers share batches. At most 65,536 of them are under way
-// at once; one more is answered without being asked, with an error for which
-// [OutcomeUnknown] and [CanRetry] are true.
+// Deduper makes the effect of every key happen once per window. One per namespace and process is
+// enough. It starts goroutines only while calls or handlers are under way. At most 65,536 single
+// calls are under way at once; one more is answered without being asked, with an error for which
+// [OutcomeUnknown] is true.
 type Deduper struct {
 	store    Store
 	cfg      Config
@@ -120,9 +117,8 @@ func isNil(value any) bool {
 	return false
 }
 
-// Lookup reads the record of a key; an absent key is a Record with StateAbsent and no
-// error. It changes nothing and costs one round trip. The error is an [*InputError],
-// or one for which OutcomeUnknown is true.
+// Lookup reads the record of a key, in one round trip; an absent key is a Record with
+// StateAbsent and no error. It changes nothing.
 func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Record, error) {
 	if err := d.check(ctx); err != nil {
 		return Record{}, err
@@ -147,13 +143,10 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 // Forget makes a key claimable again, for operators, also when it is uncertain: use it only if
 // the effect may run again, and [Deduper.Mark] if not. A key under a live lease is refused with
 // [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold after it. One
-// exception: a store may end a claim with [Request.NoResult] by a plain command, and a copy of it
-// that the network delivers late makes the key done again. Its effect has happened. Other
-// processes' caches notice within a second and a round trip (see Config.CacheBytes). One round
-// trip, and a second in stores that notify those caches.
-//
-// Errors are otherwise an [*InputError], [ErrClosed], or one for which [OutcomeUnknown] is true;
-// asking again is harmless.
+// exception: a store may end a claim with Request.NoResult by a plain command, and a copy of it
+// that the network delivers late makes the key done again; its effect has happened. Caches of
+// other processes notice within a second and a round trip (see Config.CacheBytes). It costs one
+// round trip, and a second in stores that notify those caches.
 func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
 	if err := d.check(ctx); err != nil {
 		return err
@@ -184,12 +177,11 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	return unknown(errs[0])
 }
 
-// Close refuses new calls with [ErrClosed] and waits until running handlers, claims
-// kept alive, and calls under way have ended. When ctx ends first, it cancels the
-// context of what still runs with ErrClosed as cause and returns an error that says how
-// much that was: those claims lapse, and their keys run again elsewhere. Claims that
-// are already held can be completed and released until then, and after. Close is
-// idempotent and may be called concurrently.
+// Close refuses new calls with [ErrClosed] and waits until running handlers, claims kept alive,
+// and calls under way have ended. When ctx ends first, it cancels the context of what still runs
+// with ErrClosed as cause and returns an error that says how much that was: those claims lapse,
+// and their keys run again elsewhere. Claims that are already held can be completed and released
+// until then, and after. Close may be called again.
 //
 // While the store does not answer, a Deduper asks it every second, for ten minutes at most, to
 // release claims whose callers have gone. Close asks once more, and ends that.

@@ -7,43 +7,39 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Do runs fn once per key and window and returns its value to every caller: the first
-// runs it, the others get the stored value.
+// Do runs fn once per key and window and returns its value to every caller: the first runs it,
+// the others get the stored value.
 //
-//   - fn returns nil: the value is recorded, then returned. []byte and string are
-//     stored as they are, struct{} as nothing, everything else as JSON.
-//   - fn returns an error for which [IsPermanent] is true: it is recorded and replayed
-//     as a [*FailedError].
-//   - fn returns any other error, panics, or calls runtime.Goexit: the claim is
-//     released, so that a retry can run at once. A panic is passed on.
+//   - fn returns nil: the value is recorded, then returned. []byte and string are stored as they
+//     are, struct{} as nothing, everything else as JSON.
+//   - fn returns an error for which [IsPermanent] is true: it is recorded and replayed as a
+//     [*FailedError].
+//   - fn returns any other error, panics, or calls runtime.Goexit: the claim is released, so
+//     that a retry can run at once. A panic is passed on.
 //
-// fn runs under a context that carries its attempt, and that is canceled with cause
-// [ErrLeaseLost] when its claim is lost. The lease is renewed while fn runs. fn should be
+// fn runs under a context that carries its attempt ([FromContext]), and that is canceled with
+// cause [ErrLeaseLost] when its claim is lost. The lease is renewed while fn runs. fn should be
 // safe to run again: after a crash between effect and record, it runs again.
 //
-// The error is one of these:
+// The error is that of fn, or one that every call can return (see Calls above), or:
 //
-//   - the error of fn;
 //   - [ErrInFlight], [ErrMismatch], [ErrUncertain] or a [*FailedError] when fn did not run;
 //   - [ErrNoResult] when the key is done but its value was not kept, or there never was one
 //     (Mark, Complete without a result) and T is not struct{};
 //   - [ErrUnreadable] when the value is not a T;
 //   - [ErrLeaseLost], with the value, when fn succeeded after its claim was lost;
-//   - [ErrClosed];
-//   - one for which [OutcomeUnknown] is true when the store could not be asked, or the lease
-//     had lapsed before fn was to begin, or, with the value, when the effect landed and its
-//     record could not be confirmed;
-//   - an [*InputError], before anything happens, for a nil d, fn or ctx, and for a bad key.
+//   - one for which [OutcomeUnknown] is true, with the value, when the effect landed and its
+//     record could not be confirmed; without it when the lease had lapsed before fn was to
+//     begin.
 //
-// Acknowledge the message when [CanAck] is true of the error, have it redelivered when [CanRetry]
-// or OutcomeUnknown is, and park it or stop otherwise. CanAck says nothing about the value: use
-// it when the error is nil, and in the two cases above that say "with the value".
+// Acknowledge the message when [CanAck] is true of the error, have it redelivered when
+// [CanRetry] or OutcomeUnknown is, and park it or stop otherwise.
 //
-// While the store is down, claiming gives up after four times Config.StoreTimeout and a
-// backoff of less than 100 ms, or when ctx ends; with thousands of calls at once some
-// wait longer. After the effect, recording continues for up to one lease and one
-// Config.StoreTimeout, also when ctx has ended. For a request handler choose a sum of both below
-// the time after which the sender gives up.
+// While the store is down, claiming gives up after four times Config.StoreTimeout and a backoff
+// of less than 100 ms, or when ctx ends; with thousands of calls at once some wait longer. After
+// the effect, recording continues for up to one lease and one Config.StoreTimeout, also when ctx
+// has ended. For a request handler choose a sum of both below the time after which the sender
+// gives up.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
 	opts ...Option) (T, error) {
 	res, err := DoResult(ctx, d, key, fn, opts...)

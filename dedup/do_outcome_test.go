@@ -191,7 +191,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 			dedup.WithFingerprint([]byte("two")))
 		require.ErrorIs(t, err, dedup.ErrMismatch)
 		require.Equal(t, dedup.Mismatch, res.Outcome)
-		require.Equal(t, dedup.KeyReuse, res.Cause)
+		require.Equal(t, driver.KeyReuse, res.Cause)
 		require.Empty(t, res.Value)
 		require.False(t, dedup.CanRetry(err))
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func newDeduper(t *testing.T, store dedup.Store, change func(*dedup.Config)) *dedup.Deduper {
@@ -33,7 +34,7 @@ func TestDoRunsOnceAndReplays(t *testing.T) {
 	type receipt struct{ Charge string }
 	runs := 0
 	charge := func(context.Context) (receipt, error) { runs++; return receipt{"ch_1"}, nil }
-	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
+	for i, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
 		res, err := dedup.DoResult(t.Context(), d, "evt_1", charge)
 		require.NoError(t, err, "call %d", i)
 		require.Equal(t, "ch_1", res.Value.Charge, "call %d", i)

@@ -27,8 +27,6 @@ var (
 	ErrClosed = errors.New("dedup: closed")
 	// ErrNoResult: the key is done, but its result was not kept.
 	ErrNoResult = errors.New("dedup: result was not kept")
-	// ErrStoreFull: the store refuses new claims for lack of room.
-	ErrStoreFull = driver.ErrStoreFull
 	// ErrUnreadable: the store holds a value under the key that this version cannot read. It is
 	// neither "absent" nor "done".
 	ErrUnreadable = driver.ErrUnreadable
@@ -59,23 +57,19 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether err, or what it wraps, is a failure that no retry can fix:
-// it was made by [Permanent], or is the [*FailedError] that replays such a one. A handler
-// that returns the FailedError of another key has failed for good too.
+// IsPermanent reports whether err, or what it wraps, is a failure that no retry can fix: it was
+// made by [Permanent], or is the [*FailedError] that replays such a one, of whatever key.
 func IsPermanent(err error) bool {
 	var made *permanentError
 	var replayed *FailedError
 	return errors.As(err, &made) || errors.As(err, &replayed)
 }
 
-// CanAck reports whether the message is done and may be acknowledged to whoever delivered
-// it: err is nil, a failure for good while the claim was ours ([IsPermanent]), or
-// [ErrNoResult]. It does not say that there is a value: read one when err is nil, and, where
-// [Do] says so, with [ErrLeaseLost] or an unknown outcome.
-//
-// It is meant for the errors of [Do], [Claim.Err], [Claim.Complete], [Claim.Fail] and their like.
-// It is false for a failure for good whose record was lost with the lease, was refused, or could
-// not be confirmed.
+// CanAck reports whether the message is done and may be acknowledged to whoever delivered it:
+// err is nil, a failure for good while the claim was ours ([IsPermanent]), or [ErrNoResult]. It
+// does not say that there is a value: read one when err is nil, and, where [Do] says so, with
+// [ErrLeaseLost] or an unknown outcome. It is false for a failure for good whose record was lost
+// with the lease, was refused, or could not be confirmed.
 //
 // At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
 // Where none is (bad input, a mismatch, an uncertain effect that nobody asks about, an
@@ -164,14 +158,12 @@ func isForeign(err error) bool {
 	return errors.As(err, &foreign)
 }
 
-// NotStarted says of a handler's error that the irreversible part has not begun after all:
-// the request was never sent, or was refused as a whole. The claim is released and its
-// [MarkIrreversible] withdrawn. NotStarted(nil) is nil. It changes nothing for an attempt without
-// MarkIrreversible.
-//
-// Only an attempt that knows it may say so. After a Resolve that answered [DidNotHappen]
-// it also speaks for the attempts before. A failure for good stays one: an error for which
-// [IsPermanent] is true is recorded, wrapped in NotStarted or not.
+// NotStarted says of a handler's error that the irreversible part has not begun after all: the
+// request was never sent, or was refused as a whole. The claim is released and its
+// [MarkIrreversible] withdrawn. Only an attempt that knows it may say so; after a Resolve that
+// answered [DidNotHappen] it also speaks for the attempts before. NotStarted(nil) is nil. It
+// changes nothing for an attempt without MarkIrreversible, nor for a failure for good
+// ([IsPermanent]), which is recorded.
 func NotStarted(err error) error {
 	if err == nil {
 		return nil
@@ -254,6 +246,6 @@ func mayHaveExecuted(err error) bool {
 		return false
 	}
 	var input *InputError
-	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) &&
+	return !errors.As(err, &input) && !errors.Is(err, driver.ErrStoreFull) &&
 		!errors.Is(err, ErrUnreadable)
 }

@@ -19,15 +19,15 @@ const maxFailureText = 1 << 10
 
 // Complete records that the effect has landed, with an optional result that duplicates get
 // replayed byte for byte. Call it after the effect, and before acknowledging the message. A
-// result larger than Config.ResultLimit is not kept: the key is recorded as done without it,
-// and Complete answers [ErrNoResult].
+// result larger than Config.ResultLimit is not kept: the key is recorded as done without it, and
+// Complete answers [ErrNoResult].
 //
 // [ErrLeaseLost] means that the claim was no longer ours. The effect is recorded if nobody
 // else's was (see Claim.Stored), but it may have happened twice. An error for which
 // [OutcomeUnknown] is true means that the record could not be confirmed before the lease ended
-// or ctx did: do not acknowledge. An [*InputError] is for a nil ctx, and for a claim that is nil,
-// was not acquired, or has ended otherwise. In Observe mode it is the only error.
-// Calling Complete again is harmless, and answers what the first call did.
+// or ctx did: do not acknowledge. An [*InputError] is also for a claim that is nil, was not
+// acquired, or has ended otherwise; in Observe mode it is the only error. Calling Complete again
+// is harmless, and answers what the first call did.
 func (c *Claim) Complete(ctx context.Context, result []byte) error {
 	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
@@ -44,10 +44,9 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 
 // Release gives the claim up without an effect. The key can be claimed again at once, and its
 // attempt count and fence are kept for Config.Hold. After [MarkIrreversible] the key becomes
-// uncertain: to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotStarted] error.
-// From a late owner Release changes nothing and answers [ErrLeaseLost]. It is tried a few times
-// while the store cannot be asked, but not until the lease ends, because that end does the same.
-// Errors are otherwise those of Complete.
+// uncertain: to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotStarted]
+// error. From a late owner Release changes nothing and answers [ErrLeaseLost]. It is not tried
+// until the lease ends, because that end does the same. Errors are otherwise those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
 	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
@@ -302,17 +301,16 @@ type Completion struct {
 	Err error
 	// With is for the store that offers it, and is written together with the record or not at
 	// all. Any other store refuses the item with an [*InputError] and writes nothing. Only
-	// where Err is nil. Default nil.
+	// where Err is nil.
 	With any
-	// NotAttempted says that the handler never began the message, or was cut short through no fault
-	// of the message. The claim is released, whatever Err is, and does not count as an attempt:
-	// callers that claim ahead release with it what they did not begin. A key that was dangerous
-	// before is uncertain again; MarkIrreversible by the attempt itself, a Result or With is an
-	// [*InputError]. Default false.
+	// NotAttempted says that the handler never began the message, or was cut short through no
+	// fault of the message. The claim is released, whatever Err is, and does not count as an
+	// attempt. A key that was dangerous before is uncertain again. MarkIrreversible by the
+	// attempt itself, a Result or With is an [*InputError].
 	NotAttempted bool
-	// InTime says that the handler had returned nil before its claim was lost: a batch may learn
-	// of the loss in between, and the effect would count as canceled and not be recorded. Only
-	// where Err is nil. Default false.
+	// InTime says that the handler had returned nil before its claim was lost: a batch may
+	// learn of the loss in between, and the effect would count as canceled. Only where Err is
+	// nil.
 	InTime bool
 	// noResult marks a result that could not be encoded.
 	noResult bool

@@ -76,7 +76,7 @@ func TestOnlyNewGetsWhatWasNeverBegun(t *testing.T) {
 func TestOnlyNewIsNotSharedAway(t *testing.T) {
 	for name, row := range map[string]struct {
 		leader, follower func(*dedup.Request)
-		led, followed    dedup.Outcome
+		led, followed    driver.Outcome
 		calls            int
 	}{
 		"first, then any": {onlyNew, dedup.WithScope(""), dedup.InFlight,

@@ -72,7 +72,7 @@ func TestTakeoverIsNotSharedAway(t *testing.T) {
 	for name, row := range map[string]struct {
 		held             int32 // generation of a claim elsewhere; 0 for none
 		leader, follower dedup.Option
-		led, followed    dedup.Outcome
+		led, followed    driver.Outcome
 		calls            int
 	}{
 		"newer than the leader": {0, consumed(5, true), consumed(6, true), dedup.Acquired,
@@ -171,7 +171,7 @@ func TestClaimBatchTakesOver(t *testing.T) {
 		claims := claimBatch(t, d, consumedReq("a", 6, true), consumedReq("b", 6, false),
 			consumedReq("b", 6, true),
 			consumedReq("b", 6, true), consumedReq("c", 6, true), consumedReq("c", 7, true))
-		for i, want := range []dedup.Outcome{
+		for i, want := range []driver.Outcome{
 			dedup.Acquired, dedup.InFlight, dedup.Acquired,
 			dedup.InFlight, dedup.Acquired, dedup.InFlight,
 		} {

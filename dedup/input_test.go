@@ -148,7 +148,9 @@ type badRequest struct {
 
 func badRequests() map[string]badRequest {
 	const long = "secret-order-4711-"
-	label := func(s string) []dedup.Option { return []dedup.Option{dedup.WithLabel(s)} }
+	label := func(s string) []dedup.Option {
+		return []dedup.Option{func(r *dedup.Request) { r.Label = s }}
+	}
 	scope := func(s string) []dedup.Option { return []dedup.Option{dedup.WithScope(s)} }
 	return map[string]badRequest{
 		"empty key":             {"Key", "", nil},
@@ -212,7 +214,7 @@ func TestKeysAtTheLimitAreTaken(t *testing.T) {
 	for _, key := range []string{"a", " ", strings.Repeat("x", 255), strings.Repeat("é", 127) + "x",
 		"日本 語", "🙂"} {
 		_, err := d.Mark(t.Context(), key, dedup.WithScope(strings.Repeat("s", 255)),
-			dedup.WithLabel(strings.Repeat("l", 64)))
+			func(r *dedup.Request) { r.Label = strings.Repeat("l", 64) })
 		assert.NoError(t, err, key)
 	}
 }

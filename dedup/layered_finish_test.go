@@ -227,7 +227,7 @@ func TestLayeredOverAStoreThatWasAlone(t *testing.T) {
 		time.Sleep(2 * hotLease)
 		live := acquire(t, alone, "live")
 		d := l.deduper(nil)
-		for key, want := range map[string]dedup.Outcome{
+		for key, want := range map[string]driver.Outcome{
 			"uncertain": dedup.Uncertain, "failed": dedup.Duplicate, "live": dedup.InFlight,
 		} {
 			require.Equal(t, want, claim(t, d, key).Outcome)

@@ -148,7 +148,7 @@ func (l *layers) wantCalls(what string, leases, records int) {
 }
 
 // wantVerdict compares the newest claim that the observer got.
-func (l *layers) wantVerdict(verdict, reason string, saved int, outcome dedup.Outcome) {
+func (l *layers) wantVerdict(verdict, reason string, saved int, outcome driver.Outcome) {
 	l.t.Helper()
 	events := l.told.of("filtered")
 	require.NotEmpty(l.t, events, "nothing was told of the filter")

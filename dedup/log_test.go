@@ -50,7 +50,8 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	do := func(key string, fn func(context.Context) (func(), error)) error {
-		_, err := dedup.Do(t.Context(), d, key, fn, dedup.WithScope(scope), dedup.WithLabel(label))
+		_, err := dedup.Do(t.Context(), d, key, fn, dedup.WithScope(scope),
+			func(r *dedup.Request) { r.Label = label })
 		return err
 	}
 	lost := do(key, func(ctx context.Context) (func(), error) {

@@ -89,7 +89,7 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 	inner := dedup.Memory(10_000)
 	store := deduptest.NewFaulty(inner, deduptest.Seeded(1, 1.0/3))
 	d := newDeduper(t, store, nil)
-	outcomes := map[dedup.Outcome]int{}
+	outcomes := map[driver.Outcome]int{}
 	for n := range 1000 / size {
 		reqs := make([]dedup.Request, size)
 		for i := range reqs {

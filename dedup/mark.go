@@ -10,11 +10,9 @@ import (
 // Seen reports whether key is done: it succeeded, or failed for good; one in flight is not. With
 // [Deduper.Mark] it is the weakest receiver: a crash between the effect and Mark, or a second
 // delivery between Seen and Mark, runs the effect twice. In Observe mode it answers false, also
-// when the store cannot be asked.
-//
-// One round trip, shared with concurrent callers. The error is an [*InputError], [ErrClosed],
-// [ErrMismatch] when the key is done with another fingerprint, [ErrUncertain] when somebody has
-// to find out whether it is done, or one for which [OutcomeUnknown] is true.
+// when the store cannot be asked. It costs one round trip. The error is [ErrMismatch] when the
+// key is done with another fingerprint, and [ErrUncertain] when somebody has to find out whether
+// it is done.
 func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
 	if err := d.check(ctx); err != nil {
 		return false, err
@@ -86,15 +84,14 @@ func (d *Deduper) seen(ctx context.Context, id driver.ID, r *Request) (bool, err
 	return true, nil
 }
 
-// Mark records that the effect of key has happened, without a claim. Call it after the
-// effect: marking first loses the message when the process dies in between. It reports
-// whether this call was the first to record the key. An unfinished claim of somebody
-// else becomes succeeded, and a finished key stays as it is.
+// Mark records that the effect of key has happened, without a claim, in one round trip. Call it
+// after the effect: marking first loses the message when the process dies in between. It reports
+// whether this call was the first to record the key. An unfinished claim of somebody else
+// becomes succeeded, and a finished key stays as it is.
 //
-// One round trip, shared with concurrent callers, repeated a few times while the store
-// cannot be asked. Repeating Mark after an error is harmless, but if the call that failed had
-// been executed, no call reports true. In Observe mode a record that could not be written is
-// not an error: Mark then reports true.
+// Repeating Mark after an error is harmless, but if the call that failed had been executed, no
+// call reports true. In Observe mode a record that could not be written is not an error: Mark
+// then reports true.
 func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first bool, err error) {
 	if err := d.check(ctx); err != nil {
 		return false, err

@@ -149,7 +149,7 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, driver.StateAbsent, rec.State)
 		origin := dedup.Origin{Source: "orders", Partition: 3, Offset: 7, Generation: 2}
-		c := acquire(t, d, "k", func(r *dedup.Request) { r.Origin = origin }, dedup.WithLabel("order 7"))
+		c := acquire(t, d, "k", func(r *dedup.Request) { r.Origin = origin }, func(r *dedup.Request) { r.Label = "order 7" })
 		time.Sleep(time.Second)
 		rec, err = d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 func TestLabelsAreNotKeptByDefault(t *testing.T) {
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, nil)
-	mark(t, d, "k", dedup.WithLabel("jane@example.com"))
+	mark(t, d, "k", func(r *dedup.Request) { r.Label = "jane@example.com" })
 	assert.Empty(t, lookup(t, store, "k").Label)
 }
 

@@ -13,20 +13,16 @@ import (
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
-// Memory returns a [Store] inside this process, for tests, for programs that are one
-// process, and as the shortest full reading of the contract. Nothing is shared with
-// other processes and nothing survives a restart.
+// Memory returns a [Store] inside this process, for tests, for programs that are one process,
+// and as the shortest full reading of the contract. Nothing survives a restart. It starts no
+// goroutine, needs no closing, and copies results in and out.
 //
-// It holds at most capacity keys: claims, records, released keys, and what Forget leaves
-// behind, each until it expires. A full store answers [ErrStoreFull] to a claim of an absent
-// key, and to a Finish with EffectApplied of one. Nothing is ever evicted, and renewing, finishing
-// and taking over still work. A key costs about 300 bytes and its result. [New] refuses a capacity
-// below 1, and every claim would answer an [*InputError].
-//
-// Durations are measured on the monotonic clock. In a testing/synctest bubble the store must be
-// made inside the bubble. It starts no goroutine and needs no closing. It is safe for concurrent
-// use, and copies results in and out. With a ctx that is done before the call nothing is
-// executed, and every item carries the error of ctx; later ends do not matter.
+// It holds at most capacity keys: claims, records, released keys, and what Forget leaves behind,
+// each until it expires. A full store answers [driver.ErrStoreFull] to a claim of an absent key,
+// and to a Finish with EffectApplied of one. Nothing is ever evicted, and renewing, finishing
+// and taking over still work. A key costs about 300 bytes and its result. [New] refuses a
+// capacity below 1. Durations are measured on the monotonic clock: in a testing/synctest bubble
+// the store must be made inside the bubble.
 func Memory(capacity int) Store {
 	return &memoryStore{
 		capacity: capacity,

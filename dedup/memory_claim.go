@@ -59,7 +59,7 @@ func (s *memoryStore) claimAbsent(req *driver.ClaimRequest, rec *memoryRecord,
 	now time.Duration) driver.Answer {
 	if rec == nil {
 		if rec = s.add(req.ID, now); rec == nil {
-			return driver.Answer{Err: ErrStoreFull}
+			return driver.Answer{Err: driver.ErrStoreFull}
 		}
 	}
 	return s.grant(rec, req, 1, s.freshFence(now), now)

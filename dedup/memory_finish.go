@@ -59,7 +59,7 @@ func (s *memoryStore) land(rec *memoryRecord, c *driver.Finish, now time.Duratio
 			return driver.Answer{Err: err}
 		}
 		if rec = s.add(c.ID, now); rec == nil {
-			return driver.Answer{Err: ErrStoreFull}
+			return driver.Answer{Err: driver.ErrStoreFull}
 		}
 	}
 	rec.attempt = max(rec.attempt, c.Attempt)

@@ -62,12 +62,12 @@ func TestMemoryFull(t *testing.T) {
 			t.Helper()
 			a := memClaim(t, s, 9, time.Minute, time.Hour)
 			assert.Equal(t, dedup.Unknown, a.Outcome, "a new claim %s", when)
-			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a new claim %s", when)
+			assert.ErrorIs(t, a.Err, driver.ErrStoreFull, "a new claim %s", when)
 			landed := driver.Finish{ID: memID(9), Token: memToken(9), State: driver.StateSucceeded,
 				Window: time.Hour, EffectApplied: true}
 			a = s.Finish(t.Context(), []driver.Finish{landed})[0]
 			assert.False(t, a.Written, "a landed effect of a new key %s", when)
-			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a landed effect of a new key %s", when)
+			assert.ErrorIs(t, a.Err, driver.ErrStoreFull, "a landed effect of a new key %s", when)
 		}
 		full("with three claims")
 

@@ -50,8 +50,8 @@ func TestObserveRunsEverythingAndReports(t *testing.T) {
 		require.Equal(t, dedup.Duplicate, skip[0].Outcome)
 		require.Equal(t, dedup.Mismatch, skip[1].Outcome)
 		require.Equal(t, dedup.InFlight, skip[2].Outcome)
-		assert.Equal(t, dedup.ProducerRetry, skip[0].Cause)
-		assert.Equal(t, dedup.KeyReuse, skip[1].Cause)
+		assert.Equal(t, driver.ProducerRetry, skip[0].Cause)
+		assert.Equal(t, driver.KeyReuse, skip[1].Cause)
 		told.want(t, "claimed", 4)
 		told.want(t, "ended", 1)
 		rec := lookup(t, store, "elsewhere")
@@ -67,7 +67,7 @@ func TestObservedClaimsByHand(t *testing.T) {
 		mark(t, d, "done")
 		assert.False(t, seen(t, d, "done"), "Seen in Observe mode")
 		claims := claimBatch(t, d, keyed("done"), keyed("a"), keyed("a"))
-		for i, observed := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired, dedup.InFlight} {
+		for i, observed := range []driver.Outcome{dedup.Duplicate, dedup.Acquired, dedup.InFlight} {
 			c := claims[i]
 			require.Equal(t, dedup.Acquired, c.Outcome)
 			assert.Equal(t, observed, c.Observed, "item %d", i)

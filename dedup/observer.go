@@ -6,33 +6,31 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Observer is told what a [Deduper] does. Every hook may be nil, is called on the goroutine
-// that did the work, concurrently, and must return quickly. As with httptrace.ClientTrace,
-// hooks can be added without breaking anybody.
+// Observer is told what a [Deduper] does. Every hook may be nil, is called on the goroutine that
+// did the work, concurrently, and must return quickly.
 type Observer struct {
 	// Claimed: a claim, or a Seen, was answered. Outcome, Cause, Age and Attempt are
 	// set, and Err when the Outcome is Unknown. With Cached, the store was not asked for it.
 	// A key that Seen has not seen has Outcome Acquired.
 	Claimed func(Event)
-	// WouldSkip: in Observe mode, Outcome is what Enforce would have answered. The
-	// fields are those of Claimed.
+	// WouldSkip: in Observe mode, Outcome is what Enforce would have answered. Fields as for
+	// Claimed.
 	WouldSkip func(Event)
-	// Ended: Complete, Fail, Release or Mark is on record. State is what was asked;
-	// Attempt is set.
+	// Ended: Complete, Fail, Release or Mark is on record. State is what was asked; Attempt is
+	// set.
 	Ended func(Event)
-	// Uncertain: a key was found uncertain, is so after Config.Resolve, or has just
-	// become so by the end of an attempt that this process knows of. The fields are those
-	// of Claimed; Err says why it could not be found out. State is set when an attempt
-	// has ended.
+	// Uncertain: a key was found uncertain, is so after Config.Resolve, or has just become so
+	// by the end of an attempt here; then State is set. Fields as for Claimed; Err says why it
+	// could not be found out.
 	Uncertain func(Event)
-	// LeaseLost: a renewal or an end found another owner, or the lease ran out. Attempt
-	// and Err are set.
+	// LeaseLost: a renewal or an end found another owner, or the lease ran out. Attempt and
+	// Err are set.
 	LeaseLost func(Event)
-	// StoreError: a store could not answer an item, or not yet. Err says why. ID is zero
-	// when the cache asked for Forgets.
+	// StoreError: a store could not answer an item, or not yet. Err says why. ID is zero when
+	// the cache asked for Forgets.
 	StoreError func(Event)
-	// FailedOpen: the effect runs without a claim, as the mode [FailOpen] allows. The fields
-	// are those of Claimed.
+	// FailedOpen: the effect runs without a claim, as the mode [FailOpen] allows. Fields as
+	// for Claimed.
 	FailedOpen func(Event)
 	// Filtered: a claim was answered by two stores with a filter: see package layered.
 	// FilterAnswer, Reason, Saved and Outcome are set; a maybe that became Acquired was a false
@@ -46,9 +44,9 @@ type Observer struct {
 
 // Event is what an [Observer] is told. Only the fields its hook names are set.
 type Event struct {
-	ID      driver.ID // ID is the digest of the key.
-	Outcome Outcome   // Outcome of a claim.
-	Cause   Cause     // Cause of a duplicate, empty otherwise.
+	ID      driver.ID      // ID is the digest of the key.
+	Outcome driver.Outcome // Outcome of a claim.
+	Cause   Cause          // Cause of a duplicate, empty otherwise.
 	// Age of a duplicate: the time since its key was done, by the store's clock.
 	Age     time.Duration
 	Attempt int          // Attempt of the claim, from 1.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestCauseOfADuplicate(t *testing.T) {
@@ -13,7 +15,7 @@ func TestCauseOfADuplicate(t *testing.T) {
 	with := func(change func(*Origin)) Origin { o := here; change(&o); return o }
 	const late = time.Hour
 	for name, row := range map[string]struct {
-		outcome Outcome
+		outcome driver.Outcome
 		from    Origin
 		rec     Record
 		want    Cause
@@ -22,46 +24,47 @@ func TestCauseOfADuplicate(t *testing.T) {
 		"unknown":   {Unknown, here, Record{Origin: here}, ""},
 		"uncertain": {Uncertain, here, Record{Origin: here}, ""},
 		"mismatch": {Mismatch, here, Record{Origin: here, Age: 2 * late},
-			KeyReuse},
-		"same position": {Duplicate, here, Record{Origin: here}, BrokerRedelivery},
+			driver.KeyReuse},
+		"same position": {Duplicate, here, Record{Origin: here}, driver.BrokerRedelivery},
 		"same position, digest": {Duplicate, here, Record{Origin: digested},
-			BrokerRedelivery},
+			driver.BrokerRedelivery},
 		"same position, in flight": {InFlight, here, Record{Origin: digested},
-			BrokerRedelivery},
+			driver.BrokerRedelivery},
 		"same position, new generation": {Duplicate, with(func(o *Origin) {
 			o.Generation = 8
-		}), Record{Origin: digested}, RebalanceReplay},
+		}), Record{Origin: digested}, driver.RebalanceReplay},
 		"in flight, new generation": {InFlight, with(func(o *Origin) {
 			o.Generation = 8
-		}), Record{Origin: here}, RebalanceReplay},
+		}), Record{Origin: here}, driver.RebalanceReplay},
 		"other offset": {Duplicate, with(func(o *Origin) {
 			o.Offset = 43
-		}), Record{Origin: here}, ProducerRetry},
+		}), Record{Origin: here}, driver.ProducerRetry},
 		"other partition": {Duplicate, with(func(o *Origin) {
 			o.Partition = 4
-		}), Record{Origin: here}, ProducerRetry},
+		}), Record{Origin: here}, driver.ProducerRetry},
 		"other topic": {Duplicate, with(func(o *Origin) {
 			o.Source = "payments"
-		}), Record{Origin: here}, otherSource},
+		}), Record{Origin: here}, driver.OtherSource},
 		"other topic, digest": {Duplicate, with(func(o *Origin) {
 			o.Source = "payments"
-		}), Record{Origin: digested}, otherSource},
+		}), Record{Origin: digested}, driver.OtherSource},
 		"other topic, in flight": {InFlight, with(func(o *Origin) {
 			o.Source = "payments"
-		}), Record{Origin: digested}, otherSource},
+		}), Record{Origin: digested}, driver.OtherSource},
 		"other topic, late": {Duplicate, with(func(o *Origin) {
 			o.Source = "payments"
-		}), Record{Origin: here, Age: 2 * late}, otherSource},
+		}), Record{Origin: here, Age: 2 * late}, driver.OtherSource},
 		"other topic, mismatch": {Mismatch, with(func(o *Origin) {
 			o.Source = "payments"
-		}), Record{Origin: here}, KeyReuse},
-		"unknown origin of both":        {Duplicate, Origin{}, Record{}, ProducerRetry},
-		"unknown origin of the record":  {Duplicate, here, Record{}, ProducerRetry},
-		"unknown origin of the message": {Duplicate, Origin{}, Record{Origin: here}, ProducerRetry},
+		}), Record{Origin: here}, driver.KeyReuse},
+		"unknown origin of both":       {Duplicate, Origin{}, Record{}, driver.ProducerRetry},
+		"unknown origin of the record": {Duplicate, here, Record{}, driver.ProducerRetry},
+		"unknown origin of the message": {Duplicate, Origin{}, Record{Origin: here},
+			driver.ProducerRetry},
 		"at the limit of age": {Duplicate, here, Record{Origin: here, Age: late},
-			BrokerRedelivery},
+			driver.BrokerRedelivery},
 		"beyond the limit of age": {Duplicate, here,
-			Record{Origin: here, Age: late + 1}, Late},
+			Record{Origin: here, Age: late + 1}, driver.Late},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.want, causeOf(row.outcome, &row.from, &row.rec, late))

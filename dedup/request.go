@@ -4,8 +4,8 @@ import "github.com/onceward/onceward/dedup/driver"
 
 // Request names one logical operation to claim.
 type Request struct {
-	// Key names the operation inside namespace and scope: 1-255 bytes of printable
-	// UTF-8. It must come from the message, never from the time or a random source.
+	// Key names the operation inside namespace and scope: 1-255 bytes of printable UTF-8. It
+	// must come from the message, never from the time or a random source.
 	Key string
 	// Scope separates tenants, principals or consumer groups: 0-255 bytes of printable
 	// UTF-8. The same key in two scopes is two keys.
@@ -18,27 +18,26 @@ type Request struct {
 	// Fingerprint of the payload; zero is compared with nothing.
 	Fingerprint driver.Fingerprint
 	// LikelyDuplicate says that the message has probably been processed before: it was
-	// redelivered, say. Asking for such a key is cheaper when it is done, and dearer when
-	// it is not. It never changes what is answered.
+	// redelivered, say. Asking is then cheaper for a key that is done, and dearer for one that
+	// is not. It never changes what is answered.
 	LikelyDuplicate bool
-	// TakeOverOlderGeneration asks for a key in flight too, when its claim has the same
-	// Origin.Source and Origin.Partition and an older Origin.Generation above zero: its
-	// consumer has lost the partition since. Source must name the consumer group as well as the
-	// topic. The older owner learns of it with its next renewal, so both effects can happen,
-	// unless effect and record are one transaction. A claim after [MarkIrreversible] is never taken
-	// over, nor one that the same batch has won. Default false.
+	// TakeOverOlderGeneration asks for a key in flight too, when its consumer has lost the partition
+	// since: its claim has the same Origin.Source and Partition, and an older Generation above zero.
+	// Source must name the consumer group as well as the topic. The older owner learns of it with
+	// its next renewal, so both effects can happen, unless effect and record are one transaction. A
+	// claim after [MarkIrreversible] is never taken over, nor one that the same batch has won.
 	TakeOverOlderGeneration bool
 	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back
-	// as unused by all who had it (Completion.NotAttempted). Any other key that could be claimed is
-	// left as it is and not counted: the claim is [InFlight] with a Record.Remaining of zero or
-	// less, and says "ask without OnlyNew when its turn has come". Config.Wait, Config.Resolve
-	// and Observe mode do not apply. It is for callers that claim ahead, whose messages in
-	// waiting must not use up their attempts. Default false.
+	// as unused by all who had it (Completion.NotAttempted). Any other key that could be
+	// claimed is left as it is and not counted: the claim is [InFlight] with a
+	// Record.Remaining of zero or less. It is for callers that claim ahead, whose waiting
+	// messages must not use up attempts; ask again without it when its turn has come.
+	// Config.Wait, Config.Resolve and Observe mode do not apply.
 	OnlyNew bool
-	// NoResult says that the key never has a result, whoever handles it, so that a store may record
-	// its success by a cheaper command. A result that is given anyway is not kept
-	// ([ErrNoResult]), nor is one of a later attempt without NoResult while the store remembers an
-	// attempt that had it. [Do] with struct{} and Config.SeenOnly set it. Default false.
+	// NoResult says that the key never has a result, whoever handles it, so that a store may
+	// record its success by a cheaper command. A result that is given anyway is not kept
+	// ([ErrNoResult]), nor is one of a later attempt without NoResult while the store
+	// remembers an attempt that had it. [Do] with struct{} and Config.SeenOnly set it.
 	NoResult bool
 }
 
@@ -53,9 +52,6 @@ func WithScope(scope string) Option { return func(r *Request) { r.Scope = scope 
 func WithFingerprint(payload []byte) Option {
 	return func(r *Request) { r.Fingerprint = driver.FingerprintOf(payload) }
 }
-
-// WithLabel sets Request.Label.
-func WithLabel(label string) Option { return func(r *Request) { r.Label = label } }
 
 func newRequest(key string, opts []Option) Request {
 	if len(opts) == 0 {

@@ -100,7 +100,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 }
 
 // foundNothing is the answer of a claim that was made to find out, and found nothing out.
-func (c *Claim) foundNothing(outcome Outcome, err error) *Claim {
+func (c *Claim) foundNothing(outcome driver.Outcome, err error) *Claim {
 	rec := c.Record
 	rec.State = driver.StateUncertain
 	return &Claim{

@@ -11,7 +11,7 @@ func leaves(r *driver.ClaimRequest, attempt int) bool { return r.OnlyNew && atte
 
 // left reports whether an answer says that the key was left to others by a request with
 // OnlyNew.
-func left(onlyNew bool, outcome Outcome, rec *Record) bool {
+func left(onlyNew bool, outcome driver.Outcome, rec *Record) bool {
 	return onlyNew && outcome == InFlight && rec.Remaining <= 0
 }
 

@@ -14,14 +14,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // crowd calls Do for one key from n goroutines at once and counts how they ended.
 func crowd(t *testing.T, d *dedup.Deduper,
-	n int, fn func(context.Context) (string, error)) map[dedup.Outcome]int {
+	n int, fn func(context.Context) (string, error)) map[driver.Outcome]int {
 	t.Helper()
 	var mu sync.Mutex
-	outcomes := map[dedup.Outcome]int{}
+	outcomes := map[driver.Outcome]int{}
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
@@ -234,7 +235,7 @@ func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 	for name, row := range map[string]struct {
 		before         func(*testing.T, *dedup.Deduper) // what the key is bound to
 		leader, other  dedup.Option
-		led, followed  dedup.Outcome
+		led, followed  driver.Outcome
 		wantStoreCalls int
 	}{
 		"new key, another payload":    {nil, a, b, dedup.Acquired, dedup.Mismatch, 1},
@@ -300,7 +301,7 @@ func TestStoreOutageIsSharedAndNotQueued(t *testing.T) {
 func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
 	ends := map[string]struct {
 		end  func(*testing.T, *dedup.Claim) error
-		want dedup.Outcome
+		want driver.Outcome
 	}{
 		"completed": {func(t *testing.T, c *dedup.Claim) error {
 			return c.Complete(t.Context(), nil)

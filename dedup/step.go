@@ -10,38 +10,33 @@ import (
 	"github.com/onceward/onceward/dedup/internal/stepcode"
 )
 
-// Step runs fn as a part of the attempt under ctx and records that it is finished, so
-// that an attempt which runs the handler again does not run fn again, but gets its value.
-// It suits handlers of several effects: charge, then mail.
+// Step runs fn as a part of the attempt under ctx and records that it is finished, so that an
+// attempt which runs the handler again gets its value and does not run fn again. It suits
+// handlers of several effects: charge, then mail.
 //
-// The record of a step survives release, lapse and uncertainty of the key, and is gone when
-// the key is done. A crash between fn and the record runs fn again; where that must not
-// happen either, call [MarkIrreversible] before it.
+// The record of a step survives release, lapse and uncertainty of the key, and is gone when the
+// key is done. A crash between fn and the record runs fn again; where that must not happen
+// either, call [MarkIrreversible] before it.
 //
 // Name is 1-64 bytes of printable UTF-8: keep it, and the type T, from one version of a program
-// to the next. A key has at most 64 steps, whose values, stored as [Do] stores one, share 64 KiB.
-// A value that does not fit, or cannot be encoded, is not kept: this call returns nil, and later
-// ones [ErrNoResult].
+// to the next. A key has at most 64 steps, whose values, stored as [Do] stores one, share 64
+// KiB. A value that does not fit, or cannot be encoded, is not kept: this call returns nil, and
+// later ones [ErrNoResult].
 //
-// It costs one round trip after fn, shared with concurrent callers and repeated a few
-// times while the store cannot be asked; a finished step costs none. It is safe for
-// concurrent use, but for two steps of one name at the same time.
+// It costs one round trip after fn; a finished step costs none. Two steps of one name may not
+// run at the same time. Errors instead of running fn:
 //
-// Errors instead of running fn:
-//
-//   - an [*InputError] for a bad name, a nil fn, the 65th step, a name whose step is
-//     running, or a ctx that is not that of an attempt;
+//   - an [*InputError] for a bad name, a nil fn, the 65th step, a name whose step is running, or
+//     a ctx that is not that of an attempt;
 //   - [ErrLeaseLost] when the claim is lost;
 //   - [ErrUnreadable] when the recorded steps, or the value as a T, cannot be read;
 //   - ErrNoResult.
 //
-// When fn returns an error, Step returns it and records nothing. Two errors come with the
-// value of fn: ErrLeaseLost when nothing was recorded because the claim is not ours any
-// more, and one for which [OutcomeUnknown] is true when nobody knows. Then a later attempt
-// may run fn again. Step of that name in this attempt does not, and only tries to record it.
-//
-// Where the handler runs without a claim, and in Observe mode, fn runs and nothing is
-// recorded.
+// When fn returns an error, Step returns it and records nothing. Two errors come with the value
+// of fn: ErrLeaseLost when nothing was recorded because the claim is not ours any more, and one
+// for which [OutcomeUnknown] is true when nobody knows. Then a later attempt may run fn again.
+// Step of that name in this attempt does not, and only tries to record it. Where the handler
+// runs without a claim, and in Observe mode, fn runs and nothing is recorded.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	c, err := claimUnder(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -190,7 +191,7 @@ func TestAnswersOfTheRunner(t *testing.T) {
 			503, "store-unavailable", in("5")},
 		{"unknown, the lease lapsed before", none,
 			errors.Join(dedup.ErrUnknown, dedup.ErrLeaseLost), 503, "store-unavailable", in("5")},
-		{"store full", none, dedup.ErrStoreFull, 503, "store-unavailable", in("5")},
+		{"store full", none, driver.ErrStoreFull, 503, "store-unavailable", in("5")},
 		{"closed", none, dedup.ErrClosed, 503, "store-unavailable", in("5")},
 		{"unreadable", none, dedup.ErrUnreadable, 503, "store-unavailable", in("5")},
 		{"another error", none, errors.New("driver: bad connection"),

@@ -164,7 +164,7 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		return c.effect(ctx)
 	}
 	return c.m.run.Run(context.WithValue(ctx, callKey{}, c), c.key,
-		effect, dedup.WithScope(c.scope), dedup.WithLabel(c.label()),
+		effect, dedup.WithScope(c.scope), func(r *dedup.Request) { r.Label = c.label() },
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 

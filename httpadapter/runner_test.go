@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -79,7 +80,7 @@ func TestClaimedRunsOnceAndReplays(t *testing.T) {
 		assert.Equal(t, "k", a.Key)
 		return []byte("done"), true, nil
 	}
-	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
+	for i, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate} {
 		res, err := run.Run(t.Context(), "k", effect, dedup.WithScope("a"))
 		require.NoError(t, err, "call %d", i)
 		assert.Equal(t, want, res.Outcome, "call %d", i)

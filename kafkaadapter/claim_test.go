@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // What is done already is skipped, with the cause why it came again, and committed.
@@ -28,8 +29,8 @@ func TestDuplicateIsSkipped(t *testing.T) {
 		r.after(time.Second)
 		r.wantRuns("x", 1)
 		r.wantCommitted(3)
-		if want := []dedup.Cause{dedup.ProducerRetry,
-			dedup.ProducerRetry}; !slices.Equal(causes, want) {
+		if want := []dedup.Cause{driver.ProducerRetry,
+			driver.ProducerRetry}; !slices.Equal(causes, want) {
 			t.Errorf("causes %v, want %v", causes, want)
 		}
 	})

@@ -75,7 +75,7 @@ func TestTakeoverKeepsTheLabelOfTheFirst(t *testing.T) {
 				c.MaxAttempts = cap
 				c.Observer.Waiting = nil // as often as it takes
 				if _, err := r.dedup.Claim(context.Background(), "a", scoped,
-					dedup.WithLabel("elsewhere")); err != nil {
+					func(r *dedup.Request) { r.Label = "elsewhere" }); err != nil {
 					r.t.Fatal(err)
 				}
 			}

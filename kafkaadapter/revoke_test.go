@@ -218,8 +218,8 @@ func TestRebalanceDeliversAgain(t *testing.T) {
 		}
 		// id1 was finished by its abandoned handler.
 		for _, cause := range causes {
-			if cause != dedup.RebalanceReplay {
-				t.Errorf("skipped for %v, want %v", cause, dedup.RebalanceReplay)
+			if cause != driver.RebalanceReplay {
+				t.Errorf("skipped for %v, want %v", cause, driver.RebalanceReplay)
 			}
 		}
 		if len(causes) != 4 {

@@ -2,13 +2,7 @@ package kafkaadapter
 
 import (
 	"github.com/onceward/onceward/kafkaadapter/internal/letter"
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
-
-// OtherSource is the cause (see Observer.Skipped) of a duplicate whose record was made by a
-// message of another topic or consumer group. It is expected of what was mirrored or comes from
-// a retry topic. Otherwise two different messages share a key, and the second one is skipped.
-const OtherSource = partition.OtherSource
 
 // ScopeOf is the scope of the keys of a topic's messages in a consumer group, where no
 // Config.Scope is set: group and topic with a slash between them, such as "billing/orders". Where

@@ -80,7 +80,7 @@ func finishOne(t testing.TB, store *redisadapter.Store, n int) {
 	require.True(t, a.Written, "finish %d: %+v", n, a)
 }
 
-func wantOutcome(t testing.TB, store *redisadapter.Store, n int, want dedup.Outcome) {
+func wantOutcome(t testing.TB, store *redisadapter.Store, n int, want driver.Outcome) {
 	t.Helper()
 	a := claimOne(t, store, n)
 	assert.Equal(t, want, a.Outcome, "claim %d: %+v", n, a)

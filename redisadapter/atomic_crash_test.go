@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -66,7 +67,7 @@ func newCrashTill(t *testing.T, prefix string, lease time.Duration) *till {
 	})
 }
 
-func (s *till) deliver(n int) (dedup.Outcome, error) {
+func (s *till) deliver(n int) (driver.Outcome, error) {
 	key := crashKey(n)
 	return s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: key}, s.incr(key), s.counter(key))
 }
@@ -163,7 +164,7 @@ func TestAtomicFullServer(t *testing.T) {
 	c := s.claim(s.d, "a")
 	must(t, client.ConfigSet(t.Context(), "maxmemory", "100kb").Err())
 	err = s.atomic(c, s.incr("a"))
-	assert.ErrorIs(t, err, dedup.ErrStoreFull)
+	assert.ErrorIs(t, err, driver.ErrStoreFull)
 	assert.False(t, dedup.OutcomeUnknown(err), "%v", err)
 	s.wantCount("a", 0)
 	must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())

@@ -102,7 +102,7 @@ func eachTill(t *testing.T, test func(s *till)) {
 
 func TestAtomicOnce(t *testing.T) {
 	eachTill(t, func(s *till) {
-		for n, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
+		for n, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
 			got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a"))
 			assert.NoError(s, err, "delivery %d: %v", n, got)
 			assert.Equal(s, want, got, "delivery %d: %v, %v", n, got, err)

@@ -64,7 +64,7 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 	assert.GreaterOrEqual(t, got, int32(2*batchSize))
 	assert.LessOrEqual(t, got, int32(3*batchSize))
 	assert.Zero(t, n.whole.Load(), "buckets were read again")
-	again := func(key int, want dedup.Outcome) {
+	again := func(key int, want driver.Outcome) {
 		t.Helper()
 		for _, likely := range []bool{true, false} {
 			req := request(key)

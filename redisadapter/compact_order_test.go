@@ -202,7 +202,7 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 			refuse(client, name, refusal("TRYAGAIN Multiple keys request during rehashing of slot"))
 			a := store.Finish(t.Context(), []driver.Finish{done(1, first)})[0]
 			require.True(t, a.Held && a.Written, "%+v", a)
-			for i, want := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired} {
+			for i, want := range []driver.Outcome{dedup.Duplicate, dedup.Acquired} {
 				req := request(1 + i)
 				req.Token = driver.Token{9}
 				a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]

@@ -36,7 +36,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
 	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 	for i, a := range store.Claim(ctx, requests(claimed)) {
-		require.ErrorIs(t, a.Err, dedup.ErrStoreFull, "new claim %d", i)
+		require.ErrorIs(t, a.Err, driver.ErrStoreFull, "new claim %d", i)
 	}
 	for i, a := range store.Renew(ctx, renewals(0)) {
 		require.True(t, a.Held, "renewal %d: %+v", i, a)

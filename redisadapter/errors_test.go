@@ -82,7 +82,7 @@ func TestServerErrors(t *testing.T) {
 		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to": {
 			"misconf", nil},
 		"OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:3.": {
-			"full", dedup.ErrStoreFull},
+			"full", driver.ErrStoreFull},
 		"CLUSTERDOWN Hash slot not served": {
 			"cluster_down", nil},
 		"TRYAGAIN Multiple keys request during rehashing of slot": {

@@ -23,7 +23,7 @@ func TestMovingOnlyNew(t *testing.T) {
 	live := func(*bench) {}
 	for name, row := range map[string]struct {
 		lead, follow func(*bench) // what becomes of a claim there; nil: there was none
-		want         dedup.Outcome
+		want         driver.Outcome
 		left         bool // nothing remains
 	}{
 		"new in both":                        {nil, nil, dedup.Acquired, false},

@@ -132,7 +132,7 @@ func TestS11ForgetByLabel(t *testing.T) {
 		run := func(tenant string, i int) dedup.Result[string] {
 			res, err := dedup.DoResult(t.Context(), d, fmt.Sprint("key-", i),
 				func(context.Context) (string, error) { return "private", nil },
-				dedup.WithScope(tenant), dedup.WithLabel(tenant))
+				dedup.WithScope(tenant), func(r *dedup.Request) { r.Label = tenant })
 			must(t, err)
 			return res
 		}

@@ -70,7 +70,7 @@ func TestFullServer(t *testing.T) {
 	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 
 	for i, a := range store.Claim(ctx, requests(claimed)) {
-		require.ErrorIs(t, a.Err, dedup.ErrStoreFull, "new claim %d: %+v", i, a)
+		require.ErrorIs(t, a.Err, driver.ErrStoreFull, "new claim %d: %+v", i, a)
 		require.Equal(t, "full", redisadapter.Classify(a.Err), "new claim %d: %+v", i, a)
 	}
 	for i, a := range store.Renew(ctx, renewals(0)) {
@@ -91,7 +91,7 @@ func TestFullServer(t *testing.T) {
 	landed.EffectApplied = true
 	a := store.Finish(ctx, []driver.Finish{landed})[0]
 	assert.True(t, a.Written, "a landed effect of a key that was not claimed: %+v", a)
-	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,
+	for first, want := range map[int]driver.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,
 		3 * batchSize: dedup.Acquired} {
 		for i, a := range store.Claim(ctx, requests(first)) {
 			require.Equal(t, want, a.Outcome, "known claim %d: want %v, got %+v", first+i, want, a)

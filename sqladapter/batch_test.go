@@ -69,7 +69,7 @@ func TestMarkBatchTx(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []dedup.Outcome{
+	want := []driver.Outcome{
 		dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
 		dedup.Acquired, dedup.Mismatch, dedup.Mismatch, dedup.Acquired,
 	}

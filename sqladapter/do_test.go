@@ -56,7 +56,7 @@ func TestDo(t *testing.T) {
 		opts            []dedup.Option
 		begun           int
 		committed       int
-		outcome         dedup.Outcome
+		outcome         driver.Outcome
 		err             error
 		permanent       bool
 	}{
@@ -250,7 +250,7 @@ func TestDoBatch(t *testing.T) {
 		if err != nil || runs != 2 || s.committed != 2 {
 			t.Fatalf("%v after %d runs and %d commits", err, runs, s.committed)
 		}
-		want := []dedup.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
+		want := []driver.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
 			dedup.Acquired, dedup.Unknown}
 		for i, mark := range marks {
 			if mark.Outcome != want[i] ||

@@ -19,7 +19,7 @@ type Mark struct {
 	// and commit; [dedup.Duplicate] when the effect is committed; [dedup.Mismatch] when
 	// the key is bound to another payload; [dedup.InFlight] when the wait for another
 	// transaction was cut short; [dedup.Unknown] when nothing could be learnt.
-	Outcome dedup.Outcome
+	Outcome driver.Outcome
 	// At is when the stored mark was made, in UTC by the database's clock. It is zero for the
 	// first with MySQL and SQL Server, which do not tell.
 	At time.Time

@@ -71,7 +71,7 @@ func TestMarkTx(t *testing.T) {
 		name    string
 		opts    []dedup.Option
 		steps   []step
-		outcome dedup.Outcome
+		outcome driver.Outcome
 		err     error
 	}{
 		{"first", nil, []step{{query: insert, rows: inserted}}, dedup.Acquired, nil},

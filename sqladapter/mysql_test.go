@@ -3,7 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"encoding/hex"
 	"errors"
 	"regexp"
@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // MySQLError is shaped as that of go-sql-driver.
@@ -69,10 +70,10 @@ func (m *mysqlTable) insert() step {
 }
 
 func (m *mysqlTable) load() step {
-	return step{like: `LOCK IN SHARE MODE`, text: func(text string) (rows [][]driver.Value) {
+	return step{like: `LOCK IN SHARE MODE`, text: func(text string) (rows [][]sqldriver.Value) {
 		for _, id := range mysqlIDs(m.t, text) {
 			if owner, found := m.owner[string(id)]; found {
-				row := []driver.Value{id, owner, nil, int64(1000), int64(4000), nil}
+				row := []sqldriver.Value{id, owner, nil, int64(1000), int64(4000), nil}
 				rows = append(rows, row[:5+strings.Count(text, "r.result")])
 			}
 		}
@@ -82,13 +83,13 @@ func (m *mysqlTable) load() step {
 
 // results returns one for each id, which must be those of these keys.
 func (m *mysqlTable) results(locked bool, keys ...string) step {
-	return step{like: `SELECT r.id, r.result`, text: func(text string) (rows [][]driver.Value) {
+	return step{like: `SELECT r.id, r.result`, text: func(text string) (rows [][]sqldriver.Value) {
 		if strings.HasSuffix(text, `LOCK IN SHARE MODE`) != locked {
 			m.t.Errorf("want locks: %v; %s", locked, text)
 		}
 		asked := mysqlIDs(m.t, text)
 		for _, id := range asked {
-			rows = append(rows, []driver.Value{id, []byte("result")})
+			rows = append(rows, []sqldriver.Value{id, []byte("result")})
 		}
 		marks := newMarks(m.t, MySQL)
 		for _, key := range keys {
@@ -125,7 +126,7 @@ func TestMySQLMarkTx(t *testing.T) {
 	}
 	tests := map[string]struct {
 		steps   []step
-		outcome dedup.Outcome
+		outcome driver.Outcome
 		field   string
 		err     error
 		retry   bool
@@ -137,8 +138,8 @@ func TestMySQLMarkTx(t *testing.T) {
 		// Prevents: a mark that is committed by itself, before its effect.
 		"no transaction": {steps: []step{{query: setOpen},
 			{query: releaseOpen, err: mysqlError(1305)}}, field: "tx"},
-		"connection lost": {steps: []step{{query: setOpen, err: driver.ErrBadConn}},
-			err: driver.ErrBadConn, retry: true},
+		"connection lost": {steps: []step{{query: setOpen, err: sqldriver.ErrBadConn}},
+			err: sqldriver.ErrBadConn, retry: true},
 		"lock wait timeout": {steps: failing(1205), outcome: dedup.InFlight,
 			err: dedup.ErrInFlight, retry: true},
 		"deadlock":             {steps: failing(1213), retry: true},
@@ -176,7 +177,7 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
+	want := []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
 		dedup.Duplicate, dedup.Unknown}
 	for i, mark := range marks {
 		if theirs := i == 1 || i == 3; mark.Outcome != want[i] || theirs != (mark.Result != nil) {
@@ -281,7 +282,7 @@ func TestMySQLDo(t *testing.T) {
 			{query: setGuard, err: mysqlError(1213)}, back}, committed), effect: []error{nil},
 			committed: 1},
 		"connection lost at once": {steps: slices.Concat([]step{{query: autocommitOff,
-			err: driver.ErrBadConn}}, committed), effect: []error{nil}, committed: 1},
+			err: sqldriver.ErrBadConn}}, committed), effect: []error{nil}, committed: 1},
 		"lock wait timeout": {steps: guarded(step{like: `INSERT INTO`, err: mysqlError(1205)},
 			back), err: dedup.ErrInFlight},
 		"release fails otherwise": {steps: append(guarded(insert),
@@ -347,16 +348,16 @@ func TestMySQLDoDiscardsItsSession(t *testing.T) {
 
 func TestMySQLCheck(t *testing.T) {
 	m := newMarks(t, MySQL)
-	window := step{query: m.dialect.window, rows: func([]any) [][]driver.Value {
-		return [][]driver.Value{{int64(3_600_000)}}
+	window := step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{int64(3_600_000)}}
 	}}
 	insert := func(n int64) step {
 		return step{like: `INSERT INTO`, exec: func(string) int64 { return n }}
 	}
 	gone := step{like: `SELECT m.id, m.owner`}
 	left := gone
-	left.text = func(text string) [][]driver.Value {
-		return [][]driver.Value{{mysqlIDs(t, text)[0], int64(1), nil, int64(1), int64(1), nil}}
+	left.text = func(text string) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{mysqlIDs(t, text)[0], int64(1), nil, int64(1), int64(1), nil}}
 	}
 	for name, tt := range map[string]struct {
 		steps []step
@@ -369,12 +370,12 @@ func TestMySQLCheck(t *testing.T) {
 		"another form":     {[]step{{like: `SELECT m.id, m.owner`, err: mysqlError(1054)}}, "form"},
 		"no window":        {[]step{gone, {query: m.dialect.window}}, "call Migrate"},
 		"a shorter window": {[]step{gone,
-			{query: m.dialect.window, rows: func([]any) [][]driver.Value {
-				return [][]driver.Value{{int64(1)}}
+			{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+				return [][]sqldriver.Value{{int64(1)}}
 			}}}, "call Migrate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
+			one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
 			level := []step{{query: m.dialect.kind, rows: number(0)},
 				{like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
 			db, s := openScript(t, append(level, tt.steps...)...)

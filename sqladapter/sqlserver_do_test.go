@@ -3,7 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
+	sqldriver "database/sql/driver"
 	"errors"
 	"io"
 	"slices"
@@ -11,23 +11,24 @@ import (
 	"testing/synctest"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // begunAs is what the session says of a transaction that has begun.
 func begunAs(aborts, depth, id int64) step {
-	return step{query: serverBegun, rows: func([]any) [][]driver.Value {
-		return [][]driver.Value{{aborts, depth, id}}
+	return step{query: serverBegun, rows: func([]any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{aborts, depth, id}}
 	}}
 }
 
 // still answers whether the transaction is the one of this id.
 func still(id int64) step {
-	return step{query: serverSame, rows: func(args []any) [][]driver.Value {
+	return step{query: serverSame, rows: func(args []any) [][]sqldriver.Value {
 		var same int64
 		if args[0] == id {
 			same = 1
 		}
-		return [][]driver.Value{{same}}
+		return [][]sqldriver.Value{{same}}
 	}}
 }
 
@@ -44,7 +45,7 @@ func TestSQLServerDo(t *testing.T) {
 		steps     []step
 		effect    []error
 		commits   []error
-		outcome   dedup.Outcome
+		outcome   driver.Outcome
 		committed int
 		err       error
 	}{
@@ -81,7 +82,7 @@ func TestSQLServerDo(t *testing.T) {
 		"not begun": {steps: []step{{query: serverBegun, err: serverError(102)}, back},
 			err: serverError(102)},
 		"lost before": {steps: slices.Concat([]step{{query: serverBegun,
-			err: driver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired,
+			err: sqldriver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired,
 			committed: 1},
 		"lost COMMIT that happened": {
 			steps: []step{begun, table.insert(), still(7), back, begun, table.insert(),
@@ -92,7 +93,8 @@ func TestSQLServerDo(t *testing.T) {
 		"lost COMMIT that did not": {
 			// database/sql has dropped the session
 			steps:  slices.Concat([]step{begun, insert, still(7)}, done),
-			effect: []error{nil, nil}, commits: []error{driver.ErrBadConn}, outcome: dedup.Acquired,
+			effect: []error{nil, nil}, commits: []error{sqldriver.ErrBadConn},
+			outcome:   dedup.Acquired,
 			committed: 2,
 		},
 	}

@@ -94,7 +94,7 @@ func TestSQLServerMarkTx(t *testing.T) {
 	tests := map[string]struct {
 		steps   []step
 		payload string
-		outcome dedup.Outcome
+		outcome driver.Outcome
 		result  string
 		field   string
 		err     error
@@ -175,7 +175,7 @@ func TestSQLServerWritesAreGuarded(t *testing.T) {
 func TestSQLServerMarkBatchTx(t *testing.T) {
 	m := newMarks(t, SQLServer)
 	reqs := []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}}
-	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
+	want := []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
 		dedup.Duplicate, dedup.Unknown}
 	for name, steps := range map[string]func(*serverTable) []step{
 		"what is there is left out": func(s *serverTable) []step {

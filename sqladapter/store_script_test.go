@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -147,7 +146,7 @@ func TestStoreTransaction(t *testing.T) {
 		"gets no answer to COMMIT": {steps: []step{loads, saves}, commits: []error{errInvalidConn},
 			begun: 1, want: errInvalidConn},
 		"finds no room": {steps: []step{loads, full},
-			begun: 1, want: dedup.ErrStoreFull},
+			begun: 1, want: driver.ErrStoreFull},
 		"loses its connection": {steps: []step{{like: "FOR UPDATE", err: errInvalidConn}},
 			begun: 1, want: errInvalidConn},
 		"loses it between the rows": {steps: []step{{like: "FOR UPDATE", rows: heldRow,

@@ -139,7 +139,7 @@ func (w *world) finish(s *Store, c driver.Finish) driver.Answer {
 }
 
 // wants insists on the outcome and the attempt of a claim.
-func (w *world) wants(what string, a driver.Answer, outcome dedup.Outcome, attempt int) {
+func (w *world) wants(what string, a driver.Answer, outcome driver.Outcome, attempt int) {
 	w.Helper()
 	assert.Equal(w, outcome, a.Outcome, what)
 	assert.False(w, attempt > 0 && a.Record.Attempt != attempt, "%s: want %v, attempt %d, got %+v",

@@ -64,8 +64,10 @@ const (
 
 // causeNames are all values of onceward.cause: those of package dedup, and two more.
 var causeNames = [causes]string{
-	"none", string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay),
-	string(dedup.ProducerRetry), string(dedup.KeyReuse), string(dedup.Late), "other_source", other,
+	"none", string(driver.BrokerRedelivery), string(driver.RebalanceReplay),
+	string(driver.ProducerRetry), string(driver.KeyReuse), string(driver.Late),
+	string(driver.OtherSource),
+	other,
 }
 
 // other stands for a value that this version does not know: labels are a closed set.
@@ -83,7 +85,7 @@ func causeIndex(c dedup.Cause) int {
 	return causes - 1
 }
 
-func outcomeIndex(o dedup.Outcome) int {
+func outcomeIndex(o driver.Outcome) int {
 	if int(o) < outcomes {
 		return int(o)
 	}
@@ -116,7 +118,7 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 		"Time since the key of a duplicate was done, by the store's clock", ageBounds)
 
 	for o := range outcomes {
-		outcome := outcomeKey.String(dedup.Outcome(o).String())
+		outcome := outcomeKey.String(driver.Outcome(o).String())
 		for c, name := range causeNames {
 			cause := causeKey.String(name)
 			d.skipped[o][c] = m.Add(outcome, cause)

@@ -63,18 +63,18 @@ func TestHooks(t *testing.T) {
 		},
 			map[string]float64{"onceward.dedup.claims{cached=false,cause=none,outcome=acquired}": 1}},
 		{"a duplicate", func(o *dedup.Observer) {
-			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.BrokerRedelivery,
+			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.BrokerRedelivery,
 				Age: time.Hour, Cached: true})
 		}, map[string]float64{
 			"onceward.dedup.claims{cached=true,cause=broker_redelivery,outcome=duplicate}": 1,
 			"onceward.dedup.duplicate.age": 1,
 		}},
 		{"a duplicate whose age is not kept", func(o *dedup.Observer) {
-			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry})
+			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.ProducerRetry})
 		}, map[string]float64{
 			"onceward.dedup.claims{cached=false,cause=producer_retry,outcome=duplicate}": 1}},
 		{"a mismatch is no duplicate", func(o *dedup.Observer) {
-			o.Claimed(dedup.Event{Outcome: dedup.Mismatch, Cause: dedup.KeyReuse, Age: time.Hour})
+			o.Claimed(dedup.Event{Outcome: dedup.Mismatch, Cause: driver.KeyReuse, Age: time.Hour})
 		}, map[string]float64{
 			"onceward.dedup.claims{cached=false,cause=key_reuse,outcome=mismatch}": 1}},
 		{"what this version does not know", func(o *dedup.Observer) {
@@ -82,7 +82,7 @@ func TestHooks(t *testing.T) {
 		},
 			map[string]float64{"onceward.dedup.claims{cached=false,cause=other,outcome=unknown}": 1}},
 		{"would skip", func(o *dedup.Observer) {
-			o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late})
+			o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.Late})
 		},
 			map[string]float64{"onceward.dedup.would_skip{cause=late,outcome=duplicate}": 1}},
 		{"ended", func(o *dedup.Observer) {
@@ -164,8 +164,8 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	if next := dedup.Uncertain + 1; next.String() != "unknown" {
 		t.Errorf("package dedup has another outcome, %v", next)
 	}
-	for _, cause := range []dedup.Cause{dedup.BrokerRedelivery, dedup.RebalanceReplay,
-		dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source"} {
+	for _, cause := range []dedup.Cause{driver.BrokerRedelivery, driver.RebalanceReplay,
+		driver.ProducerRetry, driver.KeyReuse, driver.Late, "other_source"} {
 		o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: cause})
 	}
 	for state := driver.StateAbsent; state <= driver.StateUncertain; state++ {
@@ -300,8 +300,8 @@ func tellEverything(m *telemetry.Metrics) {
 	hooks := reflect.ValueOf(m.Observer())
 	for h := range hooks.NumField() {
 		hook := hooks.Field(h).Interface().(func(dedup.Event))
-		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
-			State: driver.StateFailed, FilterAnswer: "new", Saved: 1, Err: dedup.ErrStoreFull})
+		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.Late, Age: time.Hour,
+			State: driver.StateFailed, FilterAnswer: "new", Saved: 1, Err: driver.ErrStoreFull})
 		hook(dedup.Event{Outcome: dedup.Acquired, FilterAnswer: "maybe"})
 	}
 	m.OnRetry(retry.Event{})
@@ -316,7 +316,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	tell := func(i int) {
 		for h := range hooks.NumField() {
 			hooks.Field(h).Interface().(func(dedup.Event))(dedup.Event{
-				ID: driver.ID{byte(i), byte(i >> 8)}, Outcome: dedup.Outcome(i % 9),
+				ID: driver.ID{byte(i), byte(i >> 8)}, Outcome: driver.Outcome(i % 9),
 				Cause: dedup.Cause(fmt.Sprint("cause", i)), Attempt: i,
 				Age: time.Duration(i) * time.Minute, State: driver.State(i % 11), Cached: i%2 == 0,
 				FilterAnswer: fmt.Sprint("verdict", i%4),
@@ -340,7 +340,7 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestCountingAllocatesNothing(t *testing.T) {
 	m, _ := newMetrics(t)
 	o := m.Observer()
-	e := dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
+	e := dedup.Event{Outcome: dedup.Duplicate, Cause: driver.Late, Age: time.Hour,
 		State: driver.StateSucceeded, FilterAnswer: "new"}
 	if n := testing.AllocsPerRun(1000, func() {
 		o.Claimed(e)

@@ -280,7 +280,7 @@ func TestLabelsOfOthers(t *testing.T) {
 		opts   []dedup.Option
 		label  string
 	}{
-		{"a label of the call", nil, []dedup.Option{dedup.WithLabel("order 7")}, "order 7"},
+		{"a label of the call", nil, []dedup.Option{func(r *dedup.Request) { r.Label = "order 7" }}, "order 7"},
 		{"no labels are kept", func(c *dedup.Config) { c.Labels = false }, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

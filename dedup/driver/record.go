@@ -138,6 +138,29 @@ type Origin struct {
 	Generation int32
 }
 
+// Cause is why a duplicate arrived, as far as fingerprint, origin and age show. It is the
+// empty string for a message that is not a duplicate.
+type Cause string
+
+const (
+	// BrokerRedelivery: the same position was delivered again to the same generation.
+	BrokerRedelivery Cause = "broker_redelivery"
+	// RebalanceReplay: the same position was delivered again to another generation.
+	RebalanceReplay Cause = "rebalance_replay"
+	// OtherSource: the record was made by a message of another source, such as another topic or
+	// another consumer group. Where nobody copies messages from one to the other, two different
+	// messages share a key, and the effect of the second one is skipped.
+	OtherSource Cause = "other_source"
+	// ProducerRetry: the same key arrived at another position of the same source, or one of
+	// the two has no source.
+	ProducerRetry Cause = "producer_retry"
+	// KeyReuse: the same key arrived with another fingerprint.
+	KeyReuse Cause = "key_reuse"
+	// Late: it arrived when more than half of the window had passed since the key was done.
+	// The window may be too short for what is redelivered.
+	Late Cause = "late"
+)
+
 // Digest returns the 64-bit digest of the Source, the form in which stores keep it.
 // It is SourceDigest for an empty Source, so zero for an unknown one.
 func (o Origin) Digest() uint64 {

@@ -167,7 +167,7 @@ func TestFrontOfClaims(t *testing.T) {
 	answers := front(t, store, filter).Claim(t.Context(), reqs)
 	assert.Equal(t, sent, reqs, "the caller's requests are not changed")
 	var likely []bool
-	var got []dedup.Outcome
+	var got []driver.Outcome
 	for i := range answers {
 		require.NoError(t, answers[i].Err)
 		likely = append(likely, store.claims[i].LikelyDuplicate)
@@ -175,7 +175,7 @@ func TestFrontOfClaims(t *testing.T) {
 	}
 	assert.Equal(t, []bool{true, true, false, false}, likely)
 	assert.Equal(t,
-		[]dedup.Outcome{dedup.Duplicate, dedup.Acquired, dedup.Acquired, dedup.InFlight}, got)
+		[]driver.Outcome{dedup.Duplicate, dedup.Acquired, dedup.Acquired, dedup.InFlight}, got)
 	assert.Equal(t, 1, filter.wrong, "false positives")
 }
 

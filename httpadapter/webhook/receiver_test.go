@@ -309,7 +309,7 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		{result{}, dedup.ErrUncertain, false, 409, "uncertain", "30"},
 		{result{}, dedup.ErrUncertain, true, 409, "uncertain", "30"},
 		{result{}, dedup.ErrMismatch, false, 422, "delivery-relabelled", ""},
-		{result{}, dedup.ErrStoreFull, false, 503, "store-unavailable", "5"},
+		{result{}, driver.ErrStoreFull, false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrClosed, false, 503, "store-unavailable", "5"},
 		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},

@@ -36,7 +36,8 @@ func (e *handlerError) Unwrap() error { return e.err }
 // takes nothing away.
 func (c *call) key() (key string, opts []dedup.Option) {
 	k := c.record()
-	opts = []dedup.Option{dedup.WithScope(k.Scope()), dedup.WithLabel(c.label())}
+	opts = []dedup.Option{dedup.WithScope(k.Scope()),
+		func(r *dedup.Request) { r.Label = c.label() }}
 	if !c.id.Signed && !c.rc.cfg.Relabelled {
 		opts = append(opts, dedup.WithFingerprint([]byte(c.id.ID)))
 	}

@@ -227,7 +227,7 @@ var table = map[string]rule{
 		otelAPI, otelMetric}},
 	"contrib/telemetry/internal/metrictest": {role: testOnly,
 		imports: []string{"contrib/telemetry/internal/kafka", otel}},
-	"contrib/telemetry/internal/spantest": {role: testOnly, imports: []string{"dedup", otel}},
+	"contrib/telemetry/internal/spantest": {role: testOnly, imports: []string{"dedup", "dedup/driver", otel}},
 	"contrib/telemetry/saramametric": {imports: []string{"kafkaadapter",
 		"contrib/telemetry/internal/kafka", otelMetric, sarama},
 		tests: []string{"contrib/telemetry/internal/metrictest", otel}},
@@ -242,7 +242,7 @@ var table = map[string]rule{
 		tests: []string{"contrib/telemetry/internal/spantest", otel}},
 	"contrib/telemetry/httptrace": {imports: []string{"dedup", "httpadapter",
 		"contrib/telemetry", otelCarry}, tests: []string{otel}},
-	"contrib/telemetry/internal/span": {imports: []string{"dedup",
+	"contrib/telemetry/internal/span": {imports: []string{"dedup", "dedup/driver",
 		"contrib/telemetry/internal/meter", otelAPI, otelCarry, otelCodes, otelTrace},
 		tests: []string{otel}},
 	"contrib/telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
@@ -305,5 +305,5 @@ var drivers = []string{
 // only go down.
 const (
 	core        = "dedup"
-	coreExports = 82
+	coreExports = 74
 )

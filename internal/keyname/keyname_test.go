@@ -40,7 +40,7 @@ func TestEveryLabelIsTaken(t *testing.T) {
 		for j, key := range parts {
 			label := Label(what, key)
 			c, err := d.Claim(t.Context(), strings.Repeat("x", 1+i)+strings.Repeat("y", 1+j),
-				dedup.WithLabel(label))
+				func(r *dedup.Request) { r.Label = label })
 			require.NoError(t, err, "%q of %q and %q", label, what, key)
 			require.Equal(t, dedup.Acquired, c.Outcome)
 		}

@@ -7,11 +7,6 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
-// OtherSource is the cause (see Observer.Skipped) of a duplicate whose record was made by a
-// message of another topic or consumer group. It is expected of what was mirrored or comes from
-// a retry topic. Otherwise two different messages share a key, and the second one is skipped.
-const OtherSource = partition.OtherSource
-
 // ScopeOf is the scope of the keys of a topic's messages in a consumer group, where no
 // Config.Scope is set: group and topic with a slash between them, such as "billing/orders". Where
 // that is no scope of a Deduper (longer than 255 bytes, or not printable) it is "sha256:" and a

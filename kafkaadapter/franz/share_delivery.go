@@ -172,7 +172,7 @@ func (d *delivery) unparked(c *dedup.Claim) bool {
 }
 
 func (d *delivery) skip(c *dedup.Claim) error {
-	if c.Cause == OtherSource && !d.elsewhere {
+	if c.Cause == driver.OtherSource && !d.elsewhere {
 		d.s.others.Warn(d.s.cfg.Logger, d.msg.Topic, d.msg.Partition, d.msg.Offset, d.msg.Scope)
 	}
 	if hook := d.s.cfg.Observer.Skipped; hook != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Sides of a stream over partitions that have one owner, and over a shared Redis.
@@ -220,7 +221,7 @@ func (b batches) requests(worker int, keys []string) iter.Seq[[]dedup.Request] {
 
 // won runs the keys that are new. Streams leave more than a batch between a key and its repetition.
 func won(claims []*dedup.Claim, did effect) []dedup.Completion {
-	done := work.Won(claims, nil, []dedup.Outcome{dedup.Acquired, dedup.Duplicate})
+	done := work.Won(claims, nil, []driver.Outcome{dedup.Acquired, dedup.Duplicate})
 	for _, c := range done {
 		did(c.Claim.Key)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -76,7 +77,7 @@ func (j job) adapted(cfg kafkaadapter.Config) consumer {
 func redisOnly(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		d := l.Open(ctx, j.Setup, j.redis, 0)
-		cycle := d.Batch([]dedup.Outcome{dedup.Acquired, dedup.Duplicate}, nil)
+		cycle := d.Batch([]driver.Outcome{dedup.Acquired, dedup.Duplicate}, nil)
 		return func(ctx context.Context) error {
 			all, ctx := errgroup.WithContext(ctx)
 			for _, ids := range j.log.IDs {

@@ -22,6 +22,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/resp"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -209,13 +210,13 @@ func Open(s *harness.Setup, store dedup.Store, cfg dedup.Config) *Deduper {
 // Outcomes that a claimed key may have: new; known; or either, as in a stream, where a neighbor may
 // have just taken it.
 var (
-	New    = []dedup.Outcome{dedup.Acquired}
-	Known  = []dedup.Outcome{dedup.Duplicate}
-	Either = []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight}
+	New    = []driver.Outcome{dedup.Acquired}
+	Known  = []driver.Outcome{dedup.Duplicate}
+	Either = []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight}
 )
 
 // One runs an effect that does nothing, and has no result.
-func (d *Deduper) One(expected []dedup.Outcome) peer.Cycle {
+func (d *Deduper) One(expected []driver.Outcome) peer.Cycle {
 	return func(ctx context.Context, key string) {
 		res, err := dedup.DoResult(ctx, d.Deduper, key,
 			func(context.Context) (struct{}, error) { return struct{}{}, nil })
@@ -227,7 +228,7 @@ func (d *Deduper) One(expected []dedup.Outcome) peer.Cycle {
 }
 
 // Batch claims keys, and completes those that are new with result. Nil says that keys have none.
-func (d *Deduper) Batch(expected []dedup.Outcome, result []byte) Batch {
+func (d *Deduper) Batch(expected []driver.Outcome, result []byte) Batch {
 	return func(ctx context.Context, _ int, keys []string) {
 		reqs := Requests(keys)
 		for i := range reqs {
@@ -246,7 +247,7 @@ func (d *Deduper) Likely(ctx context.Context, _ int, keys []string) {
 	d.cycle(ctx, reqs, Known, nil)
 }
 
-func (d *Deduper) cycle(ctx context.Context, reqs []dedup.Request, expected []dedup.Outcome,
+func (d *Deduper) cycle(ctx context.Context, reqs []dedup.Request, expected []driver.Outcome,
 	result []byte) {
 	if ends := Won(must.Get(d.ClaimBatch(ctx, reqs)), result, expected); len(ends) > 0 {
 		d.Complete(ctx, ends)
@@ -268,7 +269,8 @@ func (d *Deduper) Next(ctx context.Context, ends []dedup.Completion,
 }
 
 // Won are the completions of the claims that were acquired.
-func Won(claims []*dedup.Claim, result []byte, expected []dedup.Outcome) (ends []dedup.Completion) {
+func Won(claims []*dedup.Claim, result []byte,
+	expected []driver.Outcome) (ends []dedup.Completion) {
 	for _, c := range claims {
 		expect(c.Key, c.Outcome, expected)
 		if c.Outcome != dedup.Acquired {
@@ -282,7 +284,7 @@ func Won(claims []*dedup.Claim, result []byte, expected []dedup.Outcome) (ends [
 	return ends
 }
 
-func expect(key string, outcome dedup.Outcome, expected []dedup.Outcome) {
+func expect(key string, outcome driver.Outcome, expected []driver.Outcome) {
 	if !slices.Contains(expected, outcome) {
 		must.Do(fmt.Errorf("%s: outcome %v", key, outcome))
 	}

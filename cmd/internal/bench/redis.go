@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -177,7 +178,7 @@ func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare
 // one is what a program does with a message: its effect is nothing.
 func one(ctx context.Context, d *dedup.Deduper, m message, result []byte) []error {
 	var err error
-	var outcome dedup.Outcome
+	var outcome driver.Outcome
 	if len(result) == 0 {
 		var res dedup.Result[struct{}]
 		res, err = dedup.DoResult(ctx, d, m.key, func(context.Context) (struct{}, error) {

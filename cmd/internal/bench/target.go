@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // target is the server that is measured.
@@ -64,7 +65,7 @@ var (
 )
 
 // judge compares what a message was taken for with what it is.
-func judge(m message, outcome dedup.Outcome) error {
+func judge(m message, outcome driver.Outcome) error {
 	switch {
 	case outcome == dedup.Acquired && m.dup:
 		return errRanAgain
@@ -80,7 +81,7 @@ var kinds = []struct {
 	name string
 }{
 	{errRanAgain, "duplicate_taken_for_new"}, {errSkipped, "new_taken_for_duplicate"},
-	{dedup.ErrStoreFull, "store_full"},
+	{driver.ErrStoreFull, "store_full"},
 	{dedup.ErrLeaseLost, "lease_lost"}, {dedup.ErrInFlight, "in_flight"},
 	{dedup.ErrUncertain, "uncertain"}, {dedup.ErrNoResult, "no_result"},
 }

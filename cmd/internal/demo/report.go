@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // column is what the report says of one composition.
@@ -63,10 +64,10 @@ var lines = []line{
 	{"unique ids", number(func(c column) int { return c.unique }), false},
 	{"effects in the ledger", number(func(c column) int { return c.effects }), false},
 	{"duplicates skipped", number(func(c column) int { return c.duplicates() }), false},
-	cause(dedup.ProducerRetry, "  producer retry"),
-	cause(dedup.RebalanceReplay, "  replay after crash or rebalance"),
-	cause(dedup.BrokerRedelivery, "  broker redelivery"),
-	cause(dedup.KeyReuse, "  key reuse"),
+	cause(driver.ProducerRetry, "  producer retry"),
+	cause(driver.RebalanceReplay, "  replay after crash or rebalance"),
+	cause(driver.BrokerRedelivery, "  broker redelivery"),
+	cause(driver.KeyReuse, "  key reuse"),
 	cause("other_source", "  another topic or group"),
 	{"given back or died with a worker", number(column.unfinished), true},
 	{"waited for another worker's lease", number(func(c column) int { return c.waited }), true},

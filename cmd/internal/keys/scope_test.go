@@ -72,7 +72,7 @@ func served(t *testing.T, run httpadapter.Runner) {
 		return []byte("x"), false, nil
 	},
 		dedup.WithScope(keyname.ScopeGRPC("", "alice", "/pay.Pay/Charge")),
-		dedup.WithLabel("/pay.Pay/Charge g1"))
+		func(r *dedup.Request) { r.Label = "/pay.Pay/Charge g1" })
 	require.NoError(t, err)
 	_, err = run.Run(t.Context(), "m1", func(context.Context) ([]byte, bool, error) {
 		return []byte("x"), false, nil

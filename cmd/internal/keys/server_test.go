@@ -109,7 +109,8 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 		func(r *dedup.Request) {
 			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
 		},
-		dedup.WithLabel("order 7")); err != nil || flying.Outcome != dedup.Acquired {
+		func(r *dedup.Request) { r.Label = "order 7" }); err != nil ||
+		flying.Outcome != dedup.Acquired {
 		t.Fatal(err, flying)
 	}
 	r.doubt("doubtful")

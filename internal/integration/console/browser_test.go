@@ -227,7 +227,7 @@ func TestBrowserChanges(t *testing.T) {
 		r.doubt(fmt.Sprint("order-", i))
 	}
 	const evil = `"><script>xss=1</script><img src=x onerror=xss=1>`
-	if _, err := r.deduper.Claim(t.Context(), "evil", dedup.WithLabel(evil)); err != nil {
+	if _, err := r.deduper.Claim(t.Context(), "evil", func(r *dedup.Request) { r.Label = evil }); err != nil {
 		t.Fatal(err)
 	}
 	_, err := dedup.Do(t.Context(), r.deduper, "doubt of order-77",
@@ -236,7 +236,7 @@ func TestBrowserChanges(t *testing.T) {
 				return nil, err
 			}
 			return nil, errors.New("the provider did not answer")
-		}, dedup.WithLabel("order 77"),
+		}, func(r *dedup.Request) { r.Label = "order 77" },
 		func(r *dedup.Request) {
 			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 41077,
 				Generation: 12}

@@ -137,7 +137,7 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	if err := done.Complete(t.Context(), result); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.deduper.Claim(t.Context(), "flying", dedup.WithLabel("order 7"),
+	if _, err := r.deduper.Claim(t.Context(), "flying", func(r *dedup.Request) { r.Label = "order 7" },
 		func(r *dedup.Request) {
 			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77}
 		}); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -116,7 +117,7 @@ func neverWithin(t *testing.T) {
 		_, client := redistest.Bubble(t)
 		s := newTill(t, client, "")
 		a, b := newWorker(t, s.store), newWorker(t, s.store)
-		do := func(w *worker) (dedup.Outcome, error) {
+		do := func(w *worker) (driver.Outcome, error) {
 			return s.store.DoAtomic(t.Context(), w.d, dedup.Request{Key: "m"}, s.incr("m"))
 		}
 		claim, err := a.d.Claim(t.Context(), "m")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 var claimedRow = row{
@@ -224,7 +225,7 @@ func rebalance(t *testing.T) {
 			}
 			older := claim(a, 7)
 			newer := claim(b, 8) // the partition has moved, and the older handler still runs
-			if want := map[bool]dedup.Outcome{false: dedup.InFlight,
+			if want := map[bool]driver.Outcome{false: dedup.InFlight,
 				true: dedup.Acquired}[takes]; older.Outcome != dedup.Acquired ||
 				newer.Outcome != want {
 				t.Errorf("%s: %v, then %v", k, older.Outcome, newer.Outcome)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -116,7 +117,7 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 	o := newOverlap(t, f)
 	ledger := o.atomic()
 	var mu sync.Mutex
-	outcomes := map[dedup.Outcome]int{}
+	outcomes := map[driver.Outcome]int{}
 	handler := func(db *sql.DB) func(*memberConfig) {
 		return func(mc *memberConfig) {
 			mc.unclaimed = true

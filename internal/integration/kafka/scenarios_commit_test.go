@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -46,8 +46,8 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	s.wantAll(10*time.Second, second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.skipped[dedup.RebalanceReplay] != n {
-		t.Errorf("skipped %v, want %d for %v", s.skipped, n, dedup.RebalanceReplay)
+	if s.skipped[driver.RebalanceReplay] != n {
+		t.Errorf("skipped %v, want %d for %v", s.skipped, n, driver.RebalanceReplay)
 	}
 }
 

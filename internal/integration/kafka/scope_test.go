@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/franz"
@@ -262,7 +263,7 @@ func TestTwoTopicsWithTheSameIDs(t *testing.T) {
 		r.send("payments", 100)
 		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders", "payments"}})
 		assert.Len(t, r.effects, 200)
-		assert.Zero(t, r.causes[kafkaadapter.OtherSource])
+		assert.Zero(t, r.causes[driver.OtherSource])
 	})
 }
 
@@ -299,7 +300,7 @@ func TestRetriedMessageKeepsItsRecord(t *testing.T) {
 		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders", "retry"},
 			retry: "retry"})
 		assert.Len(t, r.effects, 10)
-		assert.Equal(t, 10, r.causes[kafkaadapter.OtherSource], "%v", r.causes)
+		assert.Equal(t, 10, r.causes[driver.OtherSource], "%v", r.causes)
 	})
 }
 

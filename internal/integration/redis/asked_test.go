@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -71,7 +72,7 @@ func TestKilledAfterMarkIrreversible(t *testing.T) {
 		return
 	}
 	addr := servertest.Redis(t)
-	for when, want := range map[string]dedup.Outcome{"before": dedup.Acquired,
+	for when, want := range map[string]driver.Outcome{"before": dedup.Acquired,
 		"after": dedup.Duplicate} {
 		t.Run(when+" the payment", func(t *testing.T) {
 			b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: servertest.Prefix(t)}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -123,8 +124,8 @@ func connect(ctx context.Context, node *redis.Client) error {
 // race is what two workers of a layout were told of the same keys.
 type race struct {
 	layout
-	late  func() map[string]dedup.Outcome // who asked the frozen node
-	taken []string                        // won by who asked its successor
+	late  func() map[string]driver.Outcome // who asked the frozen node
+	taken []string                         // won by who asked its successor
 }
 
 // thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it. It also
@@ -190,11 +191,11 @@ func (r *race) doubled(t *testing.T, f *frozen) (n int) {
 
 // claimLate claims the contested keys in batches at the same time, and returns a function
 // that waits for the answers.
-func claimLate(t *testing.T, d *dedup.Deduper) (answers func() map[string]dedup.Outcome) {
+func claimLate(t *testing.T, d *dedup.Deduper) (answers func() map[string]driver.Outcome) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg, begun sync.WaitGroup
-	outcomes := make(map[string]dedup.Outcome)
+	outcomes := make(map[string]driver.Outcome)
 	for part := range slices.Chunk(requests("contested", contested), contested/batches) {
 		begun.Add(1)
 		wg.Go(func() {
@@ -211,7 +212,7 @@ func claimLate(t *testing.T, d *dedup.Deduper) (answers func() map[string]dedup.
 		})
 	}
 	begun.Wait()
-	return func() map[string]dedup.Outcome {
+	return func() map[string]driver.Outcome {
 		wg.Wait()
 		return outcomes
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -112,7 +113,7 @@ func inFlight(t *testing.T, d *dedup.Deduper, name string, n int) []*dedup.Claim
 
 // outcomes claims the n keys of a name, and wants the same answer for each.
 func outcomes(t *testing.T, d *dedup.Deduper, name string, n int,
-	want dedup.Outcome) []*dedup.Claim {
+	want driver.Outcome) []*dedup.Claim {
 	t.Helper()
 	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
 	must(t, err)
@@ -175,7 +176,7 @@ func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 	t.Helper()
 	wantFullError := func(err error) {
 		t.Helper()
-		if !errors.Is(err, dedup.ErrStoreFull) || !dedup.OutcomeUnknown(err) ||
+		if !errors.Is(err, driver.ErrStoreFull) || !dedup.OutcomeUnknown(err) ||
 			redisadapter.Classify(err) != "full" {
 			t.Fatalf("a new claim at full memory: %v", err)
 		}

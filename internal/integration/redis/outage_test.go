@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -33,10 +34,10 @@ func (l layout) both(t *testing.T, client redis.UniversalClient) (soon, d *dedup
 
 // claimAll claims the keys of a name from as many goroutines, and returns the outcomes,
 // the errors and the longest call.
-func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[dedup.Outcome]int,
+func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[driver.Outcome]int,
 	classes map[string]int, longest time.Duration) {
 	t.Helper()
-	outcomes, classes = make(map[dedup.Outcome]int), make(map[string]int)
+	outcomes, classes = make(map[driver.Outcome]int), make(map[string]int)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, r := range requests(name, n) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -301,7 +302,7 @@ func TestDoBatchOutcomes(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		keys := []string{"a", "", "b", "a", "c\x00"}
-		for round, want := range [][]dedup.Outcome{
+		for round, want := range [][]driver.Outcome{
 			{dedup.Acquired, dedup.Unknown, dedup.Acquired, dedup.Duplicate, dedup.Unknown},
 			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Duplicate, dedup.Unknown},
 		} {

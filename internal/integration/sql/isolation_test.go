@@ -146,7 +146,7 @@ func TestConn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Acquired, dedup.Duplicate} {
+	for i, want := range []driver.Outcome{dedup.Acquired, dedup.Acquired, dedup.Duplicate} {
 		end := "COMMIT"
 		if i == 0 {
 			end = "ROLLBACK"

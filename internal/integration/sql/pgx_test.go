@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/pgxv5"
@@ -95,7 +96,7 @@ func TestPgx(t *testing.T) {
 			t.Errorf("failure: %v", err)
 		}
 		err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
-			mark := func(tx pgx.Tx, want dedup.Outcome, payload string) {
+			mark := func(tx pgx.Tx, want driver.Outcome, payload string) {
 				got, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), "own",
 					dedup.WithFingerprint([]byte(payload)))
 				if got.Outcome != want || (err != nil) != (want == dedup.Mismatch) {

@@ -118,7 +118,7 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want := func(when, key string, want dedup.Outcome) {
+		want := func(when, key string, want driver.Outcome) {
 			t.Helper()
 			if mark, err := s.marks.MarkTx(t.Context(), tx, key); err != nil ||
 				mark.Outcome != want {
@@ -160,7 +160,7 @@ func TestBatchOutcomes(t *testing.T) {
 			{Key: "b"},
 			{Key: "a", Scope: "tenant", Fingerprint: other},
 		}
-		for round, want := range [][]dedup.Outcome{
+		for round, want := range [][]driver.Outcome{
 			{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Acquired,
 				dedup.Acquired},
 			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Duplicate,

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -26,7 +27,7 @@ func TestRotateCarriesRights(t *testing.T) {
 				app.grant(t, right.what, right.table)
 			}
 			nothing := func(context.Context, *sql.Tx) error { return nil }
-			do := func(key string, want dedup.Outcome) {
+			do := func(key string, want driver.Outcome) {
 				t.Helper()
 				mark, err := s.marks.Do(t.Context(), app.DB, key, nothing)
 				require.NoError(t, err)

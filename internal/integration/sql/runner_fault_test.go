@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -152,7 +153,7 @@ func TestRunnerUndoAfterAnError(t *testing.T) {
 			t.Errorf("a success that is not one: %v %q", res.Outcome, res.Value)
 		}
 		s.wantMark(t, "m", false)
-		for _, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
+		for _, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate} {
 			res, err := r.Run(t.Context(), "m", s.writes("m", "refused", true, breaks))
 			wantRun(t, res, err, want, "refused")
 		}

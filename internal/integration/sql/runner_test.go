@@ -50,7 +50,7 @@ func (s *shop) writes(message, answer string, undo bool,
 	}
 }
 
-func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome dedup.Outcome,
+func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome driver.Outcome,
 	value string) {
 	t.Helper()
 	if err != nil || res.Outcome != outcome || string(res.Value) != value || res.Attempt != 1 {
@@ -64,7 +64,7 @@ func TestRunnerOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.ResultLimit = 1000 })
 		r := s.runner(t)
-		for _, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
+		for _, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate} {
 			res, err := r.Run(t.Context(), "m", s.writes("m", "receipt", false))
 			wantRun(t, res, err, want, "receipt")
 			res, err = r.Run(t.Context(), "refused", s.writes("refused", "no such account", true))
@@ -117,7 +117,7 @@ func TestRunnerRecord(t *testing.T) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = time.Hour })
 		r := s.runner(t)
 		body := dedup.WithFingerprint([]byte("body"))
-		for _, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
+		for _, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate} {
 			res, err := r.Run(t.Context(), "m", s.writes("m", "r", false), body,
 				dedup.WithScope("a"))
 			wantRun(t, res, err, want, "r")

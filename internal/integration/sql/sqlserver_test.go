@@ -91,7 +91,7 @@ func TestPlayedSQLServerDo(t *testing.T) {
 		// effects of each try; the last one is repeated.
 		effects  [][]string
 		heedless bool
-		outcome  dedup.Outcome
+		outcome  driver.Outcome
 		err      *int32 // the number of what Do returns
 	}{
 		"first":              {outcome: dedup.Acquired},

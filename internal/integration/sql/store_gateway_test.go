@@ -141,7 +141,7 @@ func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string
 		}
 		at("after the call")
 		return receipt, nil
-	}, dedup.WithLabel(j.Key))
+	}, func(r *dedup.Request) { r.Label = j.Key })
 	return res.Value, err
 }
 

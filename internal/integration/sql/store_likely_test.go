@@ -44,36 +44,36 @@ func TestLikelyDuplicates(t *testing.T) {
 		store dedup.Store
 		reqs  func() []driver.ClaimRequest
 		turns int
-		want  []dedup.Outcome
+		want  []driver.Outcome
 	}{
 		{"new", store, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(id(), false)}
-		}, 1, []dedup.Outcome{dedup.Acquired}},
+		}, 1, []driver.Outcome{dedup.Acquired}},
 		{"known", store, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(known, false)}
-		}, 2, []dedup.Outcome{dedup.InFlight}},
+		}, 2, []driver.Outcome{dedup.InFlight}},
 		{"known, as expected", store, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(known, true)}
-		}, 1, []dedup.Outcome{dedup.InFlight}},
+		}, 1, []driver.Outcome{dedup.InFlight}},
 		{"new, and not expected", store, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(id(), true)}
-		}, 2, []dedup.Outcome{dedup.Acquired}},
+		}, 2, []driver.Outcome{dedup.Acquired}},
 		{"of both kinds, as expected", store, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(known, true), req(id(), false)}
-		}, 2, []dedup.Outcome{dedup.InFlight, dedup.Acquired}},
+		}, 2, []driver.Outcome{dedup.InFlight, dedup.Acquired}},
 		{"of both kinds, and not expected", store, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(known, false), req(id(), true)}
-		}, 3, []dedup.Outcome{dedup.InFlight, dedup.Acquired}},
+		}, 3, []driver.Outcome{dedup.InFlight, dedup.Acquired}},
 		{"new, behind a filter", front, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(id(), false)}
-		}, 1, []dedup.Outcome{dedup.Acquired}},
+		}, 1, []driver.Outcome{dedup.Acquired}},
 		{"known, behind a filter", front, func() []driver.ClaimRequest {
 			return []driver.ClaimRequest{req(known, false)}
-		}, 1, []dedup.Outcome{dedup.InFlight}},
+		}, 1, []driver.Outcome{dedup.InFlight}},
 	} {
 		for range 2 { // statements are prepared in the first
 			p.arm(0, turnUnsent, nil)
-			var got []dedup.Outcome
+			var got []driver.Outcome
 			for i, ans := range tt.store.Claim(t.Context(), tt.reqs()) {
 				require.NoError(t, ans.Err, fmt.Sprint(tt.name, " ", i))
 				got = append(got, ans.Outcome)

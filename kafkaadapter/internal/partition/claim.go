@@ -190,7 +190,7 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 
 // skip finishes the duplicate of something done.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
-	if c.Cause == OtherSource && !it.msg.Elsewhere {
+	if c.Cause == driver.OtherSource && !it.msg.Elsewhere {
 		p.cfg.others.Warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
 	}
 	if hook := p.cfg.Hooks.Skipped; hook != nil {

@@ -3,12 +3,7 @@ package partition
 import (
 	"log/slog"
 	"sync"
-
-	"github.com/onceward/onceward/dedup"
 )
-
-// OtherSource is the cause of a duplicate whose record another topic or group has made.
-const OtherSource dedup.Cause = "other_source"
 
 // Others are the topics of which it has been said that their messages met records of another
 // topic or group. Once each: the Observer and the Deduper's count all of them. The zero value is

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // whyDuplicate explains a duplicate by the effect it found, in the order that a Deduper
@@ -18,9 +19,9 @@ func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *sarama.C
 	case err != nil:
 		return "", err
 	case !ok || first.Partition != m.Partition || first.Offset != m.Offset:
-		return dedup.ProducerRetry, nil
+		return driver.ProducerRetry, nil
 	case first.Generation != w.generation.Load():
-		return dedup.RebalanceReplay, nil
+		return driver.RebalanceReplay, nil
 	}
-	return dedup.BrokerRedelivery, nil
+	return driver.BrokerRedelivery, nil
 }

@@ -23,15 +23,15 @@ const (
 
 // Observed is a dedup.Event on its way to the parent, where it outlives the worker.
 type Observed struct {
-	Hook      Hook          `json:"hook"`
-	Outcome   dedup.Outcome `json:"outcome,omitempty"`
-	Cause     dedup.Cause   `json:"cause,omitempty"`
-	Age       time.Duration `json:"age,omitempty"`
-	Attempt   int           `json:"attempt,omitempty"`
-	State     driver.State  `json:"state,omitempty"`
-	Cached    bool          `json:"cached,omitempty"`
-	Err       string        `json:"err,omitempty"`
-	Retryable bool          `json:"retryable,omitempty"`
+	Hook      Hook           `json:"hook"`
+	Outcome   driver.Outcome `json:"outcome,omitempty"`
+	Cause     dedup.Cause    `json:"cause,omitempty"`
+	Age       time.Duration  `json:"age,omitempty"`
+	Attempt   int            `json:"attempt,omitempty"`
+	State     driver.State   `json:"state,omitempty"`
+	Cached    bool           `json:"cached,omitempty"`
+	Err       string         `json:"err,omitempty"`
+	Retryable bool           `json:"retryable,omitempty"`
 }
 
 // tell forwards an event, if the parent wants to know.

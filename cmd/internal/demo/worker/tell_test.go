@@ -16,7 +16,7 @@ import (
 // other.
 func TestTold(t *testing.T) {
 	for hook, event := range map[Hook]dedup.Event{
-		HookClaimed: {Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, Attempt: 2,
+		HookClaimed: {Outcome: dedup.Duplicate, Cause: driver.Late, Age: time.Hour, Attempt: 2,
 			Cached: true},
 		HookEnded:      {State: driver.StateSucceeded, Attempt: 1},
 		HookUncertain:  {Outcome: dedup.Uncertain, Attempt: 3},

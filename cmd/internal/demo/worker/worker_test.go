@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // TestRunRefuses: a worker that was started by hand, or badly, says why it ends.
@@ -57,10 +58,10 @@ func TestWhyDuplicate(t *testing.T) {
 		offset     int64
 		want       dedup.Cause
 	}{
-		{"same place, same generation", 5, 1, 10, dedup.BrokerRedelivery},
-		{"same place, next generation", 6, 1, 10, dedup.RebalanceReplay},
-		{"another offset", 5, 1, 11, dedup.ProducerRetry},
-		{"another partition", 6, 2, 10, dedup.ProducerRetry},
+		{"same place, same generation", 5, 1, 10, driver.BrokerRedelivery},
+		{"same place, next generation", 6, 1, 10, driver.RebalanceReplay},
+		{"another offset", 5, 1, 11, driver.ProducerRetry},
+		{"another partition", 6, 2, 10, driver.ProducerRetry},
 	} {
 		w.generation.Store(test.generation)
 		m := &sarama.ConsumerMessage{Partition: test.partition, Offset: test.offset}

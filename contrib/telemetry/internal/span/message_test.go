@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func messages(t *testing.T, opts ...sdk.TracerProviderOption) (*Messages, *tracetest.SpanRecorder) {
@@ -56,7 +57,7 @@ func TestSamplersAreTold(t *testing.T) {
 	m.Claim(one)
 	_ = m.Handle(t.Context(), one, func(context.Context) error { return nil })
 	m.Recorded(one, time.Second)
-	m.Skipped(one, dedup.Late, time.Hour)
+	m.Skipped(one, driver.Late, time.Hour)
 	m.Parked(one, dedup.ErrMismatch)
 	for name, also := range map[string]string{"claim": "", "process": " messaging.operation.type",
 		"record": "", "skip": "", "park": ""} {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // The attributes of spans, beside those of OpenTelemetry's conventions for messaging.
@@ -101,7 +102,7 @@ func kind(err error) string {
 }
 
 // Found are the attributes of what a claim has met.
-func Found(outcome dedup.Outcome, cause dedup.Cause, age time.Duration) []attribute.KeyValue {
+func Found(outcome driver.Outcome, cause dedup.Cause, age time.Duration) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{OutcomeKey.String(outcome.String())}
 	if cause != "" {
 		attrs = append(attrs, CauseKey.String(causeName(cause)))
@@ -114,8 +115,8 @@ func Found(outcome dedup.Outcome, cause dedup.Cause, age time.Duration) []attrib
 
 func causeName(c dedup.Cause) string {
 	switch c {
-	case dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse,
-		dedup.Late, "other_source":
+	case driver.BrokerRedelivery, driver.RebalanceReplay, driver.ProducerRetry, driver.KeyReuse,
+		driver.Late, driver.OtherSource:
 		return string(c)
 	}
 	return "other"

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Traceparents: of a message's producer, and of the claim of its first attempt.
@@ -144,13 +145,13 @@ func (c *Client[M]) messages(t *testing.T) {
 				"internal record orders below 3331 links [] Unset"}},
 		{
 			"a duplicate", func(cfg Config[M]) {
-				cfg.Skipped(c.Deliver(0, Producer, First), dedup.ProducerRetry, time.Hour)
+				cfg.Skipped(c.Deliver(0, Producer, First), driver.ProducerRetry, time.Hour)
 			},
 			[]string{"internal skip orders below 02b7 links [3331] Unset"},
 		},
 		{
 			"a label of somebody else's", func(cfg Config[M]) {
-				cfg.Skipped(c.Deliver(0, "order 7", "order 7"), dedup.Late, 0)
+				cfg.Skipped(c.Deliver(0, "order 7", "order 7"), driver.Late, 0)
 			},
 			[]string{"internal skip orders below 02b7 links [] Unset"},
 		},
