@@ -172,7 +172,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []driver.ClaimRequest,
 	renewals := make([]driver.Renewal, len(mine))
 	for n, i := range mine {
 		renewals[n] = driver.Renewal{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL,
-			Hold: d.cfg.Hold, Window: d.cfg.Window}
+			Hold: d.cfg.Hold, Window: reqs[i].Window}
 	}
 	sent := d.clock()
 	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, renewals, d.store.Renew) {

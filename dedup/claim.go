@@ -40,6 +40,7 @@ type Claim struct {
 	token   driver.Token
 	message *message
 	fence   uint64
+	window  time.Duration
 	// err is why the claim is Unknown or Uncertain. For an acquired claim it is the error
 	// of its end, and guarded by mu.
 	err error
@@ -122,7 +123,7 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req *driver.ClaimReq
 
 // ask notes what c was asked for. It keeps nothing that lies in req.
 func (c *Claim) ask(req *driver.ClaimRequest, m *message) {
-	c.id, c.token, c.message = req.ID, req.Token, m
+	c.id, c.token, c.message, c.window = req.ID, req.Token, m, req.Window
 	c.onlyNew, c.takeUncertain = req.OnlyNew, req.TakeUncertain
 	c.noResult, c.takesOver = req.NoResult, req.TakeOverOlderGeneration
 }
@@ -133,7 +134,7 @@ func (d *Deduper) fill(ctx context.Context, c *Claim, ans *driver.Answer, validU
 	cached bool) {
 	c.Outcome, c.Observed = ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
-	c.Cause = causeOf(ans.Outcome, &c.message.origin, &c.Record, d.cfg.Window/2)
+	c.Cause = causeOf(ans.Outcome, &c.message.origin, &c.Record, c.window/2)
 	c.validUntil = validUntil
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)

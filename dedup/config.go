@@ -34,8 +34,8 @@ type Config struct {
 	Namespace string
 
 	// Window is how long a finished key is remembered; a duplicate that arrives later runs
-	// again. It must exceed the longest redelivery horizon. Required, at least LeaseTTL, at
-	// most ten years.
+	// again. It must exceed the longest redelivery horizon. Request.Window shortens it for a key.
+	// Required, at least LeaseTTL, at most ten years.
 	Window time.Duration
 
 	// LeaseTTL is how long a claim lasts without renewal, which is automatic while a handler
@@ -187,34 +187,26 @@ func (c *Config) setDefaults() {
 // others find the key in flight. The ctx of Resolve carries that attempt, follows the caller's,
 // and is canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic
 // leaves the key uncertain and is passed on.
-type Resolution struct {
-	state driver.State // StateAbsent is unknown
-	data  []byte
-}
+type Resolution = driver.Resolution
 
 // Happened says that the effect has happened. The caller gets the result as a Duplicate; it may
 // be nil, and is what [Do] stores: for most types JSON.
-func Happened(result []byte) Resolution { return Resolution{driver.StateSucceeded, result} }
+func Happened(result []byte) Resolution {
+	return Resolution{State: driver.StateSucceeded, Result: result}
+}
 
 // FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
 // the text replayed as a [*FailedError], cut at 1 KiB. Where the store keeps no failures, the
 // caller gets it, and the next call asks again.
-func FailedForGood(text string) Resolution { return Resolution{driver.StateFailed, []byte(text)} }
+func FailedForGood(text string) Resolution {
+	return Resolution{State: driver.StateFailed, Result: []byte(text)}
+}
 
 // DidNotHappen says that the effect has not happened, and that no request is on its way which
 // could still make it happen: the caller may run it. The key stays dangerous: when that attempt
 // ends without success, a failure for good or [NotStarted], it is asked about again. To answer
 // it always is the very risk for which [MarkIrreversible] was called.
-func DidNotHappen() Resolution { return Resolution{state: driver.StateReleased} }
-
-// End returns the state that a key reaches by the resolution, with its result or the text of its
-// failure: StateSucceeded, StateFailed or StateReleased; StateUncertain when it is still unknown.
-func (r Resolution) End() (driver.State, []byte) {
-	if r.state == driver.StateAbsent {
-		return driver.StateUncertain, nil
-	}
-	return r.state, r.data
-}
+func DidNotHappen() Resolution { return Resolution{State: driver.StateReleased} }
 
 // checkLimits refuses a window or hold that the store would refuse with each end, when the effect
 // has happened.

@@ -29,6 +29,8 @@ type Deduper struct {
 	recycle  func([]driver.Answer) // to the store, when they have been read
 	failures bool                  // the store keeps them
 
+	oneWindow bool // of all keys, in the store
+
 	claims, ends *coalescer           // one, where the store ends and claims in one round trip
 	pairs        driver.FinishClaimer // that store, or nil
 	notes        *coalescer           // what attempts have to say while they run
@@ -66,7 +68,8 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkLimits(&limits, &cfg); err != nil {
 		return nil, err
 	}
-	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: !limits.NoFailures}
+	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: !limits.NoFailures,
+		oneWindow: limits.Window != 0}
 	d.recycle = func([]driver.Answer) {}
 	if s, ok := store.(driver.Recycler); ok {
 		d.recycle = s.Recycle
@@ -237,8 +240,12 @@ func (d *Deduper) prepareAs(id driver.ID, r *Request, req *driver.ClaimRequest) 
 			label = ""
 		}
 	}
+	window, err := d.window(r.Window)
+	if err != nil {
+		return err
+	}
 	*req = driver.ClaimRequest{
-		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window,
+		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: window,
 		ResultLimit: d.resultLimit(),
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
 		LikelyDuplicate:         r.LikelyDuplicate,
@@ -246,6 +253,24 @@ func (d *Deduper) prepareAs(id driver.ID, r *Request, req *driver.ClaimRequest) 
 		NoResult: r.NoResult || d.cfg.SeenOnly,
 	}
 	return nil
+}
+
+// window is the one of a request, or of the Deduper.
+func (d *Deduper) window(own time.Duration) (time.Duration, error) {
+	bad := func(format string, args ...any) (time.Duration, error) {
+		return 0, &InputError{Field: "Window", Reason: fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case own == 0 || own == d.cfg.Window:
+		return d.cfg.Window, nil
+	case own < d.cfg.LeaseTTL:
+		return bad("is %v, shorter than Config.LeaseTTL (%v)", own, d.cfg.LeaseTTL)
+	case own > d.cfg.Window: // what is sized for Config.Window, such as a filter, would forget
+		return bad("is %v, longer than Config.Window (%v)", own, d.cfg.Window)
+	case d.oneWindow:
+		return bad("is %v; its store has one window for all keys, %v", own, d.cfg.Window)
+	}
+	return own, nil
 }
 
 // resultLimit is how much of what an attempt ends with is sent to the store.

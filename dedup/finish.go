@@ -184,7 +184,7 @@ func (d *Deduper) beginEnd(item *Completion, e *completion) (send bool, err erro
 // so field by field: a literal would be made elsewhere first, and then copied.
 func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
-	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
+	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, c.window
 	if m := c.message; m != &noMessage {
 		change.Fingerprint, change.Origin, change.Label = m.fingerprint, m.origin, m.label
 	}

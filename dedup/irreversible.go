@@ -85,7 +85,7 @@ func (c *Claim) open() error {
 func (c *Claim) declare(ctx context.Context, renewal driver.Renewal) error {
 	cfg := &c.d.cfg
 	renewal.ID, renewal.Token, renewal.Fence = c.id, c.token, c.fence
-	renewal.Lease, renewal.Hold, renewal.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
+	renewal.Lease, renewal.Hold, renewal.Window = cfg.LeaseTTL, cfg.Hold, c.window
 	for try := 0; ; try++ {
 		sent := time.Now()
 		ans := c.d.askRenewal(ctx, renewal)

@@ -2,6 +2,7 @@ package dedup
 
 import (
 	"context"
+
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/internal/keytext"
 	"github.com/onceward/onceward/dedup/internal/pause"
@@ -21,6 +22,9 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	id, err := d.id(&r)
 	if err == nil && r.Label != "" {
 		err = checkText("Label", r.Label, keytext.MaxLabel)
+	}
+	if err == nil {
+		r.Window, err = d.window(r.Window)
 	}
 	if err != nil {
 		return false, err
@@ -68,7 +72,7 @@ func (d *Deduper) seen(ctx context.Context, id driver.ID, r *Request) (bool, err
 		d.cache.learn(req.ID, &ans, asking)
 	}
 	c := Claim{Outcome: ans.Outcome, Record: ans.Record,
-		id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.Window/2)}
+		id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, r.Window/2)}
 	c.fire(d.cfg.Observer.Claimed, cached)
 	switch {
 	case ans.Outcome == Acquired:
@@ -106,7 +110,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	}
 	defer d.life.Leave()
 	var change driver.Finish
-	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
+	(&Claim{Attempt: 1, id: req.ID, token: newToken(), window: req.Window,
 		message: messageOf(&req)}).change(&Completion{}, &d.cfg, &change)
 	change.EffectApplied = true
 	for try := 0; ; try++ {

@@ -187,7 +187,7 @@ func (d *Deduper) releaseAbandoned(calls []*oneCall) {
 func (d *Deduper) releaseChange(req *driver.ClaimRequest) driver.Finish {
 	return driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
 		NotAttempted: true,
-		Hold:         d.cfg.Hold, Window: d.cfg.Window}
+		Hold:         d.cfg.Hold, Window: req.Window}
 }
 
 // giveBack releases claims that nobody works under, after their callers got their answers.

@@ -262,7 +262,7 @@ func (r *renewer) send(batch []*keptClaim) {
 	renewals := make([]driver.Renewal, len(batch))
 	for i, k := range batch {
 		renewals[i] = driver.Renewal{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
-			Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
+			Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: k.claim.window}
 	}
 	until := r.d.validFrom(r.d.clock())
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)

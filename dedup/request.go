@@ -1,6 +1,10 @@
 package dedup
 
-import "github.com/onceward/onceward/dedup/driver"
+import (
+	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
+)
 
 // Request names one logical operation to claim.
 type Request struct {
@@ -17,15 +21,21 @@ type Request struct {
 	Label string
 	// Fingerprint of the payload; zero is compared with nothing.
 	Fingerprint driver.Fingerprint
+	// Window is a shorter Config.Window for this key, such as a day for one topic where another
+	// needs a month. At least Config.LeaseTTL, at most Config.Window. The attempt that ends the key
+	// decides. Refused by a store that has one window for all keys: the layout Compact of
+	// redisadapter. Default zero: Config.Window.
+	Window time.Duration
 	// LikelyDuplicate says that the message has probably been processed before: it was
 	// redelivered, say. Asking is then cheaper for a key that is done, and dearer for one that
 	// is not. It never changes what is answered.
 	LikelyDuplicate bool
-	// TakeOverOlderGeneration asks for a key in flight too, when its consumer has lost the partition
-	// since: its claim has the same Origin.Source and Partition, and an older Generation above zero.
-	// Source must name the consumer group as well as the topic. The older owner learns of it with
-	// its next renewal, so both effects can happen, unless effect and record are one transaction. A
-	// claim after [MarkIrreversible] is never taken over, nor one that the same batch has won.
+	// TakeOverOlderGeneration asks for a key in flight too, when its consumer has lost the
+	// partition since: its claim has the same Origin.Source and Partition, and an older
+	// Generation above zero. Source must name the consumer group as well as the topic. The
+	// older owner learns of it with its next renewal, so both effects can happen, unless
+	// effect and record are one transaction. A claim after [MarkIrreversible] is never taken
+	// over, nor one that the same batch has won.
 	TakeOverOlderGeneration bool
 	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back
 	// as unused by all who had it (Completion.NotAttempted). Any other key that could be
@@ -47,6 +57,9 @@ type Option func(*Request)
 
 // WithScope sets Request.Scope.
 func WithScope(scope string) Option { return func(r *Request) { r.Scope = scope } }
+
+// WithWindow sets Request.Window.
+func WithWindow(window time.Duration) Option { return func(r *Request) { r.Window = window } }
 
 // WithFingerprint sets Request.Fingerprint to the [driver.FingerprintOf] the payload.
 func WithFingerprint(payload []byte) Option {

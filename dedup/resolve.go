@@ -43,7 +43,7 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	returned = true
 
 	ended := context.Cause(run)
-	switch state, data := found.End(); {
+	switch state, data := found.State, found.Result; {
 	case err == nil && state == driver.StateSucceeded:
 		return d.foundEnd(ctx, c, Completion{Claim: c, Result: data})
 	case err == nil && state == driver.StateFailed:
@@ -80,7 +80,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result,
 		NoResult:    change.NoResult,
 		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label,
-		Remaining: d.cfg.Window,
+		Remaining: c.window,
 	}
 	if done.Err != nil { // where no failures are kept the change is a release, but it has failed
 		rec.State, rec.Result = driver.StateFailed, failureText(done.Err)
@@ -94,7 +94,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 	return &Claim{
 		Key: c.Key, Outcome: Duplicate, Observed: Duplicate, Attempt: rec.Attempt, Record: rec,
-		Cause: causeOf(Duplicate, &c.message.origin, &rec, d.cfg.Window/2), d: d, id: c.id,
+		Cause: causeOf(Duplicate, &c.message.origin, &rec, c.window/2), d: d, id: c.id,
 		message: c.message,
 	}
 }

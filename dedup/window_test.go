@@ -2,7 +2,9 @@ package dedup_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -115,3 +117,126 @@ func (a *claimsSeen) Claim(ctx context.Context, reqs []driver.ClaimRequest) []dr
 	a.reqs = append(a.reqs, reqs...)
 	return a.Store.Claim(ctx, reqs)
 }
+
+// TestAKeyCanHaveAWindowOfItsOwn: each way to end a key remembers it for the window of its
+// request, and no longer.
+func TestAKeyCanHaveAWindowOfItsOwn(t *testing.T) {
+	const short = time.Hour
+	own := dedup.WithWindow(short)
+	for name, end := range map[string]func(t *testing.T, d *dedup.Deduper){
+		"Do": func(t *testing.T, d *dedup.Deduper) {
+			_, err := dedup.Do(t.Context(), d, "k", returns("v"), own)
+			require.NoError(t, err)
+		},
+		"a failure for good": func(t *testing.T, d *dedup.Deduper) {
+			_, err := dedup.Do(t.Context(), d, "k", func(context.Context) (string, error) {
+				return "", dedup.Permanent(errors.New("no"))
+			}, own)
+			require.True(t, dedup.IsPermanent(err), err)
+		},
+		"a claim": func(t *testing.T, d *dedup.Deduper) {
+			c, err := d.Claim(t.Context(), "k", own)
+			require.NoError(t, err)
+			require.NoError(t, c.Complete(t.Context(), nil))
+		},
+		"a batch": func(t *testing.T, d *dedup.Deduper) {
+			claims, err := d.ClaimBatch(t.Context(),
+				[]dedup.Request{{Key: "other"}, {Key: "k", Window: short}})
+			require.NoError(t, err)
+			require.Nil(t, d.CompleteBatch(t.Context(),
+				[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}}))
+		},
+		"Mark": func(t *testing.T, d *dedup.Deduper) {
+			_, err := d.Mark(t.Context(), "k", own)
+			require.NoError(t, err)
+		},
+		"uncertain": func(t *testing.T, d *dedup.Deduper) {
+			_, err := dedup.Do(t.Context(), d, "k", func(ctx context.Context) (string, error) {
+				require.NoError(t, dedup.MarkIrreversible(ctx))
+				return "", errors.New("lost")
+			}, own)
+			require.Error(t, err)
+		},
+		"uncertain by a crash": func(t *testing.T, d *dedup.Deduper) {
+			c, err := d.Claim(t.Context(), "k", own)
+			require.NoError(t, err)
+			ctx, stop := c.KeepAlive(t.Context())
+			require.NoError(t, dedup.MarkIrreversible(ctx))
+			time.Sleep(time.Second) // renewed
+			stop()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) {
+					c.Window, c.Hold, c.LeaseTTL = day, time.Minute, time.Second
+				})
+				end(t, d)
+				time.Sleep(short - 2*time.Second)
+				rec, err := d.Lookup(t.Context(), "k")
+				require.NoError(t, err)
+				assert.NotEqual(t, driver.StateAbsent, rec.State, "forgotten early")
+				time.Sleep(4 * time.Second)
+				rec, err = d.Lookup(t.Context(), "k")
+				require.NoError(t, err)
+				assert.Equal(t, driver.StateAbsent, rec.State, "remembered for longer")
+			})
+		})
+	}
+}
+
+// TestWindowsThatAreRefused: before anything is asked, and with the name of the field.
+func TestWindowsThatAreRefused(t *testing.T) {
+	for name, row := range map[string]struct {
+		window, one time.Duration
+		says        string
+	}{
+		"shorter than a lease": {window: time.Second - 1,
+			says: "dedup: Window is 999.999999ms, shorter than Config.LeaseTTL (1s)"},
+		"negative": {window: -time.Hour,
+			says: "dedup: Window is -1h0m0s, shorter than Config.LeaseTTL (1s)"},
+		"longer than the Deduper's": {window: day + 1,
+			says: "dedup: Window is 24h0m0.000000001s, longer than Config.Window (24h0m0s)"},
+		"another than the store's": {window: time.Hour, one: day,
+			says: "dedup: Window is 1h0m0s; its store has one window for all keys, 24h0m0s"},
+		"a lease":          {window: time.Second},
+		"the store's":      {window: day, one: day},
+		"Config's, unsaid": {one: day},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &claimsSeen{Store: dedup.Memory(10)}
+			d := newDeduper(t, &limited{store, row.one}, func(c *dedup.Config) {
+				c.Window, c.LeaseTTL = day, time.Second
+			})
+			own := dedup.WithWindow(row.window)
+			c, err := d.Claim(t.Context(), "k", own)
+			_, errMark := d.Mark(t.Context(), "m", own)
+			_, errSeen := d.Seen(t.Context(), "s", own)
+			claims, errBatch := d.ClaimBatch(t.Context(),
+				[]dedup.Request{{Key: "b", Window: row.window}})
+			require.NoError(t, errBatch)
+			if row.says == "" {
+				require.NoError(t, err)
+				assert.Equal(t, dedup.Acquired, c.Outcome)
+				assert.Equal(t, dedup.Acquired, claims[0].Outcome)
+				assert.NoError(t, errMark)
+				assert.NoError(t, errSeen)
+				return
+			}
+			for _, err := range []error{err, errMark, errSeen, claims[0].Err()} {
+				wantInput(t, err, "Window")
+				assert.ErrorContains(t, err, row.says)
+			}
+			assert.Empty(t, store.reqs, "the store was asked")
+			assert.Empty(t, store.ends, "the store was asked")
+		})
+	}
+}
+
+// limited hides nothing of its store but says its window.
+type limited struct {
+	*claimsSeen
+	window time.Duration
+}
+
+func (l *limited) Limits() driver.Limits { return driver.Limits{Window: l.window} }

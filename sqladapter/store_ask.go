@@ -89,7 +89,7 @@ func (p *pass) ask(ctx context.Context, d Doubt, change driver.Finish,
 	cancel()
 	<-stopped
 	lost := context.Cause(run)
-	switch state, data := found.End(); {
+	switch state, data := found.State, found.Result; {
 	case err != nil:
 	case state == driver.StateSucceeded, state == driver.StateFailed,
 		state == driver.StateReleased &&

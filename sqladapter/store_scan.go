@@ -26,9 +26,9 @@ var ErrOtherWindow = errors.New("sqladapter: a record has a shorter window than 
 type ScanOptions struct {
 	// Age of the oldest rows that are read. Default: all of ShortestWindow.
 	Age time.Duration
-	// ShortestWindow is the shortest dedup.Config.Window with which anybody writes to the table,
-	// or has done since as long ago: rows are found by when they expire. Lower it everywhere, and
-	// wait for a hot window, before a Window is lowered.
+	// ShortestWindow is the shortest window with which anybody writes to the table, or has done
+	// since as long ago: dedup.Config.Window, or Request.Window. Rows are found by when they
+	// expire. Lower it everywhere, and wait for a hot window, before a window is lowered.
 	ShortestWindow time.Duration
 	// Page is how many rows are read at once, at most 100 000. Default: [DefaultScanPage].
 	Page int

@@ -125,6 +125,16 @@ var recordMutants = []mutant{
 	}),
 		[]string{"time/window_expiry", "batch/lookup_changes_nothing"}},
 
+	{"a batch has one window", func(b *broken) {
+		b.finish = func(ctx context.Context, changes []driver.Finish) []driver.Answer {
+			changes = append([]driver.Finish(nil), changes...)
+			for i := range changes {
+				changes[i].Window = changes[0].Window
+			}
+			return b.Store.Finish(ctx, changes)
+		}
+	}, []string{"time/window_of_each"}},
+
 	{"empty result becomes nil", eachChange(func(c *driver.Finish) {
 		if len(c.Result) == 0 {
 			c.Result = nil

@@ -31,6 +31,9 @@ func (p property) prove(t testing.TB, h Harness) {
 var needRecords = []string{"claim/origin_and_label", "result/byte_for_byte", "result/not_kept",
 	"result/not_shared", "mismatch/every_state", "mismatch/incomparable"}
 
+// needWindows is what stores with one window are spared.
+var needWindows = []string{"time/window_expiry", "time/window_of_each"}
+
 // properties are all of the contract.
 var properties = []property{
 	{"claim/fresh", "a new message that nobody may run", checkFresh},
@@ -51,6 +54,8 @@ var properties = []property{
 	{"time/hold_expiry", "a store that never forgets a dead claim, or a fence that falls back",
 		checkHoldExpiry},
 	{"time/window_expiry", "a store that grows forever", checkWindowExpiry},
+	{"time/window_of_each", "a key that is forgotten, or kept, with another one of its batch",
+		checkWindowOfEach},
 	{"time/window_is_no_lease",
 		"a crashed worker's message that waits for the whole window, or a record that is gone with its lease", checkWindowNoLease},
 
@@ -162,7 +167,7 @@ var properties = []property{
 func suite(h Harness) []property {
 	all := slices.Clone(properties)
 	all = slices.DeleteFunc(all, func(p property) bool {
-		return h.OneWindow && p.name == "time/window_expiry" ||
+		return h.OneWindow && slices.Contains(needWindows, p.name) ||
 			h.SeenOnly && p.name == "claim/stored_failure" ||
 			h.DoneOnly && slices.Contains(needRecords, p.name)
 	})

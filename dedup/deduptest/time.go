@@ -1,6 +1,8 @@
 package deduptest
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
@@ -97,6 +99,43 @@ func checkWindowExpiry(c *check) {
 		if rec := c.lookup(id); rec.Result != nil {
 			c.Error("a new claim carries the result of the forgotten record")
 		}
+	}
+}
+
+// checkWindowOfEach ends keys with two windows in one batch, with results and by ends that a store
+// may write plainly.
+func checkWindowOfEach(c *check) {
+	windows := []time.Duration{c.h.Lease, long, c.h.Lease, long}
+	var reqs []driver.ClaimRequest
+	var changes []driver.Finish
+	var ids []driver.ID
+	for i, window := range slices.Concat(windows, windows) {
+		plain := i >= len(windows)
+		req := driver.ClaimRequest{ID: newID(), Token: newToken(), Lease: long, Hold: long,
+			Window: window, NoResult: plain}
+		reqs, ids = append(reqs, req), append(ids, req.ID)
+	}
+	for i, a := range c.claims(reqs...) {
+		c.wantOutcome("a fresh claim in a batch", c.learnt("Claim", a), driver.Acquired)
+		change := driver.Finish{ID: ids[i], Token: reqs[i].Token, Fence: a.Record.Fence,
+			Attempt: a.Record.Attempt, State: driver.StateSucceeded, Lease: long, Hold: long,
+			Window: reqs[i].Window, MayOverwrite: reqs[i].NoResult}
+		if !reqs[i].NoResult {
+			change.Result = []byte("x")
+		}
+		changes = append(changes, change)
+	}
+	for _, a := range c.finishes(changes...) {
+		c.wantEnd("an owner's end in a batch", c.learnt("Finish", a), true, true)
+	}
+	c.pass(c.h.Lease)
+	for i, a := range c.lookups(ids...) {
+		want := driver.StateSucceeded
+		if reqs[i].Window != long {
+			want = driver.StateAbsent
+		}
+		c.wantState(fmt.Sprintf("key %d of a batch, with a window of %v", i, reqs[i].Window),
+			c.learnt("Lookup", a).Record, want)
 	}
 }
 

@@ -138,6 +138,16 @@ type Origin struct {
 	Generation int32
 }
 
+// Resolution is what somebody who was asked says about an uncertain key. The functions Happened,
+// FailedForGood and DidNotHappen of package dedup make one; the zero Resolution is "still unknown".
+type Resolution struct {
+	// State that the key reaches: StateSucceeded, StateFailed, StateReleased when the effect has
+	// not happened and may run, or StateAbsent when it is still unknown.
+	State State
+	// Result of the effect, or the text of its failure.
+	Result []byte
+}
+
 // Cause is why a duplicate arrived, as far as fingerprint, origin and age show. It is the
 // empty string for a message that is not a duplicate.
 type Cause string
