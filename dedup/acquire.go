@@ -85,6 +85,9 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.Cl
 			return c // there is nobody to wait for
 		case c.Outcome == InFlight:
 			d.waiters.Seen(x, c.Record.Remaining)
+			if d.wakes.listen(ctx, req.ID, x) {
+				continue
+			}
 		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown &&
 			ctx.Err() == nil:
 			d.waiters.Wake(req.ID) // the others would get the same answer

@@ -53,9 +53,9 @@ type Config struct {
 	// asked, and the key is Uncertain until Mark or Forget.
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
-	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight.
-	// One waiter of a key polls for all, at least once a second; an end in this process wakes
-	// them. Default 0.
+	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight. The
+	// end wakes it, across processes where all have a Wait and the store is a [driver.Waker]. One
+	// waiter of a key also polls, at least once a second. Default 0.
 	Wait time.Duration
 
 	// MaxWaiters bounds the calls that wait at the same time; the next one answers

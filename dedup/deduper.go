@@ -40,6 +40,7 @@ type Deduper struct {
 	renewals *renewer
 	inflight singleflight.Group[*Claim]
 	waiters  waiting.Keys
+	wakes    *wakes
 	cache    *cache
 	life     drain.Group
 	releases pendingReleases
@@ -78,6 +79,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	d.cache = newCache(&d.cfg, store, &d.life)
 	d.coalesceCalls()
 	d.renewals = newRenewer(d)
+	d.wakes = newWakes(d)
 	return d, nil
 }
 
@@ -310,4 +312,5 @@ func (d *Deduper) check(ctx context.Context) error {
 func (d *Deduper) ended(id driver.ID) {
 	d.inflight.Leave(id)
 	d.waiters.Wake(id)
+	d.wakes.notify(id)
 }

@@ -162,8 +162,9 @@
 //
 // Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for Compact,
 // the last two are for a Cluster. A client with a name also asks for +client|setname.
-// [Store.List] needs +scan +getrange besides (on a Cluster +cluster|myid), and [Store.Atomic]
-// +watch +unwatch +multi +exec and what its effects do.
+// Config.Wait of a Deduper wakes waiters of other processes with +spublish +ssubscribe and &ow:*;
+// without them they poll. [Store.List] needs +scan +getrange besides (on a Cluster
+// +cluster|myid), and [Store.Atomic] +watch +unwatch +multi +exec and what its effects do.
 //
 // # Changing settings on live data
 //

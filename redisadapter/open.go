@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/full"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/line"
+	"github.com/onceward/onceward/redisadapter/internal/wake"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -72,13 +73,14 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 			Window: opts.AmnesiaFor, SuspectFor: opts.SuspectFor, Secondary: opts.Secondary,
 			Report: opts.OnFinding}),
 	}
+	wakes := wake.New(client)
 	if opts.Layout != Compact {
 		e.Layout = full.New(opts.Prefix)
-		return &Store{engine: e, opts: opts}
+		return &Store{engine: e, opts: opts, wakes: wakes}
 	}
 	buckets := compact.New(opts.Prefix, opts.Secret, opts.Window, opts.ExpectedKeys)
 	e.Layout, opts.Secret = buckets, nil
-	return &Store{engine: e, opts: opts, buckets: buckets}
+	return &Store{engine: e, opts: opts, wakes: wakes, buckets: buckets}
 }
 
 // inspect asks every server that may hold our keys who it is, then tries a script.

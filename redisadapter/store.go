@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/engine"
+	"github.com/onceward/onceward/redisadapter/internal/wake"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -33,6 +34,7 @@ type Store struct {
 	engine *engine.Engine
 	opts   Options
 	multi  multi
+	wakes  *wake.Channels
 	// buckets is nil in the layout Full.
 	buckets *compact.Layout
 }
@@ -42,6 +44,7 @@ var (
 	_ driver.Limiter       = (*Store)(nil)
 	_ driver.FinishClaimer = (*Store)(nil)
 	_ driver.ForgetCounter = (*Store)(nil)
+	_ driver.Waker         = (*Store)(nil)
 	_ driver.Recycler      = (*Store)(nil)
 )
 
@@ -104,6 +107,24 @@ func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration)
 	}
 	return errs
 }
+
+// Wake implements [driver.Waker] by sharded pub/sub: one SPUBLISH for each key. Its channel is the
+// name of its record and ":wake".
+func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = s.wakeName(id)
+	}
+	return s.wakes.Notify(ctx, names)
+}
+
+// Listen implements [driver.Waker]. All listeners share one connection, on a Cluster one for each
+// server, with a goroutine of its own. It ends a second after the last of them.
+func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop func(), err error) {
+	return s.wakes.Listen(ctx, s.wakeName(id), woken)
+}
+
+func (s *Store) wakeName(id driver.ID) string { return s.engine.Key(id) + ":wake" }
 
 // Recycle takes answers back that a method has returned: they may not be looked at any
 // more. A [dedup.Deduper] calls it; others may, and need not.

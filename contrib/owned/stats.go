@@ -2,6 +2,7 @@ package owned
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -111,6 +112,22 @@ func refuseEnded(ctx context.Context, lists ...[]driver.Answer) bool {
 		}
 	}
 	return true
+}
+
+// Wake implements [driver.Waker] by the inner store.
+func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
+	if inner, ok := s.inner.(driver.Waker); ok {
+		return inner.Wake(ctx, ids)
+	}
+	return errors.ErrUnsupported
+}
+
+// Listen implements [driver.Waker] by the inner store.
+func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop func(), err error) {
+	if inner, ok := s.inner.(driver.Waker); ok {
+		return inner.Listen(ctx, id, woken)
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // Recycle takes answers back that a method has returned: they may not be looked at any more. A

@@ -32,6 +32,11 @@ func Wrapper(t testing.TB, wrap func(driver.Store) driver.Store) {
 	} else {
 		inner.wantNumbers(t, s)
 	}
+	if s, ok := store.(driver.Waker); !ok {
+		t.Error("Waker: hidden by the wrapper: waiters of other processes learn of an end a second later")
+	} else {
+		inner.wantNews(t, s)
+	}
 	if s, ok := store.(driver.Recycler); !ok {
 		t.Error("Recycler: hidden by the wrapper: the slice of every answer is garbage")
 	} else if s.Recycle(make([]driver.Answer, 1)); inner.recycled != 1 {
@@ -47,6 +52,7 @@ type capable struct {
 	claimed  []driver.ClaimRequest
 	forgets  uint64
 	recycled int
+	news     []driver.ID // by Wake, then by Listen
 }
 
 func (c *capable) Limits() driver.Limits { return c.limits }
@@ -58,6 +64,29 @@ func (c *capable) FinishClaim(_ context.Context, ends []driver.Finish,
 }
 
 func (c *capable) Forgets(context.Context) (uint64, error) { return c.forgets, nil }
+
+func (c *capable) Wake(_ context.Context, ids []driver.ID) error {
+	c.news = append(c.news, ids...)
+	return nil
+}
+
+func (c *capable) Listen(_ context.Context, id driver.ID, woken func()) (stop func(), err error) {
+	c.news = append(c.news, id)
+	woken()
+	return func() {}, nil
+}
+
+func (c *capable) wantNews(t testing.TB, s driver.Waker) {
+	t.Helper()
+	told, listened, woken := driver.ID{1}, driver.ID{2}, false
+	err := s.Wake(t.Context(), []driver.ID{told})
+	stop, err2 := s.Listen(t.Context(), listened, func() { woken = true })
+	if err != nil || err2 != nil || stop == nil || !woken ||
+		!slices.Equal(c.news, []driver.ID{told, listened}) {
+		t.Errorf("Waker: Wake and Listen of the wrapper do not reach the store below: %v, %v", err,
+			err2)
+	}
+}
 
 func (c *capable) Recycle([]driver.Answer) { c.recycled++ }
 

@@ -54,6 +54,18 @@ type ForgetCounter interface {
 	Forgets(ctx context.Context) (uint64, error)
 }
 
+// Waker is a [Store] that tells waiters of other processes when a key has ended, for
+// dedup.Config.Wait. News that is lost costs latency alone, because waiters also ask. A wrapper
+// whose store is none answers errors.ErrUnsupported.
+type Waker interface {
+	// Wake tells everybody who listens to one of the IDs.
+	Wake(ctx context.Context, ids []ID) error
+	// Listen calls woken whenever an ID is woken, by any process, from when Listen has returned
+	// until stop is called. The connection may be lost in between: nothing says so. woken and stop
+	// do not block.
+	Listen(ctx context.Context, id ID, woken func()) (stop func(), err error)
+}
+
 // Recycler is a [Store] that uses its answers again.
 type Recycler interface {
 	// Recycle takes back answers that the store returned. Nobody reads them any more. It may be

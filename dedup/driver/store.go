@@ -17,8 +17,8 @@ import (
 // slices of their arguments alone once they have answered every item without an error.
 //
 // A store may do less or more, and says so by implementing [Limiter], [FinishClaimer],
-// [ForgetCounter] or [Recycler]. A wrapper has to forward those that its store has, or a Deduper
-// cannot see them: deduptest.Wrapper fails a wrapper that drops one.
+// [ForgetCounter], [Waker] or [Recycler]. A wrapper has to forward those that its store has, or a
+// Deduper cannot see them: deduptest.Wrapper fails a wrapper that drops one.
 type Store interface {
 	// Claim asks for the exclusive right to run the effect of each ID and sets
 	// Answer.Outcome:

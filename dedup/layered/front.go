@@ -33,7 +33,8 @@ func Front(store driver.Store, filter Filter) (driver.Store, error) {
 	case isNil(filter):
 		return nil, &driver.InputError{Field: "filter", Reason: "is nil"}
 	}
-	f := &filtered{store: store, filter: filter, wrong: wrongOf(filter), add: func([16]byte) {}}
+	f := &filtered{waker: waker{store}, store: store, filter: filter, wrong: wrongOf(filter),
+		add: func([16]byte) {}}
 	if a, ok := filter.(interface{ Add(id [16]byte) }); ok {
 		f.add = a.Add
 	}
@@ -62,6 +63,7 @@ func Front(store driver.Store, filter Filter) (driver.Store, error) {
 
 // filtered is a store behind a filter.
 type filtered struct {
+	waker
 	store  driver.Store
 	filter Filter
 	add    func(id [16]byte)

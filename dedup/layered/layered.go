@@ -65,7 +65,8 @@ func New(hot, cold driver.Store, cfg Config) (driver.Store, error) {
 	if err := cfg.check(hot, cold); err != nil {
 		return nil, err
 	}
-	l := &layers{hot: hot, cold: cold, warmFor: cfg.HotWindow, lease: cfg.LeaseTTL}
+	l := &layers{waker: waker{hot}, hot: hot, cold: cold, warmFor: cfg.HotWindow,
+		lease: cfg.LeaseTTL}
 	if cfg.Filter != nil {
 		l.stage = newFilterStage(hot, &cfg)
 	}
@@ -130,6 +131,7 @@ func same(a, b driver.Store) bool {
 // written to hot first. So a record of a key that hot has forgotten was written at least the hot
 // window less a lease ago, and a filter that lags by less has it.
 type layers struct {
+	waker
 	hot, cold      driver.Store
 	warmFor, lease time.Duration // Config.HotWindow and LeaseTTL
 	stage          *filterStage  // nil: cold is always asked
@@ -149,6 +151,7 @@ func withForgets(store limited, a, b driver.Store) driver.Store {
 type limited interface {
 	driver.Store
 	driver.Limiter
+	driver.Waker
 }
 
 // forgetting is a store made of two that both count what is forgotten.

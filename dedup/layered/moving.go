@@ -52,7 +52,7 @@ func Moving(lead, follow driver.Store) (driver.Store, error) {
 			"has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key",
 			b, a)
 	}
-	m := &moving{lead: lead, follow: follow}
+	m := &moving{waker: waker{lead}, lead: lead, follow: follow}
 	return withForgets(m, lead, follow), nil
 }
 
@@ -63,6 +63,7 @@ func sharesKeys(lead, follow driver.Store) bool {
 }
 
 type moving struct {
+	waker
 	lead, follow driver.Store
 	claims       movingClaims
 }

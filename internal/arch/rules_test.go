@@ -82,7 +82,8 @@ var table = map[string]rule{
 			"internal/redisscript",
 			"preflight", "redisadapter/internal/compact", "redisadapter/internal/engine",
 			"redisadapter/internal/full", "redisadapter/internal/guard",
-			"redisadapter/internal/line", "redisadapter/internal/wire", goRedis},
+			"redisadapter/internal/line", "redisadapter/internal/wake",
+			"redisadapter/internal/wire", goRedis},
 		tests: []string{"dedup/deduptest", "dedup/layered", "internal/advice/advicetest",
 			"internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
@@ -99,6 +100,7 @@ var table = map[string]rule{
 		imports: []string{"dedup/driver", "internal/backoff", "internal/redisscript",
 			"redisadapter/internal/wire", goRedis},
 	},
+	"redisadapter/internal/wake": {imports: []string{goRedis}},
 	"redisadapter/internal/engine": {
 		imports: []string{"dedup/driver", "internal/redisscript",
 			"redisadapter/internal/guard",

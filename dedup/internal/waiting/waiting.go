@@ -34,7 +34,10 @@ type Key struct {
 	// guarded by Keys.mu
 	n     int
 	polls int
-	lapse time.Time // when the lease that was seen last lapses
+	taken bool // First has been answered
+	// detach is what Attach was given.
+	detach func()
+	lapse  time.Time // when the lease that was seen last lapses
 }
 
 // Listen begins to wait for a key. stop ends it.
@@ -53,10 +56,42 @@ func (k *Keys) Listen(id [16]byte) (x *Key, stop func()) {
 	x.n++
 	return x, func() {
 		k.mu.Lock()
-		defer k.mu.Unlock()
-		if x.n--; x.n == 0 && k.by[id] == x {
+		x.n--
+		var detach func()
+		if x.n == 0 && k.by[id] == x {
 			k.drop(id)
+			detach = x.detach
 		}
+		k.mu.Unlock()
+		call(detach)
+	}
+}
+
+// First reports true to one caller for each Key: it is the one to [Keys.Attach].
+func (k *Keys) First(x *Key) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first := !x.taken
+	x.taken = true
+	return first
+}
+
+// Attach has stop called when nobody waits for the key any more, at once if that is so.
+func (k *Keys) Attach(x *Key, stop func()) {
+	k.mu.Lock()
+	over := x.n == 0 || x.Ended()
+	if !over {
+		x.detach = stop
+	}
+	k.mu.Unlock()
+	if over {
+		stop()
+	}
+}
+
+func call(f func()) {
+	if f != nil {
+		f()
 	}
 }
 
@@ -79,11 +114,14 @@ func (k *Keys) Wake(id [16]byte) {
 		return
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	var detach func()
 	if x := k.by[id]; x != nil {
 		close(x.ended)
 		k.drop(id)
+		detach = x.detach
 	}
+	k.mu.Unlock()
+	call(detach)
 }
 
 // Ended reports whether the key has ended since Listen.

@@ -1,0 +1,27 @@
+package layered
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// waker is the [driver.Waker] of a store that has the claims of a made one.
+type waker struct{ of driver.Store }
+
+// Wake implements [driver.Waker].
+func (w waker) Wake(ctx context.Context, ids []driver.ID) error {
+	if s, ok := w.of.(driver.Waker); ok {
+		return s.Wake(ctx, ids)
+	}
+	return errors.ErrUnsupported
+}
+
+// Listen implements [driver.Waker].
+func (w waker) Listen(ctx context.Context, id driver.ID, woken func()) (stop func(), err error) {
+	if s, ok := w.of.(driver.Waker); ok {
+		return s.Listen(ctx, id, woken)
+	}
+	return nil, errors.ErrUnsupported
+}

@@ -1,0 +1,244 @@
+// Package wake carries the news that a key has ended from one process to others. It uses sharded
+// pub/sub of Redis 7 (https://redis.io/docs/latest/develop/pubsub/), so that on a Cluster a message
+// stays with the servers of the key's slot. News that is lost costs latency alone, because waiters
+// also ask.
+package wake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// linger is how long a connection is kept for which nobody listens.
+	linger = time.Second
+	// maxNames is how many channels a connection subscribes to. Then a new one takes over, and it
+	// ends with its last listener: so no channel is ever unsubscribed, which would race with the
+	// next who subscribes.
+	maxNames = 1024
+)
+
+// Channels has one connection for each server that somebody listens to. It is safe for concurrent
+// use, and has a goroutine for each connection.
+type Channels struct {
+	client redis.UniversalClient
+
+	mu    sync.Mutex
+	feeds map[string]*feed // by server
+}
+
+// New returns the channels of a client. It sends nothing.
+func New(client redis.UniversalClient) *Channels {
+	return &Channels{client: client, feeds: make(map[string]*feed)}
+}
+
+// Notify wakes the listeners of each channel, in one pipeline.
+func (c *Channels) Notify(ctx context.Context, names []string) error {
+	pipe := c.client.Pipeline()
+	for _, name := range names {
+		pipe.SPublish(ctx, name, "")
+	}
+	_, err := pipe.Exec(ctx)
+	return err
+}
+
+// Listen calls woken for each message of a channel from when it has returned, which it does when
+// the server has confirmed it, until stop is called or the connection is lost. woken and stop do
+// not block.
+func (c *Channels) Listen(ctx context.Context, name string, woken func()) (stop func(),
+	err error) {
+	from, at, err := c.server(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{woken: woken}
+	f, ch, first := c.join(from, at, name, l)
+	stop = sync.OnceFunc(func() { f.leave(ch, l) })
+	if first {
+		go f.subscribe(name) // go-redis may dial, and does not look at ctx then
+	}
+	select {
+	case <-ch.ready:
+		err = f.ended()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	return stop, nil
+}
+
+// subscriber is a client of one server, or of a Sentinel's primary.
+type subscriber interface {
+	SSubscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
+// server returns the client of the server that has the slot of a channel, and its name.
+func (c *Channels) server(ctx context.Context, name string) (subscriber, string, error) {
+	cluster, ok := c.client.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	})
+	if !ok {
+		return c.client, "", nil
+	}
+	node, err := cluster.MasterForKey(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	return node, node.Options().Addr, nil
+}
+
+// join adds a listener. first says that it is the one to subscribe to the channel.
+func (c *Channels) join(from subscriber, at, name string, l *listener) (f *feed, ch *channel,
+	first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f = c.feeds[at]
+	if f != nil && f.names[name] == nil && len(f.names) == maxNames {
+		f = nil // it ends with its last listener
+	}
+	if f == nil {
+		f = &feed{of: c, at: at, sub: from.SSubscribe(context.Background()),
+			names: make(map[string]*channel)}
+		c.feeds[at] = f
+	}
+	ch = f.names[name]
+	if first = ch == nil; first {
+		ch = &channel{ready: make(chan struct{}), listeners: make(map[*listener]struct{})}
+		f.names[name] = ch
+	}
+	ch.listeners[l] = struct{}{}
+	f.listeners++
+	return f, ch, first
+}
+
+// feed is a connection that is subscribed to channels.
+type feed struct {
+	of   *Channels
+	at   string
+	sub  *redis.PubSub
+	once sync.Once // receive
+
+	// guarded by Channels.mu
+	names     map[string]*channel
+	listeners int   // of all channels
+	err       error // why it has ended
+}
+
+type channel struct {
+	ready     chan struct{} // closed when it is subscribed to, or the feed has ended
+	confirmed bool
+	listeners map[*listener]struct{}
+}
+
+type listener struct{ woken func() }
+
+var (
+	errIdle  = errors.New("nobody listens")
+	errMoved = errors.New("the channel has left the server")
+)
+
+// leave removes a listener. A feed that nobody listens to ends after a while.
+func (f *feed) leave(ch *channel, l *listener) {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	delete(ch.listeners, l)
+	if f.listeners--; f.listeners == 0 && f.err == nil {
+		time.AfterFunc(linger, f.endIdle)
+	}
+}
+
+func (f *feed) endIdle() {
+	f.of.mu.Lock()
+	idle := f.listeners == 0
+	f.of.mu.Unlock()
+	if idle { // who joins in between hears that it has ended, and asks
+		f.end(errIdle)
+	}
+}
+
+// ended is why the feed has ended, or nil.
+func (f *feed) ended() error {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	return f.err
+}
+
+// end closes the connection. Its listeners hear no more.
+func (f *feed) end(err error) {
+	f.of.mu.Lock()
+	first := f.err == nil
+	if first {
+		f.err = err
+		if f.of.feeds[f.at] == f {
+			delete(f.of.feeds, f.at)
+		}
+		for _, ch := range f.names {
+			if !ch.confirmed {
+				close(ch.ready)
+			}
+		}
+	}
+	f.of.mu.Unlock()
+	if first {
+		_ = f.sub.Close() // nobody needs it any more
+	}
+}
+
+// subscribe asks for a channel; the connection that this makes is then read.
+func (f *feed) subscribe(name string) {
+	if err := f.sub.SSubscribe(context.Background(), name); err != nil {
+		f.end(err)
+		return
+	}
+	f.once.Do(func() { go f.receive() })
+}
+
+// receive hands the messages out until the connection ends.
+func (f *feed) receive() {
+	for {
+		message, err := f.sub.Receive(context.Background())
+		if err != nil {
+			f.end(err)
+			return
+		}
+		switch m := message.(type) {
+		case *redis.Message:
+			for _, l := range f.listening(m.Channel) {
+				l.woken()
+			}
+		case *redis.Subscription:
+			if m.Kind != "ssubscribe" { // the slot has moved to another server
+				f.end(errMoved)
+				return
+			}
+			f.confirm(m.Channel)
+		}
+	}
+}
+
+func (f *feed) listening(name string) (all []*listener) {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	if ch := f.names[name]; ch != nil {
+		for l := range ch.listeners {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+func (f *feed) confirm(name string) {
+	f.of.mu.Lock()
+	defer f.of.mu.Unlock()
+	if ch := f.names[name]; ch != nil && !ch.confirmed && f.err == nil {
+		ch.confirmed = true
+		close(ch.ready)
+	}
+}
