@@ -76,7 +76,7 @@ var rows = []row{
 	},
 	{
 		id: "X02-X11", name: "SIGKILL of itself at each of the points C1 to C10",
-		compositions: anywhere, smoke: []string{"full", "asked", "layered", "postgres"},
+		compositions: anywhere, smoke: []string{"full", "seen", "asked", "layered", "postgres"},
 		fates: fates{crashes, 25},
 		soak:  []string{"full", "asked", "layered"},
 		sizes: map[string]size{
