@@ -3,6 +3,7 @@ package sqladapter
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,6 +35,9 @@ type StoreConfig struct {
 	// larger one is refused with a [*driver.InputError], and so are the claims of a Deduper whose
 	// dedup.Config.ResultLimit is larger. Default: [DefaultMaxResult].
 	MaxResult int
+	// Waker wakes waiters of other processes (dedup.Config.Wait), such as that of package
+	// outbox/pgxlisten. Default nil: they poll.
+	Waker driver.Waker
 }
 
 // Store is a [driver.Store] in a database: for effects that are elsewhere, where [Marks]
@@ -60,9 +64,13 @@ type Store struct {
 	dialect    storeDialect
 	migrations *sqlmigrate.Migrations
 	maxResult  int
+	waker      driver.Waker // or nil
 }
 
-var _ driver.Store = (*Store)(nil)
+var (
+	_ driver.Store = (*Store)(nil)
+	_ driver.Waker = (*Store)(nil)
+)
 
 // NewStore checks the configuration. It does not touch the database; see [Store.Migrate].
 // What is wrong comes back as a [*driver.InputError] that names the field.
@@ -91,7 +99,7 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult}
+	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult, waker: cfg.Waker}
 	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx) error {
 		_, _, err := s.load(ctx, tx, make([]driver.ID, 1), false)
 		return another(names.table, "claims", err)
@@ -100,6 +108,23 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 		return nil, fmt.Errorf("sqladapter: %w", err)
 	}
 	return s, nil
+}
+
+// Wake implements [driver.Waker] by StoreConfig.Waker. Without one it answers
+// errors.ErrUnsupported.
+func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
+	if s.waker == nil {
+		return errors.ErrUnsupported
+	}
+	return s.waker.Wake(ctx, ids)
+}
+
+// Listen implements [driver.Waker] by StoreConfig.Waker, as Wake does.
+func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop func(), err error) {
+	if s.waker == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return s.waker.Listen(ctx, id, woken)
 }
 
 // Claim implements [driver.Store]. Keys that are new cost one round trip on PostgreSQL, those

@@ -139,7 +139,7 @@ var table = map[string]rule{
 	"outbox/internal/alone": {imports: []string{"outbox"}},
 	"outbox/saramapub": {imports: []string{"outbox", "outbox/internal/alone", sarama},
 		tests: []string{franzGo}},
-	"outbox/pgxlisten": {imports: []string{"internal/backoff", "outbox", pgx}},
+	"outbox/pgxlisten": {imports: []string{"dedup/driver", "internal/backoff", "outbox", pgx}},
 	"outbox/franzpub":  {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
 		imports: []string{
