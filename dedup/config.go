@@ -38,9 +38,9 @@ type Config struct {
 	// Required, at least LeaseTTL, at most ten years.
 	Window time.Duration
 
-	// LeaseTTL is how long a claim lasts without renewal, which is automatic while a handler
-	// runs. For as long a crashed owner's key stays in flight, and an outage holds up a call
-	// after its effect. Required, at least 50 ms.
+	// LeaseTTL is how long a claim lasts without renewal, automatic while a handler runs. For as
+	// long a crashed owner's key stays in flight, and an outage holds up a call after its effect.
+	// Required, at least 50 ms.
 	LeaseTTL time.Duration
 
 	// Hold is how long an unfinished key keeps its attempt count and fence after its lease or
@@ -54,8 +54,8 @@ type Config struct {
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
 	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight. The
-	// end wakes it, across processes where all have a Wait and the store is a [driver.Waker]. One
-	// waiter of a key also polls, at least once a second. Default 0.
+	// end wakes it, across processes where all Wait and the store is a [driver.Waker]; one waiter
+	// also polls, each second. Default 0.
 	Wait time.Duration
 
 	// MaxWaiters bounds the calls that wait at the same time; the next one answers
