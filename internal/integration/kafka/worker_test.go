@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -156,14 +157,20 @@ type worker struct {
 	done int
 	held *kafkaadapter.Message
 	said bool
+	// free ends the hold of a message whose partition was taken before the parent was told: behind
+	// it nothing would be finished here.
+	free chan struct{}
 }
 
 // handle has the effect and marks the message, in one transaction.
 func (w *worker) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	// SQLite has one writer: a transaction held open would stop everybody. There the
 	// effect is held just before it, where its message has had none yet.
-	if w.cfg.Driver == "sqlite" && w.isNew(ctx, m) && w.mayHold(m) {
-		<-make(chan struct{})
+	if w.cfg.Driver == "sqlite" && w.isNew(ctx, m) {
+		if held := w.mayHold(m); held != nil {
+			<-held
+			return errHeldTaken
+		}
 	}
 	tx, err := w.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -184,8 +191,11 @@ func (w *worker) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	if _, err := tx.ExecContext(ctx, insert, m.ID, len(m.Value), os.Getpid()); err != nil {
 		return err
 	}
-	if w.cfg.Driver != "sqlite" && w.mayHold(m) {
-		<-make(chan struct{}) // inside the effect, until the process is killed
+	if w.cfg.Driver != "sqlite" {
+		if held := w.mayHold(m); held != nil {
+			<-held // inside the effect, until the process is killed
+			return errHeldTaken
+		}
 	}
 	return tx.Commit()
 }
@@ -197,15 +207,17 @@ func (w *worker) isNew(ctx context.Context, m *kafkaadapter.Message) bool {
 	return err == nil && n == 0
 }
 
-// mayHold chooses the message that is inside its effect when the process dies.
-func (w *worker) mayHold(m *kafkaadapter.Message) bool {
+var errHeldTaken = errors.New("the partition was taken")
+
+// mayHold chooses the message that is inside its effect when the process dies, or returns nil.
+func (w *worker) mayHold(m *kafkaadapter.Message) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.cfg.Hold || w.held != nil || w.done < 100 {
-		return false
+		return nil
 	}
-	w.held = m
-	return true
+	w.held, w.free = m, make(chan struct{})
+	return w.free
 }
 
 func (w *worker) delivered(m *sarama.ConsumerMessage) {
@@ -230,6 +242,12 @@ func (w *worker) handled(m *kafkaadapter.Message, _ time.Duration, err error) {
 
 func (w *worker) revoked(_ string, partition int32, returned, abandoned int) {
 	fmt.Printf("REVOKED %d %d %d\n", partition, returned, abandoned)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held != nil && !w.said && w.held.Partition == partition {
+		close(w.free)
+		w.held = nil
+	}
 }
 
 // process is a consumer process as its parent sees it.
