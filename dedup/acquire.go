@@ -64,13 +64,17 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req *driver.Clai
 	for {
 		// Listening begins before asking: an end between the answer and the wait would
 		// otherwise wake nobody.
-		x, stop := d.waiters.Listen(req.ID)
-		c := d.claimListening(ctx, key, req, forDo, x, deadline)
-		stop()
-		if c != nil {
+		if c := d.listenAndClaim(ctx, key, req, forDo, deadline); c != nil {
 			return c
 		}
 	}
+}
+
+func (d *Deduper) listenAndClaim(ctx context.Context, key string, req *driver.ClaimRequest,
+	forDo bool, deadline time.Time) *Claim {
+	x, stop := d.waiters.Listen(req.ID)
+	defer stop() // also when an observer panics
+	return d.claimListening(ctx, key, req, forDo, x, deadline)
 }
 
 // claimListening asks until it has an answer for the caller. It returns nil when x has ended
@@ -85,9 +89,6 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.Cl
 			return c // there is nobody to wait for
 		case c.Outcome == InFlight:
 			d.waiters.Seen(x, c.Record.Remaining)
-			if d.wakes.listen(ctx, req.ID, x) {
-				continue
-			}
 		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown &&
 			ctx.Err() == nil:
 			d.waiters.Wake(req.ID) // the others would get the same answer
@@ -95,7 +96,7 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.Cl
 		default: // they go on waiting; after Acquired it is for us
 			return c
 		}
-		if !d.waiters.Wait(ctx, x, deadline, d.cfg.MaxWaiters) {
+		if !d.waiters.Wait(ctx, x, deadline, d.cfg.MaxWaiters, d.wakes.begin(req.ID, x)) {
 			return c
 		}
 		if x.Ended() {

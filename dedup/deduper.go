@@ -21,7 +21,7 @@ import (
 
 // Deduper makes the effect of every key happen once per window. One per namespace and process is
 // enough. It starts goroutines only while calls or handlers are under way. At most 65,536 single
-// calls are under way at once; one more is answered without being asked, with an error for which
+// calls are under way at once; one more is not sent, and gets an error for which
 // [OutcomeUnknown] is true.
 type Deduper struct {
 	store    Store
@@ -46,10 +46,10 @@ type Deduper struct {
 	releases pendingReleases
 }
 
-// New returns a Deduper over store. It starts no goroutine and sends nothing. The error is
-// an [*InputError] for a nil store, a [Memory] without capacity, a bad field of cfg, and a
-// Window or Hold that the store refuses (see [Store]). A nil pointer of the store's type,
-// which a constructor returns with an error, counts as a nil store.
+// New returns a Deduper over store. It starts no goroutine and sends nothing. The error is an
+// [*InputError] for a nil store, a [Memory] without capacity, a bad field of cfg, and one that
+// the store refuses (see [driver.Limits]). A nil pointer of the store's type, which a
+// constructor returns with an error, counts as a nil store.
 func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkStore("Store", store); err != nil {
 		return nil, err
@@ -312,5 +312,12 @@ func (d *Deduper) check(ctx context.Context) error {
 func (d *Deduper) ended(id driver.ID) {
 	d.inflight.Leave(id)
 	d.waiters.Wake(id)
-	d.wakes.notify(id)
+}
+
+// endedBy is ended, and tells other processes when the store has written the end.
+func (d *Deduper) endedBy(id driver.ID, ans *driver.Answer) {
+	d.ended(id)
+	if ans.Written {
+		d.wakes.notify(id)
+	}
 }

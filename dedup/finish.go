@@ -22,12 +22,12 @@ const maxFailureText = 1 << 10
 // result larger than Config.ResultLimit is not kept: the key is recorded as done without it, and
 // Complete answers [ErrNoResult].
 //
-// [ErrLeaseLost] means that the claim was no longer ours. The effect is recorded if nobody
-// else's was (see Claim.Stored), but it may have happened twice. An error for which
-// [OutcomeUnknown] is true means that the record could not be confirmed before the lease ended
-// or ctx did: do not acknowledge. An [*InputError] is also for a claim that is nil, was not
-// acquired, or has ended otherwise; in Observe mode it is the only error. Calling Complete again
-// is harmless, and answers what the first call did.
+// [ErrLeaseLost] means that the claim was no longer ours. Claim.Stored says what is on record,
+// if the store was asked. It may have happened twice. An error for which [OutcomeUnknown] is
+// true means that the record could not be confirmed before the lease ended or ctx did: do not
+// acknowledge. An [*InputError] is also for a claim that is nil, was not acquired, or has ended
+// otherwise; in Observe mode it is the only error. Calling Complete again is harmless, and
+// answers what the first call did.
 func (c *Claim) Complete(ctx context.Context, result []byte) error {
 	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
@@ -45,8 +45,8 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 // Release gives the claim up without an effect. The key can be claimed again at once, and its
 // attempt count and fence are kept for Config.Hold. After [MarkIrreversible] the key becomes
 // uncertain: to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotStarted]
-// error. From a late owner Release changes nothing and answers [ErrLeaseLost]. It is not tried
-// until the lease ends, because that end does the same. Errors are otherwise those of Complete.
+// error. From a late owner Release changes nothing and answers [ErrLeaseLost]. It gives up after
+// four tries: the end of the lease does the same. Errors are otherwise those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
 	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
@@ -253,7 +253,7 @@ func (d *Deduper) noteEnd(change *driver.Finish, ans *driver.Answer, sent stamp)
 					Attempt: change.Attempt})
 		}
 	}
-	d.ended(change.ID)
+	d.endedBy(change.ID, ans)
 }
 
 // end notes how the claim ended and stops its renewal.
@@ -308,9 +308,8 @@ type Completion struct {
 	// attempt. A key that was dangerous before is uncertain again. MarkIrreversible by the
 	// attempt itself, a Result or With is an [*InputError].
 	NotAttempted bool
-	// InTime says that the handler had returned nil before its claim was lost: a batch may
-	// learn of the loss in between, and the effect would count as canceled. Only where Err is
-	// nil.
+	// InTime says that the handler had returned nil before its claim was lost. Without it a
+	// loss before this call makes the effect count as canceled. Only where Err is nil.
 	InTime bool
 	// noResult marks a result that could not be encoded.
 	noResult bool

@@ -155,7 +155,7 @@ func (d *Deduper) releaseAgain(all []pendingRelease) (left []pendingRelease, ans
 			p.missed = true
 			left = append(left, p)
 		default:
-			d.ended(p.change.ID)
+			d.endedBy(p.change.ID, &ans)
 		}
 	}
 	return left, answers
@@ -235,7 +235,7 @@ func (d *Deduper) release(changes []driver.Finish) (missed []driver.Finish) {
 		case !ans.Written:
 			missed = append(missed, changes[i])
 		}
-		d.ended(changes[i].ID)
+		d.endedBy(changes[i].ID, &ans)
 	}
 	d.keep(unanswered)
 	return missed

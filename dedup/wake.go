@@ -15,9 +15,12 @@ const (
 	// waiters poll.
 	wakesAtOnce = 256
 	maxWakes    = 4096
-	// wakePause is how long a store is left alone that could not do it: it lacks a permission,
-	// or a proxy stands in front of it.
-	wakePause = time.Minute
+	// A store that failed is left alone for a second, and twice as long with each failure after
+	// that, up to a minute.
+	minWakePause = time.Second
+	maxWakePause = time.Minute
+	// minWakeTime is how long a connection may take, where StoreTimeout is shorter.
+	minWakeTime = time.Second
 )
 
 // wakes tells waiters of other processes when a key has ended here, and hears of ends there. Only
@@ -30,7 +33,7 @@ type wakes struct {
 	queue   []driver.ID
 	sending bool
 	off     time.Time // until then nothing is tried
-	said    bool      // that it does not work
+	pause   time.Duration
 }
 
 func newWakes(d *Deduper) *wakes {
@@ -44,7 +47,7 @@ func newWakes(d *Deduper) *wakes {
 // notify tells other processes that a key has ended, by a goroutine of its own: nobody's effect
 // waits for that.
 func (w *wakes) notify(id driver.ID) {
-	if w.store == nil {
+	if w.store == nil || w.d.life.Closed() {
 		return
 	}
 	w.mu.Lock()
@@ -63,16 +66,19 @@ func (w *wakes) notify(id driver.ID) {
 func (w *wakes) send() {
 	defer w.d.life.End()
 	for ids := w.next(); ids != nil; ids = w.next() {
-		ctx, cancel := context.WithTimeout(context.Background(), w.d.cfg.StoreTimeout)
+		ctx, cancel := w.within()
 		err := w.store.Wake(ctx, ids)
 		cancel()
-		if err != nil {
-			w.failed(err)
-		}
+		w.tried(err)
 	}
 }
 
-// next takes what is to be told next. When that is nothing the sender ends.
+// within bounds one call of the store.
+func (w *wakes) within() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), max(w.d.cfg.StoreTimeout, minWakeTime))
+}
+
+// next takes what is to be sent next. When that is nothing the sender ends.
 func (w *wakes) next() []driver.ID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,23 +92,29 @@ func (w *wakes) next() []driver.ID {
 	return ids
 }
 
-// listen has x hear of the key's end in other processes, and reports true when that has just
-// begun: the key may have ended before, so its caller asks once more.
-func (w *wakes) listen(ctx context.Context, id driver.ID, x *waiting.Key) bool {
-	if w.store == nil || w.paused() || !w.d.waiters.First(x) {
-		return false
-	}
-	within, cancel := context.WithTimeout(ctx, w.d.cfg.StoreTimeout)
-	defer cancel()
-	stop, err := w.store.Listen(within, id, func() { w.d.waiters.Wake(id) })
-	if err != nil {
-		if ctx.Err() == nil {
-			w.failed(err)
+// begin returns what a call does that begins to wait for x: the first one has x hear of the key's
+// end in other processes. That is done behind its back, while it polls.
+func (w *wakes) begin(id driver.ID, x *waiting.Key) func() {
+	return func() {
+		if w.store == nil || w.paused() || w.d.life.Closed() || !w.d.waiters.First(x) {
+			return
 		}
-		return false
+		w.d.life.Begin()
+		go w.listen(id, x)
 	}
+}
+
+func (w *wakes) listen(id driver.ID, x *waiting.Key) {
+	defer w.d.life.End()
+	ctx, cancel := w.within()
+	defer cancel()
+	stop, err := w.store.Listen(ctx, id, func() { w.d.ended(id) })
+	if w.tried(err); err != nil {
+		w.d.waiters.Renounce(x)
+		return
+	}
+	w.d.inflight.Leave(id) // the key may have ended before: share no answer from then
 	w.d.waiters.Attach(x, stop)
-	return true
 }
 
 func (w *wakes) paused() bool {
@@ -111,14 +123,24 @@ func (w *wakes) paused() bool {
 	return time.Now().Before(w.off)
 }
 
-// failed leaves the store alone for a while, and says so once.
-func (w *wakes) failed(err error) {
+// tried leaves a store alone for a while that has failed, and says so when it had worked before.
+func (w *wakes) tried(err error) {
 	w.mu.Lock()
-	w.off, w.queue = time.Now().Add(wakePause), nil
-	first := !w.said
-	w.said = true
+	before := w.pause
+	switch {
+	case err == nil:
+		w.pause = 0
+	case errors.Is(err, errors.ErrUnsupported):
+		w.pause = maxWakePause
+	default:
+		w.pause = min(max(2*w.pause, minWakePause), maxWakePause)
+	}
+	if err != nil {
+		w.off, w.queue = time.Now().Add(w.pause), nil
+	}
 	w.mu.Unlock()
-	if first && !errors.Is(err, errors.ErrUnsupported) {
+	if err != nil && before == 0 && !errors.Is(err, errors.ErrUnsupported) &&
+		!w.d.life.Closed() {
 		w.d.cfg.Logger.Warn("dedup: waiters of other processes are not woken, and poll",
 			"error", err)
 	}

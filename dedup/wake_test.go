@@ -64,7 +64,9 @@ func (b *bus) Listen(_ context.Context, id driver.ID, woken func()) (func(), err
 	}
 	b.listeners[id][&woken] = true
 	if b.onListen != nil {
+		b.mu.Unlock()
 		b.onListen()
+		b.mu.Lock()
 	}
 	return func() {
 		b.mu.Lock()
@@ -163,55 +165,127 @@ func TestNobodyPaysForNewsWhoDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestWithoutNewsWaitersPoll: a store that may not, or cannot, is left alone for a minute, and
-// that is said once, or not at all where nothing is wrong.
+// TestWithoutNewsWaitersPoll: a store that fails, or cannot, is left alone for longer and longer.
+// That is said once, or not at all where nothing is wrong, and over when it works again.
 func TestWithoutNewsWaitersPoll(t *testing.T) {
 	for name, row := range map[string]struct {
-		err  error
-		said int
+		err         error
+		said        int
+		least, most int // calls of Listen in 40 s
 	}{
-		"no permission": {errors.New("NOPERM"), 1},
-		"unsupported":   {errors.ErrUnsupported, 0},
+		"no permission": {errors.New("NOPERM"), 1, 3, 6},
+		"unsupported":   {errors.ErrUnsupported, 0, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newBus()
 				store.err = row.err
 				var log strings.Builder
-				logged := func(c *dedup.Config) {
-					c.Wait, c.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil))
-				}
-				owner, other := newDeduper(t, store, waiting(time.Minute)),
-					newDeduper(t, store, logged)
-				for _, key := range []string{"k", "again"} {
+				owner := newDeduper(t, store, waiting(5*time.Minute))
+				other := newDeduper(t, store, func(c *dedup.Config) {
+					c.Wait, c.Logger = 5*time.Minute, slog.New(slog.NewTextHandler(&log, nil))
+				})
+				late := func(key string, works time.Duration) time.Duration {
 					c := acquire(t, owner, key)
 					_, stop := c.KeepAlive(t.Context())
-					wait := make(chan time.Duration, 1)
-					start := time.Now()
+					defer stop()
+					answered := make(chan time.Time, 1)
 					go func() {
 						got, err := other.Claim(t.Context(), key)
 						assert.NoError(t, err)
 						assert.Equal(t, dedup.Duplicate, got.Outcome)
-						wait <- time.Since(start)
+						answered <- time.Now()
 					}()
-					time.Sleep(10 * time.Second)
+					time.Sleep(works)
 					require.NoError(t, c.Complete(t.Context(), nil))
-					assert.Less(t, <-wait, 12*time.Second)
-					stop()
+					ended := time.Now()
+					return (<-answered).Sub(ended)
 				}
-				synctest.Wait()
-				assert.Equal(t, 1, store.listening, "within a minute")
+				for _, key := range []string{"k", "again"} {
+					assert.Less(t, late(key, 20*time.Second+time.Millisecond), 2*time.Second)
+				}
+				store.mu.Lock()
+				assert.GreaterOrEqual(t, store.listening, row.least)
+				assert.LessOrEqual(t, store.listening, row.most)
+				store.err = nil
+				store.mu.Unlock()
 				assert.Equal(t, row.said, strings.Count(log.String(), "are not woken"))
-				time.Sleep(time.Minute)
-				c := acquire(t, owner, "later")
-				short, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := other.Claim(short, "later")
-				require.NoError(t, err)
-				assert.Equal(t, 2, store.listening, "after a minute")
+				late("recovers", 2*time.Minute)
+				assert.Zero(t, late("later", 20*time.Second+time.Millisecond))
 				assert.Equal(t, row.said, strings.Count(log.String(), "are not woken"))
-				require.NoError(t, c.Complete(t.Context(), nil))
 			})
 		})
 	}
+}
+
+// TestWhoMayNotWaitDoesNotListen: a call beyond MaxWaiters costs no subscription.
+func TestWhoMayNotWaitDoesNotListen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBus()
+		owner := newDeduper(t, store, nil)
+		acquire(t, owner, "a")
+		acquire(t, owner, "b")
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait, c.MaxWaiters = time.Second, 1 })
+		go func() { _, _ = d.Claim(t.Context(), "a") }()
+		synctest.Wait()
+		c, err := d.Claim(t.Context(), "b")
+		require.NoError(t, err)
+		assert.Equal(t, dedup.InFlight, c.Outcome)
+		synctest.Wait()
+		assert.Equal(t, 1, store.listening)
+	})
+}
+
+// TestAWaiterListensAgain: news that was for nothing, as when a connection is lost, ends a
+// subscription, and the waiter has another one.
+func TestAWaiterListensAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBus()
+		owner := newDeduper(t, store, waiting(time.Minute))
+		c := acquire(t, owner, "k")
+		_, stop := c.KeepAlive(t.Context())
+		defer stop()
+		wait := waitFor(t, t.Context(), newDeduper(t, store, waiting(time.Minute)))
+		time.Sleep(10 * time.Second)
+		id, err := driver.NewID("test", "", "k")
+		require.NoError(t, err)
+		require.NoError(t, store.Wake(t.Context(), []driver.ID{id}))
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, 2, store.listening)
+		assert.Equal(t, 1, store.left())
+		require.NoError(t, c.Complete(t.Context(), nil))
+		_, after := wait()
+		assert.Equal(t, 20*time.Second+time.Millisecond, after)
+	})
+}
+
+// TestASlowStoreHoldsUpNoWaiter: it polls while it has nobody to hear from, and an end here wakes
+// it.
+func TestASlowStoreHoldsUpNoWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBus()
+		store.onListen = func() { time.Sleep(5 * time.Second) }
+		owner := newDeduper(t, store, nil)
+		c := acquire(t, owner, "k")
+		d := newDeduper(t, store, waiting(time.Second))
+		got, after := waitFor(t, t.Context(), d)()
+		assert.Equal(t, dedup.InFlight, got.Outcome)
+		assert.Equal(t, time.Second, after)
+		require.NoError(t, c.Complete(t.Context(), nil))
+	})
+}
+
+// TestAnEndThatWroteNothingIsNoNews: other processes would ask for nothing.
+func TestAnEndThatWroteNothingIsNoNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newBus()
+		d := newDeduper(t, store, waiting(time.Minute))
+		for range 2 {
+			_, err := d.Mark(t.Context(), "k")
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		assert.Equal(t, 1, store.woken)
+	})
 }

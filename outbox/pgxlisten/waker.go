@@ -67,14 +67,24 @@ func NewWaker(cfg WakerConfig) (*Waker, error) {
 // Run listens until ctx ends; then it returns nil. It connects again when the connection is lost,
 // after a growing pause, and wakes everybody then. It runs once at a time.
 func (w *Waker) Run(ctx context.Context) error {
-	if w == nil || w.channel == nil {
-		return &driver.InputError{Field: "Waker", Reason: "is nil or was not made by NewWaker"}
+	if err := w.check(); err != nil {
+		return err
 	}
 	return w.channel.run(ctx)
 }
 
+func (w *Waker) check() error {
+	if w == nil || w.channel == nil {
+		return &driver.InputError{Field: "Waker", Reason: "is nil or was not made by NewWaker"}
+	}
+	return nil
+}
+
 // Wake implements [driver.Waker].
 func (w *Waker) Wake(ctx context.Context, ids []driver.ID) error {
+	if err := w.check(); err != nil {
+		return err
+	}
 	names := make([]string, len(ids))
 	for i, id := range ids {
 		names[i] = hex.EncodeToString(id[:])
@@ -88,6 +98,9 @@ func (w *Waker) Wake(ctx context.Context, ids []driver.ID) error {
 
 // Listen implements [driver.Waker]. It asks nobody.
 func (w *Waker) Listen(_ context.Context, id driver.ID, woken func()) (stop func(), err error) {
+	if err := w.check(); err != nil {
+		return nil, err
+	}
 	l := &listener{woken}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -30,6 +30,7 @@ type Keys struct {
 type Key struct {
 	ended chan struct{}
 	poll  chan struct{} // holds a value while somebody is the one to poll
+	again chan struct{} // holds a value when one of them is to ask at once
 
 	// guarded by Keys.mu
 	n     int
@@ -49,7 +50,8 @@ func (k *Keys) Listen(id [16]byte) (x *Key, stop func()) {
 	}
 	x = k.by[id]
 	if x == nil {
-		x = &Key{ended: make(chan struct{}), poll: make(chan struct{}, 1)}
+		x = &Key{ended: make(chan struct{}), poll: make(chan struct{}, 1),
+			again: make(chan struct{}, 1)}
 		k.by[id] = x
 		k.keys.Store(int64(len(k.by)))
 	}
@@ -67,7 +69,8 @@ func (k *Keys) Listen(id [16]byte) (x *Key, stop func()) {
 	}
 }
 
-// First reports true to one caller for each Key: it is the one to [Keys.Attach].
+// First reports true to one caller for each Key: it is the one to [Keys.Attach], or to
+// [Keys.Renounce].
 func (k *Keys) First(x *Key) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,8 +79,20 @@ func (k *Keys) First(x *Key) bool {
 	return first
 }
 
-// Attach has stop called when nobody waits for the key any more, at once if that is so.
+// Renounce makes the next caller of First the one.
+func (k *Keys) Renounce(x *Key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x.taken = false
+}
+
+// Attach has one of the key's callers ask at once, and stop called when nobody waits for the key
+// any more, at once if that is so.
 func (k *Keys) Attach(x *Key, stop func()) {
+	select {
+	case x.again <- struct{}{}:
+	default:
+	}
 	k.mu.Lock()
 	over := x.n == 0 || x.Ended()
 	if !over {
@@ -135,8 +150,9 @@ func (x *Key) Ended() bool {
 }
 
 // Wait waits until it is time to ask again, and reports false when that will not be. most
-// bounds the calls that wait at the same time.
-func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int) bool {
+// bounds the calls that wait at the same time. begin is called when the call waits.
+func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int,
+	begin func()) bool {
 	left := time.Until(deadline)
 	if left <= 0 {
 		return false
@@ -145,6 +161,7 @@ func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int) b
 	if k.count.Add(1) > int64(most) {
 		return false
 	}
+	begin()
 	last := time.NewTimer(left) // time for one last question
 	defer last.Stop()
 	var due <-chan time.Time
@@ -162,6 +179,8 @@ func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int) b
 		case <-last.C:
 			return true
 		case <-x.ended:
+			return true
+		case <-x.again:
 			return true
 		case <-ctx.Done():
 			return false

@@ -7,6 +7,8 @@ package wake
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,11 +65,10 @@ func (c *Channels) Listen(ctx context.Context, name string, woken func()) (stop 
 	}
 	select {
 	case <-ch.ready:
-		err = f.ended()
 	case <-ctx.Done():
-		err = context.Cause(ctx)
+		f.give(ch, context.Cause(ctx))
 	}
-	if err != nil {
+	if err := f.ended(); err != nil {
 		stop()
 		return nil, err
 	}
@@ -124,11 +125,15 @@ type feed struct {
 	at   string
 	sub  *redis.PubSub
 	once sync.Once // receive
+	// asking makes channels one by one, so that those that wait for a connection do not each make
+	// another when it cannot be had.
+	asking sync.Mutex
 
 	// guarded by Channels.mu
 	names     map[string]*channel
-	listeners int   // of all channels
-	err       error // why it has ended
+	listeners int         // of all channels
+	idle      *time.Timer // ends a feed without listeners
+	err       error       // why it has ended
 }
 
 type channel struct {
@@ -149,18 +154,22 @@ func (f *feed) leave(ch *channel, l *listener) {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
 	delete(ch.listeners, l)
-	if f.listeners--; f.listeners == 0 && f.err == nil {
-		time.AfterFunc(linger, f.endIdle)
+	switch f.listeners--; {
+	case f.listeners > 0 || f.err != nil:
+	case f.idle == nil:
+		f.idle = time.AfterFunc(linger, func() { f.endIf(f.nobody, errIdle) })
+	default:
+		f.idle.Reset(linger)
 	}
 }
 
-func (f *feed) endIdle() {
-	f.of.mu.Lock()
-	idle := f.listeners == 0
-	f.of.mu.Unlock()
-	if idle { // who joins in between hears that it has ended, and asks
-		f.end(errIdle)
-	}
+// nobody needs the mutex, as all conditions of endIf do.
+func (f *feed) nobody() bool { return f.listeners == 0 }
+
+// give gives up a channel that has not been confirmed in time, with its connection: the server may
+// be gone without a word.
+func (f *feed) give(ch *channel, err error) {
+	f.endIf(func() bool { return !ch.confirmed }, err)
 }
 
 // ended is why the feed has ended, or nil.
@@ -170,29 +179,42 @@ func (f *feed) ended() error {
 	return f.err
 }
 
-// end closes the connection. Its listeners hear no more.
-func (f *feed) end(err error) {
+// end closes the connection. Its listeners are woken, because they hear no more: those that still
+// wait listen again.
+func (f *feed) end(err error) { f.endIf(func() bool { return true }, err) }
+
+func (f *feed) endIf(still func() bool, err error) {
 	f.of.mu.Lock()
-	first := f.err == nil
-	if first {
-		f.err = err
-		if f.of.feeds[f.at] == f {
-			delete(f.of.feeds, f.at)
+	if f.err != nil || !still() {
+		f.of.mu.Unlock()
+		return
+	}
+	f.err = err
+	if f.of.feeds[f.at] == f {
+		delete(f.of.feeds, f.at)
+	}
+	var all []*listener
+	for _, ch := range f.names {
+		if !ch.confirmed {
+			close(ch.ready)
+			continue // nobody listens yet: Listen returns the error
 		}
-		for _, ch := range f.names {
-			if !ch.confirmed {
-				close(ch.ready)
-			}
-		}
+		all = slices.AppendSeq(all, maps.Keys(ch.listeners))
 	}
 	f.of.mu.Unlock()
-	if first {
-		_ = f.sub.Close() // nobody needs it any more
+	for _, l := range all {
+		l.woken()
 	}
+	go func() { _ = f.sub.Close() }() // which waits for a dial that is under way
 }
 
 // subscribe asks for a channel; the connection that this makes is then read.
 func (f *feed) subscribe(name string) {
+	f.asking.Lock()
+	defer f.asking.Unlock()
+	if f.ended() != nil {
+		return
+	}
 	if err := f.sub.SSubscribe(context.Background(), name); err != nil {
 		f.end(err)
 		return
@@ -227,9 +249,7 @@ func (f *feed) listening(name string) (all []*listener) {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
 	if ch := f.names[name]; ch != nil {
-		for l := range ch.listeners {
-			all = append(all, l)
-		}
+		all = slices.AppendSeq(all, maps.Keys(ch.listeners))
 	}
 	return all
 }
