@@ -16,9 +16,9 @@ import (
 //
 // A key that occurs again in the batch is an alias of its first occurrence, to which Claim.Alias
 // points. Do not run it. Acknowledge it when the first is recorded, and have it redelivered when
-// the first is released; ending it is an [*InputError]. The repetition is claimed too when the
-// first is a [Mismatch] and it is not, or the first is in flight elsewhere and it takes the key
-// over. So it is when only the first has Request.OnlyNew, and was left alone.
+// the first is released; ending it is an [*InputError]. A repetition has a claim of its own, and
+// a nil Alias, in three cases. Only the first is a [Mismatch]; or it may take over what the
+// first found in flight; or only the first has Request.OnlyNew, and was left alone.
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless [Claim.KeepAlive]
 // renews it. A batch never waits: neither Config.Wait nor Config.Resolve applies.

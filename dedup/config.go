@@ -38,9 +38,9 @@ type Config struct {
 	// Required, at least LeaseTTL, at most ten years.
 	Window time.Duration
 
-	// LeaseTTL is how long a claim lasts without renewal, automatic while a handler runs. For as
-	// long a crashed owner's key stays in flight, and an outage holds up a call after its effect.
-	// Required, at least 50 ms.
+	// LeaseTTL is how long a claim lasts without renewal, automatic while a handler runs. So long a
+	// crashed owner's key stays in flight, and a call retries its record in an outage. Required, at
+	// least 50 ms.
 	LeaseTTL time.Duration
 
 	// Hold is how long an unfinished key keeps its attempt count and fence after its lease or
@@ -53,9 +53,9 @@ type Config struct {
 	// asked, and the key is Uncertain until Mark or Forget.
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
-	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight. The
-	// end wakes it, across processes where all Wait and the store is a [driver.Waker]; one waiter
-	// also polls, each second. Default 0.
+	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight.
+	// Its end wakes it, in other processes too if all set Wait and the store is a
+	// [driver.Waker]; one call a key polls besides. Default 0.
 	Wait time.Duration
 
 	// MaxWaiters bounds the calls that wait at the same time; the next one answers
@@ -182,11 +182,11 @@ func (c *Config) setDefaults() {
 // whether the effect has happened, best by the Attempt.DownstreamKey that the effect was sent
 // with. The zero Resolution, or an error, is "still unknown": the next call asks again.
 //
-// [Do] and Claim ask; ClaimBatch, Seen, Mark and Observe mode answer Uncertain. One caller asks
-// at a time, in all processes, under a claim that counts as an attempt and that is renewed;
-// others find the key in flight. The ctx of Resolve carries that attempt, follows the caller's,
-// and is canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic
-// leaves the key uncertain and is passed on.
+// [Do] and Claim ask, but not in Observe mode; ClaimBatch and Seen never ask. One caller asks at
+// a time, in all processes, under a claim that counts as an attempt and that is renewed; others
+// find the key in flight. The ctx of Resolve carries that attempt, follows the caller's, and is
+// canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic leaves the
+// key uncertain and is passed on.
 type Resolution = driver.Resolution
 
 // Happened says that the effect has happened. The caller gets the result as a Duplicate; it may

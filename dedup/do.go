@@ -38,8 +38,7 @@ import (
 // While the store is down, claiming gives up after four times Config.StoreTimeout and a backoff
 // of less than 100 ms, or when ctx ends; with thousands of calls at once some wait longer. After
 // the effect, recording continues for up to one lease and one Config.StoreTimeout, also when ctx
-// has ended. For a request handler choose a sum of both below the time after which the sender
-// gives up.
+// has ended. In a request handler keep the sum of both below the sender's timeout.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
 	opts ...Option) (T, error) {
 	res, err := DoResult(ctx, d, key, fn, opts...)

@@ -35,15 +35,16 @@
 //
 // # Calls
 //
-// A call returns an [*InputError], before anything happens, for a nil ctx and a bad key, scope or
-// label, and [ErrClosed] after [Deduper.Close]. It returns an error for which [OutcomeUnknown] is
-// true when the store could not be asked or ctx ended. Single calls of concurrent callers share
-// round trips, and are repeated a few times while the store cannot be asked. All is safe for
-// concurrent use.
+// A bad ctx, key, scope, label or window is an [*InputError], and nothing is sent. After
+// [Deduper.Close] all but ends of claims is [ErrClosed]. An error for which [OutcomeUnknown] is
+// true means that the store could not be asked, or that ctx ended. Single calls of concurrent
+// callers share round trips, and are repeated a few times while the store cannot be asked. All
+// is safe for concurrent use.
 //
 // # Stores
 //
-// A [Store] keeps claims and records: [Memory] in this process, package redisadapter in Redis.
-// Package driver is the contract for writing another, and has the names that only stores and
-// tools need. Package deduptest proves one. This package depends on the standard library alone.
+// A [Store] keeps claims and records: [Memory] in this process, package redisadapter in Redis,
+// package sqladapter in a database, and package layered in two of them. Package driver is the
+// contract for writing another, and has the names that only stores and tools need. Package
+// deduptest proves one. This package depends on the standard library alone.
 package dedup

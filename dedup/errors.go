@@ -73,7 +73,8 @@ func IsPermanent(err error) bool {
 //
 // At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
 // Where none is (bad input, a mismatch, an uncertain effect that nobody asks about, an
-// unreadable record, a closed Deduper, a caller that was canceled), park the message or stop.
+// unreadable record, a closed Deduper, the error of a canceled handler), park the message or
+// stop.
 func CanAck(err error) bool {
 	var input *InputError
 	switch {
@@ -93,7 +94,7 @@ func CanAck(err error) bool {
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
 // CanRetry reports whether the same call may succeed later without anybody's help, and nothing
-// about it is unknown. It is false for nil, and for all that [CanAck] names as to be parked.
+// about it is unknown. It is false for nil, and for what [CanAck] says to park.
 func CanRetry(err error) bool {
 	switch {
 	case CanAck(err), OutcomeUnknown(err):

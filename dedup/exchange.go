@@ -13,7 +13,7 @@ import (
 // half its round trips. The finished claims are on record when the call returns, not before, so
 // offsets of done are committed a batch later. End the last batch, and whatever a rebalance
 // takes, with CompleteBatch. A key of reqs that is also among done may be answered as it was
-// before its end. Even with ErrClosed, or a nil ctx, done has been ended if it could be.
+// before its end. With ErrClosed done has been ended if it could be; not with a nil ctx.
 func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	reqs []Request) (errs []error, claims []*Claim, err error) {
 	if err := d.check(ctx); err != nil {

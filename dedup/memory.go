@@ -19,10 +19,10 @@ import (
 //
 // It holds at most capacity keys: claims, records, released keys, and what Forget leaves behind,
 // each until it expires. A full store answers [driver.ErrStoreFull] to a claim of an absent key,
-// and to a Finish with EffectApplied of one. Nothing is ever evicted, and renewing, finishing
-// and taking over still work. A key costs about 300 bytes and its result. [New] refuses a
-// capacity below 1. Durations are measured on the monotonic clock: in a testing/synctest bubble
-// the store must be made inside the bubble.
+// and to a Mark or late Complete of one. Nothing is ever evicted, and renewing, finishing and
+// taking over still work. A key costs about 300 bytes and its result. [New] refuses a capacity
+// below 1. Durations are measured on the monotonic clock: in a testing/synctest bubble the store
+// must be made inside the bubble.
 func Memory(capacity int) Store {
 	return &memoryStore{
 		capacity: capacity,
@@ -125,7 +125,7 @@ func (r *memoryRecord) bind(f driver.Fingerprint, o Origin, label string) {
 	}
 }
 
-// Forgets tells caches of finished keys that something was forgotten; see [Store].
+// Forgets tells caches of finished keys that something was forgotten; see [driver.ForgetCounter].
 func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 	if ctx.Err() != nil {
 		return 0, ctxend.Error(ctx)
@@ -139,7 +139,7 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 // it was made. See package layered.
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
-// Recycle takes answers back that have been read; see [Store].
+// Recycle takes answers back that have been read; see [driver.Recycler].
 func (s *memoryStore) Recycle(answers []driver.Answer) { s.answers.Put(answers) }
 
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the

@@ -11,7 +11,7 @@ import (
 // memoryTick is how many fences one millisecond of the clock is worth.
 const memoryTick = 1024
 
-// Claim implements [Store].
+// Claim implements [driver.Store].
 func (s *memoryStore) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return memoryBatch(ctx, s, reqs, s.claim)
 }
@@ -97,7 +97,7 @@ func (s *memoryStore) freshFence(now time.Duration) uint64 {
 	return max(s.fence+1, uint64(max(millis, 0))*memoryTick)
 }
 
-// Renew implements [Store].
+// Renew implements [driver.Store].
 func (s *memoryStore) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return memoryBatch(ctx, s, renewals, s.renew)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Finish implements [Store].
+// Finish implements [driver.Store].
 func (s *memoryStore) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return memoryBatch(ctx, s, changes, s.finish)
 }
@@ -101,14 +101,14 @@ func memoryCheckEnd(c *driver.Finish) error {
 	return c.Check()
 }
 
-// Lookup implements [Store].
+// Lookup implements [driver.Store].
 func (s *memoryStore) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return memoryBatch(ctx, s, ids, func(id *driver.ID, now time.Duration) driver.Answer {
 		return driver.Answer{Record: s.find(*id, now).view(now)}
 	})
 }
 
-// Forget implements [Store].
+// Forget implements [driver.Store].
 func (s *memoryStore) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	answers := memoryBatch(ctx, s, ids, func(id *driver.ID, now time.Duration) driver.Answer {
 		if hold < 0 {

@@ -130,7 +130,7 @@
 // # Setting Redis up
 //
 //   - maxmemory-policy must be noeviction: any other forgets claims and records at will, and
-//     New refuses it. When memory is full, new claims answer [dedup.ErrStoreFull], while renewing,
+//     New refuses it. When memory is full, new claims answer [driver.ErrStoreFull], while renewing,
 //     completing and releasing still work.
 //   - Persistence (appendonly yes) or replicas decide what survives a crash; replication is
 //     asynchronous, so a failover may forget what was acknowledged just before. appendfsync

@@ -30,7 +30,7 @@ var ErrBreakerOpen = wire.ErrBreakerOpen
 //     the wrong server.
 //   - "misconf": the server cannot save to disk, and refuses writes because of that.
 //   - "full": the server is at maxmemory and refuses new claims. The error is a
-//     [dedup.ErrStoreFull].
+//     [driver.ErrStoreFull].
 //   - "cluster_down": the Cluster has no majority, or no master serves the slot.
 //   - "try_again": the slot is being moved.
 //   - "no_replicas": fewer replicas are in sync than min-replicas-to-write asks for.

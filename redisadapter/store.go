@@ -19,7 +19,7 @@ import (
 )
 
 // Store is a [driver.Store] in Redis. It is safe for concurrent use, starts no lasting
-// goroutine, and needs no closing; the client belongs to the caller.
+// goroutine but those of [Store.Listen], and needs no closing; the client belongs to the caller.
 //
 // Every method is one pipeline (on a Cluster one per node), and a second one for items that have
 // met a state that only a script can decide. It answers per item, and returns when its context
@@ -118,8 +118,8 @@ func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
 	return s.wakes.Notify(ctx, names)
 }
 
-// Listen implements [driver.Waker]. All listeners share one connection, on a Cluster one for each
-// server, with a goroutine of its own. It ends a second after the last of them.
+// Listen implements [driver.Waker]. A connection serves 1,024 keys of one server, with a
+// goroutine of its own. It ends a second after its last listener.
 func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop func(), err error) {
 	return s.wakes.Listen(ctx, s.wakeName(id), woken)
 }
@@ -135,7 +135,7 @@ func (s *Store) Recycle(answers []driver.Answer) { engine.Recycle(answers) }
 func (s *Store) forgetsKey() string { return s.opts.Prefix + ":forgets" }
 
 // Forgets returns a number that is another one after every Forget that was answered
-// with nil: see [driver.Store]. It is a random one, kept in Redis for a month after the
+// with nil: see [driver.ForgetCounter]. It is a random one, kept in Redis for a month after the
 // newest Forget; when it has expired, or was lost with the rest, the next call makes a
 // new one, so that every cache is emptied once. One round trip, on a Cluster to one node.
 // The error is like those of the items of the other methods.

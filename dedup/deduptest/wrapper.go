@@ -11,7 +11,7 @@ import (
 )
 
 // Wrapper fails a wrapper around a store, such as one that traces its calls, that hides what the
-// store can do besides. Each optional interface of package dedup has to be there, and its calls
+// store can do besides. Each optional interface of package driver has to be there, and its calls
 // have to reach the store below. wrap puts the wrapper around a store.
 func Wrapper(t testing.TB, wrap func(driver.Store) driver.Store) {
 	t.Helper()

@@ -11,8 +11,8 @@ type Limiter interface {
 	Limits() Limits
 }
 
-// Limits are what dedup.New has to know of a store, because it refuses an end only when the effect
-// has happened. The zero Limits are those of a store without any.
+// Limits are what dedup.New has to know of a store, because a store refuses an end only when the
+// effect has happened. The zero Limits are those of a store without any.
 type Limits struct {
 	// Window is the one window of all keys, and zero means any: New wants this Config.Window.
 	Window   time.Duration
@@ -22,7 +22,8 @@ type Limits struct {
 	MinHold, MaxHold time.Duration
 	// NoResults says that the result of a success is not kept: New wants Config.SeenOnly.
 	NoResults bool
-	// NoFailures says that a failure for good is not kept. dedup.Permanent then releases the claim,
+	// NoFailures says that a failure for good is not kept. An error made by dedup.Permanent then
+	// releases the claim,
 	// and the message may be redelivered.
 	NoFailures bool
 }
@@ -35,22 +36,22 @@ func LimitsOf(store Store) Limits {
 	return Limits{}
 }
 
-// FinishClaimer is a [Store] that ends and claims in one round trip. Deduper.CompleteAndClaim
-// uses it, and so do single calls when many of them share a round trip.
+// FinishClaimer is a [Store] that ends and claims in one round trip. Deduper.CompleteAndClaim uses
+// it, and so do single calls, when an end and a claim share a batch.
 type FinishClaimer interface {
-	// FinishClaim is Finish and Claim, in that order. The claim of an ID that is among the ends
-	// may be answered as it was before its end.
+	// FinishClaim is Finish and Claim. Neither list is empty. The claim of an ID that is among the
+	// ends may be answered as it was before its end.
 	FinishClaim(ctx context.Context, ends []Finish, reqs []ClaimRequest) (ended,
 		claimed []Answer)
 }
 
 // ForgetCounter is a [Store] that lets the caches of other processes notice a Forget.
 type ForgetCounter interface {
-	// Forgets returns a number that changes with every Forget, of any process, that was
-	// answered with nil, and that never has an old value again. It is asked for at most twice a
-	// second, and only by processes that answer duplicates from their cache (see
-	// Config.CacheBytes). A number that differs from the last one empties the cache. Without the
-	// method no entry of a cache lives longer than a minute.
+	// Forgets returns a number that changes with every Forget, of any process, that was answered
+	// with nil, and that never has an old value again. Each Deduper with a cache
+	// (dedup.Config.CacheBytes) asks for it at most twice a second. A number that differs from
+	// the last one empties the cache. Without the method no entry of a cache lives longer than a
+	// minute.
 	Forgets(ctx context.Context) (uint64, error)
 }
 
@@ -58,17 +59,18 @@ type ForgetCounter interface {
 // dedup.Config.Wait. News that is lost costs latency alone, because waiters also ask. A wrapper
 // whose store is none answers errors.ErrUnsupported.
 type Waker interface {
-	// Wake tells everybody who listens to one of the IDs.
+	// Wake tells everybody who listens to one of the IDs: at most 256, which may repeat.
 	Wake(ctx context.Context, ids []ID) error
-	// Listen calls woken whenever an ID is woken, by any process, from when Listen has returned
-	// until stop is called. The connection may be lost in between: nothing says so. woken and stop
-	// do not block.
+	// Listen calls woken whenever the ID is woken, by any process, from when Listen has returned
+	// until stop is called, and perhaps once more. It is also called when news may have been lost.
+	// woken may call stop, and neither blocks.
 	Listen(ctx context.Context, id ID, woken func()) (stop func(), err error)
 }
 
 // Recycler is a [Store] that uses its answers again.
 type Recycler interface {
-	// Recycle takes back answers that the store returned. Nobody reads them any more. It may be
-	// called with fewer slices than were returned.
+	// Recycle takes back a slice of answers that the store returned, which nobody reads any
+	// more. Memory that the answers point to, such as Record.Result, stays in use. Not every
+	// slice comes back. It is called by several goroutines at a time.
 	Recycle(answers []Answer)
 }

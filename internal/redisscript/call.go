@@ -105,9 +105,9 @@ type ClaimArgs struct {
 	// Fingerprint and Origin are sections of the record, or empty.
 	Fingerprint, Origin string
 	Label               string
-	// TakeUncertain, TakeOverOlderGeneration and OnlyNew: see dedup.ClaimRequest.
+	// TakeUncertain, TakeOverOlderGeneration and OnlyNew: see driver.ClaimRequest.
 	TakeUncertain, TakeOverOlderGeneration, OnlyNew bool
-	// Plain says that the end may compare nothing: see dedup.Finish.MayOverwrite.
+	// Plain says that the end may compare nothing: see driver.Finish.MayOverwrite.
 	Plain bool
 }
 
@@ -155,7 +155,7 @@ type FinishArgs struct {
 	// Keep is how long the record is remembered; at least a millisecond, since Redis
 	// knows no shorter expiry.
 	Keep time.Duration
-	// EffectApplied, Fence and Attempt: see dedup.Finish.
+	// EffectApplied, Fence and Attempt: see driver.Finish.
 	EffectApplied bool
 	Fence         uint64
 	Attempt       int
@@ -167,7 +167,7 @@ type FinishArgs struct {
 	Result []byte
 	// Uncertain is how long the record is kept at least when it ends as uncertain.
 	Uncertain time.Duration
-	// NotStarted and NotAttempted: see dedup.Finish.
+	// NotStarted and NotAttempted: see driver.Finish.
 	NotStarted, NotAttempted bool
 }
 

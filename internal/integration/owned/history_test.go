@@ -77,7 +77,7 @@ type answer struct {
 	place   place
 	epoch   uint64
 	attempt uint32
-	outcome uint64 // dedup.Outcome
+	outcome uint64 // driver.Outcome
 	sent    int64
 	at      int64
 }
