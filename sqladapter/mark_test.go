@@ -50,7 +50,7 @@ func at(second, salt int64) int64 { return second*1000<<saltBits | salt }
 func inserted(args []any) [][]sqldriver.Value {
 	var rows [][]sqldriver.Value
 	for id := range slices.Chunk(args[0].([]byte), 16) { //nolint:forcetypeassert // as the dialect has it
-		rows = append(rows, []sqldriver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // likewise
+		rows = append(rows, []sqldriver.Value{id, at(1, args[1].(int64))}) //nolint:forcetypeassert // as the dialect has it
 	}
 	return rows
 }
