@@ -324,6 +324,14 @@ func (p *process) rangesDone() []fencedRange {
 	return slices.Clone(p.ranges)
 }
 
+// foundDone is how many messages the process was given that were done already.
+func (p *process) foundDone() (n int64) {
+	for _, r := range p.rangesDone() {
+		n += r.start - r.from
+	}
+	return n
+}
+
 // lines are what the process has said beside that.
 func (p *process) lines() []string {
 	p.mu.Lock()
