@@ -2,9 +2,6 @@ package dedup
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,13 +216,7 @@ func (a *Attempt) Fence() uint64 { return a.claim.Fence() }
 // on every attempt, different for every purpose, and does not reveal the original key. It
 // is 22 characters of base64url. Name the purpose: DownstreamKey("stripe", "charge").
 func (a *Attempt) DownstreamKey(purpose ...string) string {
-	buf := append([]byte("onceward downstream v1"), a.claim.id[:]...)
-	for _, p := range purpose {
-		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
-		buf = append(buf, p...)
-	}
-	sum := sha256.Sum256(buf)
-	return base64.RawURLEncoding.EncodeToString(sum[:16])
+	return a.claim.id.DownstreamKey(purpose...)
 }
 
 // EffectApplied says that the effect of the attempt under ctx has happened, although the lease

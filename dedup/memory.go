@@ -64,7 +64,9 @@ type memoryRecord struct {
 	origin      Origin
 	label       string
 	leaseEnd    time.Duration
-	ended       time.Duration // when it became succeeded or failed
+	ended       time.Duration // when it became succeeded, failed or uncertain
+	since       time.Duration // when it became dangerous
+	asked       int           // claims since then
 	expires     time.Duration
 	slot        int // index in the expiry heap
 }

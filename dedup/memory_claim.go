@@ -71,6 +71,9 @@ func (s *memoryStore) grant(rec *memoryRecord, req *driver.ClaimRequest, attempt
 	rec.state, rec.token = driver.StateInProgress, req.Token
 	rec.attempt, rec.fence = attempt, fence
 	s.fence = max(s.fence, fence)
+	if rec.danger {
+		rec.asked++
+	}
 	rec.origin, rec.label = Origin{}, "" // of the newest claim, never of an older one
 	rec.bind(req.Fingerprint, req.Origin, req.Label)
 	s.lease(rec, req.Lease, req.Hold, now)
@@ -110,7 +113,9 @@ func (s *memoryStore) renew(c *driver.Renewal, now time.Duration) driver.Answer 
 	if !rec.holds(c.Token, c.Fence) {
 		return driver.Answer{Record: rec.view(now)}
 	}
-	rec.danger = rec.danger || c.Irreversible
+	if c.Irreversible && !rec.danger {
+		rec.danger, rec.since, rec.asked = true, now, 0
+	}
 	if c.Steps != nil && len(c.Steps) >= len(rec.steps) {
 		rec.steps = bytes.Clone(c.Steps)
 	}

@@ -81,6 +81,7 @@ func (s *memoryStore) end(rec *memoryRecord, c *driver.Finish, now time.Duration
 	}
 	switch rec.state {
 	case driver.StateUncertain:
+		rec.ended = now
 		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Hold, c.Window))))
 		return
 	case driver.StateReleased:

@@ -143,6 +143,29 @@ func options(layout redisadapter.Layout) redisadapter.Options {
 	return opts
 }
 
+// pastNoReturn lets an attempt end as uncertain, and lists it.
+func pastNoReturn(ctx context.Context, store *redisadapter.Store, n int) error {
+	// of a run that was refused in the middle
+	if err := store.Forget(ctx, []driver.ID{newID(n)}, 0)[0]; err != nil {
+		return err
+	}
+	declare := renewalOf(change(n, driver.StateReleased))
+	declare.Irreversible = true
+	for _, answers := range [][]driver.Answer{
+		store.Claim(ctx, []driver.ClaimRequest{request(n)}),
+		store.Renew(ctx, []driver.Renewal{declare}),
+		store.Finish(ctx, []driver.Finish{change(n, driver.StateReleased)}),
+	} {
+		if answers[0].Err != nil {
+			return answers[0].Err
+		}
+	}
+	if page, _, err := store.Uncertain(ctx, "", 0); err != nil || len(page) == 0 {
+		return fmt.Errorf("%d uncertain keys: %w", len(page), err)
+	}
+	return store.Forget(ctx, []driver.ID{newID(n)}, 0)[0]
+}
+
 // everyCall makes every call of a Store in every layout and returns the first error.
 func everyCall(ctx context.Context, client redis.UniversalClient) error {
 	// New reports a refused INFO and continues, but nobody knows then whether the server evicts.
@@ -177,6 +200,9 @@ func everyCall(ctx context.Context, client redis.UniversalClient) error {
 			}
 		}
 		if _, err := store.Forgets(ctx); err != nil {
+			return err
+		}
+		if err := pastNoReturn(ctx, store, n+4); err != nil {
 			return err
 		}
 		done[1].State = driver.StateReleased

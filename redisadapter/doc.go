@@ -158,10 +158,12 @@
 //
 //	user onceward on >change-me resetkeys ~ow:* resetchannels -@all
 //	+eval +evalsha +get +mget +set +pttl +time +info +ping
-//	+sadd +sismember +srandmember +srem +pexpireat +getdel +del +exists +cluster|slots +asking
+//	+hget +hset +hdel +hlen +hscan +hrandfield +exists
+//	+sadd +sismember +srandmember +srem +pexpireat +getdel +del +cluster|slots +asking
 //
-// Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for Compact,
-// the last two are for a Cluster. A client with a name also asks for +client|setname.
+// Change the password, and "ow" if Options.Prefix is another. Those from hget on are for attempts
+// with a point of no return, those from sadd on for Compact, and the last two for a Cluster. Both of
+// the first two kinds need +pexpireat. A client with a name also asks for +client|setname.
 // Config.Wait of a Deduper wakes waiters of other processes with +spublish +ssubscribe and &ow:*;
 // without them they poll. [Store.List] needs +scan +getrange besides (on a Cluster
 // +cluster|myid), and [Store.Atomic] +watch +unwatch +multi +exec and what its effects do.

@@ -58,7 +58,7 @@ func (s *Store) agree(ctx context.Context) error {
 		// is sent again because its reply was lost finds its own.
 		stored, err = client.Do(ctx, "set", s.layoutKey(), mine, "nx", "get").Text()
 		if errors.Is(err, redis.Nil) {
-			return nil
+			return s.indexed(ctx) // there are no records
 		}
 	}
 	if err != nil {

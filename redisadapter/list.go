@@ -41,8 +41,8 @@ type ListOptions struct {
 	// round trips that are under way are waited for. Each page looks at some names. Default
 	// 0: the time of ctx alone, whose end is an error.
 	Time time.Duration
-	// States to list. Listing finished keys reads every record there is. Default
-	// StateInProgress and StateUncertain.
+	// States to list. Listing finished keys reads every record there is. StateUncertain alone is
+	// read from an index, at once and exactly. Default StateInProgress and StateUncertain.
 	States []driver.State
 }
 
@@ -60,7 +60,8 @@ type Page struct {
 	Foreign int
 	// Looked is about how many names this page has looked at, and Total how many the servers
 	// have, both with everybody else's in the database. Total is zero where the server does
-	// not say it. Keys come and go, so the Looked of all pages may come to more or less.
+	// not say it. Keys come and go, so the Looked of all pages may come to more or less. Of an
+	// index they are entries, and on a Cluster Total is Looked.
 	Looked, Total int64
 }
 
@@ -70,13 +71,23 @@ type Entry struct {
 	ID driver.ID
 	// Record of the key, as Lookup shows it, but for its Result, which is left out.
 	Record driver.Record
+	// Asked counts the claims since the point of no return, and Doubt is how long ago that was.
+	// Both are zero unless the list is of StateUncertain alone.
+	Asked int
+	Doubt time.Duration
+	// Rested is how long ago the newest claim ended, with the same exception.
+	Rested time.Duration
 }
 
 // List shows the keys that are in a state, for operators: by default those in flight and
 // those that somebody has to find out about. It does a bounded amount of work; call it
 // again with the cursor of the page, until that is empty.
 //
-// It goes over the names with SCAN, never KEYS. So a key that is in the state from the
+// A list of StateUncertain alone goes over an index of the keys that are past their point of no
+// return ([dedup.MarkIrreversible]). It finds each that is uncertain, in two round trips for a page, or
+// eight more on a Cluster. The first one after an upgrade goes over the names.
+//
+// Any other list goes over the names with SCAN, never KEYS. So a key that is in the state from the
 // first page to the last is listed at least once, and perhaps more often. A key that enters
 // or leaves the state meanwhile may or may not be listed. On a Cluster it goes from master to
 // master. When one has failed over or was restarted, it is begun again, as it must; keys
@@ -195,6 +206,8 @@ type lister struct {
 	count  int // of the next SCAN
 	began  time.Time
 	page   Page
+	// irreversible are keys to be entered in the index.
+	irreversible []driver.ID
 }
 
 // full reports whether the page ends here.
@@ -205,6 +218,16 @@ func (l *lister) full() bool {
 
 // run continues at a position until the page is full, and notes where it has come to.
 func (l *lister) run(ctx context.Context, at wire.Position) error {
+	if !at.Index && at == (wire.Position{}) {
+		over, err := l.overIndex(ctx)
+		if err != nil {
+			return err
+		}
+		at.Index = over
+	}
+	if at.Index {
+		return l.runIndex(ctx, at)
+	}
 	nodes, err := wire.Masters(ctx, l.s.client())
 	if err != nil {
 		return err
@@ -234,6 +257,9 @@ func (l *lister) run(ctx context.Context, at wire.Position) error {
 			}
 		}
 		at = wire.Position{Slot: node.Last + 1}
+	}
+	if slices.Contains(l.opts.States, driver.StateUncertain) {
+		return l.s.indexed(ctx) // each page has entered what it has found
 	}
 	return nil
 }
@@ -332,7 +358,7 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 			return err
 		}
 	}
-	return nil
+	return l.enter(ctx)
 }
 
 // mayList reports whether a record whose state byte is raw may be in a state asked for: a
@@ -367,6 +393,9 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 		return nil
 	}
 	e.Record = rec.Listed(ttl, l.clock)
+	if e.Record.Irreversible {
+		l.irreversible = append(l.irreversible, e.ID)
+	}
 	if slices.Contains(l.opts.States, e.Record.State) {
 		l.page.Entries = append(l.page.Entries, e)
 	}

@@ -217,7 +217,7 @@ func TestListRefusesBadInput(t *testing.T) {
 		"ListOptions.Limit": {Limit: -1}, "ListOptions.Time": {Time: -1},
 		"ListOptions.Scan":   {Scan: 1_000_001},
 		"ListOptions.States": {States: []driver.State{driver.StateAbsent}},
-		"ListOptions.Cursor": {Cursor: "2.0.0.0"},
+		"ListOptions.Cursor": {Cursor: "3.0.0.0"},
 	} {
 		_, err := store.List(t.Context(), opts)
 		wantInput(t, err, field)

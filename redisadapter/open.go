@@ -74,13 +74,15 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 			Report: opts.OnFinding}),
 	}
 	wakes := wake.New(client)
+	index := redisscript.NewIndex(opts.Prefix, e.Guard.Cluster != nil)
+	e.Line.Runner.Keep(index)
 	if opts.Layout != Compact {
 		e.Layout = full.New(opts.Prefix)
-		return &Store{engine: e, opts: opts, wakes: wakes}
+		return &Store{engine: e, opts: opts, wakes: wakes, index: index}
 	}
 	buckets := compact.New(opts.Prefix, opts.Secret, opts.Window, opts.ExpectedKeys)
 	e.Layout, opts.Secret = buckets, nil
-	return &Store{engine: e, opts: opts, wakes: wakes, buckets: buckets}
+	return &Store{engine: e, opts: opts, wakes: wakes, index: index, buckets: buckets}
 }
 
 // inspect asks every server that may hold our keys who it is, then tries a script.

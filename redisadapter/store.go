@@ -35,6 +35,7 @@ type Store struct {
 	opts   Options
 	multi  multi
 	wakes  *wake.Channels
+	index  *redisscript.Index
 	// buckets is nil in the layout Full.
 	buckets *compact.Layout
 }
@@ -45,6 +46,7 @@ var (
 	_ driver.FinishClaimer = (*Store)(nil)
 	_ driver.ForgetCounter = (*Store)(nil)
 	_ driver.Waker         = (*Store)(nil)
+	_ driver.Resolvable    = (*Store)(nil)
 	_ driver.Recycler      = (*Store)(nil)
 )
 

@@ -68,8 +68,9 @@ type Store struct {
 }
 
 var (
-	_ driver.Store = (*Store)(nil)
-	_ driver.Waker = (*Store)(nil)
+	_ driver.Store      = (*Store)(nil)
+	_ driver.Waker      = (*Store)(nil)
+	_ driver.Resolvable = (*Store)(nil)
 )
 
 // NewStore checks the configuration. It does not touch the database; see [Store.Migrate].

@@ -47,10 +47,12 @@ func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.A
 	return grantClaim(r, req, r.attempt+1, now), true
 }
 
-// decideAsk is the claim of a [Resolver]: one that takes uncertain keys and is not
-// counted, so that whoever runs the effect after it does so in the attempt that follows the
-// one in doubt. What is known of the message stays, too.
+// decideAsk is Store.ClaimUncertain: it is not counted, so that the next attempt at the effect
+// follows the one in doubt. What is known of the message stays, too.
 func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
+	if !r.absent(now) && (r.terminal() || r.heldBy(req.Token, now)) {
+		return decideClaim(r, req, now)
+	}
 	if r.absent(now) || !r.uncertain(now) {
 		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
 	}

@@ -96,6 +96,35 @@ func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dri
 	return page.Cursor, page.Foreign, nil
 }
 
+// Uncertain implements [driver.Resolvable].
+func (s *Store) Uncertain(ctx context.Context, cursor string,
+	limit int) (page []driver.UncertainRecord, next string, err error) {
+	found, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit,
+		States: []driver.State{driver.StateUncertain}})
+	for i := range found.Entries {
+		e := &found.Entries[i]
+		page = append(page, driver.UncertainRecord{ID: e.ID, Record: e.Record, Asked: e.Asked,
+			Age: e.Doubt, Rested: e.Rested})
+	}
+	return page, found.Cursor, err
+}
+
+// ClaimUncertain implements [driver.Resolvable].
+func (s *Store) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) driver.Answer {
+	if err := req.Check(); err != nil {
+		return driver.Answer{Err: err}
+	}
+	req.TakeUncertain, req.OnlyNew = true, false
+	return answer(ctx, 1, func(answers []driver.Answer) {
+		s.settle(ctx, operation{
+			id: func(int) driver.ID { return req.ID }, size: noSize,
+			decide: func(_ int, r *claimRow, now int64) (driver.Answer, bool) {
+				return decideAsk(r, &req, now)
+			},
+		}, all(1), answers)
+	})[0]
+}
+
 func (s *Store) list(ctx context.Context, opts ListOptions, after driver.ID) (page Page,
 	err error) {
 	var rows []*claimRow

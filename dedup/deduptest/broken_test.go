@@ -26,6 +26,23 @@ type broken struct {
 	forget func(ctx context.Context, ids []driver.ID, hold time.Duration) []error
 	told   func(ctx context.Context) (uint64, error)
 	window time.Duration // that it says all keys have
+	list   func(ctx context.Context, cursor string, limit int) ([]driver.UncertainRecord, string, error)
+	ask    func(ctx context.Context, req driver.ClaimRequest) driver.Answer
+}
+
+func (b *broken) Uncertain(ctx context.Context, cursor string,
+	limit int) ([]driver.UncertainRecord, string, error) {
+	if b.list != nil {
+		return b.list(ctx, cursor, limit)
+	}
+	return b.Store.(driver.Resolvable).Uncertain(ctx, cursor, limit)
+}
+
+func (b *broken) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) driver.Answer {
+	if b.ask != nil {
+		return b.ask(ctx, req)
+	}
+	return b.Store.(driver.Resolvable).ClaimUncertain(ctx, req)
 }
 
 func (b *broken) Limits() driver.Limits { return driver.Limits{Window: b.window} }
@@ -115,7 +132,8 @@ type mutant struct {
 // compares nothing would pass for years.
 func TestBrokenStoresFail(t *testing.T) {
 	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants,
-		forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants)
+		forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants,
+		resolvableMutants)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,7 +156,7 @@ func TestEveryPropertyIsNeeded(t *testing.T) {
 	noticed := map[string]bool{}
 	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants,
 		dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants,
-		windowMutants) {
+		windowMutants, resolvableMutants) {
 		for _, name := range m.red {
 			noticed[name] = true
 		}

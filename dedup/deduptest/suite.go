@@ -96,6 +96,8 @@ var properties = []property{
 	{"uncertain/take_other", "a resolver that gets in where nothing is uncertain", checkTakeOther},
 	{"uncertain/one_taker", "several who ask the downstream at once, and run again", checkOneTaker},
 	{"uncertain/decided", "an operator's decision that does not hold", checkUncertainEnds},
+	{"uncertain/listed", "an uncertain key that no list has, or a key that is not", checkUncertainListed},
+	{"uncertain/asked", "an attempt counted, or two who ask, while somebody finds out", checkUncertainAsked},
 
 	{"generation/takes_over",
 		"a message that waits for its lease behind a consumer that has lost the partition, or an old owner that continues as if it were the only one", checkTakesOver},

@@ -67,6 +67,37 @@ type Waker interface {
 	Listen(ctx context.Context, id ID, woken func()) (stop func(), err error)
 }
 
+// Resolvable is a [Store] that finds its uncertain keys and gives them out to be asked about: what
+// package resolver needs. A wrapper need not forward it.
+type Resolvable interface {
+	Store
+	// Uncertain returns a page of the keys that are uncertain, and the cursor of the next page,
+	// which is empty after the last one. The first page has an empty cursor. A key that is
+	// uncertain from the first page to the last is listed at least once. limit bounds the page; zero
+	// is the store's choice.
+	Uncertain(ctx context.Context, cursor string, limit int) (page []UncertainRecord, next string,
+		err error)
+	// ClaimUncertain is Claim of a key only if it is uncertain, and not counted: Attempt, Origin
+	// and Label stay those of the attempt in doubt. Any other key that Claim would answer with
+	// [Acquired] it answers with [InFlight] and the Record as it is.
+	ClaimUncertain(ctx context.Context, req ClaimRequest) Answer
+}
+
+// UncertainRecord is an uncertain key.
+type UncertainRecord struct {
+	// ID of the key: stores know its digest only. Its DownstreamKey is that of the attempt.
+	ID ID
+	// Record of the key: Attempt is the number of the attempt in doubt, Steps are those it has
+	// finished, Label and Origin are those of its claim.
+	Record Record
+	// Asked counts the claims since then, those with TakeUncertain among them.
+	Asked int
+	// Age is how long ago the point of no return was declared.
+	Age time.Duration
+	// Rested is how long ago the newest claim ended.
+	Rested time.Duration
+}
+
 // Recycler is a [Store] that uses its answers again.
 type Recycler interface {
 	// Recycle takes back a slice of answers that the store returned, which nobody reads any

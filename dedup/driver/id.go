@@ -2,6 +2,8 @@ package driver
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 
 	"github.com/onceward/onceward/dedup/internal/keytext"
 )
@@ -33,6 +35,18 @@ func NewID(namespace, scope, key string) (ID, error) {
 		return ID{}, &InputError{Field: "key", Reason: reason}
 	}
 	return keytext.Digest(namespace, scope, key), nil
+}
+
+// DownstreamKey is the idempotency key that every attempt of a key gives to the downstream for a
+// purpose: see dedup.Attempt.DownstreamKey.
+func (id ID) DownstreamKey(purpose ...string) string {
+	buf := append([]byte("onceward downstream v1"), id[:]...)
+	for _, p := range purpose {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
+		buf = append(buf, p...)
+	}
+	sum := sha256.Sum256(buf)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
 // fingerprintV1 is SHA-256 truncated to 128 bits.

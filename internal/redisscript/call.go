@@ -26,6 +26,15 @@ func (c *Call) keys() []string {
 	return append([]string{c.Key}, c.Buckets...)
 }
 
+// first is the first of the keys.
+func (c *Call) first() string {
+	if c.many == nil {
+		return c.Key
+	}
+	key, _ := c.many[0].(*string)
+	return *key
+}
+
 // Buckets are the sets in which a digest may be found, one per generation and all in the
 // slot of the key, as bucket.lua describes them.
 type Buckets struct {
@@ -67,20 +76,23 @@ func (c Call) Into(generation int64, receipt time.Duration, added bool) Call {
 }
 
 // evalSHA names the script, and eval carries its text: for a server that has not seen it.
-func (c Call) evalSHA(ctx context.Context, plain bool) *redis.Cmd {
-	return c.command(ctx, "evalsha", c.Script.source(plain).sha)
+func (c Call) evalSHA(ctx context.Context, plain bool, index *Index) *redis.Cmd {
+	return c.command(ctx, "evalsha", c.Script.source(plain).sha, index)
 }
 
-func (c Call) eval(ctx context.Context, plain bool) *redis.Cmd {
-	return c.command(ctx, "eval", c.Script.source(plain).text)
+func (c Call) eval(ctx context.Context, plain bool, index *Index) *redis.Cmd {
+	return c.command(ctx, "eval", c.Script.source(plain).text, index)
 }
 
-func (c Call) command(ctx context.Context, name, script string) *redis.Cmd {
+func (c Call) command(ctx context.Context, name, script string, index *Index) *redis.Cmd {
 	keys := c.many
 	if keys == nil {
 		for _, key := range c.keys() {
 			keys = append(keys, key)
 		}
+	}
+	if index != nil && c.Script.inIndex {
+		keys = append(keys[:len(keys):len(keys)], index.Of(c.first()))
 	}
 	args := make([]any, 0, 3+len(keys)+len(c.Args))
 	args = append(append(args, name, script, len(keys)), keys...)
@@ -109,6 +121,8 @@ type ClaimArgs struct {
 	TakeUncertain, TakeOverOlderGeneration, OnlyNew bool
 	// Plain says that the end may compare nothing: see driver.Finish.MayOverwrite.
 	Plain bool
+	// Asks: see driver.Resolvable.ClaimUncertain.
+	Asks bool
 }
 
 // NewClaim asks for a key.
@@ -116,7 +130,7 @@ func NewClaim(key string, a *ClaimArgs) Call {
 	return Call{Script: Claim, Key: key, Args: []any{
 		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), a.Fingerprint, a.Origin, a.Label,
 		bit(a.TakeUncertain), bit(a.TakeOverOlderGeneration), bit(a.OnlyNew),
-		bit(a.Plain),
+		bit(a.Plain), bit(a.Asks),
 	}}
 }
 
@@ -225,6 +239,9 @@ func NewForgets(key string, random uint64, change bool) Call {
 	return Call{Script: Forgets, Key: key,
 		Args: []any{strconv.FormatUint(random, 10), bit(change), Millis(keepForgets)}}
 }
+
+// NewReindex makes the index agree with a record.
+func NewReindex(key string) Call { return Call{Script: Reindex, Key: key} }
 
 // NewDrop gives up the lease that token holds.
 func NewDrop(key string, token [16]byte) Call {

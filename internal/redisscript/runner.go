@@ -15,11 +15,15 @@ type Runner struct {
 	client redis.UniversalClient
 	// plain is set once the server has refused a shebang line.
 	plain atomic.Bool
-	wait  *Wait // nil for not waiting
+	wait  *Wait  // nil for not waiting
+	index *Index // nil for none
 }
 
 // NewRunner returns a Runner; it sends nothing.
 func NewRunner(client redis.UniversalClient) *Runner { return &Runner{client: client} }
+
+// Keep makes the scripts keep an index. It is for before the first call.
+func (r *Runner) Keep(index *Index) { r.index = index }
 
 // Run evaluates the calls in one pipeline (one per node of a Cluster) and answers per
 // call, in order. A script that the server does not have yet costs a second pipeline
@@ -75,18 +79,25 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
 		r = &Runner{client: r.client}
 	}
+	index := r.index
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
 	r.send(ctx, calls, cmds, after, last, nil, func(c Call) *redis.Cmd {
-		return c.evalSHA(ctx, plain)
+		return c.evalSHA(ctx, plain, index)
 	})
 	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(c Call) *redis.Cmd {
-		return c.eval(ctx, plain)
+		return c.eval(ctx, plain, index)
 	})
 	r.send(ctx, calls, cmds, nil, last, shebangRefused, func(c Call) *redis.Cmd {
 		r.plain.Store(true)
-		return c.eval(ctx, true)
+		return c.eval(ctx, true, index)
 	})
+	if index != nil && !index.BySlot() {
+		r.send(ctx, calls, cmds, nil, last, slotsRefused, func(c Call) *redis.Cmd {
+			index.bySlot.Store(true)
+			return c.eval(ctx, r.plain.Load(), index)
+		})
+	}
 	replies := make([]Reply, len(calls))
 	for i, cmd := range cmds {
 		replies[i] = parse(cmd)
@@ -105,7 +116,9 @@ func onlyRead(calls []Call) bool {
 }
 
 // On returns a Runner for one node of the Cluster.
-func (r *Runner) On(node *redis.Client) *Runner { return &Runner{client: node, wait: r.wait} }
+func (r *Runner) On(node *redis.Client) *Runner {
+	return &Runner{client: node, wait: r.wait, index: r.index}
+}
 
 // send pipelines the calls that have not been sent, or were answered with an error that
 // again accepts, and replaces their commands; and the plain commands after them.
@@ -155,6 +168,9 @@ func shebangRefused(err redis.Error) bool {
 	return strings.HasPrefix(err.Error(), "ERR Error compiling script") &&
 		strings.Contains(err.Error(), "near '#'")
 }
+
+// slotsRefused recognises a server, behind a proxy, that takes the keys of one slot only.
+func slotsRefused(err redis.Error) bool { return strings.HasPrefix(err.Error(), "CROSSSLOT") }
 
 // ended is the error of a context that is done, with its cause, or nil.
 func ended(ctx context.Context) error {

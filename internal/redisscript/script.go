@@ -12,18 +12,20 @@ var files embed.FS
 
 // The scripts. Their files say what they take and return.
 var (
-	Claim  = load("claim", "bucket")
-	Renew  = load("renew")
-	Finish = load("finish", "bucket")
+	Claim  = load("claim", "index", "bucket").indexed()
+	Renew  = load("renew", "index").indexed()
+	Finish = load("finish", "index", "bucket").indexed()
 	Lookup = load("lookup", "bucket")
-	Forget = load("forget", "bucket")
+	Forget = load("forget", "index", "bucket").indexed()
 	// Restore undoes a plain completion that overwrote what it must not.
-	Restore = load("restore", "bucket")
+	Restore = load("restore", "index", "bucket").indexed()
 	// Drop gives up the lease of a key that was found to be done.
 	Drop    = load("drop")
 	Forgets = load("forgets")
 	// Complete is Finish for many claims that are still their owners'.
-	Complete = loadAfter("complete")
+	Complete = loadAfter("complete").indexed()
+	// Reindex makes the index agree with a record.
+	Reindex = load("reindex", "index").indexed()
 )
 
 // Script is one Lua script, with its name at the server.
@@ -32,6 +34,13 @@ type Script struct {
 	Name string
 	// full is what Redis gets; plain lacks the shebang line.
 	full, plain source
+	// inIndex says that the last of its keys is that of the index.
+	inIndex bool
+}
+
+func (s *Script) indexed() *Script {
+	s.inIndex = true
+	return s
 }
 
 // SHA1 is the name by which EVALSHA calls the script at a server that knows shebangs, in

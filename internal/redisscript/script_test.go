@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete}
+var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete,
+	Reindex}
 
 // TestScriptsTouchOneKey prevents a script that works on one server and answers
 // CROSSSLOT on a Cluster.
@@ -16,8 +17,11 @@ func TestScriptsTouchOneKey(t *testing.T) {
 	for _, s := range all {
 		for _, key := range keys.FindAllString(s.plain.text, -1) {
 			// Buckets are passed to the scripts that know them, and share the slot.
-			if key != "KEYS[1]" && (key != "KEYS[i]" ||
-				!strings.Contains(s.plain.text, "+0  member")) {
+			// The index is that of the slot, and the last of the keys. Complete has many keys on one
+			// server only.
+			bucket := key == "KEYS[i]" && strings.Contains(s.plain.text, "+0  member")
+			index := s.inIndex && (key == "KEYS[#KEYS]" || s == Complete)
+			if key != "KEYS[1]" && !bucket && !index {
 				t.Errorf("%s uses %s", s.Name, key)
 			}
 		}
@@ -32,6 +36,13 @@ func TestScriptsWriteWithAnEnd(t *testing.T) {
 		for _, m := range call.FindAllStringSubmatch(s.plain.text, -1) {
 			switch m[1] {
 			case "GET", "PTTL", "TIME", "DEL", "SISMEMBER", "SREM", "EXISTS", "PEXPIREAT":
+			case "HGET", "HDEL", "HRANDFIELD":
+			case "HSET":
+				// What follows gives the index its end, if it has none that is late enough.
+				_, after, _ := strings.Cut(s.plain.text, m[0]+"\n")
+				if !strings.Contains(after, "redis.call('PEXPIREAT', index,") {
+					t.Errorf("%s: %s, without an end", s.Name, m[0])
+				}
 			case "SADD":
 				// The next line gives the bucket its end.
 				_, after, _ := strings.Cut(s.plain.text, m[0]+"\n")
@@ -56,7 +67,7 @@ func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 		Claim: "", Lookup: "#!lua flags=no-writes",
 		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom",
 		Complete: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
-		Restore: "#!lua flags=allow-oom",
+		Restore: "#!lua flags=allow-oom", Reindex: "#!lua flags=allow-oom",
 		Forgets: "#!lua flags=allow-oom", Drop: "#!lua flags=allow-oom",
 	}
 	for _, s := range all {

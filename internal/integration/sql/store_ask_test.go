@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/resolver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -32,7 +33,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			id := uncertainKey(t, store)
 			var asks atomic.Int32
 			told := make(chan string, 100) // of the store, too, on a slow machine
-			r, err := sqladapter.NewResolver(store, sqladapter.ResolverConfig{
+			r, err := resolver.New(store, resolver.Config{
 				Window: time.Hour, Lease: tt.lease, Timeout: 50 * time.Millisecond,
 				Wait: time.Millisecond, Every: 5 * time.Millisecond,
 				Failed: func(err error) {
@@ -41,7 +42,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 					default:
 					}
 				},
-				Ask: func(ctx context.Context, _ sqladapter.Doubt) (dedup.Resolution, error) {
+				Ask: func(ctx context.Context, _ resolver.UncertainRecord) (dedup.Resolution, error) {
 					if asks.Add(1) == 1 {
 						tt.wrong(ctx)
 						return dedup.Resolution{}, ctx.Err()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/resolver"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -201,13 +202,13 @@ func (j *payJob) kill(t *testing.T, db *sql.DB) {
 
 // resolverOf asks the gateway, as a user would.
 func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway,
-	edit func(*sqladapter.ResolverConfig)) *sqladapter.Resolver {
+	edit func(*resolver.Config)) *resolver.Resolver {
 	t.Helper()
-	cfg := sqladapter.ResolverConfig{
+	cfg := resolver.Config{
 		Window: payWindow, Lease: payLease, Every: 50 * time.Millisecond,
 		Wait: 20 * time.Millisecond, Failed: func(err error) { t.Logf("resolver: %v", err) },
-		Ask: func(ctx context.Context, d sqladapter.Doubt) (dedup.Resolution, error) {
-			key := d.DownstreamKey("charge")
+		Ask: func(ctx context.Context, d resolver.UncertainRecord) (dedup.Resolution, error) {
+			key := d.ID.DownstreamKey("charge")
 			g.one(t, key, true)
 			defer g.one(t, key, false)
 			if d.Record.Label == "" || d.Record.Attempt != 1 || d.Age <= 0 || d.Asked < 1 {
@@ -226,7 +227,7 @@ func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway,
 		},
 	}
 	edit(&cfg)
-	r, err := sqladapter.NewResolver(store, cfg)
+	r, err := resolver.New(store, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +241,7 @@ const untilDefinite = 30 * time.Second
 // TestGatewayChargedOnce kills a worker at each point of a payment, with two resolvers at
 // work and the message delivered again all the while.
 func TestGatewayChargedOnce(t *testing.T) {
-	noEdit := func(*sqladapter.ResolverConfig) {}
+	noEdit := func(*resolver.Config) {}
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		g := newGateway(t)
 		dsn := e.dsn(t)
@@ -325,12 +326,12 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.St
 // so; what is rerun runs; what is asked about in vain is asked about a bounded number of
 // times.
 func TestGatewayPolicies(t *testing.T) {
-	alarms := func(cfg *sqladapter.ResolverConfig, told *[]string) {
-		cfg.Alarm = func(d sqladapter.Doubt, why string) {
+	alarms := func(cfg *resolver.Config, told *[]string) {
+		cfg.Alarm = func(d resolver.UncertainRecord, why string) {
 			*told = append(*told, d.Record.Label+": "+why)
 		}
 	}
-	pass := func(t *testing.T, r *sqladapter.Resolver, want sqladapter.Resolved) {
+	pass := func(t *testing.T, r *resolver.Resolver, want resolver.Resolved) {
 		t.Helper()
 		if got, err := r.Pass(t.Context()); err != nil || got != want {
 			t.Errorf("a pass has found %+v, %v; want %+v", got, err, want)
@@ -340,13 +341,13 @@ func TestGatewayPolicies(t *testing.T) {
 		g := newGateway(t)
 		store, j := killedAfterTheCall(t, storeSQLite, g)
 		var told []string
-		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
-			cfg.Policy, cfg.Ask = sqladapter.PolicyHold, nil
+		r := resolverOf(t, store, g, func(cfg *resolver.Config) {
+			cfg.Policy, cfg.Ask = resolver.PolicyHold, nil
 			alarms(cfg, &told)
 		})
 		d := j.deduper(t)
 		for range 3 {
-			pass(t, r, sqladapter.Resolved{Held: 1})
+			pass(t, r, resolver.Resolved{Held: 1})
 			if _, err := j.pay(t.Context(), d, func(string) {}); !errors.Is(err,
 				dedup.ErrUncertain) {
 				t.Errorf("a delivery of what is held: %v", err)
@@ -358,7 +359,7 @@ func TestGatewayPolicies(t *testing.T) {
 		if _, err := d.Mark(t.Context(), j.Key); err != nil {
 			t.Errorf("the operator's Mark: %v", err)
 		}
-		pass(t, r, sqladapter.Resolved{})
+		pass(t, r, resolver.Resolved{})
 		if charges, requests := g.counts(); charges != 1 || requests != 1 {
 			t.Errorf("%d charges, %d requests", charges, requests)
 		}
@@ -366,10 +367,10 @@ func TestGatewayPolicies(t *testing.T) {
 	t.Run("rerun", func(t *testing.T) {
 		g := newGateway(t)
 		store, j := killedAfterTheCall(t, storeSQLite, g)
-		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
-			cfg.Policy, cfg.Ask = sqladapter.PolicyRerun, nil
+		r := resolverOf(t, store, g, func(cfg *resolver.Config) {
+			cfg.Policy, cfg.Ask = resolver.PolicyRerun, nil
 		})
-		pass(t, r, sqladapter.Resolved{Released: 1})
+		pass(t, r, resolver.Resolved{Released: 1})
 		if rec := lookupOne(t, store,
 			mustID(t, "payments", j.Key)); rec.State != driver.StateReleased || rec.Attempt != 1 ||
 			rec.Irreversible {
@@ -389,13 +390,13 @@ func TestGatewayPolicies(t *testing.T) {
 		g.silent = 1000
 		var told []string
 		asks := 0
-		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
+		r := resolverOf(t, store, g, func(cfg *resolver.Config) {
 			cfg.MaxAsks, cfg.AlarmAge = 3, time.Hour
 			// half of it is none; the clock counts in ms
 			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond
 			alarms(cfg, &told)
 			ask := cfg.Ask
-			cfg.Ask = func(ctx context.Context, d sqladapter.Doubt) (dedup.Resolution, error) {
+			cfg.Ask = func(ctx context.Context, d resolver.UncertainRecord) (dedup.Resolution, error) {
 				if asks++; d.Asked != asks {
 					t.Errorf("ask %d is told to be number %d", asks, d.Asked)
 				}
@@ -403,10 +404,10 @@ func TestGatewayPolicies(t *testing.T) {
 			}
 		})
 		for range 3 {
-			pass(t, r, sqladapter.Resolved{Unknown: 1})
+			pass(t, r, resolver.Resolved{Unknown: 1})
 		}
-		pass(t, r, sqladapter.Resolved{Held: 1})
-		pass(t, r, sqladapter.Resolved{Held: 1})
+		pass(t, r, resolver.Resolved{Held: 1})
+		pass(t, r, resolver.Resolved{Held: 1})
 		if asks != 3 || len(told) != 1 || told[0] != "order: it was asked about 3 times" {
 			t.Errorf("%d asks, alarms %q", asks, told)
 		}
@@ -416,13 +417,13 @@ func TestGatewayPolicies(t *testing.T) {
 		store, _ := killedAfterTheCall(t, storeSQLite, g)
 		g.silent = 1
 		var told []string
-		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
+		r := resolverOf(t, store, g, func(cfg *resolver.Config) {
 			cfg.AlarmAge, cfg.Wait = time.Microsecond, time.Hour
 			cfg.MaxWait = time.Hour
 			alarms(cfg, &told)
 		})
-		pass(t, r, sqladapter.Resolved{Unknown: 1})
-		pass(t, r, sqladapter.Resolved{Waiting: 1})
+		pass(t, r, resolver.Resolved{Unknown: 1})
+		pass(t, r, resolver.Resolved{Waiting: 1})
 		if len(told) != 1 || told[0] != "order: nobody has known for 1µs" {
 			t.Errorf("alarms: %q", told)
 		}

@@ -1,6 +1,6 @@
 -- claim decides, on the server's clock, who may run the effect of a key.
 --
--- KEYS[1]  the record; buckets may follow, see bucket.lua
+-- KEYS[1]  the record; buckets may follow, see bucket.lua, and the index, see index.lua
 -- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
 --          4 fingerprint (17 bytes or none)  5 origin (24 or none)  6 label (0-255)
 --          7 take: 1 from somebody who is going to find out about an uncertain key
@@ -8,7 +8,9 @@
 --          partition in an older generation
 --          9 first: 1 from somebody who wants a key only if it has no attempt yet
 --          10 plain: 1 from somebody whose end may compare nothing
---          11 arguments of the buckets
+--          11 asks: 1 from somebody who wants a key only if it is uncertain, and is not
+--          counted. It implies take
+--          12 arguments of the buckets
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable,
 --          edge
@@ -18,12 +20,13 @@
 
 local token, lease, hold = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local take, over, first, danger = ARGV[7] == '1', ARGV[8] == '1', ARGV[9] == '1', nil
+local asks = ARGV[11] == '1'
 local old, bad = read(KEYS[1])
 if bad then
   return bad
 end
 local now, fence = clock()
-local done, problem = seen(view(11), now)
+local done, problem = seen(view(12), now)
 if problem then
   return problem
 end
@@ -68,14 +71,17 @@ if old and not old.forgotten then
     danger = old.danger
   end
   local leaves = first and old.attempt > 0
-  if danger and (leaves or not take) then
+  if danger and not asks and (leaves or not take) then
     return reply('uncertain', old, now)
   end
   -- It could be had: whoever is told so sees no lease in the way.
-  if leaves then
+  if leaves and not asks then
     old.left = math.min(old.left, 0)
     return reply('in_flight', old, now)
   end
+end
+if asks and not danger then
+  return reply('in_flight', old, now)
 end
 
 local r = {
@@ -95,6 +101,10 @@ end
 if danger then
   -- Until somebody has found out, it stays dangerous, and is kept as long as it was.
   r.danger, r.span = true, math.max(hold, old.ttl - lease)
+  enter(now, lease + r.span, 1, now + lease)
+  if asks then
+    r.attempt, r.origin, r.label = old.attempt, old.origin, old.label
+  end
 end
 write(KEYS[1], r, lease + r.span)
 return reply('acquired', r, now)

@@ -3,7 +3,7 @@
 -- server, or of one slot. What it finds otherwise is left as it is, for finish to decide.
 -- It comes without the prelude: making its functions would cost more than the work.
 --
--- KEYS     the records
+-- KEYS     the records; the index may follow, see index.lua
 -- ARGV     1 ms to keep them
 --          2 which of the sections fingerprint, origin and label they have: the flags 0x20,
 --          0x40 and 0x80 divided by 0x20. The claims must have the same, or finish has to
@@ -12,8 +12,12 @@
 --          fence and attempt that the claim must have
 -- Returns  {'completed', 0, 0, a byte for each key: 1 for written, 0 for not}
 
-local sections, done = tonumber(ARGV[2]), {}
-for i, key in ipairs(KEYS) do
+local sections, n, done, index = tonumber(ARGV[2]), #KEYS, {}, nil
+if string.find(KEYS[n], ':irreversible', 1, true) then
+  n, index = n - 1, KEYS[n]
+end
+for i = 1, n do
+  local key = KEYS[i]
   local old = redis.pcall('GET', key)
   done[i] = '0'
   if type(old) == 'string' then
@@ -21,6 +25,9 @@ for i, key in ipairs(KEYS) do
     if version == 1 and state == 1 and high < 8 and string.sub(old, 27, 42) == ARGV[2 * i + 1]
       and string.sub(old, 9, 20) == string.sub(ARGV[2 * i + 2], 9, 20)
       and math.floor(flags / 32) == sections then
+      if index and flags % 4 > 1 then
+        redis.pcall('HDEL', index, string.match(key, '([%w_%-]+)}?$'))
+      end
       redis.call('SET', key, ARGV[2 * i + 2], 'PX', ARGV[1])
       done[i] = '1'
     end

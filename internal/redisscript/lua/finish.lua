@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- finish ends an attempt: succeeded, failed or released.
 --
--- KEYS[1]  the record; buckets may follow, see bucket.lua
+-- KEYS[1]  the record; buckets may follow, see bucket.lua, and the index, see index.lua
 -- ARGV     1 token (16 bytes)  2 state to reach (2, 3, 4)  3 ms to keep it
 --          4 landed: 1 when the effect has happened, whoever owns the key now
 --          5 fence of the attempt, 0 for none  6 attempt  7 no_result: 1
@@ -120,6 +120,11 @@ if state == SUCCEEDED or state == FAILED then
   r.span, r.kept = now, keep
 else
   r.no_result, r.floor, r.steps, r.danger = false, old.floor, old.steps, state == UNCERTAIN
+end
+if r.danger then
+  enter(now, keep, 0, now)
+elseif old and old.danger then
+  leave()
 end
 if into then
   add(b, into)

@@ -2,7 +2,7 @@
 -- forget makes a key claimable from attempt 1. What it leaves behind keeps the fence, so
 -- that an owner from before writes nothing, and the next claim's fence is larger.
 --
--- KEYS[1]  the record; buckets may follow, see bucket.lua
+-- KEYS[1]  the record; buckets may follow, see bucket.lua, and the index, see index.lua
 -- ARGV     1 ms to keep the fence  2 arguments of the buckets
 --          6 a fence that none of a member is larger than, by the clock furthest ahead
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
@@ -38,6 +38,9 @@ if done then
   -- ahead, and grow by one at a time: none has come to a millisecond from now.
   remove(b)
   floor = math.max(floor, fence + 1024, tonumber(ARGV[6]))
+end
+if old and old.danger then
+  leave()
 end
 local r = {
   state = RELEASED, forgotten = true, fence = floor, attempt = 0, span = 0,

@@ -4,7 +4,7 @@
 -- creates: an absent, finished or taken-over key stays as it is. With the same write it
 -- declares danger, and keeps steps.
 --
--- KEYS[1]  the record
+-- KEYS[1]  the record; the index may follow, see index.lua
 -- ARGV     1 token (16 bytes)  2 lease in ms  3 hold in ms
 --          4 danger: 1 when the irreversible part begins
 --          5 ms for which a key with danger is kept at least, 0 for none
@@ -33,6 +33,7 @@ end
 if r.danger then
   -- Irreversible lengthens the key's life to the window; a renewal must not cut it.
   r.span = math.max(hold, r.ttl - lease, tonumber(ARGV[5]) - lease)
+  enter(now, lease + r.span, 0, now + lease)
 end
 write(KEYS[1], r, lease + r.span)
 return reply('held', r, now)

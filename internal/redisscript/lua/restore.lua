@@ -3,7 +3,7 @@
 -- that was on record, or what Forget left behind. Only while the key still holds exactly
 -- what that completion wrote.
 --
--- KEYS[1]  the record; buckets may follow, see bucket.lua
+-- KEYS[1]  the record; buckets may follow, see bucket.lua, and the index, see index.lua
 -- ARGV     1 what was written, empty for what was deleted
 --          2 what to put back  3 ms to keep it, 0 for ever
 --          4 arguments of the buckets, out of which the member is taken
@@ -26,6 +26,10 @@ if b then
 end
 if (v or '') ~= ARGV[1] then
   return {'changed', 0, 0, ''}
+end
+local r = ARGV[3] ~= '0' and decode(ARGV[2])
+if r and r.danger then
+  enter(now, tonumber(ARGV[3]), 0, nil)
 end
 if ARGV[3] == '0' then
   redis.call('SET', KEYS[1], ARGV[2])

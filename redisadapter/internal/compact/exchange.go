@@ -209,7 +209,7 @@ func (t *exchange) planClaims() {
 		}
 		t.places[len(t.Changes)+i] = t.b.place(r.ID)
 		switch {
-		case !wire.Claimable(r, t.At):
+		case t.Asks || !wire.Claimable(r, t.At):
 			t.claimByScript(i)
 		case r.LikelyDuplicate:
 			t.next = append(t.next, bucketStep{kind: lookFirst, item: i})
@@ -233,9 +233,10 @@ func (t *exchange) claimByScript(i int) {
 func (t *exchange) callOf(st *bucketStep) redisscript.Call {
 	switch st.kind {
 	case claimWithScript:
-		return wire.ClaimCall(t.idKey(st), &t.Reqs[st.item]).In(t.b.in(t.view, t.placeOf(st)))
+		return wire.ClaimCall(t.idKey(st), &t.Reqs[st.item], t.Asks).
+			In(t.b.in(t.view, t.placeOf(st)))
 	case claimApart:
-		return wire.ClaimCall(t.idKey(st), &t.Reqs[st.item])
+		return wire.ClaimCall(t.idKey(st), &t.Reqs[st.item], t.Asks)
 	case endApart:
 		return wire.FinishCall(t.idKey(st), &t.Changes[st.item])
 	case giveBackWithScript:

@@ -50,6 +50,7 @@ type Exchange struct {
 	Ended    []driver.Answer
 	Claimed  []driver.Answer
 	Canaries *guard.Check // nil without an amnesia guard
+	Asks     bool         // the requests are for uncertain keys only
 }
 
 var answerSlabs wire.Slabs[driver.Answer]
@@ -69,6 +70,17 @@ func Recycle(answers []driver.Answer) { answerSlabs.Put(answers) }
 // claimed first.
 func (e *Engine) FinishClaim(ctx context.Context, changes []driver.Finish,
 	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
+	return e.exchange(ctx, changes, reqs, false)
+}
+
+// ClaimUncertain claims a key only if it is uncertain.
+func (e *Engine) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) driver.Answer {
+	_, claimed := e.exchange(ctx, nil, []driver.ClaimRequest{req}, true)
+	return claimed[0]
+}
+
+func (e *Engine) exchange(ctx context.Context, changes []driver.Finish, reqs []driver.ClaimRequest,
+	asks bool) (ended, claimed []driver.Answer) {
 	if len(reqs) > 0 {
 		if why := e.Guard.Closed(ctx); why != nil {
 			if len(changes) > 0 { // first: behind them stand effects
@@ -77,7 +89,7 @@ func (e *Engine) FinishClaim(ctx context.Context, changes []driver.Finish,
 			return ended, e.peek(ctx, reqs, why)
 		}
 	}
-	x := &Exchange{Engine: e, Why: line.Begins, Changes: changes, Reqs: reqs,
+	x := &Exchange{Engine: e, Why: line.Begins, Changes: changes, Reqs: reqs, Asks: asks,
 		Ended: newAnswers(len(changes)), Claimed: newAnswers(len(reqs))}
 	if len(changes) > 0 {
 		x.Why = line.Ends

@@ -137,7 +137,7 @@ func (x *Exchange) giveBack(ctx context.Context, which []int) {
 	changes := make([]driver.Finish, len(which))
 	for n, i := range which {
 		changes[n] = driver.Finish{ID: x.Reqs[i].ID, Token: x.Reqs[i].Token,
-			State: driver.StateReleased, NotAttempted: true, Hold: x.Reqs[i].Hold}
+			State: driver.StateReleased, NotAttempted: !x.Asks, Hold: x.Reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are still held.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)

@@ -163,7 +163,7 @@ func (t *exchange) planClaims() {
 			continue
 		}
 		switch {
-		case !wire.Claimable(r, t.At):
+		case t.Asks || !wire.Claimable(r, t.At):
 			t.claimByScript(i)
 		case r.LikelyDuplicate:
 			t.next = append(t.next, step{kind: look, item: i})
@@ -180,7 +180,7 @@ func (t *exchange) endByScript(i int) {
 
 func (t *exchange) claimByScript(i int) {
 	t.next = append(t.next, step{kind: claimScript, item: i,
-		script: &script{call: wire.ClaimCall(t.Key(t.Reqs[i].ID), &t.Reqs[i])}})
+		script: &script{call: wire.ClaimCall(t.Key(t.Reqs[i].ID), &t.Reqs[i], t.Asks)}})
 }
 
 // hasEnd reports whether a round has an end that compares nothing. Its pipeline is sent once: a

@@ -105,7 +105,7 @@ var canaryTags = sync.OnceValue(func() []string {
 	tags := make([]string, clusterCanaries)
 	for n, found := 0, 0; found < len(tags); n++ {
 		tag := strconv.Itoa(n)
-		slot := keySlot(tag)
+		slot := redisscript.Slot(tag)
 		at := slot % span
 		if tags[slot/span] == "" && at >= span/4 && at < span*3/4 {
 			tags[slot/span] = tag
@@ -114,22 +114,6 @@ var canaryTags = sync.OnceValue(func() []string {
 	}
 	return tags
 })
-
-// keySlot is the slot of a hash tag: CRC16 (XMODEM) as the Cluster specification has it.
-func keySlot(tag string) int {
-	var crc uint16
-	for i := range len(tag) {
-		crc ^= uint16(tag[i]) << 8
-		for range 8 {
-			if crc&0x8000 != 0 {
-				crc = crc<<1 ^ 0x1021
-			} else {
-				crc <<= 1
-			}
-		}
-	}
-	return int(crc) % wire.Slots
-}
 
 // guards returns, for each of n keys, the number of a canary on the same server, -1 where
 // that holds none. It asks the client's own picture of the Cluster, no server, and needs

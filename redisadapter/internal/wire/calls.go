@@ -9,14 +9,14 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// ClaimCall is the script for a request.
-func ClaimCall(key string, r *driver.ClaimRequest) redisscript.Call {
+// ClaimCall is the script for a request; asks is that of [redisscript.ClaimArgs].
+func ClaimCall(key string, r *driver.ClaimRequest, asks bool) redisscript.Call {
 	return redisscript.NewClaim(key, &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: EncodeOrigin(r.Origin),
 		Label:         r.Label,
 		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
-		OnlyNew: r.OnlyNew, Plain: r.NoResult,
+		OnlyNew: r.OnlyNew, Plain: r.NoResult, Asks: asks,
 	})
 }
 

@@ -11,12 +11,15 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
 )
 
 // Slots are the hash slots of a Cluster.
-const Slots = 16384
+const Slots = redisscript.Slots
 
-const positionVersion = "1"
+// The first part of a cursor says what it goes over: names, or the index of uncertain keys.
+const positionOfNames, positionOfIndex = "1", "2"
 
 // Position is where a listing continues: at a slot, with what is left of the SCAN of the server
 // that has it. A server's cursors mean nothing to another, nor to itself after a restart: the order
@@ -24,12 +27,17 @@ const positionVersion = "1"
 type Position struct {
 	Slot   int
 	Run    uint64 // digest of the server's run id
-	Cursor uint64 // of SCAN
+	Cursor uint64 // of SCAN, or of HSCAN
+	Index  bool   // it goes over the index
 }
 
 // String is the cursor that callers keep.
 func (p Position) String() string {
-	return fmt.Sprintf("%s.%d.%x.%x", positionVersion, p.Slot, p.Run, p.Cursor)
+	over := positionOfNames
+	if p.Index {
+		over = positionOfIndex
+	}
+	return fmt.Sprintf("%s.%d.%x.%x", over, p.Slot, p.Run, p.Cursor)
 }
 
 // ParsePosition reads what String wrote; empty is the beginning.
@@ -38,13 +46,13 @@ func ParsePosition(s string) (p Position, err error) {
 		return p, nil
 	}
 	parts := strings.Split(s, ".")
-	if parts[0] != positionVersion || len(parts) != 4 {
+	if parts[0] != positionOfNames && parts[0] != positionOfIndex || len(parts) != 4 {
 		return p, Input("ListOptions.Cursor", "is not one that List of this version has returned")
 	}
 	slot, err1 := strconv.ParseUint(parts[1], 10, 16)
 	run, err2 := strconv.ParseUint(parts[2], 16, 64)
 	cursor, err3 := strconv.ParseUint(parts[3], 16, 64)
-	p = Position{Slot: int(slot), Run: run, Cursor: cursor}
+	p = Position{Slot: int(slot), Run: run, Cursor: cursor, Index: parts[0] == positionOfIndex}
 	if err1 != nil || err2 != nil || err3 != nil || slot > Slots || p.String() != s {
 		return Position{}, Input("ListOptions.Cursor", "is damaged")
 	}

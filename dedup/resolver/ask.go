@@ -1,11 +1,8 @@
-package sqladapter
+package resolver
 
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -15,26 +12,12 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// DownstreamKey is the idempotency key that the attempt in doubt got from
-// dedup.Attempt.DownstreamKey for the same purpose: what the downstream knows its request by.
-// The derivation stands here once more, because an Attempt exists in a handler only; a test
-// holds the two together.
-func (d *Doubt) DownstreamKey(purpose ...string) string {
-	buf := append([]byte("onceward downstream v1"), d.ID[:]...)
-	for _, p := range purpose {
-		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
-		buf = append(buf, p...)
-	}
-	sum := sha256.Sum256(buf)
-	return base64.RawURLEncoding.EncodeToString(sum[:16])
-}
-
 // resolve finds out about one key under a claim of its own.
-func (p *pass) resolve(ctx context.Context, d Doubt) {
-	claim := driver.ClaimRequest{ID: d.ID, Lease: p.cfg.Lease, TakeUncertain: true}
+func (p *pass) resolve(ctx context.Context, u UncertainRecord) {
+	claim := driver.ClaimRequest{ID: u.ID, Lease: p.cfg.Lease}
 	_, _ = rand.Read(claim.Token[:])
 	sent := time.Now()
-	ans := p.store.claimToAsk(ctx, claim)
+	ans := p.store.ClaimUncertain(ctx, claim)
 	switch {
 	case ans.Err != nil:
 		p.fail(ans.Err)
@@ -43,35 +26,23 @@ func (p *pass) resolve(ctx context.Context, d Doubt) {
 		p.count(func(f *Resolved) { f.Waiting++ })
 		return
 	}
-	d.Record, d.Asked = ans.Record, d.Asked+1
-	d.Record.State = driver.StateUncertain
+	u.Record, u.Asked = ans.Record, u.Asked+1
+	u.Record.State = driver.StateUncertain
 	change := driver.Finish{
-		ID: d.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold,
+		ID: u.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold,
 		Window: p.cfg.Window,
 	}
 	state, data := driver.StateReleased, []byte(nil)
 	if p.cfg.Policy == PolicyAsk {
-		state, data = p.ask(ctx, d, change, sent.Add(p.cfg.Lease))
+		state, data = p.ask(ctx, u, change, sent.Add(p.cfg.Lease))
 	}
 	p.write(ctx, change, state, data)
 }
 
-// claimToAsk takes an uncertain key.
-func (s *Store) claimToAsk(ctx context.Context, req driver.ClaimRequest) driver.Answer {
-	return answer(ctx, 1, func(answers []driver.Answer) {
-		s.settle(ctx, operation{
-			id: func(int) driver.ID { return req.ID }, size: noSize,
-			decide: func(_ int, r *claimRow, now int64) (driver.Answer, bool) {
-				return decideAsk(r, &req, now)
-			},
-		}, all(1), answers)
-	})[0]
-}
-
 // ask calls the user's function and keeps the claim alive meanwhile. That the effect has not
-// happened counts only if nobody has told the function to end, and what it found is written
-// only while the claim is held.
-func (p *pass) ask(ctx context.Context, d Doubt, change driver.Finish,
+// happened counts only if the function's context has not ended, and what it found is written only
+// while the claim is held.
+func (p *pass) ask(ctx context.Context, u UncertainRecord, change driver.Finish,
 	until time.Time) (driver.State, []byte) {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -85,7 +56,7 @@ func (p *pass) ask(ctx context.Context, d Doubt, change driver.Finish,
 		p.keep(stop, lose, driver.Renewal{ID: change.ID, Token: change.Token,
 			Fence: change.Fence, Lease: change.Lease}, until)
 	}()
-	found, err := p.call(run, d)
+	found, err := p.call(run, u)
 	cancel()
 	<-stopped
 	lost := context.Cause(run)
@@ -99,20 +70,20 @@ func (p *pass) ask(ctx context.Context, d Doubt, change driver.Finish,
 		err = lost
 	}
 	if err != nil && ctx.Err() == nil {
-		p.fail(fmt.Errorf("sqladapter: ask: %w", err))
+		p.fail(fmt.Errorf("resolver: ask: %w", err))
 	}
 	return driver.StateUncertain, nil
 }
 
 // call makes an error of a panic: the process has other work than this key.
-func (p *pass) call(ctx context.Context, d Doubt) (found dedup.Resolution, err error) {
+func (p *pass) call(ctx context.Context, u UncertainRecord) (found dedup.Resolution, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			found, err = dedup.Resolution{},
 				fmt.Errorf("it has panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
-	return p.cfg.Ask(ctx, d)
+	return p.cfg.Ask(ctx, u)
 }
 
 // keep renews the claim until ctx ends, and loses it when another owner is found, or when it
@@ -147,13 +118,20 @@ func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc,
 // key is asked about again.
 const writeTries = 3
 
+var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
+
 // write records what was found, also when the Resolver is being stopped: the claim would
 // lapse, but the answer would be lost.
 func (p *pass) write(ctx context.Context, change driver.Finish, state driver.State, data []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Lease)
 	defer cancel()
 	change.State, change.Result = state, data
+	limits := driver.LimitsOf(p.store)
 	switch state {
+	case driver.StateSucceeded:
+		if limits.NoResults {
+			change.Result, change.NoResult = nil, len(data) > 0
+		}
 	case driver.StateUncertain:
 		// Given back: it stays as dangerous as it was, and is remembered for as long.
 		change.State, change.Result, change.Hold, change.Window = driver.StateReleased, nil, 0, 0
@@ -173,6 +151,9 @@ func (p *pass) write(ctx context.Context, change driver.Finish, state driver.Sta
 		return
 	}
 	p.count(func(f *Resolved) { f.add(ans, state) })
+	if p.waker != nil && ans.Written { // what is lost costs a waiter some time
+		_ = p.waker.Wake(ctx, []driver.ID{change.ID})
+	}
 }
 
 // mayPass reports whether the error of a store may pass by itself.
