@@ -63,6 +63,8 @@ type tallyRow struct{ Name, Count, Meaning string }
 // standing is what the store itself tells, of a bounded part of it.
 type standing struct {
 	InFlight, Lapsed, Uncertain int
+	// MoreUncertain says that there are more than were counted.
+	MoreUncertain               bool
 	OldestInFlight, OldestDoubt string
 	CannotList                  bool
 	Error                       string
@@ -159,10 +161,13 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 			s.Lapsed++
 		}
 	}
-	var err error
-	s.reach, err = c.goOn(ctx, lister, reach{},
-		wanted{[]driver.State{driver.StateInProgress, driver.StateUncertain}, maxListLimit,
-			standingTime}, each)
+	// Uncertain keys alone have an index, in Redis too.
+	counted, err := c.goOn(ctx, lister, reach{},
+		wanted{[]driver.State{driver.StateUncertain}, maxListLimit, standingTime / 2}, each)
+	if s.MoreUncertain = counted.Next != ""; err == nil {
+		s.reach, err = c.goOn(ctx, lister, reach{},
+			wanted{[]driver.State{driver.StateInProgress}, maxListLimit, standingTime / 2}, each)
+	}
 	if !first.IsZero() {
 		s.OldestInFlight = ago(first)
 	}

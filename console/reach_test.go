@@ -108,7 +108,7 @@ func TestListTime(t *testing.T) {
 			"Looked at 4 of about 1,000,000 keys, those of others in the same server among them; 3 found so far."},
 		"/inflight?small=1": {time.Second, 500 * time.Millisecond, "Looked at 2 of about"},
 		"/": {0, standingTime,
-			"Looked at 2 of about 1,000,000 keys, those of others in the same server among them. The lists look further."},
+			"Looked at 1 of about 1,000,000 keys, those of others in the same server among them. The lists look further."},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 1_000_000,
@@ -126,6 +126,39 @@ func TestListTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// indexed has an index of its uncertain keys, and goes over all names for others.
+type indexed struct{ crowded }
+
+func (s *indexed) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
+	states []driver.State, each func(driver.ID, dedup.Record)) (next string, looked, total int64,
+	foreign int, err error) {
+	if len(states) == 1 && states[0] == driver.StateUncertain {
+		each(driver.ID{1}, dedup.Record{State: driver.StateUncertain, Attempt: 1})
+		return "", 1, 1, 0, nil
+	}
+	return s.crowded.ScanKeys(ctx, cursor, limit, budget, states, each)
+}
+
+// The overview counts uncertain keys apart: theirs is exact where the store has an index, whatever
+// is in flight.
+func TestUncertainAreCountedApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Options{Store: &indexed{crowded{Store: dedup.Memory(1), total: 1_000_000,
+			step: 1, takes: 250 * time.Millisecond}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		page := text(compare(t, "/", w, 200))
+		if !strings.Contains(page, "at least 0 in flight") ||
+			!strings.Contains(page, " 1 uncertain") ||
+			strings.Contains(page, "at least 1 uncertain") {
+			t.Error(page)
+		}
+	})
 }
 
 // Nobody looks on for a client that has gone.

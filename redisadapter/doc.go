@@ -162,11 +162,11 @@
 //	+sadd +sismember +srandmember +srem +pexpireat +getdel +del +cluster|slots +asking
 //
 // Change the password, and "ow" if Options.Prefix is another. Those from hget on are for attempts
-// with a point of no return, those from sadd on for Compact, and the last two for a Cluster. Both of
-// the first two kinds need +pexpireat. A client with a name also asks for +client|setname.
+// with a point of no return, those from sadd on for Compact, and the last two for a Cluster. Both
+// of the first two kinds need +pexpireat. A client with a name also asks for +client|setname.
 // Config.Wait of a Deduper wakes waiters of other processes with +spublish +ssubscribe and &ow:*;
-// without them they poll. [Store.List] needs +scan +getrange besides (on a Cluster
-// +cluster|myid), and [Store.Atomic] +watch +unwatch +multi +exec and what its effects do.
+// without them they poll. [Store.List] needs +scan +getrange besides (on a Cluster +cluster|myid),
+// and [Store.Atomic] +watch +unwatch +multi +exec and what its effects do.
 //
 // # Changing settings on live data
 //

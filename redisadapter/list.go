@@ -84,8 +84,8 @@ type Entry struct {
 // again with the cursor of the page, until that is empty.
 //
 // A list of StateUncertain alone goes over an index of the keys that are past their point of no
-// return ([dedup.MarkIrreversible]). It finds each that is uncertain, in two round trips for a page, or
-// eight more on a Cluster. The first one after an upgrade goes over the names.
+// return ([dedup.MarkIrreversible]). It finds each that is uncertain, in two round trips for a
+// page, or eight more on a Cluster. The first one after an upgrade goes over the names.
 //
 // Any other list goes over the names with SCAN, never KEYS. So a key that is in the state from the
 // first page to the last is listed at least once, and perhaps more often. A key that enters

@@ -135,8 +135,8 @@ func TestIndexIsExact(t *testing.T) {
 	})
 }
 
-// TestIndexOfRecordsFromBefore: what was past its point of no return before there was an index is
-// found by the first list, and entered.
+// TestIndexOfRecordsFromBefore: a record that was past its point of no return before there was an
+// index is found by the first list, and entered.
 func TestIndexOfRecordsFromBefore(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		const n = 60

@@ -32,6 +32,7 @@ var quiet = map[string]string{
 	`onceward_dedup_window_lag_seconds{onceward_source="orders"}`:                  "20x2000",
 	`onceward_dedup_uncertain_total{onceward_found="claim"}`:                       "0x2000",
 	`onceward_dedup_uncertain_total{onceward_found="resolve"}`:                     "0x2000",
+	`onceward_dedup_uncertain_oldest_seconds`:                                      "0+60x10 0+60x10 0x2000",
 	`onceward_dedup_uncertain_total{onceward_found="end"}`:                         "0+1x2000",
 	`onceward_dedup_store_errors_total{onceward_retryable="true"}`:                 "0x100 1x1000",
 	`onceward_dedup_store_errors_total{onceward_retryable="false"}`:                "0x2000",

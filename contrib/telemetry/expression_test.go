@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/contrib/telemetry/redismetric"
 	"github.com/onceward/onceward/contrib/telemetry/saramametric"
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/redisadapter"
@@ -103,7 +104,8 @@ func exported(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		m.ObserveBudget(budget), m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)),
+		m.ObserveBudget(budget), m.ObserveUncertain(dedup.Memory(1)),
+		m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)),
 		m.ObserveRelay(new(outbox.Relay)),
 		// nobody collects
 		redis.ObserveStore(new(redisadapter.Store)),

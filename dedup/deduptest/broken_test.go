@@ -26,8 +26,9 @@ type broken struct {
 	forget func(ctx context.Context, ids []driver.ID, hold time.Duration) []error
 	told   func(ctx context.Context) (uint64, error)
 	window time.Duration // that it says all keys have
-	list   func(ctx context.Context, cursor string, limit int) ([]driver.UncertainRecord, string, error)
-	ask    func(ctx context.Context, req driver.ClaimRequest) driver.Answer
+	list   func(ctx context.Context, cursor string, limit int) ([]driver.UncertainRecord, string,
+		error)
+	ask func(ctx context.Context, req driver.ClaimRequest) driver.Answer
 }
 
 func (b *broken) Uncertain(ctx context.Context, cursor string,

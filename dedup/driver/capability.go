@@ -73,8 +73,8 @@ type Resolvable interface {
 	Store
 	// Uncertain returns a page of the keys that are uncertain, and the cursor of the next page,
 	// which is empty after the last one. The first page has an empty cursor. A key that is
-	// uncertain from the first page to the last is listed at least once. limit bounds the page; zero
-	// is the store's choice.
+	// uncertain from the first page to the last is listed at least once. limit bounds the page;
+	// zero is the store's choice.
 	Uncertain(ctx context.Context, cursor string, limit int) (page []UncertainRecord, next string,
 		err error)
 	// ClaimUncertain is Claim of a key only if it is uncertain, and not counted: Attempt, Origin

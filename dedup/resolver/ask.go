@@ -49,7 +49,7 @@ func (p *pass) ask(ctx context.Context, u UncertainRecord, change driver.Finish,
 	run, late := context.WithTimeout(claimed, p.cfg.Timeout)
 	defer late()
 	stopped := make(chan struct{})
-	stop, cancel := context.WithCancel(claimed) // not run: who is late still asks
+	stop, cancel := context.WithCancel(claimed) // not run: Ask may be late and still ask
 	defer cancel()                              // also when Ask ends its goroutine
 	go func() {
 		defer close(stopped)

@@ -1,8 +1,9 @@
 // Package resolver brings uncertain keys to an end: those whose attempt has passed its point of no
-// return ([dedup.MarkIrreversible]) and has not said how it ended. It asks the downstream about each
-// and records the answer, without waiting for the next delivery of the message.
+// return ([dedup.MarkIrreversible]) and has not said how it ended. It asks the downstream about
+// each and records the answer, without waiting for the next delivery of the message.
 //
-// The store has to be a [driver.Resolvable]: those of redisadapter, sqladapter and dedup.Memory are.
+// The store has to be a [driver.Resolvable]: those of redisadapter, sqladapter and dedup.Memory
+// are.
 package resolver
 
 import (
@@ -73,9 +74,9 @@ type Config struct {
 	// gave to the downstream: UncertainRecord.DownstreamKey. It returns dedup.Happened,
 	// dedup.FailedForGood or dedup.DidNotHappen, and the zero Resolution or an error when it does
 	// not know. Its context ends with the Resolver, after Timeout, and with cause
-	// dedup.ErrLeaseLost when the key is lost. Several goroutines call it, and no two of any process
-	// for the same key. A panic is an error. Until it returns, the key and the next pass wait. No
-	// default.
+	// dedup.ErrLeaseLost when the key is lost. Several goroutines call it, and no two of any
+	// process for the same key. A panic is an error. Until it returns, the key and the next pass
+	// wait. No default.
 	Ask func(ctx context.Context, u UncertainRecord) (dedup.Resolution, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
 	// Deduper. No default.
@@ -209,8 +210,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 }
 
 // Pass goes over all uncertain keys once, and returns when each that was due has been asked about,
-// or ctx has ended. Its error is that of listing them; those of single keys go to Failed. A key that
-// is asked about costs three round trips, and one for each renewal.
+// or ctx has ended. Its error is that of listing them; those of single keys go to Failed. A key
+// that is asked about costs three round trips, and one for each renewal.
 func (r *Resolver) Pass(ctx context.Context) (Resolved, error) {
 	if ctx == nil {
 		return Resolved{}, inputError("Context", "is nil")

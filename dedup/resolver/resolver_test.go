@@ -201,8 +201,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestManyResolvers: of many processes one asks about a key at a time, and what nobody knows is asked
-// about again after a while, up to MaxAsks.
+// TestManyResolvers: of many processes one asks about a key at a time, and what nobody knows is
+// asked about again after a while, up to MaxAsks.
 func TestManyResolvers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
@@ -261,7 +261,8 @@ func TestAskThatGoesWrong(t *testing.T) {
 				r := newRig(t)
 				r.uncertain(1)
 				res := r.resolver(func(cfg *Config) {
-					cfg.Ask = func(ctx context.Context, _ UncertainRecord) (dedup.Resolution, error) {
+					cfg.Ask = func(ctx context.Context, _ UncertainRecord) (dedup.Resolution,
+						error) {
 						return ask(ctx)
 					}
 				}, dedup.Resolution{})

@@ -73,6 +73,7 @@ var table = map[string]rule{
 	"dedup/internal/waiting":      {imports: []string{"dedup/internal/pause"}},
 	"dedup/layered": {imports: []string{"dedup", "dedup/driver"},
 		tests: []string{"bloom", "dedup/deduptest"}},
+	"dedup/resolver": {imports: []string{"dedup", "dedup/driver", "internal/backoff"}},
 	"dedup/deduptest": {
 		role:    testOnly,
 		imports: []string{"dedup", "dedup/driver"},

@@ -16,9 +16,9 @@ func TestScriptsTouchOneKey(t *testing.T) {
 	keys := regexp.MustCompile(`KEYS\[[^\]]*\]`)
 	for _, s := range all {
 		for _, key := range keys.FindAllString(s.plain.text, -1) {
-			// Buckets are passed to the scripts that know them, and share the slot.
-			// The index is that of the slot, and the last of the keys. Complete has many keys on one
-			// server only.
+			// Buckets are passed to the scripts that know them, and share the slot. The index is
+			// that of the slot, and the last of the keys. Complete has many keys on one server
+			// only.
 			bucket := key == "KEYS[i]" && strings.Contains(s.plain.text, "+0  member")
 			index := s.inIndex && (key == "KEYS[#KEYS]" || s == Complete)
 			if key != "KEYS[1]" && !bucket && !index {
@@ -38,7 +38,7 @@ func TestScriptsWriteWithAnEnd(t *testing.T) {
 			case "GET", "PTTL", "TIME", "DEL", "SISMEMBER", "SREM", "EXISTS", "PEXPIREAT":
 			case "HGET", "HDEL", "HRANDFIELD":
 			case "HSET":
-				// What follows gives the index its end, if it has none that is late enough.
+				// A later command gives the index its end, if it has none that is late enough.
 				_, after, _ := strings.Cut(s.plain.text, m[0]+"\n")
 				if !strings.Contains(after, "redis.call('PEXPIREAT', index,") {
 					t.Errorf("%s: %s, without an end", s.Name, m[0])

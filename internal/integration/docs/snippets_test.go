@@ -45,7 +45,7 @@ var packages = func() map[string]string {
 		all[name] = path
 	}
 	for _, name := range []string{
-		"dedup", "dedup/deduptest", "dedup/layered", "redisadapter", "sqladapter",
+		"dedup", "dedup/deduptest", "dedup/layered", "dedup/resolver", "redisadapter", "sqladapter",
 		"sqladapter/pgxv5", "outbox",
 		"outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
 		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter",

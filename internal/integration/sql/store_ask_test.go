@@ -42,7 +42,8 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 					default:
 					}
 				},
-				Ask: func(ctx context.Context, _ resolver.UncertainRecord) (dedup.Resolution, error) {
+				Ask: func(ctx context.Context, _ resolver.UncertainRecord) (dedup.Resolution,
+					error) {
 					if asks.Add(1) == 1 {
 						tt.wrong(ctx)
 						return dedup.Resolution{}, ctx.Err()

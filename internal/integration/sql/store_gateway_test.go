@@ -396,7 +396,8 @@ func TestGatewayPolicies(t *testing.T) {
 			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond
 			alarms(cfg, &told)
 			ask := cfg.Ask
-			cfg.Ask = func(ctx context.Context, d resolver.UncertainRecord) (dedup.Resolution, error) {
+			cfg.Ask = func(ctx context.Context, d resolver.UncertainRecord) (dedup.Resolution,
+				error) {
 				if asks++; d.Asked != asks {
 					t.Errorf("ask %d is told to be number %d", asks, d.Asked)
 				}
