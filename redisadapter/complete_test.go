@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/internal/redistest"
 )
 
@@ -63,8 +64,9 @@ func TestCompleteTogether(t *testing.T) {
 			require.Equal(t, ends[i].State, a.Record.State, "key %d: %+v", i, a)
 			require.Equal(t, fmt.Sprint("result ", i), string(a.Record.Result), "key %d: %+v", i, a)
 		}
-		// Windows and labels change at 100, 150 and 200: 64+36, 50, 50, 56.
-		want := (scripts{5, len(ends)})
+		// Windows and labels change at 100, 150 and 200: 64+36, 50, 50, 56. Each script has the
+		// index, too.
+		want := (scripts{5, len(ends) + 5})
 		assert.False(t, b.Name != "cluster" && *sent != want, "sent %+v, want %+v", *sent, want)
 		for i, a := range s.Lookup(t.Context(), ids(ends)) {
 			window := ends[i].Window
@@ -148,8 +150,7 @@ func TestCompleteApart(t *testing.T) {
 		next redis.ProcessPipelineHook) error {
 		var through []redis.Cmder
 		for _, cmd := range cmds {
-			if n, _ := cmd.Args()[min(2, len(cmd.Args())-1)].(int); cmd.Name() == "evalsha" &&
-				n > 1 {
+			if (cmd.Name() == "evalsha" || cmd.Name() == "eval") && !oneSlot(cmd) {
 				cmd.SetErr(crossSlot{})
 				continue
 			}
@@ -176,6 +177,20 @@ func TestCompleteApart(t *testing.T) {
 		want := batchSize
 		assert.False(t, round == 1 && sent.calls != want, "sent %+v, want %d scripts", *sent, want)
 	}
+}
+
+// oneSlot reports whether the keys of a script are in one slot.
+func oneSlot(cmd redis.Cmder) bool {
+	n, _ := cmd.Args()[2].(int)
+	slots := map[int]bool{}
+	for _, arg := range cmd.Args()[3 : 3+n] {
+		key, ok := arg.(string)
+		if !ok {
+			key = *arg.(*string)
+		}
+		slots[redisscript.Slot(key)] = true
+	}
+	return len(slots) == 1
 }
 
 // crossSlot is the error of a server.

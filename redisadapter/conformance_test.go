@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 		t.Parallel()
 		h := harness(t, redistest.Open(t, "redis"), redisadapter.Full)
 		inner := h.New
-		h.New = func(t testing.TB) dedup.Store { return withoutResults{inner(t)} }
+		h.New = func(t testing.TB) dedup.Store { return withoutResults{resolvable(inner(t))} }
 		deduptest.Run(t, h)
 	})
 }
@@ -51,7 +51,7 @@ func seenOnly(store *redisadapter.Store) bool { return store.Limits().NoResults 
 // interpreted in Go.
 func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 	inner := h.New
-	h.New = func(t testing.TB) dedup.Store { return ticking{inner(t), mini} }
+	h.New = func(t testing.TB) dedup.Store { return ticking{resolvable(inner(t)), mini} }
 	h.Advance = mini.Advance
 	h.WalkSteps = byHandSteps
 	return h
@@ -60,26 +60,31 @@ func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 // ticking lets a millisecond pass with every Forget. A member has no fence, so its owner's time is
 // bounded by the clock, and the test needs a clock that advances.
 type ticking struct {
-	dedup.Store
+	driver.Resolvable
 	mini *redistest.Frozen
 }
 
-func (s ticking) Limits() driver.Limits { return driver.LimitsOf(s.Store) }
+func (s ticking) Limits() driver.Limits { return driver.LimitsOf(s.Resolvable) }
 
 func (s ticking) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	s.mini.Advance(time.Millisecond)
-	return s.Store.Forget(ctx, ids, hold)
+	return s.Resolvable.Forget(ctx, ids, hold)
+}
+
+func resolvable(s dedup.Store) driver.Resolvable {
+	r, _ := s.(driver.Resolvable)
+	return r
 }
 
 // withoutResults has changes without a result end by plain commands, where the layout is Full.
-type withoutResults struct{ dedup.Store }
+type withoutResults struct{ driver.Resolvable }
 
 func (s withoutResults) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	changes = slices.Clone(changes)
 	for i := range changes {
 		changes[i].MayOverwrite = changes[i].Result == nil
 	}
-	return s.Store.Finish(ctx, changes)
+	return s.Resolvable.Finish(ctx, changes)
 }
 
 var layouts = []redisadapter.Layout{redisadapter.Full, redisadapter.Compact}

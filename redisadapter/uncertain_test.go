@@ -103,10 +103,9 @@ func TestIndexIsExact(t *testing.T) {
 		finishAll(t, store, n, n, driver.StateReleased) // uncertain
 		withResults := make([]driver.Finish, n)
 		for i := range withResults {
-			withResults[i] = change(2*n+i, driver.StateSucceeded)
-			withResults[i].Result = []byte("result")
-			withResults[i].Fence = store.Lookup(t.Context(),
-				[]driver.ID{newID(2*n + i)})[0].Record.Fence
+			withResults[i] = ending(2*n+i,
+				store.Lookup(t.Context(), []driver.ID{newID(2*n + i)})[0],
+				driver.StateSucceeded, "result")
 		}
 		store.Finish(t.Context(), withResults)
 		finishAll(t, store, 3*n, n, driver.StateFailed)

@@ -294,3 +294,19 @@ func TestKeepsTheKey(t *testing.T) {
 		assert.Empty(t, r.errs)
 	})
 }
+
+// TestRests: a key that nobody knows is left alone for a while, which grows.
+func TestRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		keys := r.uncertain(1)
+		res := r.resolver(func(cfg *Config) { cfg.Wait = time.Minute }, dedup.Resolution{})
+		r.pass(res, Resolved{Unknown: 1})
+		for asked := 1; asked < 4; asked++ {
+			r.pass(res, Resolved{Waiting: 1})
+			time.Sleep(time.Minute << (asked - 1))
+			r.pass(res, Resolved{Unknown: 1})
+		}
+		assert.Equal(t, 4, r.asked[keys[0]])
+	})
+}

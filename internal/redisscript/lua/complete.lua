@@ -14,7 +14,8 @@
 
 local sections, n, done, index = tonumber(ARGV[2]), #KEYS, {}, nil
 if string.find(KEYS[n], ':irreversible', 1, true) then
-  n, index = n - 1, KEYS[n]
+  index = KEYS[n]
+  n = n - 1
 end
 for i = 1, n do
   local key = KEYS[i]
