@@ -51,7 +51,13 @@ func seenOnly(store *redisadapter.Store) bool { return store.Limits().NoResults 
 // interpreted in Go.
 func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 	inner := h.New
-	h.New = func(t testing.TB) dedup.Store { return ticking{resolvable(inner(t)), mini} }
+	h.New = func(t testing.TB) dedup.Store {
+		s := ticking{inner(t), mini}
+		if _, ok := s.Store.(driver.Resolvable); ok {
+			return tickingLister{s}
+		}
+		return s
+	}
 	h.Advance = mini.Advance
 	h.WalkSteps = byHandSteps
 	return h
@@ -60,15 +66,27 @@ func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 // ticking lets a millisecond pass with every Forget. A member has no fence, so its owner's time is
 // bounded by the clock, and the test needs a clock that advances.
 type ticking struct {
-	driver.Resolvable
+	dedup.Store
 	mini *redistest.Frozen
 }
 
-func (s ticking) Limits() driver.Limits { return driver.LimitsOf(s.Resolvable) }
+func (s ticking) Limits() driver.Limits { return driver.LimitsOf(s.Store) }
 
 func (s ticking) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	s.mini.Advance(time.Millisecond)
-	return s.Resolvable.Forget(ctx, ids, hold)
+	return s.Store.Forget(ctx, ids, hold)
+}
+
+// tickingLister is ticking of a store that finds its uncertain keys.
+type tickingLister struct{ ticking }
+
+func (s tickingLister) Uncertain(ctx context.Context, cursor string,
+	limit int) ([]driver.UncertainRecord, string, error) {
+	return resolvable(s.Store).Uncertain(ctx, cursor, limit)
+}
+
+func (s tickingLister) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) driver.Answer {
+	return resolvable(s.Store).ClaimUncertain(ctx, req)
 }
 
 func resolvable(s dedup.Store) driver.Resolvable {

@@ -192,7 +192,7 @@ func TestForgetWithoutHold(t *testing.T) {
 	}
 	b.mini.Advance(2 * time.Millisecond)
 	keys := b.mini.Keys()
-	assert.Equal(t, []string{"ow:forgets", "ow:layout"}, keys,
+	assert.Equal(t, []string{"ow:forgets", "ow:irreversible_complete", "ow:layout"}, keys,
 		"2 ms after a Forget without hold there are %v", keys)
 }
 

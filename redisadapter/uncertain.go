@@ -64,7 +64,11 @@ func (l *lister) uncertainOnly() bool {
 
 // complete notes that all records are entered.
 func (s *Store) indexed(ctx context.Context) error {
-	return s.client().Set(ctx, s.index.Complete(), "1", 0).Err()
+	err := s.client().Do(ctx, "set", s.index.Complete(), "1", "nx", "get").Err()
+	if errors.Is(err, redis.Nil) {
+		return nil // it was not there
+	}
+	return err
 }
 
 // entry is one of the index.
@@ -174,14 +178,15 @@ func (l *lister) stepIndex(ctx context.Context, name string, cursor uint64) (uin
 			return 0, ans.Err
 		case rec.State == driver.StateUncertain:
 			l.page.Entries = append(l.page.Entries, l.entry(&entries[i], *rec))
-		case !rec.Irreversible || rec.State != driver.StateInProgress:
+		case rec.State != driver.StateInProgress:
 			left = append(left, entries[i].id)
 		}
 	}
 	if len(left) > 0 {
-		_, err = l.s.engine.Reindex(ctx, left)
+		// An entry that cannot be taken out now, as while its slot moves, is left to another list.
+		_, _ = l.s.engine.Reindex(ctx, left)
 	}
-	return next, err
+	return next, nil
 }
 
 func (l *lister) entry(e *entry, rec driver.Record) Entry {

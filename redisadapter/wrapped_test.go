@@ -62,7 +62,7 @@ func TestWrappedIsWithheld(t *testing.T) {
 				assert.False(t, dedup.CanRetry(err), "%s: %v is worth a retry", name, err)
 			}
 			keys := b.Client.Keys(ctx, b.Prefix+"*").Val()
-			assert.Len(t, keys, 1, "keys %q: want the layout alone", keys)
+			assert.Len(t, keys, 2, "keys %q: want the layout and the note about the index", keys)
 			wantInput(t, store.OpenFor("husk"), "Options.WrappedBy")
 			wantInput(t, claimOne(t, store, 1).Err, "Options.WrappedBy")
 			must(t, store.OpenFor("shell"))

@@ -3,6 +3,7 @@ package redisscript
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,6 +20,9 @@ type Call struct {
 	Args    []any
 	// many are the keys of a call that has several, in place of Key.
 	many []any
+	// danger is for how long the record is kept that the call may put past its point of no
+	// return, and lease that of the claim. Otherwise it is zero.
+	danger, lease time.Duration
 }
 
 // keys are what the script gets as KEYS.
@@ -155,7 +159,11 @@ type RenewArgs struct {
 
 // NewDeclare is NewRenew that also says what the attempt has come to.
 func NewDeclare(key string, a *RenewArgs) Call {
-	return Call{Script: Renew, Key: key, Args: []any{
+	danger := max(a.Window, a.Lease+a.Hold)
+	if !a.Irreversible {
+		danger = 0
+	}
+	return Call{Script: Renew, Key: key, danger: danger, lease: a.Lease, Args: []any{
 		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Irreversible),
 		max(Millis(a.Window), 0), string(a.Steps), a.Fence,
 	}}
@@ -238,6 +246,14 @@ const keepForgets = 30 * 24 * time.Hour
 func NewForgets(key string, random uint64, change bool) Call {
 	return Call{Script: Forgets, Key: key,
 		Args: []any{strconv.FormatUint(random, 10), bit(change), Millis(keepForgets)}}
+}
+
+// newEnter enters the record of a call in the index, before the call is sent without it.
+func (c *Call) newEnter(index *Index) Call {
+	id := strings.TrimSuffix(c.Key, "}")
+	return Call{Script: Enter, Key: index.Of(c.Key), Args: []any{
+		id[strings.LastIndexAny(id, "{:")+1:], Millis(c.danger), Millis(c.lease),
+	}}
 }
 
 // NewReindex makes the index agree with a record.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -102,7 +103,51 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	for i, cmd := range cmds {
 		replies[i] = parse(cmd)
 	}
+	if index != nil {
+		r.apart(ctx, calls, replies, last)
+	}
 	return replies
+}
+
+// apart sends calls once more whose slot moves: their record may be on one server, and the index on
+// another, for minutes. A command for one key is always answered. So the key is entered first,
+// where the call may put it past its point of no return, and then the call goes without the index.
+// What it leaves behind there, the next reader takes out.
+func (r *Runner) apart(ctx context.Context, calls []Call, replies []Reply,
+	last func() []redis.Cmder) {
+	alone := &Runner{client: r.client, wait: r.wait}
+	alone.plain.Store(r.plain.Load())
+	var enter, again []Call
+	var entered, which []int
+	for i := range calls {
+		if calls[i].Script.inIndex && redis.HasErrorPrefix(replies[i].Err, "TRYAGAIN") &&
+			calls[i].Script != Reindex {
+			which = append(which, i)
+			if calls[i].danger > 0 {
+				enter, entered = append(enter, calls[i].newEnter(r.index)), append(entered, i)
+			}
+		}
+	}
+	if len(which) == 0 {
+		return
+	}
+	refused := make(map[int]error)
+	for n, reply := range alone.Send(ctx, enter, nil, nil) {
+		if reply.Err != nil {
+			refused[entered[n]] = reply.Err
+		}
+	}
+	which = slices.DeleteFunc(which, func(i int) bool {
+		if err := refused[i]; err != nil {
+			replies[i] = Reply{Err: err}
+			return true
+		}
+		again = append(again, calls[i])
+		return false
+	})
+	for n, reply := range alone.Send(ctx, again, nil, last) {
+		replies[which[n]] = reply
+	}
 }
 
 // onlyRead reports whether no call can write.

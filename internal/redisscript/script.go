@@ -24,6 +24,8 @@ var (
 	Forgets = load("forgets")
 	// Complete is Finish for many claims that are still their owners'.
 	Complete = loadAfter("complete").indexed()
+	// Enter is for a record and an index that are on two servers.
+	Enter = load("enter", "index")
 	// Reindex makes the index agree with a record.
 	Reindex = load("reindex", "index").indexed()
 )

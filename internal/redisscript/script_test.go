@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete,
+var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete, Enter,
 	Reindex}
 
 // TestScriptsTouchOneKey prevents a script that works on one server and answers
@@ -20,7 +20,7 @@ func TestScriptsTouchOneKey(t *testing.T) {
 			// that of the slot, and the last of the keys. Complete has many keys on one server
 			// only.
 			bucket := key == "KEYS[i]" && strings.Contains(s.plain.text, "+0  member")
-			index := s.inIndex && (key == "KEYS[#KEYS]" || s == Complete)
+			index := (s.inIndex || s == Enter) && (key == "KEYS[#KEYS]" || s == Complete)
 			if key != "KEYS[1]" && !bucket && !index {
 				t.Errorf("%s uses %s", s.Name, key)
 			}
@@ -68,6 +68,7 @@ func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom",
 		Complete: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
 		Restore: "#!lua flags=allow-oom", Reindex: "#!lua flags=allow-oom",
+		Enter:   "#!lua flags=allow-oom",
 		Forgets: "#!lua flags=allow-oom", Drop: "#!lua flags=allow-oom",
 	}
 	for _, s := range all {

@@ -117,8 +117,10 @@ func handshake(args []string) (reply string, known bool) {
 	case "ACL": // with EnvUser
 		return "-ERR unknown command 'ACL'\r\n", true
 	case "GET", "SET":
-		// Whoever opens a store agrees on a layout; here, always as the first one.
-		if len(args) > 1 && strings.HasSuffix(args[1], ":layout") {
+		// Whoever opens a store agrees on a layout; here, always as the first one, whose index is
+		// complete.
+		if len(args) > 1 && (strings.HasSuffix(args[1], ":layout") ||
+			strings.HasSuffix(args[1], ":irreversible_complete")) {
 			return "$-1\r\n", true
 		}
 	}

@@ -152,10 +152,11 @@ func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare
 	if err != nil {
 		return nil, nil, fmt.Errorf("-redis: %w", err)
 	}
-	// The record of the layout has no expiry of its own. The stores that are open do not read it
-	// again.
-	if err := r.client.PExpire(ctx, opts.Prefix+":layout", 2*r.o.Window).Err(); err != nil {
-		return nil, nil, fmt.Errorf("-redis: %w", err)
+	// These have no expiry of their own. The stores that are open do not read them again.
+	for _, name := range []string{":layout", ":irreversible_complete", ":irreversible_by_slot"} {
+		if err := r.client.PExpire(ctx, opts.Prefix+name, 2*r.o.Window).Err(); err != nil {
+			return nil, nil, fmt.Errorf("-redis: %w", err)
+		}
 	}
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "bench", Window: r.o.Window, LeaseTTL: lease, Hold: r.o.Window,

@@ -107,9 +107,9 @@ func (c cell) open(t *testing.T) (*redisadapter.Store, *dedup.Deduper) {
 	return store, d
 }
 
-// TestResolversAfterKills: of attempts past their point of no return that are killed among many
-// other keys every one is listed, and nothing else; three resolvers bring all to an end without
-// a new delivery, and never ask about one twice at a time.
+// TestResolversAfterKills kills attempts past their point of no return, among many other keys. Every
+// one is listed, and nothing else. Three resolvers bring all to an end without a new delivery, and
+// never ask about one twice at a time.
 func TestResolversAfterKills(t *testing.T) {
 	if task := os.Getenv(dieChild); task != "" {
 		payAndDie(t, task)
@@ -252,7 +252,7 @@ func (c cell) resolve(t *testing.T, g *gateway) (sum resolver.Resolved) {
 	return sum
 }
 
-// deliver delivers all messages once more: what was paid is not paid again.
+// deliver delivers all messages once more: nothing is paid again.
 func (c cell) deliver(t *testing.T, d *dedup.Deduper, g *gateway) {
 	t.Helper()
 	for i := range doomed {

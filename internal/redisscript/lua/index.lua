@@ -8,11 +8,12 @@
 --   since    when the point of no return was declared
 --   asked    how many claims the key has had since then
 --   rested   when the newest of them ends, or has ended
---   expires  when the record does, unless something has ended it before
+--   expires  when the record has for certain
 --
 -- A record with danger always has its entry: enter goes before the write. An entry may outlive
--- its record (one that a plain command has replaced, or that has expired), so readers look at
--- the record.
+-- its record (one that a plain command has replaced, or that has expired), or come before its
+-- danger (enter.lua), so readers look at the record. It expires later than the record, in case
+-- that is written once more while record and index are on two servers.
 
 local index
 if #KEYS > 1 and string.find(KEYS[#KEYS], ':irreversible', 1, true) then
@@ -50,10 +51,11 @@ local function enter(now, ttl, asked, rested)
   else
     prune(now)
   end
+  local expires = now + 2 * ttl
   redis.call('HSET', index, id,
-    string.format('%.0f %.0f %.0f %.0f', since, before + asked, rested or now, now + ttl))
-  if redis.call('PTTL', index) < ttl then
-    redis.call('PEXPIREAT', index, string.format('%.0f', now + ttl))
+    string.format('%.0f %.0f %.0f %.0f', since, before + asked, rested or now, expires))
+  if redis.call('PTTL', index) < 2 * ttl then
+    redis.call('PEXPIREAT', index, string.format('%.0f', expires))
   end
 end
 

@@ -94,7 +94,7 @@ func (e *Engine) Reindex(ctx context.Context, ids []driver.ID) (entered int, err
 		},
 		Read: func(_ *driver.ID, r redisscript.Reply, _ driver.Record) (driver.Answer, error) {
 			switch r.Answer {
-			case "entered", "left":
+			case "entered", "kept", "left":
 				return driver.Answer{Written: r.Answer == "entered"}, nil
 			}
 			return driver.Answer{}, wire.Unexpected(r)
