@@ -107,9 +107,9 @@ func (c cell) open(t *testing.T) (*redisadapter.Store, *dedup.Deduper) {
 	return store, d
 }
 
-// TestResolversAfterKills kills attempts past their point of no return, among many other keys. Every
-// one is listed, and nothing else. Three resolvers bring all to an end without a new delivery, and
-// never ask about one twice at a time.
+// TestResolversAfterKills kills attempts past their point of no return, among many other keys.
+// Every one is listed, and nothing else. Three resolvers bring all to an end without a new
+// delivery, and never ask about one twice at a time.
 func TestResolversAfterKills(t *testing.T) {
 	if task := os.Getenv(dieChild); task != "" {
 		payAndDie(t, task)
