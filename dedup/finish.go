@@ -189,6 +189,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 		change.Fingerprint, change.Origin, change.Label = m.fingerprint, m.origin, m.label
 	}
 	change.With = item.With
+	change.Irreversible = c.Record.Irreversible || c.declared.Load()
 	switch {
 	case item.NotAttempted:
 		change.State, change.NotAttempted = driver.StateReleased, true
@@ -200,8 +201,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *driver.Finish) {
 			// A copy: the batch it is sent in may outlive a canceled call.
 			change.Result = bytes.Clone(item.Result)
 		}
-		change.MayOverwrite = c.noResult && !c.takesOver && !c.Record.Irreversible &&
-			!c.declared.Load()
+		change.MayOverwrite = c.noResult && !c.takesOver && !change.Irreversible
 	case IsPermanent(item.Err) && c.d.failures:
 		change.State, change.Result = driver.StateFailed, failureText(item.Err)
 	default:

@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 				harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)))
 		})
 	})
-	for _, name := range redistest.Backends[1:] {
+	for _, name := range slices.Concat(redistest.Backends[1:], []string{"valkey"}) {
 		t.Run(name, func(t *testing.T) {
 			eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 				t.Parallel()

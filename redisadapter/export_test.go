@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter/internal/full"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -72,3 +73,9 @@ func Near(s *Store) bool { return s.engine.Line.Near() }
 
 // Suspect has a store believe that its server has failed over.
 func Suspect(s *Store) { s.engine.Guard.BeSuspicious() }
+
+// Compare says whether the ends of a store with the layout Full may use SET IFEQ.
+func Compare(s *Store, yes bool) {
+	l, _ := s.engine.Layout.(*full.Layout)
+	l.Compare(yes)
+}

@@ -206,8 +206,9 @@ type lister struct {
 	count  int // of the next SCAN
 	began  time.Time
 	page   Page
-	// irreversible are keys to be entered in the index.
+	// irreversible are keys to be entered in the index, while this list is entering.
 	irreversible []driver.ID
+	entering     bool
 }
 
 // full reports whether the page ends here.
@@ -218,12 +219,8 @@ func (l *lister) full() bool {
 
 // run continues at a position until the page is full, and notes where it has come to.
 func (l *lister) run(ctx context.Context, at wire.Position) error {
-	if !at.Index && at == (wire.Position{}) {
-		over, err := l.overIndex(ctx)
-		if err != nil {
-			return err
-		}
-		at.Index = over
+	if err := l.plan(ctx, &at); err != nil {
+		return err
 	}
 	if at.Index {
 		return l.runIndex(ctx, at)
@@ -258,8 +255,8 @@ func (l *lister) run(ctx context.Context, at wire.Position) error {
 		}
 		at = wire.Position{Slot: node.Last + 1}
 	}
-	if slices.Contains(l.opts.States, driver.StateUncertain) {
-		return l.s.indexed(ctx) // each page has entered what it has found
+	if l.entering { // as each page has
+		return l.s.indexed(ctx)
 	}
 	return nil
 }
@@ -393,7 +390,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 		return nil
 	}
 	e.Record = rec.Listed(ttl, l.clock)
-	if e.Record.Irreversible {
+	if l.entering && e.Record.Irreversible {
 		l.irreversible = append(l.irreversible, e.ID)
 	}
 	if slices.Contains(l.opts.States, e.Record.State) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -65,6 +66,9 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 		must(t, b.Client.Set(t.Context(), key, redisadapter.Golden(t, "in_progress_danger"),
 			time.Minute).Err())
 	}
+	// These were not declared, and are as records from before there was an index.
+	_, cluster := b.Client.(*redis.ClusterClient)
+	must(t, b.Client.Del(t.Context(), redisscript.NewIndex(b.Prefix, cluster).Complete()).Err())
 }
 
 func TestList(t *testing.T) {

@@ -96,6 +96,10 @@ func (s *Store) inspect(ctx context.Context) error {
 		return seen.err
 	}
 	s.engine.Clock.Exact = seen.embedded
+	s.evicted = seen.evicting
+	if l, ok := s.engine.Layout.(*full.Layout); ok {
+		l.Compare(seen.all(comparesInSet))
+	}
 	s.engine.Guard.Memory.Evicting(seen.servers...)
 	s.engine.Line.KeepsDeadlines(!seen.embedded && redisscript.KeepsDeadlines(client) &&
 		!s.opts.Durability.waits())
@@ -124,6 +128,7 @@ func (s *Store) join(ctx context.Context) error {
 type inspection struct {
 	embedded bool
 	servers  []wire.Info
+	evicting map[string]bool // by address
 	findings []preflight.Finding
 	err      error
 }
@@ -136,12 +141,18 @@ func (i *inspection) counted() bool {
 	})
 }
 
+// all reports whether a server was seen, and all are so.
+func (i *inspection) all(is func(wire.Info) bool) bool {
+	return len(i.servers) > 0 && !slices.ContainsFunc(i.servers,
+		func(fields wire.Info) bool { return !is(fields) })
+}
+
 // look asks every server who it is.
 func (s *Store) look(ctx context.Context) inspection {
 	client := s.client()
 	_, cluster := client.(*redis.ClusterClient)
 	var mu sync.Mutex // masters are asked in parallel
-	seen := inspection{findings: checkClient(client)}
+	seen := inspection{findings: checkClient(client), evicting: make(map[string]bool)}
 	reached, err := wire.EachServer(ctx, client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
 			fields, err := inspectServer(ctx, node, addr)
@@ -153,6 +164,7 @@ func (s *Store) look(ctx context.Context) inspection {
 			defer mu.Unlock()
 			seen.embedded = err == nil && fields.Embedded()
 			seen.servers = append(seen.servers, fields)
+			seen.evicting[addr] = evicts(fields)
 			seen.findings = append(seen.findings, checkServer(ctx, addr, node, fields)...)
 			return err
 		})

@@ -171,6 +171,14 @@ func versionProblem(i wire.Info) string {
 	return ""
 }
 
+// comparesInSet reports whether a server knows SET IFEQ.
+func comparesInSet(i wire.Info) bool {
+	if i["server_name"] == "valkey" {
+		return atLeast(i["valkey_version"], 8, 1)
+	}
+	return atLeast(i["redis_version"], 8, 4)
+}
+
 // atLeast compares the first two numbers of a version. A text that is not a version is older.
 func atLeast(version string, major, minor int) bool {
 	first, rest, _ := strings.Cut(version, ".")

@@ -35,7 +35,9 @@ type Store struct {
 	opts   Options
 	multi  multi
 	wakes  *wake.Channels
-	index  *redisscript.Index
+	// evicted are the servers that New has found to evict keys, by address.
+	evicted map[string]bool
+	index   *redisscript.Index
 	// buckets is nil in the layout Full.
 	buckets *compact.Layout
 }

@@ -185,7 +185,11 @@ func (w *watcher) compare(addr string, a serverReport) {
 	was, known := w.last[addr]
 	is := w.observe(a)
 	is.bare = was.bare
-	if known && is.evicts && !was.evicts {
+	before := was.evicts
+	if !known { // New has looked at it, unless it is a new server
+		before = w.s.evicted[addr]
+	}
+	if is.evicts && !before {
 		report(wire.Advices.Finding(wire.CodeEvictionPolicy, addr,
 			"maxmemory-policy is %s now, and maxmemory %s", a.fields["maxmemory_policy"],
 			a.fields["maxmemory"]))
@@ -207,7 +211,7 @@ func (w *watcher) compare(addr string, a serverReport) {
 
 func (w *watcher) observe(a serverReport) (is observed) {
 	is.at, is.took, is.run = a.received, a.received.Sub(a.sent), a.fields["run_id"]
-	is.evicts = a.fields["maxmemory_policy"] != "" && guard.MayEvict(a.fields)
+	is.evicts = evicts(a.fields)
 	limit, _ := a.fields.Count("maxmemory")
 	used, _ := a.fields.Count("used_memory")
 	is.short = limit > 0 && used > limit/100*nearLimit
@@ -216,6 +220,11 @@ func (w *watcher) observe(a serverReport) (is observed) {
 	// Ours as it would be had nobody set it since began: Sub is monotonic.
 	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
 	return is
+}
+
+// evicts reports whether a server says that it may evict keys.
+func evicts(fields wire.Info) bool {
+	return fields["maxmemory_policy"] != "" && guard.MayEvict(fields)
 }
 
 // checkFill looks at how full buckets are.

@@ -17,7 +17,7 @@
 #   servers.sh private-down DIR     stop it and remove DIR
 #
 # KIND: redis (append-only file), redis-pair (primary, replica), redis-cluster (3 masters,
-# 3 replicas), postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
+# 3 replicas), valkey, postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
 # (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels), redis-clock and
 # postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
 # By name only, since it comes from Debian unstable: mysql.
@@ -29,7 +29,7 @@ set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${ONCEWARD_RUN:-${TMPDIR:-/tmp}/onceward-servers}
-KINDS="redis redis-pair redis-cluster postgres mariadb kafka1 kafka3"
+KINDS="redis redis-pair redis-cluster valkey postgres mariadb kafka1 kafka3"
 NAMED_KINDS="mysql" # not started by a plain up
 PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not started by up
 
@@ -37,6 +37,8 @@ PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not starte
 . "$HERE/lib/proc.sh"
 # shellcheck source=lib/redis.sh
 . "$HERE/lib/redis.sh"
+# shellcheck source=lib/valkey.sh
+. "$HERE/lib/valkey.sh"
 # shellcheck source=lib/sql.sh
 . "$HERE/lib/sql.sh"
 # shellcheck source=lib/mysql.sh
@@ -184,6 +186,7 @@ print_env() {
     echo "export ONCEWARD_REDIS_REPLICA='$(addresses "$dir" | sed -n 2p)'"
   fi
   if dir redis-cluster; then echo "export ONCEWARD_REDIS_CLUSTER='$(list)'"; fi
+  if dir valkey; then echo "export ONCEWARD_VALKEY='$(list)'"; fi
   if dir postgres; then echo "export ONCEWARD_POSTGRES='$(list)'"; fi
   if dir mariadb; then echo "export ONCEWARD_MARIADB='$(list)'"; fi
   if dir mysql; then echo "export ONCEWARD_MYSQL='$(list)'"; fi

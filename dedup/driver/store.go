@@ -173,6 +173,9 @@ type Finish struct {
 	MayOverwrite  bool
 	EffectApplied bool // EffectApplied says that the effect has happened, whoever owns the key now.
 	NotStarted    bool // NotStarted withdraws Irreversible with StateReleased.
+	// Irreversible says that the attempt has declared its point of no return, or taken over a key
+	// whose point of no return was declared. It is a hint: the store knows.
+	Irreversible bool
 	// NotAttempted says that the attempt never began: it is not counted. It needs StateReleased and
 	// excludes NotStarted, because an attempt that never began knows nothing of earlier ones. A
 	// store answers anything else with an [*InputError].

@@ -18,6 +18,7 @@ var servers = []struct{ variable, what string }{
 	{"ONCEWARD_REDIS", "real Redis"},
 	{"ONCEWARD_REDIS_PRIMARY", "Redis primary and replica"},
 	{"ONCEWARD_REDIS_CLUSTER", "Redis Cluster"},
+	{"ONCEWARD_VALKEY", "Valkey"},
 	{"ONCEWARD_POSTGRES", "PostgreSQL"},
 	{"ONCEWARD_MARIADB", "MariaDB"},
 	{"ONCEWARD_KAFKA", "Apache Kafka (one node)"},

@@ -11,7 +11,7 @@ import (
 
 // Backend is one kind of Redis.
 type Backend struct {
-	// Name is miniredis, redis or cluster.
+	// Name is miniredis, redis, cluster or valkey.
 	Name string
 	// Client is closed when the test ends.
 	Client redis.UniversalClient
@@ -19,7 +19,8 @@ type Backend struct {
 	Prefix string
 }
 
-// Backends are the names of all, in the order of Each.
+// Backends are the names of those that Each runs, in its order. Open also knows valkey, which is
+// like redis: it is for what differs.
 var Backends = []string{"miniredis", "redis", "cluster"}
 
 // Each runs test as a subtest for every kind of Redis. Where a server is missing its
@@ -40,6 +41,9 @@ func Open(t testing.TB, name string) Backend {
 		_, b.Client = Mini(t)
 	case "redis":
 		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t), ReadTimeout: patience,
+			WriteTimeout: patience})
+	case "valkey":
+		b.Client = Client(t, &redis.Options{Addr: servertest.Valkey(t), ReadTimeout: patience,
 			WriteTimeout: patience})
 	case "cluster":
 		b.Client = cluster(t, servertest.RedisCluster(t), patience)

@@ -22,6 +22,7 @@ const (
 	EnvRedisPrimary = "ONCEWARD_REDIS_PRIMARY" // host:port
 	EnvRedisReplica = "ONCEWARD_REDIS_REPLICA" // host:port
 	EnvRedisCluster = "ONCEWARD_REDIS_CLUSTER" // host:port,host:port,...
+	EnvValkey       = "ONCEWARD_VALKEY"        // host:port
 	EnvPostgres     = "ONCEWARD_POSTGRES"      // postgres:// URL
 	EnvMariaDB      = "ONCEWARD_MARIADB"       // DSN of go-sql-driver/mysql
 	EnvKafka        = "ONCEWARD_KAFKA"         // host:port of a single node
@@ -33,7 +34,7 @@ const (
 
 // Addresses lists the variables that name shared servers.
 var Addresses = []string{
-	EnvRedis, EnvRedisPrimary, EnvRedisReplica, EnvRedisCluster,
+	EnvRedis, EnvRedisPrimary, EnvRedisReplica, EnvRedisCluster, EnvValkey,
 	EnvPostgres, EnvMariaDB, EnvKafka, EnvKafka3,
 }
 
@@ -41,6 +42,12 @@ var Addresses = []string{
 func Redis(t testing.TB) string {
 	t.Helper()
 	return need(t, EnvRedis)
+}
+
+// Valkey returns host:port of a Valkey 8.1 with an append-only file, synced every second.
+func Valkey(t testing.TB) string {
+	t.Helper()
+	return need(t, EnvValkey)
 }
 
 // RedisPrimary returns host:port of a Redis primary and of its replica.

@@ -56,4 +56,5 @@ install_all() {
   # shellcheck disable=SC2086
   if [ -n "$missing" ]; then apt_install $missing; fi
   kafka_fetch
+  valkey_fetch
 }

@@ -109,6 +109,31 @@ func sectionsOf(c *driver.Finish) int {
 	return int(flags / wire.FlagFingerprint)
 }
 
+// readSwap reads the reply to SET IFEQ. Whatever the claim has become, if it is not as it was
+// written, a script knows what to do.
+func (t *exchange) readSwap(st *step) {
+	c := &t.Changes[st.item]
+	_, absent, err := wire.ValueOf(st.cmd)
+	switch {
+	case absent, wire.Classify(err) == wire.ClassFull, wire.Classify(err) == wire.ClassUnreadable:
+		t.endByScript(st.item)
+	case redis.HasErrorPrefix(err, "syntax error"): // an older server has taken over
+		t.l.compares.Store(false)
+		t.endByScript(st.item)
+	case err != nil:
+		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
+	default:
+		t.Ended[st.item] = ownEnd(c)
+	}
+}
+
+// ownEnd answers a change that has ended its own claim.
+func ownEnd(c *driver.Finish) driver.Answer {
+	rec := wire.DoneView(c)
+	rec.State, rec.Result = c.State, wire.CloneResult(c)
+	return driver.Answer{Held: true, Written: true, Record: rec}
+}
+
 // readOwn reads the reply to a complete.lua.
 func (t *exchange) readOwn(st *step) {
 	c, r := &t.Changes[st.item], &st.script.reply
@@ -123,8 +148,6 @@ func (t *exchange) readOwn(st *step) {
 	case r.Record[st.nth] != '1':
 		t.endByScript(st.item)
 	default:
-		rec := wire.DoneView(c)
-		rec.State, rec.Result = c.State, wire.CloneResult(c)
-		t.Ended[st.item] = driver.Answer{Held: true, Written: true, Record: rec}
+		t.Ended[st.item] = ownEnd(c)
 	}
 }

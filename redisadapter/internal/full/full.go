@@ -24,7 +24,13 @@ type Layout struct {
 	prefix string
 	// slotted is set when a server has refused a script for its keys' slots.
 	slotted atomic.Bool
+	// compares says that every server knows SET IFEQ.
+	compares atomic.Bool
 }
+
+// Compare says whether every server knows SET IFEQ. Without it, ends that have a result are
+// scripts.
+func (l *Layout) Compare(yes bool) { l.compares.Store(yes) }
 
 // New returns the layout of the keys of a prefix.
 func New(prefix string) *Layout { return &Layout{prefix: prefix} }
@@ -51,6 +57,7 @@ var stepSlabs wire.Slabs[step]
 // script can decide goes into the next round.
 //
 //	end      SET done GET         -> nothing to put right | endScript | restore
+//	swap     SET end IFEQ claim   -> nothing to put right | endScript
 //	own      complete.lua         -> nothing to put right | endScript
 //	claim    SET claim NX GET     -> acquired | duplicate | claimScript
 //	look     GET, or one MGET     -> duplicate | claim | claimScript
@@ -67,6 +74,7 @@ type stepKind uint8
 
 const (
 	end stepKind = iota
+	swap
 	own
 	endScript
 	restore
@@ -147,6 +155,8 @@ func (t *exchange) planEnds() {
 		switch {
 		case completable(c, t.At):
 			t.next = append(t.next, step{kind: end, item: i})
+		case shortly(c, t.At) && !c.Irreversible && t.l.compares.Load():
+			t.next = append(t.next, step{kind: swap, item: i})
 		case shortly(c, t.At):
 			t.next = append(t.next, step{kind: own, item: i})
 		default:
@@ -193,7 +203,7 @@ func hasEnd(round []step) bool {
 func (t *exchange) again(round []step) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
-		case end, own, endScript:
+		case end, swap, own, endScript:
 			t.endByScript(st.item)
 		case restore:
 			t.next = append(t.next, *st)
@@ -251,26 +261,8 @@ func (t *exchange) commands(ctx context.Context,
 	if n == 0 {
 		return nil, nil
 	}
-	b, looking := wire.NewCommands(n), 0
-	for i := range round {
-		switch st := &round[i]; st.kind {
-		case end:
-			rec := wire.DoneRecord(&t.Changes[st.item], t.At)
-			b.Key(t.l.prefix, t.Changes[st.item].ID)
-			b.Value(&rec)
-		case claim:
-			rec := wire.ClaimRecord(&t.Reqs[st.item], t.At)
-			b.Key(t.l.prefix, t.Reqs[st.item].ID)
-			b.Value(&rec)
-		case look:
-			looking++
-		}
-	}
-	for i := range round {
-		if st := &round[i]; st.kind == look {
-			b.Key(t.l.prefix, t.Reqs[st.item].ID)
-		}
-	}
+	b := wire.NewCommands(n)
+	looking := t.texts(b, round)
 	b.Freeze(n)
 	cmds := b.List(n)
 	for i := range round {
@@ -278,6 +270,8 @@ func (t *exchange) commands(ctx context.Context,
 		switch st.kind {
 		case end:
 			st.cmd = b.SetDone(ctx, redisscript.Millis(t.Changes[st.item].Window))
+		case swap:
+			st.cmd = b.Swap(ctx, redisscript.Millis(t.Changes[st.item].Window))
 		case claim:
 			st.cmd = b.SetClaim(ctx, redisscript.Millis(t.Reqs[st.item].Lease)+
 				redisscript.Millis(t.Reqs[st.item].Hold))
@@ -306,11 +300,42 @@ func (t *exchange) commands(ctx context.Context,
 	return b, cmds
 }
 
+// texts adds the texts of the plain commands of a round, those of looks last, and returns how many
+// looks there are.
+func (t *exchange) texts(b *wire.Commands, round []step) (looking int) {
+	for i := range round {
+		switch st := &round[i]; st.kind {
+		case end:
+			rec := wire.DoneRecord(&t.Changes[st.item], t.At)
+			b.Key(t.l.prefix, t.Changes[st.item].ID)
+			b.Value(&rec)
+		case swap:
+			c := &t.Changes[st.item]
+			b.Key(t.l.prefix, c.ID)
+			rec, claimed := endRecord(c, t.At), wire.ClaimedRecord(c)
+			b.Value(&rec)
+			b.Value(&claimed)
+		case claim:
+			rec := wire.ClaimRecord(&t.Reqs[st.item], t.At)
+			b.Key(t.l.prefix, t.Reqs[st.item].ID)
+			b.Value(&rec)
+		case look:
+			looking++
+		}
+	}
+	for i := range round {
+		if st := &round[i]; st.kind == look {
+			b.Key(t.l.prefix, t.Reqs[st.item].ID)
+		}
+	}
+	return looking
+}
+
 // fail answers the items of a round whose outcome is not known.
 func (t *exchange) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
-		case end, own, endScript:
+		case end, swap, own, endScript:
 			t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		case restore: // the answer stands
 		default:
@@ -324,6 +349,8 @@ func (t *exchange) readStep(st *step) {
 	switch st.kind {
 	case end:
 		t.readEnd(st)
+	case swap:
+		t.readSwap(st)
 	case own:
 		t.readOwn(st)
 	case endScript:

@@ -45,6 +45,16 @@ func digested(o driver.Origin) driver.Origin {
 	return o
 }
 
+// ClaimedRecord is what the claim of a change has written, unless it was renewed with steps, or
+// follows a Forget.
+func ClaimedRecord(c *driver.Finish) Record {
+	return Record{
+		State: redisscript.InProgress, Fence: c.Fence, Attempt: uint32(c.Attempt),
+		Span: uint64(redisscript.Millis(c.Hold)), Owner: c.Token,
+		Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
+	}
+}
+
 // DoneRecord is what a key becomes by a plain completion.
 func DoneRecord(c *driver.Finish, at Reading) Record {
 	return Record{

@@ -139,6 +139,13 @@ func (b *Commands) SetDone(ctx context.Context, ms int64) *redis.StringCmd {
 	return b.command(ctx, b.Arguments("set", b.Take(), b.Take(), "px", b.Millis(ms), "get"))
 }
 
+// Swap is SET key value PX ms IFEQ old: nil when the key holds anything else. It needs Valkey 8.1
+// or Redis 8.4.
+func (b *Commands) Swap(ctx context.Context, ms int64) *redis.StringCmd {
+	return b.command(ctx, b.Arguments("set", b.Take(), b.Take(), "px", b.Millis(ms), "ifeq",
+		b.Take()))
+}
+
 // MGet is GET of n keys at once.
 func (b *Commands) MGet(ctx context.Context, n int) *redis.StringSliceCmd {
 	args := append(make([]any, 0, n+1), "mget")
