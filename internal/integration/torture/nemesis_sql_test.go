@@ -1,6 +1,7 @@
 package torture_test
 
 import (
+	"bytes"
 	"database/sql"
 	"io"
 	"math/rand/v2"
@@ -39,10 +40,12 @@ func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 		_ = c.Conn.Close()
 		return n, true, nil
 	}
-	// It comes to the server when the client has gone on, on another connection.
+	// It comes to the server when the client has gone on, on another connection, and has used the
+	// buffer again.
+	late := bytes.Clone(b)
 	go func() {
 		<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)
-		_, _ = c.Conn.Write(b)
+		_, _ = c.Conn.Write(late)
 		_, _ = io.CopyN(io.Discard, c.Conn, 1)
 		_ = c.Conn.Close()
 	}()
