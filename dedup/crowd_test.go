@@ -81,7 +81,7 @@ func TestCrowdSharesRoundTrips(t *testing.T) {
 			require.Equal(t, int64(1), runs[key].Load(), "key %d", key)
 		}
 		assert.Empty(t, p.repeated)
-		// How many depends on who is scheduled when; without sharing there are none.
+		// Their number depends on the scheduler; without sharing there are none.
 		assert.Greater(t, 2*p.both.Load(), int64(p.count("Claim", "Finish")),
 			"a third of the round trips have both")
 	})
