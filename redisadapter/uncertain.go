@@ -51,7 +51,7 @@ func (l *lister) plan(ctx context.Context, at *wire.Position) error {
 		return nil
 	}
 	// Now a proxy that shards shows itself, and a user who may only read.
-	_, refused := l.s.engine.Reindex(ctx, make([]driver.ID, 1))
+	refused := l.s.engine.Reindex(ctx, make([]driver.ID, 1))
 	n, err := l.s.client().Exists(ctx, l.s.index.Complete()).Result()
 	if wire.Classify(err) == wire.ClassDenied {
 		return nil
@@ -183,7 +183,7 @@ func (l *lister) stepIndex(ctx context.Context, name string, cursor uint64) (uin
 	}
 	if len(left) > 0 {
 		// An entry that cannot be taken out now, as while its slot moves, is left to another list.
-		_, _ = l.s.engine.Reindex(ctx, left)
+		_ = l.s.engine.Reindex(ctx, left)
 	}
 	return next, nil
 }
@@ -223,6 +223,5 @@ func (l *lister) enter(ctx context.Context) error {
 	}
 	ids := l.irreversible
 	l.irreversible = nil
-	_, err := l.s.engine.Reindex(ctx, ids)
-	return err
+	return l.s.engine.Reindex(ctx, ids)
 }

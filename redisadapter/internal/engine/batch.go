@@ -85,9 +85,8 @@ func (e *Engine) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 		}}, ids)
 }
 
-// Reindex makes the index agree with records. It returns how many are past their point of no
-// return, and the first error.
-func (e *Engine) Reindex(ctx context.Context, ids []driver.ID) (entered int, err error) {
+// Reindex makes the index agree with records, and returns the first error.
+func (e *Engine) Reindex(ctx context.Context, ids []driver.ID) (err error) {
 	b := Batch[driver.ID]{Op: "index", Why: line.Begins,
 		Call: func(id *driver.ID) (redisscript.Call, error) {
 			return redisscript.NewReindex(e.Key(*id)), nil
@@ -95,17 +94,14 @@ func (e *Engine) Reindex(ctx context.Context, ids []driver.ID) (entered int, err
 		Read: func(_ *driver.ID, r redisscript.Reply, _ driver.Record) (driver.Answer, error) {
 			switch r.Answer {
 			case "entered", "kept", "left":
-				return driver.Answer{Written: r.Answer == "entered"}, nil
+				return driver.Answer{}, nil
 			}
 			return driver.Answer{}, wire.Unexpected(r)
 		}}
 	for _, a := range b.Send(ctx, e.Line, ids) {
 		err = cmp.Or(err, a.Err)
-		if a.Written {
-			entered++
-		}
 	}
-	return entered, err
+	return err
 }
 
 // Forget drops records.
