@@ -283,6 +283,26 @@ var judgeRows = []struct {
 		s.good(2, 2, 30)
 		s.op(1, opFinish, 1, 50, 52, saidEnded, 0)
 	}, judged{explained: 1, illegal: true}},
+	{"again, by a claim that was answered after the next one, as the clock went ahead", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 30, saidAcquired, 0)
+		s.strikes(strikeClock, 5, 12)
+		s.good(2, 2, 14)
+		s.runs(1, 31)
+		s.op(1, opFinish, 1, 35, 36, saidEnded, 0)
+	}, judged{explained: 1, illegal: true}},
+	{"again, by a claim that was sent after the next one, and the clock was ahead before", func(s *tale) {
+		s.strikes(strikeClock, 5, 12)
+		s.good(2, 2, 14)
+		s.claims(1, 1, 30)
+		s.runs(1, 32)
+		s.op(1, opFinish, 1, 36, 37, saidEnded, 0)
+	}, judged{doubled: 1, illegal: true}},
+	{"again, by two claims at a time, and nothing has happened", func(s *tale) {
+		s.op(1, opClaim, 1, 10, 30, saidAcquired, 0)
+		s.good(2, 2, 14)
+		s.runs(1, 31)
+		s.op(1, opFinish, 1, 35, 36, saidEnded, 0)
+	}, judged{doubled: 1, illegal: true}},
 	{"again, and the clock was ahead later", func(s *tale) {
 		s.claims(1, 1, 10)
 		s.runs(1, 12)

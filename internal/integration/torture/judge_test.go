@@ -96,7 +96,9 @@ func (v *verdict) second(h *history) {
 		for i, e := range effects {
 			why := reason("")
 			for _, before := range effects[:i] {
-				why = h.excuse(before, e)
+				if why = h.excuse(before, e); why == "" && e.claimed <= before.granted {
+					why = h.excuse(e, before) // either claim may have been executed first
+				}
 				if why == "" {
 					break
 				}
