@@ -283,14 +283,14 @@ var judgeRows = []struct {
 		s.good(2, 2, 30)
 		s.op(1, opFinish, 1, 50, 52, saidEnded, 0)
 	}, judged{explained: 1, illegal: true}},
-	{"again, by a claim that was answered after the next one, as the clock went ahead", func(s *tale) {
+	{"again, by a claim that the next one overtook, as the clock went ahead", func(s *tale) {
 		s.op(1, opClaim, 1, 10, 30, saidAcquired, 0)
 		s.strikes(strikeClock, 5, 12)
 		s.good(2, 2, 14)
 		s.runs(1, 31)
 		s.op(1, opFinish, 1, 35, 36, saidEnded, 0)
 	}, judged{explained: 1, illegal: true}},
-	{"again, by a claim that was sent after the next one, and the clock was ahead before", func(s *tale) {
+	{"again, by a claim after the next one, and the clock was ahead before", func(s *tale) {
 		s.strikes(strikeClock, 5, 12)
 		s.good(2, 2, 14)
 		s.claims(1, 1, 30)
