@@ -125,7 +125,7 @@ func (s *source) claimed(e *dedup.Event, window time.Duration) {
 // million is the whole of a share.
 const million = 1_000_000
 
-func causeIndex(c dedup.Cause) int {
+func causeIndex(c driver.Cause) int {
 	for i, name := range causeNames[:causes-1] {
 		if name == string(c) {
 			return i

@@ -96,13 +96,13 @@ func (v *record) claim(r *dedup.Record) {
 	} else {
 		add("fence", strconv.FormatUint(r.Fence, 10), "")
 	}
-	if r.Origin != (dedup.Origin{}) {
+	if r.Origin != (driver.Origin{}) {
 		add("owner", owner(r), "the message of the newest claim")
 	}
 }
 
 func owner(r *dedup.Record) string {
-	if r.Origin == (dedup.Origin{}) {
+	if r.Origin == (driver.Origin{}) {
 		return "not told"
 	}
 	return fmt.Sprintf("source %016x, partition %d, offset %d, generation %d", r.Origin.Digest(),

@@ -160,7 +160,7 @@ func newRig(t *testing.T, o Options) *rig {
 		return nil
 	}, func(r *dedup.Request) { r.Label = "<script>alert(1)</script>" },
 		func(r *dedup.Request) {
-			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
+			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
 		})
 	r.doubt("doubtful")
 	return r

@@ -67,9 +67,9 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 			park},
 		"a failure that is refused": {ends(dedup.Permanent(errOwn),
 			lost(&dedup.InputError{Field: "State"})), park},
-		"a success over a foreign record": {ends(nil, lost(dedup.ErrUnreadable)), park},
+		"a success over a foreign record": {ends(nil, lost(driver.ErrUnreadable)), park},
 		"a failure over a foreign record": {ends(dedup.Permanent(errOwn),
-			lost(dedup.ErrUnreadable)), park},
+			lost(driver.ErrUnreadable)), park},
 		"a handler that was cancelled": {ends(context.Canceled, nil), park},
 		"a handler out of time":        {ends(context.DeadlineExceeded, nil), again},
 		"in flight":                    {inFlight, again},
@@ -85,7 +85,7 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 		"a store that is down":    {refused(errNet), unknown},
 		"a store that is full":    {refused(driver.ErrStoreFull), unknown},
 		"a claim that is refused": {refused(&dedup.InputError{Field: "Hold"}), park},
-		"an unreadable record":    {refused(dedup.ErrUnreadable), park},
+		"an unreadable record":    {refused(driver.ErrUnreadable), park},
 		"a value of another type": {otherType, park},
 		"a caller that has left":  {leaves, unknown},
 		"a bad key":               {badKey, park},
@@ -107,7 +107,7 @@ func TestAtMostOneDecision(t *testing.T) {
 	atoms := []error{
 		errors.New("own"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrUncertain,
 		dedup.ErrUnknown, dedup.ErrLeaseLost,
-		dedup.ErrClosed, dedup.ErrNoResult, driver.ErrStoreFull, dedup.ErrUnreadable,
+		dedup.ErrClosed, dedup.ErrNoResult, driver.ErrStoreFull, driver.ErrUnreadable,
 		&dedup.InputError{}, &dedup.FailedError{}, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, a := range atoms {

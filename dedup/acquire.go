@@ -14,9 +14,8 @@ import (
 
 // Claim asks for the right to run the effect of key, in one round trip. Look at Outcome of the
 // returned Claim; [Claim.Err] turns it into an error. With an error the Claim is nil, and a
-// claim that a canceled call may have won is released. An uncertain key is asked about first
-// when there is a Config.Resolve. The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews
-// it.
+// claim that a canceled call may have won is released. If there is a Config.Resolve, it resolves
+// an uncertain key first. The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
 func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
 	if err := d.check(ctx); err != nil {
 		return nil, err

@@ -161,7 +161,7 @@ func fillRecord(r, stored *Record) {
 	if r.Fingerprint == (driver.Fingerprint{}) {
 		r.Fingerprint = stored.Fingerprint
 	}
-	if r.Origin == (Origin{}) {
+	if r.Origin == (driver.Origin{}) {
 		r.Origin = stored.Origin
 	}
 	if r.Label == "" {

@@ -59,7 +59,8 @@ func benchmarkCache(b *testing.B, keys int) {
 func finished(c *cache, id driver.ID, result []byte) {
 	change := driver.Finish{
 		ID: id, State: driver.StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour,
-		Result: result, Origin: Origin{SourceDigest: 1, Partition: 2, Offset: 3, Generation: 4},
+		Result: result,
+		Origin: driver.Origin{SourceDigest: 1, Partition: 2, Offset: 3, Generation: 4},
 	}
 	c.done(&change, &Record{}, c.now())
 }

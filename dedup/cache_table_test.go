@@ -297,7 +297,7 @@ func TestCacheEntryIsTheRecord(t *testing.T) {
 	rec := Record{
 		State: driver.StateFailed, Attempt: 3, Fence: 77, Result: result, NoResult: true,
 		Fingerprint: driver.Fingerprint{1, 2},
-		Origin:      Origin{SourceDigest: 5, Partition: 6, Offset: 7, Generation: 8},
+		Origin:      driver.Origin{SourceDigest: 5, Partition: 6, Offset: 7, Generation: 8},
 		Label:       "label", Age: time.Second, Remaining: time.Minute,
 	}
 	e := newCacheEntry(randomID(), &rec, 10*time.Second)

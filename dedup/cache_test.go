@@ -139,12 +139,12 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 		d := newDeduper(t, store, func(c *dedup.Config) {
 			c.CacheBytes, c.Window, c.Observer = 64<<10, 80*time.Second, told.observer()
 		})
-		origin := func(r *dedup.Request) { r.Origin = dedup.Origin{Source: "orders", Offset: 7} }
+		origin := func(r *dedup.Request) { r.Origin = driver.Origin{Source: "orders", Offset: 7} }
 		_, err := dedup.Do(t.Context(), d, "k", returns("v"), origin)
 		require.NoError(t, err)
 		for _, row := range []struct {
 			age   time.Duration
-			cause dedup.Cause
+			cause driver.Cause
 		}{{30 * time.Second, driver.BrokerRedelivery}, {50 * time.Second, driver.Late}} {
 			time.Sleep(row.age - claim(t, d, "k").Record.Age)
 			c := claim(t, d, "k", origin)

@@ -10,26 +10,23 @@ import (
 )
 
 // Claim is the answer to one claim attempt. When Outcome is [Acquired] it is also the right to
-// run the effect: do so, then call Complete, Fail or Release, or let it lapse. The exported
-// fields do not change, but for Stored, once the Claim has been returned.
+// run the effect: do so, then call Complete, Fail or Release, or let it lapse. Of its exported
+// fields only Stored changes.
 type Claim struct {
 	Key     string         // Key as it was asked for.
 	Outcome driver.Outcome // Outcome says what to do: see the constants.
-	// Observed is what Enforce would have answered, in Observe mode, and equals Outcome in
-	// Enforce mode. It is Unknown for a claim that runs thanks to FailOpen.
+	// Observed is what Enforce would have answered, in Observe mode, and equals Outcome in Enforce
+	// mode. It is Unknown for a claim that runs thanks to FailOpen.
 	Observed driver.Outcome
 	Attempt  int // Attempt counts the claims of this key, from 1.
-	// Record is what the store holds of the key. A Duplicate has its result there, and a
-	// claim InFlight the rest of its lease, as Remaining. Its Fence is zero when Outcome is
-	// Acquired: there, Fence is a method, because reading it has a consequence.
+	// Record is what the store holds of the key: for a Duplicate its result, for InFlight the
+	// Remaining lease. Its Fence is zero when Acquired: call the method Fence instead.
 	Record Record
-	Cause  Cause // Cause of a Duplicate or Mismatch.
-	// Alias is the first Claim of the same key in the same batch, whose fate this one shares. Do
-	// not run this one; it cannot be ended.
+	Cause  driver.Cause // Cause of a Duplicate, InFlight or Mismatch.
+	// Alias is the first Claim of the same key in its batch; see [Deduper.ClaimBatch].
 	Alias *Claim
-	// Stored is the record that was found when Complete, Fail or Release answered
-	// ErrLeaseLost; nil before, and when the store was not asked because the loss was known
-	// already.
+	// Stored is the record that was found when Complete, Fail or Release answered ErrLeaseLost. It
+	// is nil before, and when the loss was known without asking the store.
 	Stored *Record
 
 	d       *Deduper
@@ -68,8 +65,8 @@ type Claim struct {
 }
 
 // Err is nil when Outcome is Acquired or a Duplicate of a success. Otherwise it is
-// [ErrInFlight], [ErrMismatch], [ErrUncertain], an error for which [OutcomeUnknown] is
-// true, or the [*FailedError] that a Duplicate replays.
+// [ErrInFlight], [ErrMismatch], [ErrUncertain], an error for which [OutcomeUnknown] is true, or
+// the [*FailedError] that a Duplicate replays.
 func (c *Claim) Err() error {
 	switch c.Outcome {
 	case Acquired:
@@ -95,11 +92,10 @@ func (c *Claim) Err() error {
 	return ErrUnknown
 }
 
-// Fence returns the fencing number of the claim: it only grows per key. Hand it to an
-// effect that can refuse a smaller one. Whoever reads it may be refused, so from then
-// on a nil return of the handler no longer proves that the effect landed once the lease
-// is lost; see [EffectApplied]. It is zero for a claim that is not acquired, or runs without one
-// (Observe mode, FailOpen).
+// Fence returns the fencing number of the claim, which only grows per key. Hand it to an effect
+// that can refuse a smaller one. Once it has been read and the lease is lost, a nil return of
+// the handler does not prove the effect any more: see [EffectApplied]. It is zero for a claim
+// that is not acquired, or runs without one (Observe mode, FailOpen).
 func (c *Claim) Fence() uint64 {
 	if c.Outcome != Acquired || c.shadow {
 		return 0
@@ -187,20 +183,17 @@ func (c *Claim) event(cached bool) Event {
 	}
 }
 
-// Attempt is what a handler can learn of the claim it runs under; see [FromContext].
+// Attempt is what a handler learns from [FromContext] about its claim.
 type Attempt struct {
-	Key string // Key as it was claimed.
-	// Number counts the claims of the key, from 1. It is counted when claiming, so an
-	// attempt that killed its process is counted too.
-	Number int
+	Key    string // Key as it was claimed.
+	Number int    // Number counts the claims of the key, from 1, also those whose process died.
 
 	claim *Claim
 }
 
 type attemptKey struct{}
 
-// FromContext returns the attempt whose handler runs under ctx, and false outside one or
-// for a nil ctx.
+// FromContext returns the attempt under ctx; false if ctx has none or is nil.
 func FromContext(ctx context.Context) (*Attempt, bool) {
 	if ctx == nil {
 		return nil, false
@@ -212,17 +205,17 @@ func FromContext(ctx context.Context) (*Attempt, bool) {
 // Fence returns the fencing number of the attempt; see [Claim.Fence].
 func (a *Attempt) Fence() uint64 { return a.claim.Fence() }
 
-// DownstreamKey derives an idempotency key for a call that the effect makes. It is the same
-// on every attempt, different for every purpose, and does not reveal the original key. It
-// is 22 characters of base64url. Name the purpose: DownstreamKey("stripe", "charge").
+// DownstreamKey derives an idempotency key for a call that the effect makes: 22 characters of
+// base64url. It is the same on every attempt, different for every purpose, and does not reveal
+// the original key. Name the purpose: DownstreamKey("stripe", "charge").
 func (a *Attempt) DownstreamKey(purpose ...string) string {
 	return a.claim.id.DownstreamKey(purpose...)
 }
 
-// EffectApplied says that the effect of the attempt under ctx has happened, although the lease
-// may be lost by now. Without it, a nil return counts as landed only if the handler never read
-// its fence and its context was not yet canceled for [ErrLeaseLost]: a downstream may have
-// refused an old fence, and that is not an effect. It reports false outside an attempt.
+// EffectApplied says that the effect of the attempt under ctx has happened, even if the lease is
+// lost. Without it, the nil return of a handler that lost its lease counts as an effect only if
+// it never read its fence, which a downstream may have refused, and its context was not yet
+// canceled. It reports false outside an attempt.
 func EffectApplied(ctx context.Context) bool {
 	a, ok := FromContext(ctx)
 	if ok {

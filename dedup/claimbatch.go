@@ -11,17 +11,16 @@ import (
 
 // ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
 // returns one Claim per request, in order. An item that is bad, or that the store did not
-// answer, has Outcome [Unknown] and says why through [Claim.Err]. The error is non-nil only when
-// nothing was asked: ErrClosed, or a nil ctx.
+// answer, has Outcome [Unknown]; see [Claim.Err]. The error is non-nil only when nothing was
+// asked: ErrClosed, or a nil ctx.
 //
 // A key that occurs again in the batch is an alias of its first occurrence, to which Claim.Alias
-// points. Do not run it. Acknowledge it when the first is recorded, and have it redelivered when
-// the first is released; ending it is an [*InputError]. A repetition has a claim of its own, and
-// a nil Alias, in three cases. Only the first is a [Mismatch]; or it may take over what the
-// first found in flight; or only the first has Request.OnlyNew, and was left alone.
+// points. Do not run or end an alias: acknowledge it when the first is recorded, and have it
+// redelivered when the first is released. A repetition has a claim of its own, and a nil Alias,
+// in three cases. Only the first is a [Mismatch]; or it may take over what the first found in
+// flight; or only the first has Request.OnlyNew, and was left alone.
 //
-// Each claim that was won lasts for Config.LeaseTTL from the call on, unless [Claim.KeepAlive]
-// renews it. A batch never waits: neither Config.Wait nor Config.Resolve applies.
+// Claims last as for [Deduper.Claim]. Config.Wait and Resolve do not apply.
 func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {
 	if err := d.check(ctx); err != nil {
 		return nil, err

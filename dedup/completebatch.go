@@ -10,10 +10,9 @@ import (
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
-// CompleteBatch ends many claims and returns nil when everything was written as asked.
-// Otherwise it returns one error per item, in order: the one that Complete, Fail or Release
-// would have returned, and nil for an item that was written. It takes one round trip per
-// 1024 items (on a Redis Cluster per node).
+// CompleteBatch ends many claims, in as many round trips as ClaimBatch, and returns nil when
+// everything was written as asked. Otherwise it returns one error per item, in order: the one
+// that Complete, Fail or Release would have returned, and nil for an item that was written.
 func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
 	if err := d.check(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(done))

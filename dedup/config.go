@@ -10,91 +10,83 @@ import (
 	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
-// Mode is whether a Deduper skips duplicates.
+// Mode says what a Deduper does with duplicates, and without its store.
 type Mode uint8
 
 const (
 	// Enforce skips duplicates, and runs nothing while the store cannot be asked.
 	Enforce Mode = iota
-	// Observe runs everything, as if there were no Deduper, and tells the Observer what would
-	// have been skipped. Claims that would have been won are taken and recorded, so that the
-	// report is true. A lost lease cancels no handler, and a record that could not be written
-	// causes no error.
+	// Observe runs everything, as if there were no Deduper, and the Observer learns what would have
+	// been skipped. Claims that would have been won are taken and recorded, so that the report is
+	// true. A lost lease cancels no handler, and a record that was not written is not an error.
 	Observe
-	// FailOpen is Enforce that runs the effect without a claim while the store cannot be asked,
-	// and tells Observer.FailedOpen. It is for effects that may happen twice.
+	// FailOpen is Enforce that runs the effect without a claim while the store cannot be asked, and
+	// calls Observer.FailedOpen. It is for effects that may happen twice.
 	FailOpen
 )
 
-// Config configures a [Deduper]. Namespace, Window and LeaseTTL have no default: they
-// are decisions.
+// Config configures a [Deduper]. Namespace, Window, LeaseTTL have no default.
 type Config struct {
-	// Namespace separates deployments that share a store: 1-64 bytes of letters,
-	// digits, '_', '.', '-'. Required.
+	// Namespace separates deployments in a store: 1-64 of a-z, A-Z, 0-9, '_', '.', '-'. Required.
 	Namespace string
 
-	// Window is how long a finished key is remembered; a duplicate that arrives later runs
-	// again. It must exceed the longest redelivery horizon. Request.Window shortens it for a key.
-	// Required, at least LeaseTTL, at most ten years.
+	// Window is how long a finished key is remembered; a later duplicate runs again. It must exceed
+	// the longest redelivery horizon. Request.Window shortens it for a key. Required, at least
+	// LeaseTTL, at most ten years.
 	Window time.Duration
 
-	// LeaseTTL is how long a claim lasts without renewal, automatic while a handler runs. So long a
-	// crashed owner's key stays in flight, and a call retries its record in an outage. Required, at
-	// least 50 ms.
+	// LeaseTTL is how long a claim lasts without renewal; a running handler's is renewed. A crashed
+	// owner's key stays in flight that long, and in an outage recording is retried that long.
+	// Required, at least 50 ms.
 	LeaseTTL time.Duration
 
-	// Hold is how long an unfinished key keeps its attempt count and fence after its lease or
-	// release. It must exceed the longest retry backoff. At most ten years. Default: the
-	// larger of ten leases and one hour.
+	// Hold is how long an unfinished key keeps attempt count and fence after its lease or release.
+	// It must exceed the longest retry backoff. At most ten years. Default: the longest of ten
+	// leases, one hour, and the store's need.
 	Hold time.Duration
 
-	// Resolve finds out about an uncertain key: an attempt ended after [MarkIrreversible] without
-	// saying how. [Resolution] says how it is called and what it answers. Default nil: nobody is
-	// asked, and the key is Uncertain until Mark or Forget.
+	// Resolve finds out whether an uncertain key, whose attempt ended after [MarkIrreversible]
+	// without saying how, has had its effect. Default nil: it stays uncertain until Mark or Forget.
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
-	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight.
-	// Its end wakes it, in other processes too if all set Wait and the store is a
-	// [driver.Waker]; one call a key polls besides. Default 0.
+	// Wait is how long to wait for a key in flight before answering InFlight. The key's end wakes
+	// the call, across processes if all set Wait and the store is a [driver.Waker]. One call per
+	// key polls. Default 0.
 	Wait time.Duration
 
-	// MaxWaiters bounds the calls that wait at the same time; the next one answers
-	// InFlight at once. Default 1000.
+	// MaxWaiters bounds the calls that wait. One more is answered InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store, and a whole call of two stores (package
-	// layered), which may take three. Default: a third of LeaseTTL, at most two seconds. It
-	// must be shorter than LeaseTTL.
+	// StoreTimeout bounds one round trip to the store; over package layered, one call of up to
+	// three. It must be shorter than LeaseTTL. Default: a third of LeaseTTL, at most two seconds.
 	StoreTimeout time.Duration
 
-	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is
-	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
+	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is recorded as
+	// done, and its replay answers ErrNoResult. Default 256 KiB.
 	ResultLimit int
 
-	// SeenOnly keeps no results: a duplicate of a Do that returns a value, and Complete with a
-	// result, answer ErrNoResult. Some stores require it. All processes of a namespace should
-	// agree on it. Default false.
+	// SeenOnly keeps no results: the replay of a value, and Complete with a result, answer
+	// ErrNoResult. Some stores require it. All processes of a namespace should agree. Default
+	// false.
 	SeenOnly bool
 
-	// CacheBytes bounds the in-process cache of finished keys: about 106 bytes each, results up
-	// to 1 KiB. Another process's Forget goes unnoticed for about a second, or a minute without
-	// [driver.ForgetCounter]. At least 64 KiB; default 0, no cache.
+	// CacheBytes bounds the cache of finished keys: about 106 bytes each, and results up to 1 KiB.
+	// It notices a Forget elsewhere within about a second, or a minute without
+	// [driver.ForgetCounter]. At least 64 KiB. Default 0: no cache.
 	CacheBytes int
 
-	// Mode says what is skipped, and what happens while the store cannot be asked. Default
-	// [Enforce].
+	// Mode is [Enforce], [Observe] or [FailOpen]. Default Enforce.
 	Mode Mode
 
-	// Labels stores Request.Label in clear next to the key's digest. The labels of adapters name
-	// the request: method, path and Idempotency-Key; provider, endpoint and id of a webhook.
-	// Default false.
+	// Labels stores each Request.Label in clear. The labels of adapters name the request: method,
+	// path and Idempotency-Key, or a webhook's provider, endpoint and id. Default false.
 	Labels bool
 
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
 
-	// Logger gets warnings: leases lost, records that could not be written. Keys appear
-	// as their ID, in the attribute key_id. Default: discarded.
+	// Logger gets warnings: leases lost, records that could not be written. A key appears as its
+	// ID, in the attribute key_id. Default: discarded.
 	Logger *slog.Logger
 }
 
@@ -178,15 +170,15 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Resolution is what Config.Resolve answers about an uncertain key. It asks the downstream
+// Resolution is what Config.Resolve answers about an uncertain key. Resolve asks the downstream
 // whether the effect has happened, best by the Attempt.DownstreamKey that the effect was sent
 // with. The zero Resolution, or an error, is "still unknown": the next call asks again.
 //
-// [Do] and Claim ask, but not in Observe mode; ClaimBatch and Seen never ask. One caller asks at
-// a time, in all processes, under a claim that counts as an attempt and that is renewed; others
-// find the key in flight. The ctx of Resolve carries that attempt, follows the caller's, and is
-// canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic leaves the
-// key uncertain and is passed on.
+// [Do] and Claim call Resolve, but not in Observe mode; ClaimBatch and Seen never do. In all
+// processes one caller at a time does, under a claim that counts as an attempt and is renewed;
+// others find the key in flight. The ctx of Resolve carries that attempt, follows the caller's,
+// and is canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic
+// leaves the key uncertain and is passed on.
 type Resolution = driver.Resolution
 
 // Happened says that the effect has happened. The caller gets the result as a Duplicate; it may
@@ -195,17 +187,17 @@ func Happened(result []byte) Resolution {
 	return Resolution{State: driver.StateSucceeded, Result: result}
 }
 
-// FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
-// the text replayed as a [*FailedError], cut at 1 KiB. Where the store keeps no failures, the
-// caller gets it, and the next call asks again.
+// FailedForGood says that the effect has failed, and no retry can change it. Duplicates get a
+// [*FailedError] with the text, cut at 1 KiB. Where the store keeps no failures only this caller
+// does, and the next call asks again.
 func FailedForGood(text string) Resolution {
 	return Resolution{State: driver.StateFailed, Result: []byte(text)}
 }
 
-// DidNotHappen says that the effect has not happened, and that no request is on its way which
-// could still make it happen: the caller may run it. The key stays dangerous: when that attempt
-// ends without success, a failure for good or [NotStarted], it is asked about again. To answer
-// it always is the very risk for which [MarkIrreversible] was called.
+// DidNotHappen says that the effect has not happened, and that no request on its way could still
+// make it happen: the caller may run it. The key stays irreversible: when that attempt ends
+// without success, a failure for good or [NotStarted], it is asked about again. A Resolve that
+// always answers so runs the risk that [MarkIrreversible] is to avoid.
 func DidNotHappen() Resolution { return Resolution{State: driver.StateReleased} }
 
 // checkLimits refuses a window or hold that the store would refuse with each end, when the effect

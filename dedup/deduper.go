@@ -21,8 +21,8 @@ import (
 
 // Deduper makes the effect of every key happen once per window. One per namespace and process is
 // enough. It starts goroutines only while calls or handlers are under way. At most 65,536 single
-// calls are under way at once; one more is not sent, and gets an error for which
-// [OutcomeUnknown] is true.
+// calls are under way at once; one more is not sent, and its outcome is unknown
+// ([OutcomeUnknown]).
 type Deduper struct {
 	store    Store
 	cfg      Config
@@ -47,9 +47,8 @@ type Deduper struct {
 }
 
 // New returns a Deduper over store. It starts no goroutine and sends nothing. The error is an
-// [*InputError] for a nil store, a [Memory] without capacity, a bad field of cfg, and one that
-// the store refuses (see [driver.Limits]). A nil pointer of the store's type, which a
-// constructor returns with an error, counts as a nil store.
+// [*InputError] for a nil store, also a nil pointer in the interface; a [Memory] without
+// capacity; a bad field of cfg; and one that the store refuses (see [driver.Limits]).
 func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkStore("Store", store); err != nil {
 		return nil, err
@@ -83,8 +82,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	return d, nil
 }
 
-// Config returns the configuration as it is in force: what was given to [New], with the
-// defaults filled in.
+// Config returns the configuration in force, with the defaults filled in.
 func (d *Deduper) Config() Config { return d.cfg }
 
 // clock is the monotonic time since New: a third of the bytes of a time.Time, and claims
@@ -147,11 +145,11 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 
 // Forget makes a key claimable again, for operators, also when it is uncertain: use it only if
 // the effect may run again, and [Deduper.Mark] if not. A key under a live lease is refused with
-// [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold after it. One
-// exception: a store may end a claim with Request.NoResult by a plain command, and a copy of it
+// [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold, with one
+// exception. A store may end a claim with Request.NoResult by a plain command, and a copy of it
 // that the network delivers late makes the key done again; its effect has happened. Caches of
-// other processes notice within a second and a round trip (see Config.CacheBytes). It costs one
-// round trip, and a second in stores that notify those caches.
+// other processes notice late: see Config.CacheBytes. It costs one round trip, or two in stores
+// that notify them.
 func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
 	if err := d.check(ctx); err != nil {
 		return err
@@ -185,11 +183,11 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 // Close refuses new calls with [ErrClosed] and waits until running handlers, claims kept alive,
 // and calls under way have ended. When ctx ends first, it cancels the context of what still runs
 // with ErrClosed as cause and returns an error that says how much that was: those claims lapse,
-// and their keys run again elsewhere. Claims that are already held can be completed and released
-// until then, and after. Close may be called again.
+// and their keys run again elsewhere. Claims that are already held can still be completed and
+// released, also after Close. Close may be called again.
 //
-// While the store does not answer, a Deduper asks it every second, for ten minutes at most, to
-// release claims whose callers have gone. Close asks once more, and ends that.
+// While the store does not answer, a Deduper tries every second, for up to ten minutes, to
+// release claims whose callers have gone. Close tries a last time.
 func (d *Deduper) Close(ctx context.Context) error {
 	if err := d.check(ctx); err != nil {
 		return err

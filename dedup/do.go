@@ -10,42 +10,41 @@ import (
 // Do runs fn once per key and window and returns its value to every caller: the first runs it,
 // the others get the stored value.
 //
-//   - fn returns nil: the value is recorded, then returned. []byte and string are stored as they
-//     are, struct{} as nothing, everything else as JSON.
-//   - fn returns an error for which [IsPermanent] is true: it is recorded and replayed as a
+//   - fn returns nil: the value is recorded, then returned. []byte and string are stored as
+//     they are, struct{} as nothing, everything else as JSON.
+//   - fn returns an error for which [IsPermanent] is true: it is recorded, and replayed as a
 //     [*FailedError].
 //   - fn returns any other error, panics, or calls runtime.Goexit: the claim is released, so
 //     that a retry can run at once. A panic is passed on.
 //
-// fn runs under a context that carries its attempt ([FromContext]), and that is canceled with
-// cause [ErrLeaseLost] when its claim is lost. The lease is renewed while fn runs. fn should be
-// safe to run again: after a crash between effect and record, it runs again.
+// The context of fn has its attempt ([FromContext]), and is canceled with cause [ErrLeaseLost]
+// when the claim is lost. The lease is renewed while fn runs. Make fn safe to repeat: it runs
+// again after a crash before the record.
 //
-// The error is that of fn, or one that every call can return (see Calls above), or:
+// The error is that of fn, or one of any call (see Calls above), or:
 //
-//   - [ErrInFlight], [ErrMismatch], [ErrUncertain] or a [*FailedError] when fn did not run;
-//   - [ErrNoResult] when the key is done but its value was not kept, or there never was one
-//     (Mark, Complete without a result) and T is not struct{};
-//   - [ErrUnreadable] when the value is not a T;
-//   - [ErrLeaseLost], with the value, when fn succeeded after its claim was lost;
-//   - one for which [OutcomeUnknown] is true, with the value, when the effect landed and its
-//     record could not be confirmed; without it when the lease had lapsed before fn was to
-//     begin.
+//   - [ErrInFlight], [ErrMismatch], [ErrUncertain] or [*FailedError]: fn did not run;
+//   - [ErrNoResult], unless T is struct{}: the key is done, but its value was not kept, or
+//     never given (Mark, Complete without a result);
+//   - [driver.ErrUnreadable]: the stored value is not a T;
+//   - [ErrLeaseLost], with the value: fn succeeded after its claim was lost;
+//   - one for which [OutcomeUnknown] is true: with the value when its record was not confirmed,
+//     without it when the lease had lapsed before fn began.
 //
-// Acknowledge the message when [CanAck] is true of the error, have it redelivered when
-// [CanRetry] or OutcomeUnknown is, and park it or stop otherwise.
+// Acknowledge the message when [CanAck] is true of the error. Have it redelivered when
+// [CanRetry] or OutcomeUnknown is. Otherwise park it or stop.
 //
-// While the store is down, claiming gives up after four times Config.StoreTimeout and a backoff
-// of less than 100 ms, or when ctx ends; with thousands of calls at once some wait longer. After
-// the effect, recording continues for up to one lease and one Config.StoreTimeout, also when ctx
-// has ended. In a request handler keep the sum of both below the sender's timeout.
+// While the store is down, claiming gives up after four times Config.StoreTimeout and up to 100
+// ms of backoff, or when ctx ends; with thousands of calls at once some wait longer. After the
+// effect, recording continues for up to one lease and one Config.StoreTimeout, also when ctx has
+// ended. In a request handler keep the sum of both below the sender's timeout.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
 	opts ...Option) (T, error) {
 	res, err := DoResult(ctx, d, key, fn, opts...)
 	return res.Value, err
 }
 
-// DoResult is [Do] that also returns whether fn ran, which attempt it was, and what was found.
+// DoResult is [Do] that also returns whether fn ran, and in which attempt.
 func DoResult[T any](ctx context.Context, d *Deduper, key string,
 	fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
 	if err := d.check(ctx); err != nil {

@@ -133,7 +133,7 @@ func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 		t.Error("ran again")
 		return receipt{}, nil
 	})
-	require.ErrorIs(t, err, dedup.ErrUnreadable)
+	require.ErrorIs(t, err, driver.ErrUnreadable)
 	require.Equal(t, dedup.Duplicate, res.Outcome)
 	require.False(t, dedup.CanRetry(err))
 }

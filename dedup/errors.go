@@ -9,30 +9,27 @@ import (
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
-// Identities of what can go wrong; test with errors.Is.
+// Identities of what can go wrong, for errors.Is; also [driver.ErrUnreadable].
 var (
 	// ErrInFlight: another owner holds the claim. Not done: never acknowledge on it.
 	ErrInFlight = driver.ErrInFlight
 	// ErrMismatch: the key is bound to another payload fingerprint.
 	ErrMismatch = errors.New("dedup: key reused with another payload")
-	// ErrUncertain: an earlier attempt may or may not have had its effect. [CanRetry]
-	// says whether Config.Resolve is asked again by the next call.
+	// ErrUncertain: an earlier attempt may or may not have had its effect. [CanRetry] reports
+	// whether the next call asks Config.Resolve again.
 	ErrUncertain = errors.New("dedup: effect of an earlier attempt is uncertain")
 	// ErrUnknown: the state of the key, or of the write, could not be found out.
 	ErrUnknown = errors.New("dedup: outcome unknown")
-	// ErrLeaseLost: the claim is no longer this owner's. It is the cancellation cause
-	// of a handler's context, and the answer to a late Complete, Fail or Release.
+	// ErrLeaseLost: the claim is no longer this owner's. It is the cancellation cause of a
+	// handler's context, and the answer to a late Complete, Fail or Release.
 	ErrLeaseLost = errors.New("dedup: lease lost")
 	// ErrClosed: the Deduper has been closed.
 	ErrClosed = errors.New("dedup: closed")
 	// ErrNoResult: the key is done, but its result was not kept.
 	ErrNoResult = errors.New("dedup: result was not kept")
-	// ErrUnreadable: the store holds a value under the key that this version cannot read. It is
-	// neither "absent" nor "done".
-	ErrUnreadable = driver.ErrUnreadable
 )
 
-// FailedError is the replay of a failure that was stored with [Permanent].
+// FailedError replays a failure that was recorded for good: see [Permanent].
 type FailedError struct {
 	Message string // Message is the text of the stored error, cut at 1 KiB.
 	Attempt int    // Attempt that failed, from 1.
@@ -47,9 +44,8 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks err as a failure that no retry can fix: it is stored and replayed
-// to every duplicate. Permanent(nil) is nil. Every other error is retryable: the claim
-// is released.
+// Permanent marks err as a failure that no retry can fix: it is recorded and replayed. Any other
+// error releases the claim. Permanent(nil) is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -57,24 +53,23 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether err, or what it wraps, is a failure that no retry can fix: it was
-// made by [Permanent], or is the [*FailedError] that replays such a one, of whatever key.
+// IsPermanent reports whether err is or wraps a failure that no retry can fix: one made by
+// [Permanent], or a [*FailedError] of any key.
 func IsPermanent(err error) bool {
 	var made *permanentError
 	var replayed *FailedError
 	return errors.As(err, &made) || errors.As(err, &replayed)
 }
 
-// CanAck reports whether the message is done and may be acknowledged to whoever delivered it:
-// err is nil, a failure for good while the claim was ours ([IsPermanent]), or [ErrNoResult]. It
-// does not say that there is a value: read one when err is nil, and, where [Do] says so, with
-// [ErrLeaseLost] or an unknown outcome. It is false for a failure for good whose record was lost
-// with the lease, was refused, or could not be confirmed.
+// CanAck reports whether the message is done and may be acknowledged. It is true for nil, for
+// [ErrNoResult], and for a failure for good ([IsPermanent]) unless its record was refused, lost
+// with the lease, or not confirmed. It does not promise a value: read one when err is nil, and
+// where [Do] says so.
 //
 // At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
-// Where none is (bad input, a mismatch, an uncertain effect that nobody asks about, an
-// unreadable record, a closed Deduper, the error of a canceled handler), park the message or
-// stop.
+// Where none is, park the message or stop. That is so for bad input, a mismatch, an uncertain
+// effect that nobody asks about, an unreadable record, a closed Deduper, and the error of a
+// canceled handler.
 func CanAck(err error) bool {
 	var input *InputError
 	switch {
@@ -89,12 +84,13 @@ func CanAck(err error) bool {
 	return errors.Is(err, ErrNoResult) && !isForeign(err)
 }
 
-// OutcomeUnknown reports whether err leaves open whether the store executed the call
-// or whether the effect is on record. Never acknowledge on it; asking again is safe.
+// OutcomeUnknown reports whether err is or wraps [ErrUnknown]: it is open whether the store
+// executed the call, or whether the effect is on record. Never acknowledge on it; asking again
+// is safe.
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
 // CanRetry reports whether the same call may succeed later without anybody's help, and nothing
-// about it is unknown. It is false for nil, and for what [CanAck] says to park.
+// about it is unknown. It is false for nil.
 func CanRetry(err error) bool {
 	switch {
 	case CanAck(err), OutcomeUnknown(err):
@@ -115,8 +111,9 @@ func passes(err error) bool {
 		return false
 	case errors.As(err, &unresolved):
 		return !IsPermanent(unresolved.cause) // else the next call asks again
-	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain), errors.Is(err, ErrUnreadable),
-		errors.Is(err, ErrNoResult), errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain),
+		errors.Is(err, driver.ErrUnreadable), errors.Is(err, ErrNoResult),
+		errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
 		return false
 	}
 	return true
@@ -144,7 +141,7 @@ func isRefused(err error) bool {
 // isRefusal reports whether err, of a store, says for certain that nothing was written.
 func isRefusal(err error) bool {
 	var input *InputError
-	return errors.As(err, &input) || errors.Is(err, ErrUnreadable)
+	return errors.As(err, &input) || errors.Is(err, driver.ErrUnreadable)
 }
 
 // foreignError is a handler's error that wraps the ErrNoResult of another key: the handler's own
@@ -163,8 +160,7 @@ func isForeign(err error) bool {
 // request was never sent, or was refused as a whole. The claim is released and its
 // [MarkIrreversible] withdrawn. Only an attempt that knows it may say so; after a Resolve that
 // answered [DidNotHappen] it also speaks for the attempts before. NotStarted(nil) is nil. It
-// changes nothing for an attempt without MarkIrreversible, nor for a failure for good
-// ([IsPermanent]), which is recorded.
+// changes nothing without MarkIrreversible, or for a failure for good ([IsPermanent]).
 func NotStarted(err error) error {
 	if err == nil {
 		return nil
@@ -197,7 +193,8 @@ func (e *unresolvedError) Is(target error) bool {
 	switch target {
 	case ErrUncertain:
 		return true
-	case ErrInFlight, ErrMismatch, ErrUnknown, ErrLeaseLost, ErrClosed, ErrNoResult, ErrUnreadable:
+	case ErrInFlight, ErrMismatch, ErrUnknown, ErrLeaseLost, ErrClosed, ErrNoResult,
+		driver.ErrUnreadable:
 		return false
 	}
 	return errors.Is(e.cause, target)
@@ -248,5 +245,5 @@ func mayHaveExecuted(err error) bool {
 	}
 	var input *InputError
 	return !errors.As(err, &input) && !errors.Is(err, driver.ErrStoreFull) &&
-		!errors.Is(err, ErrUnreadable)
+		!errors.Is(err, driver.ErrUnreadable)
 }

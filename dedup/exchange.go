@@ -8,12 +8,12 @@ import (
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
-// CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the next
-// in one round trip, where the store can do that: a consumer that always has a next batch saves
-// half its round trips. The finished claims are on record when the call returns, not before, so
-// offsets of done are committed a batch later. End the last batch, and whatever a rebalance
-// takes, with CompleteBatch. A key of reqs that is also among done may be answered as it was
-// before its end. With ErrClosed done has been ended if it could be; not with a nil ctx.
+// CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the next,
+// in one round trip where the store can: a consumer that always has a next batch saves half its
+// round trips. The ends are on record when the call returns, not before, so commit the offsets
+// of done one batch later. End the last batch, and whatever a rebalance takes, with
+// CompleteBatch. A key of reqs that is also among done may be answered as it was before its end.
+// With ErrClosed, done was ended if it could be.
 func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	reqs []Request) (errs []error, claims []*Claim, err error) {
 	if err := d.check(ctx); err != nil {

@@ -17,24 +17,24 @@ import (
 // maxFailureText bounds the text of a stored failure.
 const maxFailureText = 1 << 10
 
-// Complete records that the effect has landed, with an optional result that duplicates get
-// replayed byte for byte. Call it after the effect, and before acknowledging the message. A
-// result larger than Config.ResultLimit is not kept: the key is recorded as done without it, and
-// Complete answers [ErrNoResult].
+// Complete records that the effect has happened, with an optional result that duplicates get
+// byte for byte. Call it after the effect, and before acknowledging the message. A result larger
+// than Config.ResultLimit is not kept: the key is recorded without it, and the error is
+// [ErrNoResult].
 //
-// [ErrLeaseLost] means that the claim was no longer ours. Claim.Stored says what is on record,
-// if the store was asked. It may have happened twice. An error for which [OutcomeUnknown] is
-// true means that the record could not be confirmed before the lease ended or ctx did: do not
-// acknowledge. An [*InputError] is also for a claim that is nil, was not acquired, or has ended
-// otherwise; in Observe mode it is the only error. Calling Complete again is harmless, and
-// answers what the first call did.
+// [ErrLeaseLost] means that the claim was no longer ours. Claim.Stored shows what was found
+// instead, and the effect may have happened twice. An error for which [OutcomeUnknown] is true
+// means that the record was not confirmed before the lease or ctx ended: do not acknowledge. A
+// claim that is nil, was not acquired, or has ended otherwise is an [*InputError], the only
+// error in Observe mode. Calling Complete again is harmless, and returns what the first call
+// did.
 func (c *Claim) Complete(ctx context.Context, result []byte) error {
 	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
 
-// Fail records a failure that no retry can fix. Duplicates get it replayed as a
-// [*FailedError] with the text of cause, cut at 1 KiB. From a late owner it changes
-// nothing and answers [ErrLeaseLost]. Errors are otherwise those of Complete.
+// Fail records a failure that no retry can fix. Duplicates get a [*FailedError] with the text of
+// cause, which must not be nil. From a late owner it changes nothing and answers [ErrLeaseLost].
+// Other errors are those of Complete.
 func (c *Claim) Fail(ctx context.Context, cause error) error {
 	if cause == nil {
 		return &InputError{Field: "Cause", Reason: "is nil; a failure needs an error"}
@@ -46,7 +46,7 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 // attempt count and fence are kept for Config.Hold. After [MarkIrreversible] the key becomes
 // uncertain: to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotStarted]
 // error. From a late owner Release changes nothing and answers [ErrLeaseLost]. It gives up after
-// four tries: the end of the lease does the same. Errors are otherwise those of Complete.
+// four tries: the end of the lease does the same. Other errors are those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
 	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
@@ -296,20 +296,19 @@ func (d *Deduper) beginAfter(ctx context.Context, after *lazyctx.Timed) {
 type Completion struct {
 	Claim  *Claim // Claim that ends.
 	Result []byte // Result to keep, when Err is nil.
-	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
-	// other releases the claim; see [NotStarted] for one that has called [MarkIrreversible].
+	// Err of the handler: nil completes, one for which IsPermanent is true fails, any other
+	// releases the claim; see [NotStarted] for one that has called [MarkIrreversible].
 	Err error
-	// With is for the store that offers it, and is written together with the record or not at
-	// all. Any other store refuses the item with an [*InputError] and writes nothing. Only
-	// where Err is nil.
+	// With is for the store that offers it, and is written together with the record or not at all.
+	// Any other store refuses the item with an [*InputError] and writes nothing. Needs a nil Err.
 	With any
-	// NotAttempted says that the handler never began the message, or was cut short through no
-	// fault of the message. The claim is released, whatever Err is, and does not count as an
-	// attempt. A key that was dangerous before is uncertain again. MarkIrreversible by the
-	// attempt itself, a Result or With is an [*InputError].
+	// NotAttempted says that the handler never began the message, or was cut short through no fault
+	// of the message. The claim is released, whatever Err is, and does not count as an attempt. A
+	// key that was irreversible before is uncertain again. With a Result, a With, or a
+	// MarkIrreversible by this attempt it is an [*InputError].
 	NotAttempted bool
-	// InTime says that the handler had returned nil before its claim was lost. Without it a
-	// loss before this call makes the effect count as canceled. Only where Err is nil.
+	// InTime says that the handler had returned nil before its claim was lost. Without it a loss
+	// before this call makes the effect count as canceled. Needs a nil Err.
 	InTime bool
 	// noResult marks a result that could not be encoded.
 	noResult bool

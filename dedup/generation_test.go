@@ -16,7 +16,7 @@ import (
 // consumed is an option: a message of partition 1, claimed in a generation.
 func consumed(generation int32, takes bool) dedup.Option {
 	return func(r *dedup.Request) {
-		r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7,
+		r.Origin = driver.Origin{Source: "group/topic", Partition: 1, Offset: 7,
 			Generation: generation}
 		r.TakeOverOlderGeneration = takes
 	}

@@ -10,25 +10,24 @@ import (
 
 // MarkIrreversible declares that the irreversible part of the attempt under ctx begins now: call
 // it before the request that nobody can take back. Begin only when it returns nil: the store has
-// then acknowledged it while the claim was ours. From then on the attempt can only end as known
-// or as uncertain:
+// then acknowledged it while the claim was ours. From then on the attempt can end in three ways:
 //
-//   - the handler returns nil, or an error for which [IsPermanent] is true: recorded, as without
-//     that call. (Only nil is where the store keeps no failures.)
-//   - it returns [NotStarted] of an error: the claim is released, as without that call.
-//   - anything else (another error, a panic, Release, a crash, a lost lease, a Close that gives
+//   - The handler returns nil or a failure for good ([IsPermanent]): it is recorded. A store
+//     that keeps no failures records nil only.
+//   - It returns [NotStarted] of an error: the claim is released.
+//   - Anything else (another error, a panic, Release, a crash, a lost lease, a Close that gives
 //     up): the key becomes [Uncertain], for Config.Window.
 //
 // Nobody runs an uncertain key again before Config.Resolve has found out, or an operator has
 // decided: with [Deduper.Mark] when the effect has happened, with [Deduper.Forget] when it may
 // run again.
 //
-// It costs one round trip, and none in an attempt that has declared it. Do not begin after an
-// error, and return it as NotStarted: the declaration may be on record although its reply was
+// It costs one round trip, and none in an attempt that has declared it. After an error do not
+// begin, and return it as NotStarted: the declaration may be on record although its reply was
 // lost. The error is [ErrLeaseLost] when the claim is not ours any more, an [*InputError] when
-// ctx is not that of an attempt or its attempt has ended, and otherwise one for which
-// [OutcomeUnknown] is true. Where the handler runs without a claim (Observe mode, [FailOpen]) it
-// writes nothing and returns nil, and in Observe mode it never fails an attempt.
+// no attempt runs under ctx, and otherwise one for which [OutcomeUnknown] is true. Where the
+// handler runs without a claim (Observe mode, [FailOpen]) it writes nothing and returns nil, and
+// in Observe mode it never fails an attempt.
 func MarkIrreversible(ctx context.Context) error {
 	c, err := claimUnder(ctx)
 	if err != nil || c.shadow {

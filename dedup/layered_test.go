@@ -301,7 +301,7 @@ func TestLayeredMineIsLookedUp(t *testing.T) {
 // The store cannot be asked: nothing is known, nothing runs, and no attempt is used up.
 func TestLayeredStoreIsDown(t *testing.T) {
 	for name, fault := range map[string]error{"retryable": errNet,
-		"for good": dedup.ErrUnreadable} {
+		"for good": driver.ErrUnreadable} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLayers(t)

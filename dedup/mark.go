@@ -12,8 +12,7 @@ import (
 // [Deduper.Mark] it is the weakest receiver: a crash between the effect and Mark, or a second
 // delivery between Seen and Mark, runs the effect twice. In Observe mode it answers false, also
 // when the store cannot be asked. It costs one round trip. The error is [ErrMismatch] when the
-// key is done with another fingerprint, and [ErrUncertain] when somebody has to find out whether
-// it is done.
+// key is done with another fingerprint, and [ErrUncertain] when the key is uncertain.
 func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
 	if err := d.check(ctx); err != nil {
 		return false, err
@@ -93,9 +92,9 @@ func (d *Deduper) seen(ctx context.Context, id driver.ID, r *Request) (bool, err
 // whether this call was the first to record the key. An unfinished claim of somebody else
 // becomes succeeded, and a finished key stays as it is.
 //
-// Repeating Mark after an error is harmless, but if the call that failed had been executed, no
-// call reports true. In Observe mode a record that could not be written is not an error: Mark
-// then reports true.
+// Repeating Mark after an error is harmless, but if the failed call had been executed, no call
+// reports true. In Observe mode a record that could not be written is not an error: first is
+// true.
 func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first bool, err error) {
 	if err := d.check(ctx); err != nil {
 		return false, err

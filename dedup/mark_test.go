@@ -148,7 +148,7 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 		rec, err := d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, driver.StateAbsent, rec.State)
-		origin := dedup.Origin{Source: "orders", Partition: 3, Offset: 7, Generation: 2}
+		origin := driver.Origin{Source: "orders", Partition: 3, Offset: 7, Generation: 2}
 		c := acquire(t, d, "k", func(r *dedup.Request) { r.Origin = origin }, func(r *dedup.Request) { r.Label = "order 7" })
 		time.Sleep(time.Second)
 		rec, err = d.Lookup(t.Context(), "k")

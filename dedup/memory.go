@@ -14,15 +14,15 @@ import (
 )
 
 // Memory returns a [Store] inside this process, for tests, for programs that are one process,
-// and as the shortest full reading of the contract. Nothing survives a restart. It starts no
-// goroutine, needs no closing, and copies results in and out.
+// and as an example of the contract. Nothing survives a restart. It starts no goroutine, needs
+// no closing, and copies results in and out.
 //
 // It holds at most capacity keys: claims, records, released keys, and what Forget leaves behind,
 // each until it expires. A full store answers [driver.ErrStoreFull] to a claim of an absent key,
 // and to a Mark or late Complete of one. Nothing is ever evicted, and renewing, finishing and
 // taking over still work. A key costs about 300 bytes and its result. [New] refuses a capacity
-// below 1. Durations are measured on the monotonic clock: in a testing/synctest bubble the store
-// must be made inside the bubble.
+// below 1. The clock is monotonic: in a testing/synctest bubble the store must be made inside
+// the bubble.
 func Memory(capacity int) Store {
 	return &memoryStore{
 		capacity: capacity,
@@ -61,7 +61,7 @@ type memoryRecord struct {
 	floor       uint64 // owners with a fence up to this one were forgotten
 	result      []byte // replaced whole, never written into
 	steps       []byte // the same
-	origin      Origin
+	origin      driver.Origin
 	label       string
 	leaseEnd    time.Duration
 	ended       time.Duration // when it became succeeded, failed or uncertain
@@ -114,11 +114,11 @@ func (r *memoryRecord) uncertain(now time.Duration) bool {
 
 // bind takes over what a claim or a change says about the message. A field that is zero there
 // leaves the known value.
-func (r *memoryRecord) bind(f driver.Fingerprint, o Origin, label string) {
+func (r *memoryRecord) bind(f driver.Fingerprint, o driver.Origin, label string) {
 	if f != (driver.Fingerprint{}) {
 		r.fingerprint = f
 	}
-	if o != (Origin{}) {
+	if o != (driver.Origin{}) {
 		o.Source, o.SourceDigest = "", o.Digest()
 		r.origin = o
 	}

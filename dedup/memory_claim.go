@@ -74,7 +74,7 @@ func (s *memoryStore) grant(rec *memoryRecord, req *driver.ClaimRequest, attempt
 	if rec.danger {
 		rec.asked++
 	}
-	rec.origin, rec.label = Origin{}, "" // of the newest claim, never of an older one
+	rec.origin, rec.label = driver.Origin{}, "" // of the newest claim, never of an older one
 	rec.bind(req.Fingerprint, req.Origin, req.Label)
 	s.lease(rec, req.Lease, req.Hold, now)
 	return driver.Answer{Outcome: Acquired, Record: rec.view(now)}

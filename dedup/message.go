@@ -5,7 +5,7 @@ import "github.com/onceward/onceward/dedup/driver"
 // message is the part of a message that its claim keeps: the end of the claim repeats it, and
 // a second caller of the key is compared with it.
 type message struct {
-	origin      Origin
+	origin      driver.Origin
 	label       string
 	fingerprint driver.Fingerprint
 }
@@ -16,7 +16,7 @@ var noMessage message
 
 // about reports whether the request says anything of its message.
 func about(r *driver.ClaimRequest) bool {
-	return r.Origin != (Origin{}) || r.Label != "" || r.Fingerprint != (driver.Fingerprint{})
+	return r.Origin != (driver.Origin{}) || r.Label != "" || r.Fingerprint != (driver.Fingerprint{})
 }
 
 // messageOf is what a claim keeps of r.

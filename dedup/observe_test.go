@@ -184,9 +184,9 @@ func TestFailOpenRespectsWhatTheStoreSays(t *testing.T) {
 		mark(t, d, "done")
 		_, err = do(t, d, "done", mustNotRun(t))
 		require.ErrorIs(t, err, dedup.ErrNoResult)
-		store.setBefore(only("Claim", func(call) error { return dedup.ErrUnreadable }))
+		store.setBefore(only("Claim", func(call) error { return driver.ErrUnreadable }))
 		_, err = do(t, d, "foreign", mustNotRun(t))
-		require.ErrorIs(t, err, dedup.ErrUnreadable)
+		require.ErrorIs(t, err, driver.ErrUnreadable)
 		told.want(t, "failed open", 0)
 	})
 }

@@ -10,15 +10,15 @@ import (
 )
 
 func TestCauseOfADuplicate(t *testing.T) {
-	here := Origin{Source: "orders", Partition: 3, Offset: 42, Generation: 7}
-	digested := Origin{SourceDigest: here.Digest(), Partition: 3, Offset: 42, Generation: 7}
-	with := func(change func(*Origin)) Origin { o := here; change(&o); return o }
+	here := driver.Origin{Source: "orders", Partition: 3, Offset: 42, Generation: 7}
+	digested := driver.Origin{SourceDigest: here.Digest(), Partition: 3, Offset: 42, Generation: 7}
+	with := func(change func(*driver.Origin)) driver.Origin { o := here; change(&o); return o }
 	const late = time.Hour
 	for name, row := range map[string]struct {
 		outcome driver.Outcome
-		from    Origin
+		from    driver.Origin
 		rec     Record
-		want    Cause
+		want    driver.Cause
 	}{
 		"acquired":  {Acquired, here, Record{Origin: here}, ""},
 		"unknown":   {Unknown, here, Record{Origin: here}, ""},
@@ -30,36 +30,37 @@ func TestCauseOfADuplicate(t *testing.T) {
 			driver.BrokerRedelivery},
 		"same position, in flight": {InFlight, here, Record{Origin: digested},
 			driver.BrokerRedelivery},
-		"same position, new generation": {Duplicate, with(func(o *Origin) {
+		"same position, new generation": {Duplicate, with(func(o *driver.Origin) {
 			o.Generation = 8
 		}), Record{Origin: digested}, driver.RebalanceReplay},
-		"in flight, new generation": {InFlight, with(func(o *Origin) {
+		"in flight, new generation": {InFlight, with(func(o *driver.Origin) {
 			o.Generation = 8
 		}), Record{Origin: here}, driver.RebalanceReplay},
-		"other offset": {Duplicate, with(func(o *Origin) {
+		"other offset": {Duplicate, with(func(o *driver.Origin) {
 			o.Offset = 43
 		}), Record{Origin: here}, driver.ProducerRetry},
-		"other partition": {Duplicate, with(func(o *Origin) {
+		"other partition": {Duplicate, with(func(o *driver.Origin) {
 			o.Partition = 4
 		}), Record{Origin: here}, driver.ProducerRetry},
-		"other topic": {Duplicate, with(func(o *Origin) {
+		"other topic": {Duplicate, with(func(o *driver.Origin) {
 			o.Source = "payments"
 		}), Record{Origin: here}, driver.OtherSource},
-		"other topic, digest": {Duplicate, with(func(o *Origin) {
+		"other topic, digest": {Duplicate, with(func(o *driver.Origin) {
 			o.Source = "payments"
 		}), Record{Origin: digested}, driver.OtherSource},
-		"other topic, in flight": {InFlight, with(func(o *Origin) {
+		"other topic, in flight": {InFlight, with(func(o *driver.Origin) {
 			o.Source = "payments"
 		}), Record{Origin: digested}, driver.OtherSource},
-		"other topic, late": {Duplicate, with(func(o *Origin) {
+		"other topic, late": {Duplicate, with(func(o *driver.Origin) {
 			o.Source = "payments"
 		}), Record{Origin: here, Age: 2 * late}, driver.OtherSource},
-		"other topic, mismatch": {Mismatch, with(func(o *Origin) {
+		"other topic, mismatch": {Mismatch, with(func(o *driver.Origin) {
 			o.Source = "payments"
 		}), Record{Origin: here}, driver.KeyReuse},
-		"unknown origin of both":       {Duplicate, Origin{}, Record{}, driver.ProducerRetry},
+		"unknown origin of both": {Duplicate, driver.Origin{}, Record{},
+			driver.ProducerRetry},
 		"unknown origin of the record": {Duplicate, here, Record{}, driver.ProducerRetry},
-		"unknown origin of the message": {Duplicate, Origin{}, Record{Origin: here},
+		"unknown origin of the message": {Duplicate, driver.Origin{}, Record{Origin: here},
 			driver.ProducerRetry},
 		"at the limit of age": {Duplicate, here, Record{Origin: here, Age: late},
 			driver.BrokerRedelivery},

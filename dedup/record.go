@@ -8,19 +8,18 @@ import (
 
 // Result is what [DoResult] returns.
 type Result[T any] struct {
-	// Value of the effect: this call's own, or the stored one for a Duplicate.
-	Value T
-	// Outcome: Acquired when this call ran the effect, Duplicate when it was replayed.
-	Outcome driver.Outcome
-	Attempt int    // Attempt that ran the effect, from 1.
-	Record  Record // Record that was found, for anything but Acquired.
-	Cause   Cause  // Cause of a Duplicate.
+	Value   T              // Value of this call's fn, or the stored one of a Duplicate.
+	Outcome driver.Outcome // Outcome of the claim; Acquired means that this call ran fn.
+	Attempt int            // Attempt that ran the effect, from 1.
+	Record  Record         // Record that was found, for anything but Acquired.
+	Cause   driver.Cause   // Cause of a Duplicate, InFlight or Mismatch.
 }
 
 // causeOf explains the duplicate that arrived from o and found rec. Another source is
 // reported first, because the effect may be missing. An age beyond lateAfter comes next,
 // whatever the position: it is the warning that the window is too short.
-func causeOf(outcome driver.Outcome, o *Origin, rec *Record, lateAfter time.Duration) Cause {
+func causeOf(outcome driver.Outcome, o *driver.Origin, rec *Record,
+	lateAfter time.Duration) driver.Cause {
 	switch {
 	case outcome == Mismatch:
 		return driver.KeyReuse

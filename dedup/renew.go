@@ -15,14 +15,14 @@ import (
 // KeepAlive renews the claim in the background, at a third of the lease with jitter, and returns
 // the context to run the effect under. That context carries the attempt ([FromContext]) and
 // follows ctx. It is canceled with cause [ErrLeaseLost] as soon as a renewal finds another
-// owner, or the lease may have ended: it is measured on this process's monotonic clock from
-// before the request that gained it, less 1 % and 2 ms. Observe mode does not cancel for that.
-// The cause is [ErrClosed] when Close gives up waiting.
+// owner, or the lease may have ended on this process's monotonic clock: it counts from before
+// the request that gained it, less 1 % and 2 ms. Observe mode does not cancel for that. The
+// cause is [ErrClosed] when Close gives up waiting.
 //
-// Renewal continues after ctx ends, because the effect may still be running, until stop is
-// called, which cancels the context too: call it in any case. Complete, Fail and Release call
-// it. KeepAlive of a claim that is not acquired, has ended or is already kept, and of a nil ctx,
-// returns a context that is already canceled with an [*InputError] as cause.
+// Renewal continues after ctx ends, because the effect may still be running. It ends with stop,
+// which cancels the context too: call it in any case. Complete, Fail and Release call it when
+// they have ended the claim. For a nil ctx, and for a claim that is not acquired, has ended or
+// is already kept, the context is canceled from the start, with an [*InputError] as cause.
 func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
 	if ctx == nil || c == nil || c.d == nil {
 		run, cancel := context.WithCancelCause(context.Background())

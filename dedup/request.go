@@ -15,44 +15,40 @@ type Request struct {
 	// UTF-8. The same key in two scopes is two keys.
 	Scope string
 	// Origin of the message; it explains later duplicates.
-	Origin Origin
+	Origin driver.Origin
 	// Label is kept in clear next to the digest when Config.Labels is set: at most
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
 	// Fingerprint of the payload; zero is compared with nothing.
 	Fingerprint driver.Fingerprint
-	// Window is a shorter Config.Window for this key, such as a day for one topic where another
-	// needs a month. At least Config.LeaseTTL, at most Config.Window. The attempt that ends the key
-	// decides. Refused by a store that has one window for all keys: the layout Compact of
-	// redisadapter. Default zero: Config.Window.
+	// Window shortens Config.Window for this key, such as to a day for one topic where another
+	// needs a month. At least Config.LeaseTTL. The attempt that ends the key decides. A store with
+	// one window for all keys refuses it: the layout Compact of redisadapter. Zero: Config.Window.
 	Window time.Duration
-	// LikelyDuplicate says that the message has probably been processed before: it was
-	// redelivered, say. Asking is then cheaper for a key that is done, and dearer for one that
-	// is not. It never changes what is answered.
+	// LikelyDuplicate says that the message was probably processed before, such as a redelivery.
+	// Asking is then cheaper for a key that is done, and dearer for others. The answer is the same.
 	LikelyDuplicate bool
-	// TakeOverOlderGeneration asks for a key in flight too, when its consumer has lost the
-	// partition since: its claim has the same Origin.Source and Partition, and an older
-	// Generation above zero. Source must name the consumer group as well as the topic. The
-	// older owner learns of it with its next renewal, so both effects can happen, unless
-	// effect and record are one transaction. A claim after [MarkIrreversible] is never taken
-	// over, nor one that the same batch has won.
+	// TakeOverOlderGeneration asks also for a key in flight whose consumer has lost the partition:
+	// the claim has the same Origin.Source and Partition, and an older Generation above zero.
+	// Source must name the consumer group and the topic. The older owner learns of it by its next
+	// renewal, so both effects can happen, unless effect and record are one transaction. A claim
+	// after [MarkIrreversible] is never taken over, nor one that the same batch has won.
 	TakeOverOlderGeneration bool
-	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back
-	// as unused by all who had it (Completion.NotAttempted). Any other key that could be
-	// claimed is left as it is and not counted: the claim is [InFlight] with a
-	// Record.Remaining of zero or less. It is for callers that claim ahead, whose waiting
-	// messages must not use up attempts; ask again without it when its turn has come.
-	// Config.Wait, Config.Resolve and Observe mode do not apply.
+	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back as
+	// unused by all who had it (Completion.NotAttempted). Any other key that could be claimed is
+	// left as it is and not counted: the claim is [InFlight] with a Record.Remaining of zero or
+	// less. Use it to claim ahead, so that waiting messages use up no attempts, and ask again
+	// without it when their turn has come. Wait, Resolve and Observe mode do not apply.
 	OnlyNew bool
-	// NoResult says that the key never has a result, whoever handles it, so that a store may
-	// record its success by a cheaper command. A result that is given anyway is not kept
-	// ([ErrNoResult]), nor is one of a later attempt without NoResult while the store
-	// remembers an attempt that had it. [Do] with struct{} and Config.SeenOnly set it.
+	// NoResult says that the key never has a result, whoever handles it, so that a store may record
+	// its success by a cheaper command. A result that is given anyway is not kept ([ErrNoResult]),
+	// nor is that of a later attempt without NoResult while the store remembers one with it. [Do]
+	// with struct{} and Config.SeenOnly set it.
 	NoResult bool
 }
 
-// Option adds to the [Request] of a single call. A field that has no option of its own is set by a
-// func literal.
+// Option changes the [Request] of a single call. Any field can be set by a func literal, such as
+// func(r *dedup.Request) { r.Label = "order 7" }.
 type Option func(*Request)
 
 // WithScope sets Request.Scope.
@@ -61,7 +57,7 @@ func WithScope(scope string) Option { return func(r *Request) { r.Scope = scope 
 // WithWindow sets Request.Window.
 func WithWindow(window time.Duration) Option { return func(r *Request) { r.Window = window } }
 
-// WithFingerprint sets Request.Fingerprint to the [driver.FingerprintOf] the payload.
+// WithFingerprint sets Request.Fingerprint to [driver.FingerprintOf] payload.
 func WithFingerprint(payload []byte) Option {
 	return func(r *Request) { r.Fingerprint = driver.FingerprintOf(payload) }
 }

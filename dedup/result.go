@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // merge makes the error of a Do from the error of its handler and the error of its end.
@@ -65,7 +67,7 @@ func decode[T any](data []byte) (T, error) {
 	}
 	if err := json.Unmarshal(data, &value); err != nil {
 		var zero T
-		return zero, fmt.Errorf("%w: result is not a %T: %w", ErrUnreadable, value, err)
+		return zero, fmt.Errorf("%w: result is not a %T: %w", driver.ErrUnreadable, value, err)
 	}
 	return value, nil
 }

@@ -32,7 +32,7 @@ func cloneAnswer(a *driver.Answer) driver.Answer {
 func terminal(s driver.State) bool { return s == driver.StateSucceeded || s == driver.StateFailed }
 
 // samePosition reports whether both origins are known and are one position.
-func samePosition(o, other *Origin) bool {
+func samePosition(o, other *driver.Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() &&
 		o.Partition == other.Partition && o.Offset == other.Offset
 }
@@ -40,7 +40,7 @@ func samePosition(o, other *Origin) bool {
 // outranks reports whether o is of the partition that other is of, in the same stream, and
 // of a newer generation of its consumers. An unknown origin outranks nothing, and nothing
 // outranks it.
-func outranks(o, other *Origin) bool {
+func outranks(o, other *driver.Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&
 		other.Generation > 0 && other.Generation < o.Generation
 }

@@ -54,7 +54,7 @@ func manyKeyed(n int, prefix string) []dedup.Request {
 	for i := range reqs {
 		reqs[i] = keyed(fmt.Sprint(prefix, i), fmt.Sprint(prefix, i))
 		reqs[i].Label = fmt.Sprint(prefix, i)
-		reqs[i].Origin = dedup.Origin{Source: prefix, Offset: int64(i)}
+		reqs[i].Origin = driver.Origin{Source: prefix, Offset: int64(i)}
 	}
 	return reqs
 }

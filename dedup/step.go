@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/dedup/internal/stepcode"
 )
 
-// Step runs fn as a part of the attempt under ctx and records that it is finished, so that an
-// attempt which runs the handler again gets its value and does not run fn again. It suits
-// handlers of several effects: charge, then mail.
+// Step runs fn as a part of the attempt under ctx and records that it has finished. When the
+// handler runs again, Step returns the recorded value and does not run fn. It suits handlers of
+// several effects: charge, then mail.
 //
 // The record of a step survives release, lapse and uncertainty of the key, and is gone when the
 // key is done. A crash between fn and the record runs fn again; where that must not happen
@@ -23,20 +23,17 @@ import (
 // KiB. A value that does not fit, or cannot be encoded, is not kept: this call returns nil, and
 // later ones [ErrNoResult].
 //
-// It costs one round trip after fn; a finished step costs none. Two steps of one name may not
-// run at the same time. Errors instead of running fn:
+// A new step costs one round trip, a finished one none. Errors instead of fn:
 //
-//   - an [*InputError] for a bad name, a nil fn, the 65th step, a name whose step is running, or
-//     a ctx that is not that of an attempt;
-//   - [ErrLeaseLost] when the claim is lost;
-//   - [ErrUnreadable] when the recorded steps, or the value as a T, cannot be read;
-//   - ErrNoResult.
+//   - an [*InputError] for a bad name, a nil fn, the 65th step, a name whose step is running,
+//     or a ctx that is not that of an attempt;
+//   - [ErrLeaseLost] when the claim is lost, and ErrNoResult;
+//   - [driver.ErrUnreadable] when the steps, or the value as T, cannot be read.
 //
-// When fn returns an error, Step returns it and records nothing. Two errors come with the value
-// of fn: ErrLeaseLost when nothing was recorded because the claim is not ours any more, and one
-// for which [OutcomeUnknown] is true when nobody knows. Then a later attempt may run fn again.
-// Step of that name in this attempt does not, and only tries to record it. Where the handler
-// runs without a claim, and in Observe mode, fn runs and nothing is recorded.
+// An error of fn is returned, and nothing is recorded. Two errors come with the value of fn:
+// ErrLeaseLost when the claim was lost before the record, and one for which [OutcomeUnknown] is
+// true when the record was not confirmed. A later attempt may then run fn again; in this one,
+// the same Step only records it. Without a claim, and in Observe mode, fn runs unrecorded.
 func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, error)) (T, error) {
 	var zero T
 	c, err := claimUnder(ctx)
@@ -155,7 +152,7 @@ func (s *steps) begin(stored []byte, name string) (stepcode.Step, bool, error) {
 		s.loaded, s.size, s.running = true, max(len(stored), 1), make(map[string]bool)
 	}
 	if s.err != nil {
-		return stepcode.Step{}, false, fmt.Errorf("%w: steps: %w", ErrUnreadable, s.err)
+		return stepcode.Step{}, false, fmt.Errorf("%w: steps: %w", driver.ErrUnreadable, s.err)
 	}
 	for _, d := range s.done {
 		if d.Name == name {

@@ -315,7 +315,7 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 		attempt(t, newDeduper(t, &planting{store, []byte("\x02newer")}, nil),
 			func(ctx context.Context) {
 				_, err := dedup.Step(ctx, "s", once(&n, "v"))
-				require.ErrorIs(t, err, dedup.ErrUnreadable)
+				require.ErrorIs(t, err, driver.ErrUnreadable)
 			})
 		assert.Equal(t, 0, n)
 		assert.Equal(t, 0, store.count("Renew"))
@@ -359,7 +359,7 @@ func TestStepOfAnotherType(t *testing.T) {
 				n++
 				return 1, nil
 			})
-			require.ErrorIs(t, err, dedup.ErrUnreadable)
+			require.ErrorIs(t, err, driver.ErrUnreadable)
 		})
 		assert.Equal(t, 1, n)
 	})

@@ -216,7 +216,7 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 // known: it could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
-	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) ||
+	return dedup.OutcomeUnknown(err) || errors.Is(err, driver.ErrUnreadable) ||
 		errors.As(err, &input)
 }
 

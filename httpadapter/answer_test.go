@@ -193,7 +193,7 @@ func TestAnswersOfTheRunner(t *testing.T) {
 			errors.Join(dedup.ErrUnknown, dedup.ErrLeaseLost), 503, "store-unavailable", in("5")},
 		{"store full", none, driver.ErrStoreFull, 503, "store-unavailable", in("5")},
 		{"closed", none, dedup.ErrClosed, 503, "store-unavailable", in("5")},
-		{"unreadable", none, dedup.ErrUnreadable, 503, "store-unavailable", in("5")},
+		{"unreadable", none, driver.ErrUnreadable, 503, "store-unavailable", in("5")},
 		{"another error", none, errors.New("driver: bad connection"),
 			503, "store-unavailable", in("5")},
 		{"an input error", none, &dedup.InputError{Field: "Key", Reason: "is bad"},

@@ -17,9 +17,9 @@ import (
 
 // What is done already is skipped, with the cause why it came again, and committed.
 func TestDuplicateIsSkipped(t *testing.T) {
-	var causes []dedup.Cause
+	var causes []driver.Cause
 	inBubble(t, 1, nil, func(_ *rig, c *Config) {
-		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) {
+		c.Observer.Skipped = func(_ *Message, cause driver.Cause, _ time.Duration) {
 			causes = append(causes, cause)
 		}
 	}, func(r *rig) {
@@ -29,7 +29,7 @@ func TestDuplicateIsSkipped(t *testing.T) {
 		r.after(time.Second)
 		r.wantRuns("x", 1)
 		r.wantCommitted(3)
-		if want := []dedup.Cause{driver.ProducerRetry,
+		if want := []driver.Cause{driver.ProducerRetry,
 			driver.ProducerRetry}; !slices.Equal(causes, want) {
 			t.Errorf("causes %v, want %v", causes, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // labelled is a configuration whose claims keep a new label for each message, and whose hooks
@@ -28,7 +29,9 @@ func labelled(asked *atomic.Int32) func(*rig, *Config) {
 		}
 		c.Observer.Handled = func(m *Message, _ time.Duration, _ error) { note("handled", m) }
 		c.Observer.Recorded = func(m *Message, _ time.Duration) { note("recorded", m) }
-		c.Observer.Skipped = func(m *Message, _ dedup.Cause, _ time.Duration) { note("skipped", m) }
+		c.Observer.Skipped = func(m *Message, _ driver.Cause, _ time.Duration) {
+			note("skipped", m)
+		}
 		c.Observer.Waiting = func(m *Message) { note("waiting", m) }
 	}
 }

@@ -192,7 +192,7 @@ func TestParkThatIsAbandonedLetsGo(t *testing.T) {
 // A rebalance: the same member gets its partition again, and with it what was not
 // committed; nothing runs twice.
 func TestRebalanceDeliversAgain(t *testing.T) {
-	var causes []dedup.Cause
+	var causes []driver.Cause
 	handler := func(_ context.Context, m *Message) error {
 		if m.ID == "id1" {
 			<-time.After(20 * time.Second)
@@ -200,7 +200,7 @@ func TestRebalanceDeliversAgain(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) {
-		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) {
+		c.Observer.Skipped = func(_ *Message, cause driver.Cause, _ time.Duration) {
 			causes = append(causes, cause)
 		}
 	}, func(r *rig) {

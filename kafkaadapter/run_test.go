@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestRunRefusesBadInput(t *testing.T) {
@@ -213,7 +214,7 @@ func TestObserverAndLogger(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 		c.Observer = Observer{
 			Delivered:  func(*sarama.ConsumerMessage) { count("delivered") },
-			Skipped:    func(*Message, dedup.Cause, time.Duration) { count("skipped") },
+			Skipped:    func(*Message, driver.Cause, time.Duration) { count("skipped") },
 			Handled:    func(*Message, time.Duration, error) { count("handled") },
 			Waiting:    func(*Message) { count("waiting") },
 			Parked:     func(*Message, error) { count("parked") },

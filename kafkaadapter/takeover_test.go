@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // crashedMember claims an id as a member of the group that has died since, and leaves the
@@ -14,7 +15,7 @@ import (
 func (r *rig) crashedMember(id string, generation int32, change func(*dedup.Request)) {
 	r.t.Helper()
 	c, err := r.otherProcess().Claim(context.Background(), id, scoped, func(q *dedup.Request) {
-		q.Origin = dedup.Origin{Source: "g/" + topic, Partition: 0, Offset: 0,
+		q.Origin = driver.Origin{Source: "g/" + topic, Partition: 0, Offset: 0,
 			Generation: generation}
 		if change != nil {
 			change(q)
@@ -43,7 +44,7 @@ func TestTakeOverOlderGeneration(t *testing.T) {
 			q.Origin.Source = "h/" + topic
 		}},
 		"unknown origin": {optIn: true, generation: 1, change: func(q *dedup.Request) {
-			q.Origin = dedup.Origin{}
+			q.Origin = driver.Origin{}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -136,12 +136,12 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 }
 
 // sections chooses optional parts by the bits of n.
-func sections(n int) (f driver.Fingerprint, o dedup.Origin, label string) {
+func sections(n int) (f driver.Fingerprint, o driver.Origin, label string) {
 	if n&1 != 0 {
 		f = driver.FingerprintOf([]byte{byte(n)})
 	}
 	if n&2 != 0 {
-		o = dedup.Origin{Source: "orders", Partition: int32(n), Offset: 1 << 40, Generation: -1}
+		o = driver.Origin{Source: "orders", Partition: int32(n), Offset: 1 << 40, Generation: -1}
 	}
 	if n&4 != 0 {
 		label = "order 4711, größer"

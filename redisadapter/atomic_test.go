@@ -115,7 +115,7 @@ func TestAtomicOnce(t *testing.T) {
 // TestAtomicRecord: the record afterwards is the one that Complete would have left.
 func TestAtomicRecord(t *testing.T) {
 	eachTill(t, func(s *till) {
-		origin := dedup.Origin{Source: "topic", Partition: 3, Offset: 4}
+		origin := driver.Origin{Source: "topic", Partition: 3, Offset: 4}
 		atomic := s.claim(s.d, "atomic", dedup.WithFingerprint([]byte("p")),
 			func(r *dedup.Request) { r.Origin = origin })
 		plain := s.claim(s.d, "plain", dedup.WithFingerprint([]byte("p")),

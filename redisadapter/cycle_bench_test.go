@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -25,7 +26,7 @@ func BenchmarkDeduper(b *testing.B) {
 						reqs := make([]dedup.Request, size)
 						for i := range reqs {
 							reqs[i] = dedup.Request{Key: fmt.Sprintf("%d-%d", b.N, next),
-								Scope: b.Name(), Origin: dedup.Origin{Source: "orders",
+								Scope: b.Name(), Origin: driver.Origin{Source: "orders",
 									Offset: int64(next)}}
 							next++
 						}

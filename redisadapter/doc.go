@@ -18,7 +18,7 @@
 // key next to it shares its Cluster slot. The value is a small versioned binary record; see
 // docs/internals/redisadapter.md. It always carries an expiry, written in the same command. A value
 // that this version cannot read (foreign, of another type, truncated, of a newer version, without
-// an expiry) answers Unknown with [dedup.ErrUnreadable] and is never overwritten.
+// an expiry) answers Unknown with [driver.ErrUnreadable] and is never overwritten.
 //
 // Besides, there is one key named "ow:forgets" with a number, once something was
 // forgotten or a cache of finished keys was used: see [Store.Forgets]. And, once [Init]

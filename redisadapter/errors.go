@@ -41,7 +41,7 @@ var ErrBreakerOpen = wire.ErrBreakerOpen
 //   - "denied": the user may not do this (NOAUTH, WRONGPASS, NOPERM). After NOPERM the end of a
 //     claim is not sent again.
 //   - "unreadable": the key holds no record of a version that this package can read. The error is a
-//     [dedup.ErrUnreadable].
+//     [driver.ErrUnreadable].
 //   - "amnesia": the server has lost data, and Options.Amnesia is FailClosed, or the second store
 //     did not answer. The error is an [ErrAmnesia].
 //   - "breaker": nothing was sent, because the last calls did not reach the server. The error is an

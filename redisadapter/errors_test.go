@@ -104,7 +104,7 @@ func TestServerErrors(t *testing.T) {
 		"NOPERM this user has no permissions to access one of the keys": {
 			"denied", nil},
 		"WRONGTYPE Operation against a key holding the wrong kind of value": {
-			"unreadable", dedup.ErrUnreadable},
+			"unreadable", driver.ErrUnreadable},
 		"ERR something new": {"other", nil},
 	} {
 		word, _, _ := strings.Cut(reply, " ")
@@ -117,7 +117,7 @@ func TestServerErrors(t *testing.T) {
 					"%s: class %q of %v, want %q", call, got, err, c.class)
 				assert.False(t, c.is != nil && !errors.Is(err, c.is),
 					"%s: %v is no %v", call, err, c.is)
-				assert.False(t, !errors.Is(c.is, dedup.ErrUnreadable) && !dedup.CanRetry(err),
+				assert.False(t, !errors.Is(c.is, driver.ErrUnreadable) && !dedup.CanRetry(err),
 					"%s: %v is not retryable", call, err)
 			}
 			for _, a := range allAnswers(t, store) {
@@ -238,7 +238,7 @@ func TestClassify(t *testing.T) {
 		{io.EOF, "network"},
 		{io.ErrUnexpectedEOF, "network"},
 		{redis.ErrClosed, "network"},
-		{fmt.Errorf("a: %w", dedup.ErrUnreadable), "unreadable"},
+		{fmt.Errorf("a: %w", driver.ErrUnreadable), "unreadable"},
 		{redis.ErrCrossSlot, "other"},
 		{errors.New("what"), "other"},
 	} {

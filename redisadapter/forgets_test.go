@@ -75,12 +75,12 @@ func TestForgetThatCannotBeTold(t *testing.T) {
 			b.claim(live)
 			must(t, plant(b))
 			_, err := b.Forgets(t.Context())
-			assert.ErrorIs(t, err, dedup.ErrUnreadable, "Forgets")
+			assert.ErrorIs(t, err, driver.ErrUnreadable, "Forgets")
 			if name == "too large" { // digits are taken for ours, and replaced
 				return
 			}
 			errs := b.Forget(t.Context(), []driver.ID{newID(1), newID(2)}, time.Second)
-			require.ErrorIs(t, errs[0], dedup.ErrUnreadable, "forgotten and not told")
+			require.ErrorIs(t, errs[0], driver.ErrUnreadable, "forgotten and not told")
 			assert.Contains(t, errs[0].Error(), "may not be told",
 				"forgotten and not told: %v", errs[0])
 			assert.ErrorIs(t, errs[1], dedup.ErrInFlight, "refused")

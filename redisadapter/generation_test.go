@@ -17,7 +17,7 @@ import (
 // over.
 func ofGeneration(generation int32) driver.ClaimRequest {
 	r := tokened(byte(generation))
-	r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7, Generation: generation}
+	r.Origin = driver.Origin{Source: "group/topic", Partition: 1, Offset: 7, Generation: generation}
 	r.TakeOverOlderGeneration = true
 	return r
 }

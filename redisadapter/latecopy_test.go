@@ -156,7 +156,7 @@ func (l *late) deduper(store dedup.Store, change func(*dedup.Config)) *dedup.Ded
 func (l *late) claim(d *dedup.Deduper, generation int32, noResult, over bool) *dedup.Claim {
 	l.Helper()
 	c, err := d.Claim(l.Context(), "key", func(r *dedup.Request) {
-		r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7,
+		r.Origin = driver.Origin{Source: "group/topic", Partition: 1, Offset: 7,
 			Generation: generation}
 		r.NoResult, r.TakeOverOlderGeneration = noResult, over
 	})

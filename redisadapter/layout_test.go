@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -156,7 +156,7 @@ func TestLayoutThatCannotBeRead(t *testing.T) {
 		forgetLayout(t, b)
 		must(t, b.Client.RPush(t.Context(), b.Prefix+":layout", "hello").Err())
 		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
-		require.ErrorIs(t, err, dedup.ErrUnreadable)
+		require.ErrorIs(t, err, driver.ErrUnreadable)
 		assert.Contains(t, err.Error(), "layout of keys", "error %v", err)
 	})
 }

@@ -333,13 +333,13 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 						assert.NoError(t, a.Err, "%s of the item beside it", a.call)
 						continue
 					}
-					assert.ErrorIs(t, a.Err, dedup.ErrUnreadable, "%s: %+v", a.call, a.Answer)
+					assert.ErrorIs(t, a.Err, driver.ErrUnreadable, "%s: %+v", a.call, a.Answer)
 					assert.Equal(t, dedup.Unknown, a.Outcome, "%s: %+v", a.call, a.Answer)
 					assert.False(t, a.Held, "%s: %+v", a.call, a.Answer)
 					assert.False(t, a.Written, "%s: %+v", a.call, a.Answer)
 				}
 				errs := store.Forget(t.Context(), []driver.ID{newID(1)}, time.Hour)
-				assert.ErrorIs(t, errs[0], dedup.ErrUnreadable, "Forget")
+				assert.ErrorIs(t, errs[0], driver.ErrUnreadable, "Forget")
 				after := dump()
 				assert.Equal(t, before, after, "overwritten:\n%x\n%x", before, after)
 				must(t, b.Client.Del(t.Context(), key).Err())

@@ -44,7 +44,7 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 		reqs := make([]driver.ClaimRequest, n)
 		for i := range reqs {
 			reqs[i] = request(first*n + i)
-			reqs[i].Origin = dedup.Origin{Source: "topic", Partition: 1, Offset: int64(i)}
+			reqs[i].Origin = driver.Origin{Source: "topic", Partition: 1, Offset: int64(i)}
 			reqs[i].Label = "label"
 		}
 		for i, a := range store.Claim(t.Context(), reqs) {

@@ -37,7 +37,7 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 					t.Errorf("%s of the next version was run", name)
 					return struct{}{}, nil
 				})
-				assert.ErrorIs(t, err, dedup.ErrUnreadable, "%s of the next version", name)
+				assert.ErrorIs(t, err, driver.ErrUnreadable, "%s of the next version", name)
 				assert.False(t, dedup.CanAck(err), "%s of the next version: %v", name, err)
 				assert.False(t, dedup.CanRetry(err), "%s of the next version: %v", name, err)
 				assert.False(t, dedup.OutcomeUnknown(err), "%s of the next version: %v", name, err)

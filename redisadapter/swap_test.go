@@ -2,6 +2,7 @@ package redisadapter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -25,7 +26,7 @@ func cycleOf(t *testing.T, b redistest.Backend, store *redisadapter.Store, first
 	for i := range reqs {
 		reqs[i] = request(first + i)
 		reqs[i].Label, reqs[i].Fingerprint = "label", driver.FingerprintOf([]byte("payload"))
-		reqs[i].Origin = dedup.Origin{Source: "topic", Partition: 3, Offset: int64(i)}
+		reqs[i].Origin = driver.Origin{Source: "topic", Partition: 3, Offset: int64(i)}
 	}
 	for i, a := range store.Claim(t.Context(), reqs) {
 		require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
@@ -98,6 +99,10 @@ func TestSwap(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		b := redistest.Open(t, "redis")
 		store := open(t, b)
+		if knowsIFEQ(t, b) { // Redis 8.4 or newer
+			assert.Zero(t, cycleOf(t, b, store, 0, n, untouched).calls, "scripts")
+			return
+		}
 		assert.NotZero(t, cycleOf(t, b, store, 0, n, untouched).calls)
 		redisadapter.Compare(store, true)
 		assert.NotZero(t, cycleOf(t, b, store, n, n, untouched).calls)
@@ -117,6 +122,13 @@ func TestSwap(t *testing.T) {
 		require.NoError(t, end.Err)
 		assert.Zero(t, asked, "SET IFEQ")
 	})
+}
+
+// knowsIFEQ asks the server itself, not for its version.
+func knowsIFEQ(t *testing.T, b redistest.Backend) bool {
+	t.Helper()
+	err := b.Client.Do(t.Context(), "SET", b.Prefix+":compared", "new", "IFEQ", "old").Err()
+	return err == nil || errors.Is(err, redis.Nil)
 }
 
 // TestSwapTakenOver: an end whose claim somebody else has by now changes nothing.

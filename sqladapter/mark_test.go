@@ -138,7 +138,7 @@ func TestMarkTx(t *testing.T) {
 				return [][]sqldriver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0),
 					nil}}
 			}}},
-			dedup.Unknown, dedup.ErrUnreadable,
+			dedup.Unknown, driver.ErrUnreadable,
 		},
 	}
 	for _, tt := range tests {

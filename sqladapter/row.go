@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -148,7 +147,7 @@ func (c *columns) idAlone(rows Rows, r *row) error {
 
 func (r *row) setColumns(id, fingerprint []byte) error {
 	if len(id) != len(r.id) || len(fingerprint) != 0 && len(fingerprint) != len(r.fingerprint) {
-		return fmt.Errorf("%w: columns of %d and %d bytes", dedup.ErrUnreadable, len(id),
+		return fmt.Errorf("%w: columns of %d and %d bytes", driver.ErrUnreadable, len(id),
 			len(fingerprint))
 	}
 	copy(r.id[:], id)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -178,7 +177,7 @@ func readScanned(ctx context.Context, q querier, st statement, limit int) (page 
 			return nil, err
 		}
 		if len(id) != len(r.id) {
-			return nil, fmt.Errorf("%w: id of %d bytes", dedup.ErrUnreadable, len(id))
+			return nil, fmt.Errorf("%w: id of %d bytes", driver.ErrUnreadable, len(id))
 		}
 		copy(r.id[:], id)
 		r.ended = state == int64(driver.StateSucceeded) || state == int64(driver.StateFailed)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -109,7 +108,7 @@ func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
 		return nil, 0, err
 	}
 	if len(id) != len(r.id) {
-		return nil, 0, fmt.Errorf("%w: id of %d bytes", dedup.ErrUnreadable, len(id))
+		return nil, 0, fmt.Errorf("%w: id of %d bytes", driver.ErrUnreadable, len(id))
 	}
 	copy(r.id[:], id)
 	r.asked, r.attempt, r.label = int(asked), int(attempt), string(label)
@@ -122,7 +121,8 @@ func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
 	}{{"token", token, r.token[:]}, {"fingerprint", fingerprint, r.fingerprint[:]}} {
 		if n := copy(part.into, part.from); part.from != nil &&
 			(n != len(part.into) || n != len(part.from)) {
-			r.bad = fmt.Errorf("%w: %s of %d bytes", dedup.ErrUnreadable, part.name, len(part.from))
+			r.bad = fmt.Errorf("%w: %s of %d bytes", driver.ErrUnreadable, part.name,
+				len(part.from))
 		}
 	}
 	if r.has(flagEmpty) && r.result == nil {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/keyname"
 )
 
@@ -216,6 +217,6 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 // known: it could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
-	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) ||
+	return dedup.OutcomeUnknown(err) || errors.Is(err, driver.ErrUnreadable) ||
 		errors.As(err, &input)
 }

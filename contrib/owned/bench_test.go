@@ -99,7 +99,7 @@ func start() uint64 {
 
 // fill makes the next keys.
 func fill(s *Store, reqs []driver.ClaimRequest, changes []driver.Finish, n uint64) uint64 {
-	origin := dedup.Origin{Source: "group/topic", Partition: 3, Generation: 1}
+	origin := driver.Origin{Source: "group/topic", Partition: 3, Generation: 1}
 	until := time.Now().Add(time.Minute)
 	for i := range reqs {
 		n++

@@ -63,8 +63,8 @@ func ready(t testing.TB, s *Store, p Partition) *Ownership {
 // and nobody takes over from it.
 type placing struct{ *Store }
 
-func (p *placing) place(o *dedup.Origin) {
-	home := dedup.Origin{Source: "payments/orders"}
+func (p *placing) place(o *driver.Origin) {
+	home := driver.Origin{Source: "payments/orders"}
 	switch {
 	case o.Digest() == home.Digest() && o.Partition == 3:
 		return

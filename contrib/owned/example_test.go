@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -52,7 +53,7 @@ func run(ctx context.Context, d *dedup.Deduper, keys []string) {
 	reqs := make([]dedup.Request, len(keys))
 	for i, key := range keys {
 		reqs[i] = dedup.Request{Key: key,
-			Origin: dedup.Origin{Source: "group/payments", Partition: 7}}
+			Origin: driver.Origin{Source: "group/payments", Partition: 7}}
 	}
 	claims, err := d.ClaimBatch(ctx, reqs)
 	if err != nil {

@@ -110,7 +110,7 @@ func request(n int) driver.ClaimRequest {
 	token[8], token[9] = byte(now>>8), byte(now)
 	return driver.ClaimRequest{
 		ID: id, Token: token, Lease: storyLease, Hold: storyHold,
-		Origin: dedup.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n),
+		Origin: driver.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n),
 			Generation: 1},
 	}
 }

@@ -73,7 +73,7 @@ var causeNames = [causes]string{
 // other stands for a value that this version does not know: labels are a closed set.
 const other = "other"
 
-func causeIndex(c dedup.Cause) int {
+func causeIndex(c driver.Cause) int {
 	if c == "" {
 		return 0
 	}

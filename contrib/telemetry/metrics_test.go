@@ -108,7 +108,7 @@ func TestHooks(t *testing.T) {
 		{"store errors", func(o *dedup.Observer) {
 			o.StoreError(dedup.Event{Err: failed})
 			o.StoreError(dedup.Event{Err: context.Canceled})
-			o.StoreError(dedup.Event{Err: dedup.ErrUnreadable})
+			o.StoreError(dedup.Event{Err: driver.ErrUnreadable})
 		}, map[string]float64{
 			"onceward.dedup.store.errors{retryable=true}":  2,
 			"onceward.dedup.store.errors{retryable=false}": 1,
@@ -164,7 +164,7 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	if next := dedup.Uncertain + 1; next.String() != "unknown" {
 		t.Errorf("package dedup has another outcome, %v", next)
 	}
-	for _, cause := range []dedup.Cause{driver.BrokerRedelivery, driver.RebalanceReplay,
+	for _, cause := range []driver.Cause{driver.BrokerRedelivery, driver.RebalanceReplay,
 		driver.ProducerRetry, driver.KeyReuse, driver.Late, "other_source"} {
 		o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: cause})
 	}
@@ -317,7 +317,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		for h := range hooks.NumField() {
 			hooks.Field(h).Interface().(func(dedup.Event))(dedup.Event{
 				ID: driver.ID{byte(i), byte(i >> 8)}, Outcome: driver.Outcome(i % 9),
-				Cause: dedup.Cause(fmt.Sprint("cause", i)), Attempt: i,
+				Cause: driver.Cause(fmt.Sprint("cause", i)), Attempt: i,
 				Age: time.Duration(i) * time.Minute, State: driver.State(i % 11), Cached: i%2 == 0,
 				FilterAnswer: fmt.Sprint("verdict", i%4),
 				Reason:       fmt.Sprint("reason", i), Err: fmt.Errorf("error %d", i),

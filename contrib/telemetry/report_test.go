@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Observe mode's report, as Prometheus gets it: two different orders have one key, because the key
@@ -31,7 +32,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 		}
 		defer func() { _ = d.Close(context.Background()) }()
 		var shipped []string
-		ship := func(key, payload string, at dedup.Origin) {
+		ship := func(key, payload string, at driver.Origin) {
 			_, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) {
 				shipped = append(shipped, payload)
 				return payload, nil
@@ -40,8 +41,8 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		place := func(offset int64) dedup.Origin {
-			return dedup.Origin{Source: "orders", Offset: offset}
+		place := func(offset int64) driver.Origin {
+			return driver.Origin{Source: "orders", Offset: offset}
 		}
 		ship("order-1", "tenant a, 10 pears", place(1))
 		ship("order-1", "tenant b, 99 cars", place(2)) // no copy of the first

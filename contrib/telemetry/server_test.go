@@ -26,6 +26,7 @@ import (
 	"github.com/onceward/onceward/contrib/telemetry/redismetric"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/preflight"
@@ -185,7 +186,7 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		do(failing, key, "", succeeds)
 		do(open, key, "", succeeds)
 		hooks.LeaseLost(dedup.Event{})
-		hooks.StoreError(dedup.Event{Err: dedup.ErrUnreadable})
+		hooks.StoreError(dedup.Event{Err: driver.ErrUnreadable})
 		hooks.Filtered(dedup.Event{FilterAnswer: "new", Outcome: dedup.Acquired, Saved: 2})
 		hooks.FilterState(dedup.Event{Fill: 0.7, Estimated: 0.3, Observed: 0.2,
 			Reason: "saturated"})

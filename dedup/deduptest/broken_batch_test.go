@@ -96,7 +96,7 @@ func unreadableStore(as *driver.Answer) Harness {
 		switch {
 		case !planted[id]:
 		case as == nil:
-			*a = driver.Answer{Err: dedup.ErrUnreadable}
+			*a = driver.Answer{Err: driver.ErrUnreadable}
 		default:
 			*a = *as
 		}

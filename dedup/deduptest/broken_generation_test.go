@@ -37,9 +37,9 @@ func sound(req driver.ClaimRequest, rec dedup.Record) bool {
 	return !rec.Irreversible && ranks(req.Origin, rec.Origin) && placed(req.Origin, rec.Origin)
 }
 
-func ranks(a, b dedup.Origin) bool  { return b.Generation > 0 && a.Generation > b.Generation }
-func placed(a, b dedup.Origin) bool { return sourced(a, b) && a.Partition == b.Partition }
-func sourced(a, b dedup.Origin) bool {
+func ranks(a, b driver.Origin) bool  { return b.Generation > 0 && a.Generation > b.Generation }
+func placed(a, b driver.Origin) bool { return sourced(a, b) && a.Partition == b.Partition }
+func sourced(a, b driver.Origin) bool {
 	return a.Digest() != 0 && a.Digest() == b.Digest()
 }
 

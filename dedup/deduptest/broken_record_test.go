@@ -164,7 +164,7 @@ var recordMutants = []mutant{
 	{"results shared", sharedResults, []string{"result/not_shared"}},
 
 	{"origin dropped", eachRecord(func(r *dedup.Record) {
-		r.Origin = dedup.Origin{}
+		r.Origin = driver.Origin{}
 	}), []string{"claim/origin_and_label"}},
 	{"offsets of 32 bits", eachRecord(func(r *dedup.Record) {
 		r.Origin.Offset &= 1<<32 - 1

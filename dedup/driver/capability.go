@@ -23,8 +23,7 @@ type Limits struct {
 	// NoResults says that the result of a success is not kept: New wants Config.SeenOnly.
 	NoResults bool
 	// NoFailures says that a failure for good is not kept. An error made by dedup.Permanent then
-	// releases the claim,
-	// and the message may be redelivered.
+	// releases the claim, and the message may be redelivered.
 	NoFailures bool
 }
 

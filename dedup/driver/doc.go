@@ -2,7 +2,7 @@
 // what it answers, and what it keeps.
 //
 // Most code should use package dedup, which has short names for what its own callers meet
-// ([Store], [Record], [Cause], [Origin], [Resolution], [InputError]). This package is for
+// ([Store], [Record], [Resolution], [InputError], the outcomes of a claim). This package is for
 // stores, wrappers of stores, and tools that read records. Package deduptest proves a store, and
 // that a wrapper hides nothing.
 package driver

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 )
 
@@ -113,7 +114,7 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 // known: it could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
-	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) ||
+	return dedup.OutcomeUnknown(err) || errors.Is(err, driver.ErrUnreadable) ||
 		errors.As(err, &input)
 }
 

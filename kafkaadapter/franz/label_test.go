@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // told is what hooks were told of labels.
@@ -25,7 +26,7 @@ func (o *told) observer() Observer {
 	return Observer{
 		Handled:  func(m *Message, _ time.Duration, _ error) { o.note("handled", m) },
 		Recorded: func(m *Message, _ time.Duration) { o.note("recorded", m) },
-		Skipped:  func(m *Message, _ dedup.Cause, _ time.Duration) { o.note("skipped", m) },
+		Skipped:  func(m *Message, _ driver.Cause, _ time.Duration) { o.note("skipped", m) },
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Observer is told what a [Consumer] does. Every hook may be nil, is called
@@ -17,7 +17,7 @@ type Observer struct {
 	// Config.Positions and Config.Park.
 	MissingID func(r *kgo.Record)
 	// Skipped: the message is done already, since age; cause tells why it came again.
-	Skipped func(m *Message, cause dedup.Cause, age time.Duration)
+	Skipped func(m *Message, cause driver.Cause, age time.Duration)
 	// Handled: the handler ran for took and returned err.
 	Handled func(m *Message, took time.Duration, err error)
 	// Waiting: the message is in flight elsewhere, and asked for again later.

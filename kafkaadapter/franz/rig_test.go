@@ -253,7 +253,7 @@ func (r *rig) config(l *link, handle Handler) Config {
 			return nil
 		},
 		Observer: Observer{
-			Skipped: func(*Message, dedup.Cause, time.Duration) { r.note("skipped") },
+			Skipped: func(*Message, driver.Cause, time.Duration) { r.note("skipped") },
 			Revoked: func(string, int32, int, int) { r.note("revoked") },
 		},
 	}

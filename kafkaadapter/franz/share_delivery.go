@@ -158,8 +158,8 @@ func (d *delivery) label() string {
 	return d.msg.Label
 }
 
-func (d *delivery) origin() dedup.Origin {
-	return dedup.Origin{Source: d.s.group + "/" + d.msg.Topic, Partition: d.msg.Partition,
+func (d *delivery) origin() driver.Origin {
+	return driver.Origin{Source: d.s.group + "/" + d.msg.Topic, Partition: d.msg.Partition,
 		Offset: d.msg.Offset}
 }
 

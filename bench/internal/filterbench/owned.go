@@ -87,7 +87,7 @@ func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 		}
 		return ran
 	}, nil, nil)
-	origins := [workers]dedup.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
+	origins := [workers]driver.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
 	shared := func(l work.Layout) batches {
 		l = l.Expecting(n * (e.rounds + 3)) // keys of all timings
 		return batches{l.Open(ctx, setup, e.redis.Addr, 0), &origins}
@@ -179,7 +179,7 @@ func consumeAll(ctx context.Context, c consumer, keys []string, news int, did ef
 type batches struct {
 	*work.Deduper
 
-	origins *[workers]dedup.Origin
+	origins *[workers]driver.Origin
 }
 
 // apart claims a batch, runs the keys that are new and ends it, in two exchanges.

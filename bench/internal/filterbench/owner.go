@@ -39,7 +39,7 @@ type owner struct {
 	store   *owned.Store
 	prefix  string
 	held    [workers]*owned.Ownership
-	origins [workers]dedup.Origin
+	origins [workers]driver.Origin
 	used    int32 // partitions
 	ran     int   // keys of those that are held
 	nudge   *owned.Ownership
@@ -82,7 +82,7 @@ func (o *owner) take(ctx context.Context) {
 		}
 		must.True(o.used < ownedParts, "filterbench: all %d partitions were used", ownedParts)
 		o.held[w] = o.acquire(ctx, o.used)
-		o.origins[w] = dedup.Origin{Source: ownedSource, Partition: o.used}
+		o.origins[w] = driver.Origin{Source: ownedSource, Partition: o.used}
 		o.used++
 	}
 }
@@ -118,7 +118,7 @@ func until(ctx context.Context, over func(n int) bool) {
 // looks for what is to be done when it acquires something: so it is made to.
 func (o *owner) fold(ctx context.Context) {
 	until(ctx, func(n int) bool {
-		folded := !slices.ContainsFunc(o.origins[:], func(from dedup.Origin) bool {
+		folded := !slices.ContainsFunc(o.origins[:], func(from driver.Origin) bool {
 			return o.unfolded(ctx, from.Partition) > 0
 		})
 		if !folded && n%50 == 0 {

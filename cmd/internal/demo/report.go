@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -55,7 +54,7 @@ func number(f func(column) int) func(column) string {
 	return func(c column) string { return strconv.Itoa(f(c)) }
 }
 
-func cause(why dedup.Cause, label string) line {
+func cause(why driver.Cause, label string) line {
 	return line{label, number(func(c column) int { return c.skipped[why] }), true}
 }
 

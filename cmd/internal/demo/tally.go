@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // crash is a worker that was killed.
@@ -19,7 +19,7 @@ type crash struct {
 // happened is read from the ledger.
 type tally struct {
 	delivered   int
-	skipped     map[dedup.Cause]int
+	skipped     map[driver.Cause]int
 	waited      int
 	lostLeases  int
 	crashes     []crash
@@ -30,7 +30,7 @@ type tally struct {
 
 func newTally() *tally {
 	return &tally{
-		skipped: make(map[dedup.Cause]int), generations: make(map[int32]bool),
+		skipped: make(map[driver.Cause]int), generations: make(map[int32]bool),
 		effected: make(map[string]bool), warnings: make(map[string]int),
 	}
 }

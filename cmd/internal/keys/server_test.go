@@ -107,7 +107,7 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	}
 	if flying, err := d.Claim(t.Context(), "flying",
 		func(r *dedup.Request) {
-			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
+			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
 		},
 		func(r *dedup.Request) { r.Label = "order 7" }); err != nil ||
 		flying.Outcome != dedup.Acquired {

@@ -109,7 +109,7 @@ func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 func (v *View) claim(r *dedup.Record, now time.Time) {
 	attempt, fence := r.Attempt, r.Fence
 	v.Attempt, v.Fence = &attempt, &fence
-	if r.Origin != (dedup.Origin{}) {
+	if r.Origin != (driver.Origin{}) {
 		v.Owner = &Owner{fmt.Sprintf("%016x", r.Origin.Digest()), r.Origin.Partition,
 			r.Origin.Offset, r.Origin.Generation}
 	}

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/span"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/franz"
 )
 
@@ -103,7 +103,7 @@ func (t *Tracer) handler(next franz.Handler) franz.Handler {
 // observe adds the hooks of spans to those that there are.
 func (t *Tracer) observe(o franz.Observer) franz.Observer {
 	skipped, recorded, unrecorded, parked := o.Skipped, o.Recorded, o.Unrecorded, o.Parked
-	o.Skipped = func(m *franz.Message, cause dedup.Cause, age time.Duration) {
+	o.Skipped = func(m *franz.Message, cause driver.Cause, age time.Duration) {
 		t.spans.Skipped(message(m), cause, age)
 		if skipped != nil {
 			skipped(m, cause, age)

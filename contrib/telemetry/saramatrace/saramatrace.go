@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/span"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -87,7 +87,7 @@ func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
 // observe adds the hooks of spans to those that there are.
 func (t *Tracer) observe(o kafkaadapter.Observer) kafkaadapter.Observer {
 	skipped, recorded, unrecorded, parked := o.Skipped, o.Recorded, o.Unrecorded, o.Parked
-	o.Skipped = func(m *kafkaadapter.Message, cause dedup.Cause, age time.Duration) {
+	o.Skipped = func(m *kafkaadapter.Message, cause driver.Cause, age time.Duration) {
 		t.spans.Skipped(message(m), cause, age)
 		if skipped != nil {
 			skipped(m, cause, age)

@@ -238,7 +238,7 @@ func TestBrowserChanges(t *testing.T) {
 			return nil, errors.New("the provider did not answer")
 		}, func(r *dedup.Request) { r.Label = "order 77" },
 		func(r *dedup.Request) {
-			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 41077,
+			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 41077,
 				Generation: 12}
 		}, dedup.WithFingerprint([]byte("77")))
 	if err == nil {

@@ -139,7 +139,7 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	}
 	if _, err := r.deduper.Claim(t.Context(), "flying", func(r *dedup.Request) { r.Label = "order 7" },
 		func(r *dedup.Request) {
-			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77}
+			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 77}
 		}); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ type traffic struct {
 
 type order struct {
 	key    string
-	origin dedup.Origin
+	origin driver.Origin
 }
 
 type appointment struct {
@@ -124,7 +124,7 @@ func (tr *traffic) run(hours int) {
 	message = func() {
 		tr.offset++
 		tr.consume(order{fmt.Sprint("order-", tr.offset),
-			dedup.Origin{Source: "orders", Partition: 2, Offset: tr.offset, Generation: tr.era}})
+			driver.Origin{Source: "orders", Partition: 2, Offset: tr.offset, Generation: tr.era}})
 		tr.in(time.Duration(tr.random.ExpFloat64()*float64(700*time.Millisecond)), message)
 	}
 	crash = func() {

@@ -217,7 +217,7 @@ func rebalance(t *testing.T) {
 			claim := func(w *worker, generation int32) *dedup.Claim {
 				claims, err := w.d.ClaimBatch(t.Context(), []dedup.Request{{
 					Key: k, TakeOverOlderGeneration: takes,
-					Origin: dedup.Origin{Source: "group/topic", Partition: 3,
+					Origin: driver.Origin{Source: "group/topic", Partition: 3,
 						Generation: generation},
 				}})
 				must(t, err)

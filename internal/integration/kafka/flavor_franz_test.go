@@ -10,7 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/franz"
 )
 
@@ -207,7 +207,7 @@ func franzObserver(o observer) franz.Observer {
 		out.Delivered = func(r *kgo.Record) { o.Delivered(franzReceived(r)) }
 	}
 	if o.Skipped != nil {
-		out.Skipped = func(m *franz.Message, cause dedup.Cause, _ time.Duration) {
+		out.Skipped = func(m *franz.Message, cause driver.Cause, _ time.Duration) {
 			o.Skipped(franzNeutral(m), cause)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -152,7 +152,7 @@ func saramaObserver(o observer) kafkaadapter.Observer {
 		out.Delivered = func(m *sarama.ConsumerMessage) { o.Delivered(received(m)) }
 	}
 	if o.Skipped != nil {
-		out.Skipped = func(m *kafkaadapter.Message, cause dedup.Cause, _ time.Duration) {
+		out.Skipped = func(m *kafkaadapter.Message, cause driver.Cause, _ time.Duration) {
 			o.Skipped(neutral(m), cause)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -34,7 +35,7 @@ type handler = func(ctx context.Context, m *kafkaMessage) error
 // nil, and is called concurrently.
 type observer struct {
 	Delivered  func(m *kafkaMessage) // before its ID is known
-	Skipped    func(m *kafkaMessage, cause dedup.Cause)
+	Skipped    func(m *kafkaMessage, cause driver.Cause)
 	Waiting    func(m *kafkaMessage)
 	Parked     func(m *kafkaMessage, reason error)
 	Committing func(topic string, partition int32, offset int64)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 const sceneTopic, sceneGroup = "orders", "g"
@@ -39,7 +40,7 @@ type scene struct {
 
 	mu      sync.Mutex
 	effects map[string]int
-	skipped map[dedup.Cause]int
+	skipped map[driver.Cause]int
 	waited  map[string]int
 	paused  int
 	order   []effect
@@ -109,7 +110,7 @@ func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
 	s := &scene{
 		t: t, brokers: at, flavor: f, store: dedup.Memory(1 << 20), log: map[int32][]string{},
 		sent:    map[int32][]string{},
-		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
+		effects: map[string]int{}, skipped: map[driver.Cause]int{}, waited: map[string]int{},
 	}
 	s.records = recordsOf(s.store)
 	s.oracle = newOracle(func(ids []string) []string { return s.records(ids) })
@@ -170,7 +171,7 @@ func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 		brokers: s.addrs(), group: s.group(), topic: s.topic(), link: link,
 		unclaimed: s.ledger != nil,
 		observer: observer{
-			Skipped: func(_ *kafkaMessage, cause dedup.Cause) {
+			Skipped: func(_ *kafkaMessage, cause driver.Cause) {
 				s.note(func() { s.skipped[cause]++ })
 			},
 			Waiting: func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },

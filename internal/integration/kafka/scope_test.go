@@ -38,14 +38,14 @@ type scopeRun struct {
 	mu      sync.Mutex
 	effects map[string]int    // by group, topic and id
 	keys    map[string]string // DownstreamKey by group and id
-	causes  map[dedup.Cause]int
+	causes  map[driver.Cause]int
 }
 
 func newScopeRun(t *testing.T, topics ...string) *scopeRun {
 	t.Helper()
 	r := &scopeRun{
 		t: t, brokers: servertest.Kafka(t), name: servertest.Prefix(t), sent: map[string]int64{},
-		effects: map[string]int{}, keys: map[string]string{}, causes: map[dedup.Cause]int{},
+		effects: map[string]int{}, keys: map[string]string{}, causes: map[driver.Cause]int{},
 	}
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t),
 		ContextTimeoutEnabled: true})

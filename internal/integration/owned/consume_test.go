@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // tend has a partition, or tries to get it, for as long as it is wanted.
@@ -302,8 +303,8 @@ func (c *consumer) claim(ctx context.Context, of []message, onlyNew bool) ([]*de
 	for i, m := range of {
 		reqs[i] = dedup.Request{
 			Key: keyName(m.key), OnlyNew: onlyNew,
-			Origin: dedup.Origin{Source: sourceName(c.where.source), Partition: int32(c.where.part),
-				Offset: m.offset},
+			Origin: driver.Origin{Source: sourceName(c.where.source),
+				Partition: int32(c.where.part), Offset: m.offset},
 		}
 	}
 	claimed := time.Now()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -152,7 +153,7 @@ func (s *solo) claim(n int) []*dedup.Claim {
 	s.t.Helper()
 	reqs := make([]dedup.Request, n)
 	for i := range reqs {
-		reqs[i] = dedup.Request{Key: fmt.Sprint("key", i), Origin: dedup.Origin{Source: "solo"}}
+		reqs[i] = dedup.Request{Key: fmt.Sprint("key", i), Origin: driver.Origin{Source: "solo"}}
 	}
 	claims, err := s.dedup.ClaimBatch(s.t.Context(), reqs)
 	s.must(err)

@@ -15,9 +15,9 @@ import (
 const aheadPatience = 250 * time.Millisecond
 
 // claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It returns
-// nil when ctx ends, or the lanes have stopped, and an error for what must stop the consumer.
+// nil when ctx ends, as it does when the lanes stop, and an error for what must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
-	for p.lanes.Err() == nil { // or what they do not take any more would come here again
+	for {
 		batch, err := p.pending.next(ctx, p.cfg.BatchMax)
 		if err != nil {
 			return nil //nolint:nilerr // the partition ends, and knows why
@@ -34,7 +34,6 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // claimBatch asks about a batch until the store has answered about every message of it.
@@ -106,7 +105,7 @@ func Unprocessable(c *dedup.Claim) error {
 	switch err := c.Err(); {
 	case c.Outcome == dedup.Uncertain && dedup.CanRetry(err): // Config.Resolve is asked again
 	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain,
-		errors.Is(err, dedup.ErrUnreadable), errors.As(err, &input) && input.Field == "Key":
+		errors.Is(err, driver.ErrUnreadable), errors.As(err, &input) && input.Field == "Key":
 		return err
 	}
 	return nil
@@ -174,8 +173,8 @@ func (p *Partition) request(it *item) dedup.Request {
 // origin says where the message came from. The generation is that of the assignment: a
 // member that keeps its partition through a cooperative rebalance goes on under a newer
 // one, and must not take its own claims over.
-func (p *Partition) origin(it *item) dedup.Origin {
-	return dedup.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset,
+func (p *Partition) origin(it *item) driver.Origin {
+	return driver.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset,
 		Generation: p.at.Generation}
 }
 

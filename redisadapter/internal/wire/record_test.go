@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/internal/redistest"
@@ -21,7 +20,7 @@ var (
 		[]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
 	fingerprint = driver.Fingerprint(
 		[]byte("\x01\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"))
-	origin = dedup.Origin{SourceDigest: 0x0123456789abcdef, Partition: 7, Offset: 1<<40 + 3,
+	origin = driver.Origin{SourceDigest: 0x0123456789abcdef, Partition: 7, Offset: 1<<40 + 3,
 		Generation: 12}
 	steps = []byte("\x00\x01charge")
 )
@@ -62,7 +61,7 @@ var goldens = map[string]Record{
 	"succeeded_late": {
 		State: redisscript.Succeeded, Late: true, Fence: fence, Attempt: 2, Span: ended,
 		Owner:  FirstHalf(token),
-		Origin: dedup.Origin{Partition: -1, Offset: -1, Generation: -1}, Result: []byte{},
+		Origin: driver.Origin{Partition: -1, Offset: -1, Generation: -1}, Result: []byte{},
 	},
 	"failed": {State: redisscript.Failed, Fence: fence, Attempt: 5, Span: ended,
 		Owner: FirstHalf(token), Result: []byte("card refused: 51")},
@@ -157,7 +156,7 @@ func FuzzEncodeRecord(f *testing.F) {
 			forgotten: flags&8 != 0, Plain: flags&16 != 0,
 			Fence: fence % (1 << 52), Attempt: attempt, Span: span % (1 << 48),
 			Owner: FirstHalf(token), Floor: fence % 1024,
-			Origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
+			Origin: driver.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
 			Label:  label[:min(len(label), 64)], steps: steps, Result: result, Kept: span % 1024,
 		}
 		if r.State == redisscript.InProgress {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Composition is how a worker puts record and effect together.
@@ -119,14 +119,14 @@ const (
 
 // Event is a line that a worker writes.
 type Event struct {
-	Kind       EventKind   `json:"kind"`
-	ID         string      `json:"id,omitempty"`
-	Cause      dedup.Cause `json:"cause,omitempty"`
-	Point      Point       `json:"point,omitempty"`
-	Generation int32       `json:"generation,omitempty"`
-	Partitions int         `json:"partitions,omitempty"`
-	Text       string      `json:"text,omitempty"`
-	Observed   *Observed   `json:"observed,omitempty"`
+	Kind       EventKind    `json:"kind"`
+	ID         string       `json:"id,omitempty"`
+	Cause      driver.Cause `json:"cause,omitempty"`
+	Point      Point        `json:"point,omitempty"`
+	Generation int32        `json:"generation,omitempty"`
+	Partitions int          `json:"partitions,omitempty"`
+	Text       string       `json:"text,omitempty"`
+	Observed   *Observed    `json:"observed,omitempty"`
 }
 
 // sender writes events, each with one write, so that a kill cuts none in the middle.

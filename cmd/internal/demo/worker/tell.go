@@ -25,7 +25,7 @@ const (
 type Observed struct {
 	Hook      Hook           `json:"hook"`
 	Outcome   driver.Outcome `json:"outcome,omitempty"`
-	Cause     dedup.Cause    `json:"cause,omitempty"`
+	Cause     driver.Cause   `json:"cause,omitempty"`
 	Age       time.Duration  `json:"age,omitempty"`
 	Attempt   int            `json:"attempt,omitempty"`
 	State     driver.State   `json:"state,omitempty"`

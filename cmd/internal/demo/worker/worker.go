@@ -18,7 +18,7 @@ import (
 	"github.com/rcrowley/go-metrics"
 
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
-	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -112,7 +112,7 @@ func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 		Observer: kafkaadapter.Observer{
 			Delivered: w.delivered,
 			Waiting:   func(m *kafkaadapter.Message) { w.send(Event{Kind: Waiting, ID: m.ID}) },
-			Skipped: func(m *kafkaadapter.Message, cause dedup.Cause, _ time.Duration) {
+			Skipped: func(m *kafkaadapter.Message, cause driver.Cause, _ time.Duration) {
 				w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
 			},
 			GroupError: w.groupError,

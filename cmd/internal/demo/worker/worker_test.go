@@ -8,7 +8,6 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -56,7 +55,7 @@ func TestWhyDuplicate(t *testing.T) {
 		generation int32
 		partition  int32
 		offset     int64
-		want       dedup.Cause
+		want       driver.Cause
 	}{
 		{"same place, same generation", 5, 1, 10, driver.BrokerRedelivery},
 		{"same place, next generation", 6, 1, 10, driver.RebalanceReplay},

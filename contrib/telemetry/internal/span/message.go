@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 )
 
 // Names of OpenTelemetry's semantic conventions 1.44 for messaging and Kafka.
@@ -157,7 +158,7 @@ func Each[T any](ms []T, of func(T) Message) []Message {
 }
 
 // Skipped is the span of a duplicate.
-func (t *Messages) Skipped(m Message, cause dedup.Cause, age time.Duration) {
+func (t *Messages) Skipped(m Message, cause driver.Cause, age time.Duration) {
 	_, s := t.start(t.own(context.Background(), &m), &m, "skip", trace.WithLinks(Links(m.Found)...))
 	s.SetAttributes(Found(dedup.Duplicate, cause, age)...)
 	s.End()

@@ -102,7 +102,7 @@ func kind(err error) string {
 }
 
 // Found are the attributes of what a claim has met.
-func Found(outcome driver.Outcome, cause dedup.Cause, age time.Duration) []attribute.KeyValue {
+func Found(outcome driver.Outcome, cause driver.Cause, age time.Duration) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{OutcomeKey.String(outcome.String())}
 	if cause != "" {
 		attrs = append(attrs, CauseKey.String(causeName(cause)))
@@ -113,7 +113,7 @@ func Found(outcome driver.Outcome, cause dedup.Cause, age time.Duration) []attri
 	return attrs
 }
 
-func causeName(c dedup.Cause) string {
+func causeName(c driver.Cause) string {
 	switch c {
 	case driver.BrokerRedelivery, driver.RebalanceReplay, driver.ProducerRetry, driver.KeyReuse,
 		driver.Late, driver.OtherSource:

@@ -65,7 +65,7 @@ type Config[M any] struct {
 	Label        func(M) string
 	Handler      func(context.Context, M) error
 	BatchHandler func(context.Context, []M) []error
-	Skipped      func(M, dedup.Cause, time.Duration)
+	Skipped      func(M, driver.Cause, time.Duration)
 	Recorded     func(M, time.Duration)
 	Unrecorded   func(M, error)
 	Parked       func(M, error)
@@ -263,7 +263,7 @@ func (c *Client[M]) keeps(t *testing.T) {
 	told := 0
 	cfg, _ := c.traced(t, Config[M]{
 		Label:      func(M) string { return "mine" },
-		Skipped:    func(M, dedup.Cause, time.Duration) { told++ },
+		Skipped:    func(M, driver.Cause, time.Duration) { told++ },
 		Recorded:   func(M, time.Duration) { told++ },
 		Unrecorded: func(M, error) { told++ },
 		Parked:     func(M, error) { told++ },
@@ -315,7 +315,7 @@ func (c *Client[M]) refused(t *testing.T) {
 func (c *Client[M]) attributes(t *testing.T) {
 	cfg, spans := c.traced(t, handler[M](nil))
 	_ = cfg.Handler(context.Background(), c.Deliver(3, First, ""))
-	cfg.Skipped(c.Deliver(0, "", ""), dedup.Cause("payments/42"), time.Hour)
+	cfg.Skipped(c.Deliver(0, "", ""), driver.Cause("payments/42"), time.Hour)
 	var got []string
 	for _, s := range spans.Ended() {
 		for _, a := range s.Attributes() {
