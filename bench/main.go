@@ -24,6 +24,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/mattn/go-isatty"
+
 	"github.com/onceward/onceward/bench/internal/filterbench"
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/httpbench"
@@ -99,7 +101,7 @@ func measure(ctx context.Context, s harness.Suite, args []string) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.Measure(ctx, o, progress())
+	r, err := s.Measure(ctx, o, progress)
 	for _, reason := range r.LeftOut {
 		fmt.Println("left out:", reason)
 	}
@@ -116,14 +118,12 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	f.BoolVar(&o.List, "list", false, "print the workloads and end")
 	f.BoolVar(&o.Long, "long", false,
 		"redis: remember ten million keys as well: minutes and gigabytes more")
-	f.IntVar(&o.Rounds, "rounds", 0,
-		fmt.Sprintf("interleaved rounds of each workload, after one that warms up (default %d)",
-			s.Full.Rounds))
+	f.IntVar(&o.Rounds, "rounds", 0, fmt.Sprintf("interleaved rounds of each workload, "+
+		"after one that warms up (default %d)", s.Full.Rounds))
 	f.IntVar(&o.Keys, "keys", 0,
 		fmt.Sprintf("most keys or messages of one timing (default %d)", s.Full.Keys))
-	f.DurationVar(&o.Budget, "time", 0,
-		fmt.Sprintf("about how long one timing takes, as far as -keys allows (default %v)",
-			s.Full.Budget))
+	f.DurationVar(&o.Budget, "time", 0, fmt.Sprintf("about how long one timing takes, "+
+		"as far as -keys allows (default %v)", s.Full.Budget))
 	f.StringVar(&o.Redis, "redis", cmp.Or(s.Redis, server.Private),
 		"private: a redis-server of its own; durable: one with an append-only file; embedded: miniredis; none; or host:port")
 	f.StringVar(&o.Postgres, "postgres", server.Private,
@@ -135,97 +135,69 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	f.StringVar(&o.Run, "run", "", "only workloads whose title matches this regular expression")
 	f.StringVar(&o.Sides, "sides", "",
 		"kafka: only consumers whose name matches this regular expression")
-	f.StringVar(&o.CPUProfile, "cpuprofile",
-		"", "write a CPU profile there, with the label \"side\"")
+	f.StringVar(&o.CPUProfile, "cpuprofile", "",
+		"write a CPU profile there, with the label \"side\"")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of all allocations there")
 	f.StringVar(&out, "out", "",
 		"write the results there, and drawings and a page next to them; default: print only")
 	if err := f.Parse(args); err != nil {
 		return o, "", err
 	}
-	if f.NArg() > 0 {
+	switch _, missing := os.Stat(out); {
+	case f.NArg() > 0:
 		return o, "", fmt.Errorf("%s: unexpected %q", s.Area, f.Args())
-	}
-	if o.Rounds < 0 || o.Keys < 0 || o.Budget < 0 {
+	case o.Rounds < 0 || o.Keys < 0 || o.Budget < 0:
 		return o, "", errors.New("-rounds, -keys and -time must be positive")
+	case missing == nil && (o.Run != "" || o.Sides != ""):
+		return o, "", fmt.Errorf(
+			"-run or -sides with -out would replace the full run in %s: name another file", out)
 	}
 	scale := s.Full
 	if o.Quick {
 		scale = s.Quick
 	}
-	o.Rounds, o.Keys, o.Budget = cmp.Or(o.Rounds, scale.Rounds), cmp.Or(o.Keys, scale.Keys),
-		cmp.Or(o.Budget, scale.Budget)
-	if o.List {
-		for _, address := range []*string{&o.Redis, &o.Postgres, &o.MariaDB} {
-			if *address != server.None {
-				*address = server.Listed
-			}
+	o.Scale = harness.Scale{Rounds: cmp.Or(o.Rounds, scale.Rounds),
+		Keys: cmp.Or(o.Keys, scale.Keys), Budget: cmp.Or(o.Budget, scale.Budget)}
+	for _, address := range []*string{&o.Redis, &o.Postgres, &o.MariaDB} {
+		if o.List && *address != server.None {
+			*address = server.Listed
 		}
-	}
-	if _, err := os.Stat(out); err == nil && (o.Run != "" || o.Sides != "") {
-		return o, "", fmt.Errorf(
-			"-run or -sides with -out would replace the full run in %s: name another file", out)
 	}
 	return o, out, nil
 }
 
 // progress prints a line per row, and on a terminal where the run is.
-func progress() harness.Progress {
-	info, err := os.Stderr.Stat()
-	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	say := func(format string, args ...any) {
-		if terminal {
-			fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...)
-		}
+func progress(at string, ended []harness.Row) {
+	if isatty.IsTerminal(os.Stderr.Fd()) {
+		fmt.Fprint(os.Stderr, "\r\x1b[K", at)
 	}
-	return harness.Progress{
-		Step: func(title string, group, groups, round, rounds int) {
-			say("[%d/%d] %s: round %d of %d", group+1, groups, title, round, rounds)
-		},
-		Done: func(rows []harness.Row) {
-			say("")
-			for _, r := range rows {
-				// no lines that a figure draws
-				if r.Against != "" || r.Goal != "" || len(rows) < 100 {
-					fmt.Println(r)
-				}
-			}
-		},
+	for _, r := range ended {
+		// no lines that a figure draws
+		if r.Against != "" || r.Goal != "" || len(ended) < 100 {
+			fmt.Println(r)
+		}
 	}
 }
 
 // tables puts the tables of results into the documents, or reports whether they are there.
 func tables(write bool) (err error) {
 	root := must.Get(server.Root())
-	results := func(area string) string {
-		return filepath.Join(root, "bench", "results", area+".json")
+	var areas []string
+	for _, s := range suites {
+		areas = append(areas, s.Area)
 	}
-	put := func(page string, replace func([]byte) ([]byte, error)) {
+	for _, name := range []string{"benchmarks.md", report.Front} {
 		err = errors.Join(err, must.Try(func() {
-			page := filepath.Join(root, "docs", page)
-			old := must.Get(os.ReadFile(page))
-			switch text := must.Get(replace(old)); {
-			case bytes.Equal(old, text):
-			case !write:
-				must.Do(fmt.Errorf("%s does not have the tables of bench/results: "+
-					"make bench-table", page))
-			default:
-				must.Do(os.WriteFile(page, text, 0o644))
+			file := filepath.Join(root, "docs", name)
+			results := filepath.Join(root, "bench", "results")
+			old := must.Get(os.ReadFile(file))
+			text := must.Get(report.Update(name, old, results, areas...))
+			must.True(write || bytes.Equal(old, text),
+				"%s does not have the tables of bench/results: make bench-table", file)
+			if write {
+				must.Do(os.WriteFile(file, text, 0o644))
 			}
 		}))
 	}
-	for _, s := range suites {
-		r := must.Get(harness.Read(results(s.Area)))
-		put("benchmarks.md", func(old []byte) ([]byte, error) { return report.Replace(old, r) })
-		if s.Area == filterbench.Suite.Area {
-			put("front.md", func(old []byte) ([]byte, error) { return report.ReplaceFront(old, r) })
-		}
-	}
-	torture, failed := report.ReadTorture(results("torture"))
-	if errors.Is(failed, os.ErrNotExist) { // there was no long run
-		return err
-	}
-	must.Do(failed)
-	put("benchmarks.md", torture.Replace)
 	return err
 }

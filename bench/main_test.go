@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,22 +23,17 @@ func TestParse(t *testing.T) {
 		Area: "x", Full: harness.Scale{Rounds: 7, Keys: 100, Budget: time.Second},
 		Quick: harness.Scale{Rounds: 3, Budget: time.Millisecond},
 	}
-	for _, c := range []struct {
-		args []string
-		want harness.Options
-	}{
-		{nil, harness.Options{Rounds: 7, Keys: 100, Budget: time.Second, Redis: server.Private,
-			Postgres: server.Private, MariaDB: server.Private}},
-		{[]string{"-quick", "-keys", "9"}, harness.Options{Quick: true, Rounds: 3, Keys: 9,
-			Budget: time.Millisecond, Redis: server.Private, Postgres: server.Private,
-			MariaDB: server.Private}},
-		{[]string{"-list", "-mariadb", "none"}, harness.Options{List: true, Rounds: 7, Keys: 100,
-			Budget: time.Second, Redis: server.Listed, Postgres: server.Listed,
-			MariaDB: server.None}},
+	own := harness.Options{Redis: server.Private, Postgres: server.Private, MariaDB: server.Private,
+		Scale: suite.Full}
+	quick, list := own, harness.Options{List: true, Scale: suite.Full, Redis: server.Listed,
+		Postgres: server.Listed, MariaDB: server.None}
+	quick.Quick, quick.Scale = true, harness.Scale{Rounds: 3, Keys: 9, Budget: time.Millisecond}
+	for args, want := range map[string]harness.Options{
+		"": own, "-quick -keys 9": quick, "-list -mariadb none": list,
 	} {
-		got, out, err := parse(suite, c.args)
-		require.NoError(t, err, "%q", c.args)
-		assert.Equal(t, c.want, got, "%q", c.args)
+		got, out, err := parse(suite, strings.Fields(args))
+		require.NoError(t, err, args)
+		assert.Equal(t, want, got, args)
 		assert.Empty(t, out)
 	}
 	o, _, err := parse(filterbench.Suite, nil)
@@ -45,10 +41,10 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, server.Durable, o.Redis)
 	full := filepath.Join(t.TempDir(), "full.json")
 	require.NoError(t, os.WriteFile(full, nil, 0o600))
-	for _, bad := range [][]string{{"operand"}, {"-rounds", "-1"}, {"-time", "-1s"},
-		{"-run", "x", "-out", full}, {"-sides", "x", "-out", full}} {
-		_, _, err := parse(suite, bad)
-		assert.Error(t, err, "%q", bad)
+	for _, bad := range []string{"operand", "-rounds -1", "-time -1s", "-run x -out " + full,
+		"-sides x -out " + full} {
+		_, _, err := parse(suite, strings.Fields(bad))
+		assert.Error(t, err, bad)
 	}
 	_, out, err := parse(suite, []string{"-out", full})
 	require.NoError(t, err, "a full run in place of another")

@@ -68,13 +68,15 @@ func (l Lines) SVG() (svg []byte, err error) {
 	}
 	xs := l.parameters()
 	for _, s := range l.Series {
-		points := l.placed(s.Points, xs)
-		if len(points) == 0 {
-			continue
+		var points plotter.XYs
+		for _, point := range s.Points {
+			if point.Y > 0 || !l.LogY {
+				points = append(points, plotter.XY{X: l.place(point.X, xs), Y: point.Y})
+				p.Y.Min, p.Y.Max = min(p.Y.Min, point.Y), max(p.Y.Max, point.Y)
+			}
 		}
-		s.draw(p, &legend, points, !l.Plain)
-		for _, point := range points {
-			p.Y.Min, p.Y.Max = min(p.Y.Min, point.Y), max(p.Y.Max, point.Y)
+		if len(points) > 0 {
+			s.draw(p, &legend, points, !l.Plain)
 		}
 	}
 	if p.Y.Max *= 1.08; l.LogY {
@@ -112,19 +114,10 @@ func (l Lines) place(x float64, xs []float64) float64 {
 	return x
 }
 
-func (l Lines) placed(points plotter.XYs, xs []float64) (all plotter.XYs) {
-	for _, point := range points {
-		if point.Y > 0 || !l.LogY {
-			all = append(all, plotter.XY{X: l.place(point.X, xs), Y: point.Y})
-		}
-	}
-	return all
-}
-
 func (s Series) draw(p *plot.Plot, legend *plot.Legend, points plotter.XYs, marked bool) {
 	line, marks, err := plotter.NewLinePoints(points)
 	must.Do(err)
-	c := palette[s.Color%len(palette)]
+	c, drawn := palette[s.Color%len(palette)], []plot.Thumbnailer{line}
 	line.LineStyle = draw.LineStyle{Color: c, Width: vg.Points(1.6)}
 	marks.GlyphStyle = draw.GlyphStyle{Color: c, Radius: vg.Points(2.8), Shape: draw.CircleGlyph{}}
 	if s.Bold {
@@ -133,13 +126,11 @@ func (s Series) draw(p *plot.Plot, legend *plot.Legend, points plotter.XYs, mark
 	if s.Dashed {
 		line.Dashes, marks.Shape = []vg.Length{vg.Points(5), vg.Points(4)}, draw.RingGlyph{}
 	}
-	p.Add(line)
-	if !marked {
-		legend.Add(s.Name, line)
-		return
+	if p.Add(line); marked {
+		p.Add(marks)
+		drawn = append(drawn, marks)
 	}
-	p.Add(marks)
-	legend.Add(s.Name, line, marks)
+	legend.Add(s.Name, drawn...)
 }
 
 // Bar is one bar of a figure.

@@ -28,16 +28,12 @@ import (
 func (e *env) degraded(all *harness.Groups) {
 	keys := min(40_000, e.most())
 	add := func(title string, measure func(s *harness.Setup, keys int)) {
-		all.Add("degraded", 0, title, func(_ context.Context, s *harness.Setup) {
-			measure(s, keys)
-		})
+		all.Add("degraded", 0, title,
+			func(_ context.Context, s *harness.Setup) { measure(s, keys) })
 	}
-	add("ten times the plan, no more memory", func(s *harness.Setup, keys int) {
-		overloaded(s, "10x the plan, no more memory", keys, 1)
-	})
-	add("ten times the plan, 20 times the memory", func(s *harness.Setup, keys int) {
-		overloaded(s, "10x the plan, up to 20x the memory", keys, 20)
-	})
+	add("ten times the plan, no more memory", overloaded("10x the plan, no more memory", 1))
+	add("ten times the plan, 20 times the memory",
+		overloaded("10x the plan, up to 20x the memory", 20))
 	add("crafted ids", crafted)
 	add("emptied", emptied)
 	add("damaged snapshot", damaged)
@@ -50,23 +46,25 @@ func none(s *harness.Setup, name, side string, count int, unit string) {
 
 func share(n, of int) float64 { return 100 * float64(n) / float64(of) }
 
-func overloaded(s *harness.Setup, name string, keys int, memory uint64) {
-	o := options(keys)
-	plan := must.Get(o.Plan())
-	o.MaxBytes = int64(memory * plan.Bytes)
-	f, _ := open(o)
-	n := int(10 * plan.SliceKeys)
-	for i := range n {
-		f.Add(id(uint64(i)))
+func overloaded(name string, memory uint64) func(s *harness.Setup, keys int) {
+	return func(s *harness.Setup, keys int) {
+		o := options(keys)
+		plan := must.Get(o.Plan())
+		o.MaxBytes = int64(memory * plan.Bytes)
+		f, _ := open(o)
+		n := int(10 * plan.SliceKeys)
+		each(id, f.Add)(0, uint64(n))
+		fed, fresh := answersOf(f, n, id), answersOf(f, n, unknown)
+		grown := float64(f.Stats().Bytes) / float64(plan.Bytes/uint64(plan.Generations))
+		none(s, name+": ids that were fed and are New", "fed", fed[bloom.ProvenNew], "ids")
+		of := func(answer, side string, count int) {
+			s.Figure(name+": new ids that are "+answer, side, share(count, n), "%")
+		}
+		of("New", "new", fresh[bloom.ProvenNew])
+		of("Maybe", "maybe", fresh[bloom.Maybe])
+		of("Unknown(Saturated)", "unknown", fresh[bloom.Unknown])
+		s.Figure(name+": memory of the generation", "memory", grown, "times the plan")
 	}
-	fed, fresh := answersOf(f, n, id), answersOf(f, n, unknown)
-	grown := float64(f.Stats().Bytes) / float64(plan.Bytes/uint64(plan.Generations))
-	none(s, name+": ids that were fed and are New", "fed", fed[bloom.ProvenNew], "ids")
-	s.Figure(name+": new ids that are New", "new", share(fresh[bloom.ProvenNew], n), "%")
-	s.Figure(name+": new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n), "%")
-	s.Figure(name+": new ids that are Unknown(Saturated)", "unknown",
-		share(fresh[bloom.Unknown], n), "%")
-	s.Figure(name+": memory of the generation", "memory", grown, "times the plan")
 }
 
 func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) {
@@ -105,7 +103,7 @@ func crafted(s *harness.Setup, keys int) {
 func emptied(s *harness.Setup, keys int) {
 	f := must.Get(bloom.New(options(keys)))
 	before := answersOf(f, keys, id)
-	f.Begin(bloom.Source{Name: source})
+	f.Begin(source)
 	loading := answersOf(f, keys, id)
 	const fed = "ids that were fed to another process and are New"
 	none(s, "emptied, no feed: "+fed, "no feed", before[bloom.ProvenNew], "ids")
@@ -119,50 +117,44 @@ func damaged(s *harness.Setup, _ int) {
 	var good bytes.Buffer
 	must.Do(filled(o).Save(&good))
 	g := must.Get(bloom.New(o))
-	g.Begin(bloom.Source{Name: source})
+	g.Begin(source)
 	random, accepted := rand.New(rand.NewPCG(1, 2)), 0
 	for range flips {
 		bad := bytes.Clone(good.Bytes())
 		bad[random.IntN(len(bad))] ^= byte(1 + random.IntN(255))
-		if _, err := g.Load(bytes.NewReader(bad), bloom.Source{Name: source}); err == nil {
+		if _, err := g.Load(bytes.NewReader(bad), source); err == nil {
 			accepted++
 		}
 	}
 	// The one that was not damaged is loaded.
-	must.Get(g.Load(bytes.NewReader(good.Bytes()), bloom.Source{Name: source}))
+	must.Get(g.Load(bytes.NewReader(good.Bytes()), source))
 	none(s, fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips),
 		"damaged", accepted, "snapshots")
 }
 
-// positions is where an id has its bits in a generation. An attacker who knows the secret computes
-// it, because the source of package bloom is public.
-type positions struct{ block, bits uint64 }
-
-func positionsOf(secret, id [16]byte, blocks uint64) positions {
+// positions is where an id has its bits in a generation of so many blocks. An attacker who knows
+// the secret computes it, because the source of package bloom is public.
+func positions(secret, id [16]byte, blocks uint64) (block, bit uint64) {
 	first, second := siphash.Hash128(binary.LittleEndian.Uint64(secret[:]),
 		binary.LittleEndian.Uint64(secret[8:]), id[:])
-	block, _ := bits.Mul64(first, blocks)
-	return positions{block: block, bits: second}
+	block, _ = bits.Mul64(first, blocks)
+	return block, second
 }
 
-// shared is the set of words in which two ids of one block have the same bit.
-func (s positions) shared(other positions) (words uint8) {
-	for i := range 8 {
-		if s.block == other.block && (s.bits^other.bits)>>(6*i)&63 == 0 {
-			words |= 1 << i
-		}
-	}
-	return words
-}
-
-// craft searches ids that together set all bits of victim in a generation of so many blocks.
+// craft searches ids that together set all bits of victim: one in each of the eight words of its
+// block.
 func craft(secret, victim [16]byte, blocks, from uint64) (ids [][16]byte) {
-	target, have := positionsOf(secret, victim, blocks), uint8(0)
-	for n := from; have != 0xff; n++ {
-		more := positionsOf(secret, id(n), blocks).shared(target)
-		if more&^have != 0 {
-			have |= more
-			ids = append(ids, id(n))
+	target, wanted := positions(secret, victim, blocks)
+	for n, have := from, uint8(0); have != 0xff; n++ {
+		block, set := positions(secret, id(n), blocks)
+		shared := have
+		for i := range 8 {
+			if block == target && (set^wanted)>>(6*i)&63 == 0 {
+				shared |= 1 << i
+			}
+		}
+		if shared != have {
+			have, ids = shared, append(ids, id(n))
 		}
 	}
 	return ids
@@ -177,32 +169,14 @@ func (e *env) rates(all *harness.Groups) {
 			func(_ context.Context, s *harness.Setup) {
 				o := options(min(1_000_000, e.most())) // rates do not depend on it
 				o.FalsePositives = goal
-				f, asked := filled(o), uint64(float64(e.hits)/goal)
-				observed := 1e6 * float64(maybes(f, asked)) / float64(asked)
+				f, asked := filled(o), int(float64(e.hits)/goal)
+				observed := 1e4 * share(answersOf(f, asked, unknown)[bloom.Maybe], asked)
 				s.Figure(name+"observed", "observed", observed, "in a million").
 					Next("planned", 1e6*f.Plan().FalsePositives).Wants("<= 1.5x")
 				s.Figure(name+estimated, estimated, 1e6*f.Stats().Estimated, "in a million").
 					Next("observed", observed)
 			}).X = goal
 	}
-}
-
-// maybes counts the answers Maybe of n ids that nobody added.
-func maybes(f *bloom.Filter, n uint64) (wrong int) {
-	batch := make([]bloom.Query, batchIDs)
-	for at := uint64(0); at < n; at += batchIDs {
-		for i := range batch {
-			batch[i].ID = unknown(at + uint64(i))
-		}
-		some := batch[:min(batchIDs, n-at)]
-		f.WhereAll(some)
-		for _, q := range some {
-			if q.Answer == bloom.Maybe {
-				wrong++
-			}
-		}
-	}
-	return wrong
 }
 
 // Sides of the rows of a rotation.
@@ -234,11 +208,7 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 			add(first, timeOf(func() { f.Add(id(uint64(n))) }))
 		})
 		add(parallel, most)
-		most, _ = slowest(f, func() {
-			for n := range checks { // about as long
-				f.Check(unknown(n))
-			}
-		})
+		most, _ = slowest(f, func() { answersOf(f, checks, unknown) }) // about as long
 		add(quiet, most)
 	}
 	for _, side := range []string{rotating, first, parallel, quiet} {
@@ -254,14 +224,14 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 }
 
 // slowest is the longest Check of another goroutine while do runs, and how many it made.
-func slowest(f *bloom.Filter, do func()) (most time.Duration, checks uint64) {
+func slowest(f *bloom.Filter, do func()) (most time.Duration, checks int) {
 	var over atomic.Bool
 	begun, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		close(begun)
 		for checks == 0 || !over.Load() {
-			most = max(most, timeOf(func() { f.Check(unknown(checks)) }))
+			most = max(most, timeOf(func() { f.Check(unknown(uint64(checks))) }))
 			checks++
 		}
 	}()
@@ -321,15 +291,15 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 func (e *env) loadFrom(file *os.File) {
 	f := must.Get(bloom.New(stored(e.most())))
 	must.Get(file.Seek(0, io.SeekStart))
-	f.Begin(bloom.Source{Name: source})
-	covered := must.Get(f.Load(bufio.NewReaderSize(file, 1<<20), bloom.Source{Name: source}))
+	f.Begin(source)
+	covered := must.Get(f.Load(bufio.NewReaderSize(file, 1<<20), source))
 	want := f.Plan().Generations - 1
 	must.True(len(covered) == want, "covered by the snapshot: %v, want %d", covered, want)
 }
 
 func (e *env) rebuild(ctx context.Context) {
 	f := must.Get(bloom.New(stored(e.most())))
-	must.Get(f.Rebuild(ctx, bloom.Source{Name: source},
+	must.Get(f.Rebuild(ctx, source,
 		func(_ context.Context, yield func(int64, [16]byte) error) error {
 			for n := range uint64(e.most()) {
 				if err := yield(-int64(n%bloom.DefaultSlices), id(n)); err != nil {

@@ -31,8 +31,7 @@ const (
 var shares = []int{0, 10, 50, 90}
 
 // oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a
-// duplicate once, and hot from then on. There are enough for a count of lookups, and for ten
-// timings.
+// duplicate once, and hot from then on. It is enough for ten timings.
 func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
 // layered: claim and completion of a batch with and without the filter.
@@ -40,12 +39,9 @@ func (e *env) layered(all *harness.Groups) {
 	for _, share := range shares {
 		all.Add("layered", share, fmt.Sprintf("layered, %d %% duplicates", share),
 			func(ctx context.Context, s *harness.Setup) {
-				s.Multiple, s.MaxKeys = batchIDs, max(e.oldKeys()/10, batchIDs)
-				name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates",
-					batchIDs, share)
-				compared(ctx, s, withFilter, withoutFilter, e.newLayers, pass(share, batchIDs)).
-					Called(name).Wants(">= 1x")
-				s.Compare(withoutFilter, "").Called(name + ", for comparison")
+				s.MaxKeys = max(e.oldKeys()/10, batchIDs)
+				composed{withFilter, withoutFilter, e.newLayers}.consume(ctx, s,
+					"layered claim + complete", share, batchIDs)
 			})
 		all.Add("layered lookups", share, fmt.Sprintf("layered, lookups at %d %% duplicates", share),
 			func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) })
@@ -54,40 +50,47 @@ func (e *env) layered(all *harness.Groups) {
 
 // front: one store in PostgreSQL, with and without a filter before it.
 func (e *env) front(all *harness.Groups) {
+	front := composed{withFront, withoutFront, e.newFront}
 	for _, share := range []int{0, 50, 90} {
 		for _, batch := range []int{1, batchIDs} {
 			family := fmt.Sprintf("front, batches of %d", batch)
 			all.Add(family, share, fmt.Sprintf("%s, %d %% duplicates", family, share),
 				func(ctx context.Context, s *harness.Setup) {
-					s.Multiple = batch
-					name := fmt.Sprintf("PostgreSQL, claim + complete, batches of %d, "+
-						"%d %% duplicates", batch, share)
-					compared(ctx, s, withFront, withoutFront, e.newFront, pass(share, batch)).
-						Called(name).Wants(">= 1x")
-					s.Compare(withoutFront, "").Called(name + ", for comparison")
+					front.consume(ctx, s, "PostgreSQL, claim + complete", share, batch)
 				})
 		}
 	}
 	// Keys that are new, in the one process that writes.
 	all.Add("front, Seen", 0, "front, Seen", func(ctx context.Context, s *harness.Setup) {
-		compared(ctx, s, withFront, withoutFront, e.newFront,
-			func(ctx context.Context, l *layers, keys []string) {
-				for _, key := range keys {
-					must.Get(l.Seen(ctx, key))
-				}
-			}).Called("PostgreSQL, Seen of a new key, one writer").Wants(">= 10x")
+		front.compare(ctx, s, func(ctx context.Context, l *layers, keys []string) {
+			for _, key := range keys {
+				must.Get(l.Seen(ctx, key))
+			}
+		}).Called("PostgreSQL, Seen of a new key, one writer").Wants(">= 10x")
 	})
 }
 
-// compared runs keys through a composition with a filter, next to one without.
-func compared(ctx context.Context, s *harness.Setup, with, without string,
-	compose func(ctx context.Context, s *harness.Setup, filter bool) *layers,
+// composed is a composition with a filter, next to one without.
+type composed struct {
+	with, without string
+	open          func(ctx context.Context, s *harness.Setup, filter bool) *layers
+}
+
+// consume compares them in batches of keys of which a share is old.
+func (c composed) consume(ctx context.Context, s *harness.Setup, work string, share, batch int) {
+	s.Multiple = batch
+	name := fmt.Sprintf("%s, batches of %d, %d %% duplicates", work, batch, share)
+	c.compare(ctx, s, pass(share, batch)).Called(name).Wants(">= 1x")
+	s.Compare(c.without, "").Called(name + ", for comparison")
+}
+
+func (c composed) compare(ctx context.Context, s *harness.Setup,
 	run func(ctx context.Context, l *layers, keys []string)) *harness.Pair {
-	for _, side := range []string{with, without} {
-		l := compose(ctx, s, side == with)
+	for _, side := range []string{c.with, c.without} {
+		l := c.open(ctx, s, side == c.with)
 		s.Side(side, func(ctx context.Context, t *harness.Timing) { run(ctx, l, t.Keys) })
 	}
-	return s.Compare(with, without)
+	return s.Compare(c.with, c.without)
 }
 
 // pass consumes keys of which a share is replaced by old ones.
@@ -194,8 +197,7 @@ func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
 func openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
 	table string) *sqladapter.Store {
 	db := records.Pool(8)
-	s.Defer(func() error {
-		ctx := context.WithoutCancel(ctx)
+	s.DeferCtx(func(ctx context.Context) error {
 		_, kept := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
 		_, forgets := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table+"_forgets")
 		return errors.Join(kept, forgets, db.Close())

@@ -3,7 +3,6 @@ package filterbench
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
 	"github.com/onceward/onceward/bench/internal/work"
-	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -86,16 +84,16 @@ func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 			ran += len(won)
 		}
 		return ran
-	}, nil, nil)
+	}, nil)
 	origins := [workers]driver.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
 	shared := func(l work.Layout) batches {
 		l = l.Expecting(n * (e.rounds + 3)) // keys of all timings
 		return batches{l.Open(ctx, setup, e.redis.Addr, 0), &origins}
 	}
 	seen := shared(work.Full)
-	st.side(sharedTwo, seen.apart, nil, nil)
-	st.side(sharedOne, seen.merged, nil, nil)
-	st.side(sharedSmall, shared(work.Compact).apart, nil, nil)
+	st.side(sharedTwo, seen.apart, nil)
+	st.side(sharedOne, seen.merged, nil)
+	st.side(sharedSmall, shared(work.Compact).apart, nil)
 	st.owner(ctx, ownedTwo, func(b batches) consumer { return b.apart })
 	st.owner(ctx, ownedOne, func(b batches) consumer { return b.merged })
 }
@@ -105,22 +103,23 @@ type effect func(key string)
 // consumer runs the keys of a worker's stream, each once. It says how many it has run.
 type consumer func(ctx context.Context, worker int, keys []string, did effect) int
 
-// side adds one. before prepares what c runs on; after is work of the timing as well. Nil: nothing.
-func (st *streamed) side(name string, c consumer, before func(context.Context),
-	after func(ctx context.Context, ran int)) {
+// side adds one. The partitions that it consumes may have an owner: then a timing has new ones, and
+// folds what it has filled of them.
+func (st *streamed) side(name string, c consumer, o *owner) {
 	did := func(key string) {
 		if st.e.effect != nil {
 			st.e.effect(name, key)
 		}
 	}
 	all := func(ctx context.Context, keys []string, news int) {
-		if ran := consumeAll(ctx, c, keys, news, did); after != nil && len(keys) > 0 {
-			after(ctx, ran)
+		if ran := consumeAll(ctx, c, keys, news, did); o != nil && len(keys) > 0 {
+			o.fold(ctx)
+			o.proven(ran)
 		}
 	}
 	st.Prepared(name, func(ctx context.Context, _ *harness.Timing) {
-		if before != nil {
-			before(ctx)
+		if o != nil {
+			o.take(ctx)
 		}
 		all(ctx, st.now.old, len(st.now.old))
 	}, func(ctx context.Context, t *harness.Timing) { all(ctx, t.Keys, st.now.news) })
@@ -128,19 +127,13 @@ func (st *streamed) side(name string, c consumer, before func(context.Context),
 
 // owner adds a side whose partitions have one.
 func (st *streamed) owner(ctx context.Context, side string, consume func(batches) consumer) {
-	o := openOwned(ctx, st.Setup, st.e.redis.Addr, func(prefix string) owned.Options {
-		return ownedOptions(prefix, ownedPlan)
-	})
+	o := openOwned(ctx, st.Setup, st.e.redis.Addr, ownedOptions(ownedPlan))
 	const lease = 10 * time.Second // a third of the partition's
 	d := must.Get(dedup.New(o.store, dedup.Config{
 		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease,
 		StoreTimeout: lease / 2, SeenOnly: true,
 	}))
-	c := consume(batches{&work.Deduper{Deduper: d}, &o.origins})
-	st.side(side, c, o.take, func(ctx context.Context, ran int) {
-		o.fold(ctx)
-		o.proven(ran)
-	})
+	st.side(side, consume(batches{&work.Deduper{Deduper: d}, &o.origins}), o)
 }
 
 // compareOwned compares what has the same number of exchanges; the raw commands have two.
@@ -184,7 +177,9 @@ type batches struct {
 
 // apart claims a batch, runs the keys that are new and ends it, in two exchanges.
 func (b batches) apart(ctx context.Context, worker int, keys []string, did effect) (ran int) {
-	for reqs := range b.requests(worker, keys) {
+	reqs := make([]dedup.Request, 0, batchIDs)
+	for batch := range slices.Chunk(keys, batchIDs) {
+		reqs = b.requests(reqs[:0], worker, batch)
 		done := won(must.Get(b.ClaimBatch(ctx, reqs)), did)
 		b.Complete(ctx, done)
 		ran += len(done)
@@ -194,8 +189,9 @@ func (b batches) apart(ctx context.Context, worker int, keys []string, did effec
 
 // merged ends each batch in the exchange that claims the next one.
 func (b batches) merged(ctx context.Context, worker int, keys []string, did effect) (ran int) {
-	var done []dedup.Completion
-	for reqs := range b.requests(worker, keys) {
+	reqs, done := make([]dedup.Request, 0, batchIDs), []dedup.Completion(nil)
+	for batch := range slices.Chunk(keys, batchIDs) {
+		reqs = b.requests(reqs[:0], worker, batch)
 		claims := b.Next(ctx, done, reqs)
 		ran += len(done)
 		done = won(claims, did)
@@ -204,19 +200,11 @@ func (b batches) merged(ctx context.Context, worker int, keys []string, did effe
 	return ran + len(done)
 }
 
-func (b batches) requests(worker int, keys []string) iter.Seq[[]dedup.Request] {
-	return func(yield func([]dedup.Request) bool) {
-		reqs := make([]dedup.Request, 0, batchIDs)
-		for batch := range slices.Chunk(keys, batchIDs) {
-			reqs = reqs[:0]
-			for _, key := range batch {
-				reqs = append(reqs, dedup.Request{Key: key, Origin: b.origins[worker]})
-			}
-			if !yield(reqs) {
-				return
-			}
-		}
+func (b batches) requests(reqs []dedup.Request, worker int, batch []string) []dedup.Request {
+	for _, key := range batch {
+		reqs = append(reqs, dedup.Request{Key: key, Origin: b.origins[worker]})
 	}
+	return reqs
 }
 
 // won runs the keys that are new. Streams leave more than a batch between a key and its repetition.
@@ -259,17 +247,14 @@ func (s stream) make(n int) made {
 		mine := part(m.keys, w)
 		rng := rand.New(rand.NewPCG(uint64(w), uint64(s.share))) // the same for all sides
 		for i := range mine {
-			switch {
-			case !repeats(i, s.share):
+			if !repeats(i, s.share) || !s.old && i < gap {
 				continue
-			case s.old:
+			}
+			if m.news--; s.old {
 				m.old = append(m.old, mine[i])
-			case i < gap:
-				continue
-			default:
+			} else {
 				mine[i] = mine[i-gap-rng.IntN(min(i-gap+1, recentSpan))]
 			}
-			m.news--
 		}
 	}
 	return m

@@ -119,7 +119,7 @@ func TestTimingFolds(t *testing.T) {
 	t.Parallel()
 	// sets of freshMembers
 	redis := embedded(t)
-	o := openOwned(t.Context(), opened(t), redis.Addr, (&env{marks: 60_000}).oneGeneration)
+	o := openOwned(t.Context(), opened(t), redis.Addr, (&env{marks: 60_000}).oneGeneration())
 	o.take(t.Context())
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()

@@ -25,10 +25,9 @@ import (
 )
 
 const (
-	freshMembers = 16 << 10    // of a set of ownedPlan before it is folded
-	ownedPlan    = 370_000     // keys a window of a partition: with 32 of them some twelve millions
-	ownedParts   = 256         // each timing has some that nobody has used
-	patience     = time.Minute // for what takes milliseconds
+	freshMembers = 16 << 10 // of a set of ownedPlan before it is folded
+	ownedPlan    = 370_000  // keys a window of a partition: with 32 of them some twelve millions
+	ownedParts   = 256      // each timing has some that nobody has used
 	ownedWindow  = 24 * time.Hour
 	ownedHold    = time.Hour
 	ownedLease   = 30 * time.Second
@@ -45,29 +44,20 @@ type owner struct {
 	nudge   *owned.Ownership
 }
 
-func ownedOptions(prefix string, keys int) owned.Options {
-	return owned.Options{
-		Prefix: prefix, Secret: []byte("secret of the benchmarks"), Window: ownedWindow,
-		Hold: ownedHold, Lease: ownedLease, ExpectedKeys: keys,
-	}
+func ownedOptions(keys int) owned.Options {
+	return owned.Options{Secret: []byte("secret of the benchmarks"), Window: ownedWindow,
+		Hold: ownedHold, Lease: ownedLease, ExpectedKeys: keys}
 }
 
 // openOwned boots a prefix of its own and opens a store there, for the time of a setup.
-func openOwned(ctx context.Context, s *harness.Setup, addr string,
-	plan func(prefix string) owned.Options) *owner {
+func openOwned(ctx context.Context, s *harness.Setup, addr string, opts owned.Options) *owner {
 	o := &owner{client: server.NewClient(s, addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
-	opts := plan(o.prefix)
+	opts.Prefix = o.prefix
 	inner := must.Get(redisadapter.New(ctx, o.client, redisadapter.Options{
-		Prefix: o.prefix + "i", WrappedBy: owned.Name,
-		OnFinding: func(preflight.Finding) {},
-	}))
+		Prefix: o.prefix + "i", WrappedBy: owned.Name, OnFinding: func(preflight.Finding) {}}))
 	must.Do(owned.Init(ctx, o.client, opts))
 	o.store = must.Get(owned.New(ctx, o.client, inner, opts))
-	s.Defer(func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return o.store.Close(ctx)
-	})
+	s.DeferCtx(o.store.Close)
 	return o
 }
 
@@ -100,7 +90,7 @@ func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
 
 // until asks every millisecond. The question knows how often it was asked.
 func until(ctx context.Context, over func(n int) bool) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute) // for what takes milliseconds
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -114,8 +104,8 @@ func until(ctx context.Context, over func(n int) bool) {
 }
 
 // fold waits until the sets that are full have been folded: work of a timing that would else be
-// done in the next one, another side's. The store folds with its renewals, some seconds later, and
-// looks for what is to be done when it acquires something: so it is made to.
+// done in another side's. The store looks for such work with its renewals, some seconds later, and
+// when it acquires something: so it is made to.
 func (o *owner) fold(ctx context.Context) {
 	until(ctx, func(n int) bool {
 		folded := !slices.ContainsFunc(o.origins[:], func(from driver.Origin) bool {
@@ -156,10 +146,7 @@ func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64) {
 // without a claim of the inner store: or what was timed would be that.
 func (o *owner) proven(ran int) {
 	o.ran += ran
-	saved := 0
-	for _, own := range o.held {
-		saved += int(own.Stats().Saved) // a few
-	}
+	saved := int(o.held[0].Stats().Saved + o.held[1].Stats().Saved)
 	must.True(saved >= o.ran*99/100,
 		"filterbench: %d keys were begun without a claim, of %d that were new", saved, o.ran)
 }
@@ -176,14 +163,12 @@ func (e *env) load(all *harness.Groups) {
 func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 	e.redis.Clear(ctx)
 	e.built = nil
-	o := openOwned(ctx, s, e.redis.Addr, e.oneGeneration)
+	o := openOwned(ctx, s, e.redis.Addr, e.oneGeneration())
 	o.take(ctx)
 	name := fmt.Sprintf("owned, a partition of %s marks, ", harness.Short(e.marks))
-	meter := harness.Meter{ServerCPU: e.redis.CPU()}
 	timed := func(do func()) harness.Sample {
-		before := meter.Read(ctx)
-		do()
-		return before.To(meter.Read(ctx), e.marks)
+		return harness.Meter{ServerCPU: e.redis.CPU()}.Measure(ctx,
+			func() int { do(); return e.marks })
 	}
 	row := func(side string, samples ...harness.Sample) *harness.Row {
 		var took []float64 // for all marks
@@ -218,10 +203,9 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 
 // oneGeneration plans a generation for all marks, as they come within minutes: buckets are as full
 // as they are to be.
-func (e *env) oneGeneration(prefix string) owned.Options {
-	opts := ownedOptions(prefix, 1)
-	opts.ExpectedKeys = int(float64(e.marks) * 4 * ownedWindow.Seconds() /
-		(ownedWindow + ownedHold).Seconds())
+func (e *env) oneGeneration() owned.Options {
+	const kept = float64(ownedWindow) / float64(ownedWindow+ownedHold)
+	opts := ownedOptions(int(4 * kept * float64(e.marks)))
 	opts.InFlight = 4 * workers * marksAtOnce
 	return opts
 }

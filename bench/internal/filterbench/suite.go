@@ -6,7 +6,13 @@ package filterbench
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync"
 	"time"
+
+	peer "github.com/bits-and-blooms/bloom/v3"
+	"github.com/dustin/go-humanize/english"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
@@ -107,12 +113,12 @@ func stored(keys int) bloom.Options {
 	return o
 }
 
-const source = "bench"
+var source = bloom.Source{Name: "bench"}
 
 // open is a filter whose source is known to be empty and that learns of everything from here on.
 func open(o bloom.Options) (*bloom.Filter, *bloom.Feed) {
 	f := must.Get(bloom.New(o))
-	feed := f.Begin(bloom.Source{Name: source})
+	feed := f.Begin(source)
 	for gen := range int64(f.Plan().Generations) {
 		must.Do(feed.Covered(-gen, 0))
 	}
@@ -131,4 +137,238 @@ func filled(o bloom.Options) *bloom.Filter {
 		must.Do(feed.Add(-int64(n%all), id(n)))
 	}
 	return f
+}
+
+// Names of the sides.
+const (
+	checkSide   = "onceward Check"
+	whereSide   = "onceward Where, which reads no clock"
+	batchSide   = "onceward WhereAll, 256 ids"
+	addSide     = "onceward Add"
+	classicSide = "onceward Where, Kind Classic"
+	bloomSide   = "bits-and-blooms + Mutex"
+	mapSide     = "exact map + Mutex"
+)
+
+// built is what is asked: filters and peers that know the same ids, and the memory that each took.
+type built struct {
+	filter, classic *bloom.Filter
+	bloom           *lockedBloom
+	exact           *lockedMap
+	bytes           map[string]uint64
+}
+
+// of fills a filter and its peers once.
+func (e *env) of(keys int) *built {
+	if b := e.built[keys]; b != nil {
+		return b
+	}
+	b := &built{bytes: make(map[string]uint64)}
+	fill := func(side string, fill func()) {
+		before := heap()
+		fill()
+		b.bytes[side] = heap() - before
+	}
+	o := options(keys)
+	fill(blockedMemory, func() { b.filter = filled(o) })
+	o.Kind = bloom.Classic
+	fill(classicMemory, func() { b.classic = filled(o) })
+	all := func(add func([16]byte)) { each(id, add)(0, uint64(keys)) }
+	fill(bloomSide, func() { b.bloom = newLockedBloom(keys); all(b.bloom.add) })
+	fill(mapSide, func() { b.exact = newLockedMap(); all(b.exact.add) })
+	if e.built == nil {
+		e.built = make(map[int]*built)
+	}
+	e.built[keys] = b
+	return b
+}
+
+// Questions that are asked.
+const (
+	hit  = "known ids"
+	miss = "new ids"
+	add  = "ids added"
+)
+
+// answers: how long one answer takes, by the size of the filter, and for two goroutines.
+func (e *env) answers(all *harness.Groups) {
+	for _, question := range []string{hit, miss, add} {
+		for _, keys := range e.sizes {
+			e.ask(all, question, 1, keys)
+		}
+		e.ask(all, question, 2, e.most())
+	}
+}
+
+func (e *env) ask(all *harness.Groups, question string, goroutines, keys int) {
+	many, ids := english.Plural(goroutines, "goroutine", ""), harness.Short(keys)+" ids"
+	family := question + ", " + many
+	all.Add(family, keys, family+", "+ids, func(_ context.Context, s *harness.Setup) {
+		a := answer{e, s, work.Loop{Budget: e.budget, Goroutines: goroutines}, keys,
+			question + ", plan for " + ids + ", " + many}
+		switch question {
+		case hit:
+			a.open(func(n uint64) [16]byte { return id(n % uint64(keys)) })
+		case miss:
+			a.open(unknown)
+		case add:
+			a.openAdd()
+		}
+	})
+}
+
+type answer struct {
+	*env
+	*harness.Setup
+
+	loop work.Loop
+	keys int
+	name string
+}
+
+func (a answer) open(ask func(uint64) [16]byte) {
+	b := a.of(a.keys)
+	asked := func(name string, one func([16]byte)) {
+		a.loop.Side(a.Setup, name, func() work.Job { return each(ask, one) })
+	}
+	asked(checkSide, func(id [16]byte) { b.filter.Check(id) })
+	asked(whereSide, func(id [16]byte) { b.filter.Where(id) })
+	a.loop.Side(a.Setup, batchSide, func() work.Job { return inBatches(b.filter, ask) })
+	asked(classicSide, func(id [16]byte) { b.classic.Where(id) })
+	asked(bloomSide, func(id [16]byte) { b.bloom.has(id) })
+	asked(mapSide, func(id [16]byte) { b.exact.has(id) })
+	a.compare(checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)
+}
+
+// openAdd begins every timing empty, and adds at most what a generation is planned for.
+func (a answer) openAdd() {
+	a.loop.Most = uint64(a.keys) / bloom.DefaultSlices
+	added := func(name string, empty func() func([16]byte)) {
+		a.loop.Side(a.Setup, name, func() work.Job { return each(id, empty()) })
+	}
+	added(addSide, func() func([16]byte) {
+		f, _ := open(options(a.keys))
+		return f.Add
+	})
+	added(bloomSide, func() func([16]byte) { return newLockedBloom(a.keys).add })
+	added(mapSide, func() func([16]byte) { return newLockedMap().add })
+	a.compare(addSide, bloomSide, mapSide)
+}
+
+// compare asks the goals of the largest filter. One goroutine is measured by the processor time
+// that it takes, which other programs on the machine change least; two by how long they take
+// together.
+func (a answer) compare(side string, more ...string) {
+	a.Metric = harness.CPUNanos
+	if a.loop.Goroutines > 1 {
+		a.Metric = harness.Nanos
+	}
+	goals := a.keys == a.most()
+	for _, peer := range []string{bloomSide, mapSide} {
+		a.Compare(side, peer).Called(a.name).Wants(harness.When(goals, "<= 1x"))
+	}
+	a.Compare(side, "").Called(a.name + ", allocations").In(harness.Allocs).
+		Wants("<= 0.01 allocations")
+	if goals {
+		a.Compare(side, "").Called(a.name + ", time").Wants("<= 80 ns")
+	}
+	for _, other := range more {
+		a.Compare(other, side).Called(a.name + ", for comparison")
+	}
+}
+
+func each(id func(uint64) [16]byte, do func([16]byte)) work.Job {
+	return func(from, n uint64) {
+		for i := range n {
+			do(id(from + i))
+		}
+	}
+}
+
+func inBatches(f *bloom.Filter, ask func(uint64) [16]byte) work.Job {
+	return func(from, n uint64) {
+		batch := make([]bloom.Query, batchIDs)
+		for ; n > 0; n -= uint64(len(batch)) {
+			batch = batch[:min(n, batchIDs)]
+			for i := range batch {
+				batch[i].ID = ask(from + uint64(i))
+			}
+			f.WhereAll(batch)
+			from += uint64(len(batch))
+		}
+	}
+}
+
+// lockedBloom is what articles show: one filter behind a mutex, which never forgets.
+type lockedBloom struct {
+	mu sync.Mutex
+	f  *peer.BloomFilter
+}
+
+func newLockedBloom(keys int) *lockedBloom {
+	const falsePositives = 1e-3 // that all are planned for, where nothing else is said
+	return &lockedBloom{f: peer.NewWithEstimates(uint(keys), falsePositives)}
+}
+
+func (l *lockedBloom) add(id [16]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.f.Add(id[:])
+}
+
+func (l *lockedBloom) has(id [16]byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.f.Test(id[:])
+}
+
+type lockedMap struct {
+	mu sync.Mutex
+	m  map[[16]byte]struct{}
+}
+
+func newLockedMap() *lockedMap { return &lockedMap{m: make(map[[16]byte]struct{})} }
+
+func (l *lockedMap) add(id [16]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.m[id] = struct{}{}
+}
+
+func (l *lockedMap) has(id [16]byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.m[id]
+	return ok
+}
+
+// Sides of the memory rows that are not asked under the same name.
+const (
+	blockedMemory = "onceward, all generations full"
+	classicMemory = "onceward Kind Classic, all generations full"
+)
+
+// memory: what an id of the window costs.
+func (e *env) memory(all *harness.Groups) {
+	title := fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most()))
+	all.Add("memory", e.most(), title, func(_ context.Context, s *harness.Setup) {
+		b := e.of(e.most())
+		e.built = nil // this was the last to need them
+		of := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
+		row := func(side string) *harness.Row {
+			return s.Figure("memory, bytes per id of the window", side, of(b.bytes[side]), "bytes")
+		}
+		row(blockedMemory).Next("plan", of(b.filter.Plan().Bytes)).Wants("<= 1.05x")
+		row(classicMemory).Next("plan", of(b.classic.Plan().Bytes)).Wants("<= 1.05x")
+		row(bloomSide)
+		row(mapSide)
+	})
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // what the first one has freed is swept
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }

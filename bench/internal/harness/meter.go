@@ -2,13 +2,14 @@ package harness
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/bench/internal/must"
@@ -78,48 +79,55 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 			s.Prepare(ctx, t)
 		}
 		runtime.GC() // the garbage of one side is not the next one's burden
-		before := m.Read(ctx)
-		// A profile shows by this label whose work it was: goroutines inherit it.
-		pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { s.Run(ctx, t) })
-		sample = before.To(m.Read(ctx), len(keys))
+		sample = m.Measure(ctx, func() int {
+			// A profile shows by this label whose work it was: goroutines inherit it.
+			pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { s.Run(ctx, t) })
+			return len(keys)
+		})
 		sample.P50Micros, sample.P99Micros = Percentiles(t.Latency)
 	})
 	must.True(err == nil, "%s: %w", s.Name, err)
 	return sample
 }
 
-// Reading is where clocks and counters stood. Taking it costs a round trip and stops the
-// world, and what lies between two readings is none of that: it goes from the end of the
-// first to the beginning of the second.
-type Reading struct {
-	began, ended   clock
-	server, broker time.Duration
-	busy           time.Duration // CPU of everything on this machine
-	mallocs        uint64
+// Measure is what do takes for each of the keys that it returns the number of. Reading the counters
+// costs a round trip and allocates, and so it lies outside of what clocks and allocations show.
+func (m Meter) Measure(ctx context.Context, do func() int) Sample {
+	var before, after reading
+	before.counters(ctx, m)
+	before.mallocs = mallocs()
+	before.clocks()
+	n := do()
+	after.clocks()
+	after.mallocs = mallocs()
+	after.counters(ctx, m)
+	return before.to(after, n)
 }
 
-type clock struct {
-	at     time.Time
-	client time.Duration // CPU of this process
+// reading is where clocks and counters stood.
+type reading struct {
+	at                           time.Time
+	client, server, broker, busy time.Duration // CPU; busy: of everything on this machine
+	mallocs                      uint64
 }
 
-func readClock() clock { return clock{at: time.Now(), client: ProcessCPU()} }
+func (r *reading) clocks() { r.at, r.client = time.Now(), ProcessCPU() }
 
-// Read reads clocks and counters, in one round trip to the server.
-func (m Meter) Read(ctx context.Context) Reading {
-	r := Reading{began: readClock(), busy: machineCPU(), server: m.ServerCPU.Read(ctx),
-		broker: m.BrokerCPU.Read(ctx)}
+func (r *reading) counters(ctx context.Context, m Meter) {
+	r.busy, r.server, r.broker = machineCPU(), m.ServerCPU.Read(ctx), m.BrokerCPU.Read(ctx)
+}
+
+func mallocs() uint64 {
 	var memory runtime.MemStats
-	runtime.ReadMemStats(&memory)
-	r.mallocs, r.ended = memory.Mallocs, readClock()
-	return r
+	runtime.ReadMemStats(&memory) // stops the world
+	return memory.Mallocs
 }
 
-// To is what n keys took between two readings.
-func (r Reading) To(after Reading, n int) Sample {
+// to is what n keys took between two readings.
+func (r reading) to(after reading, n int) Sample {
 	each := func(d time.Duration) float64 { return micros(d) / float64(n) }
-	return Sample{Rate: float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
-		Usage: Usage{ClientUS: each(after.began.client - r.ended.client),
+	return Sample{Rate: float64(n) / after.at.Sub(r.at).Seconds(),
+		Usage: Usage{ClientUS: each(after.client - r.client),
 			ServerUS: each(after.server - r.server), BrokerUS: each(after.broker - r.broker),
 			BusyUS: each(after.busy - r.busy),
 			Allocs: float64(after.mallocs-r.mallocs) / float64(n)}}
@@ -135,8 +143,7 @@ func Percentiles(latency []time.Duration) (p50, p99 float64) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// Median returns the middle of v, the mean of the middle two when there are two, and 0 of
-// nothing. It does not change v.
+// Median returns the middle of v, or the mean of the middle two, and 0 of nothing.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -145,10 +152,8 @@ func Median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// Paired returns a[i]/b[i] of every round that both have. A round in which b is 0 has no
-// ratio and is left out.
-func Paired(a, b []float64) []float64 {
-	ratios := make([]float64, 0, min(len(a), len(b)))
+// Paired returns a[i]/b[i] of every round that both have, but for those in which b is 0.
+func Paired(a, b []float64) (ratios []float64) {
 	for i := range min(len(a), len(b)) {
 		if b[i] != 0 {
 			ratios = append(ratios, a[i]/b[i])
@@ -202,22 +207,5 @@ func Recent(n, share, gap int) []string {
 	return keys
 }
 
-// Count is a number of things: 1 round, 2 rounds.
-func Count(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprint(n, " ", thing)
-}
-
 // Short is a number as people write it: 10 k, 2 M.
-func Short(n int) string {
-	switch {
-	case n >= 1_000_000 && n%1_000_000 == 0:
-		return fmt.Sprintf("%d M", n/1_000_000)
-	case n >= 1000 && n%1000 == 0:
-		return fmt.Sprintf("%d k", n/1000)
-	default:
-		return fmt.Sprint(n)
-	}
-}
+func Short(n int) string { return strings.TrimSpace(humanize.SI(float64(n), "")) }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,8 +26,7 @@ type Results struct {
 	LeftOut  []string          `json:"left_out,omitempty"` // what it could not measure, and why
 }
 
-// Row is one comparison: what a side reached, next to what another reached in the same
-// rounds. The fields after OK may be missing.
+// Row is one comparison: what a side reached, next to what another reached in the same rounds.
 type Row struct {
 	Name         string     `json:"name"`
 	Value        float64    `json:"value"` // median over the rounds
@@ -76,16 +76,6 @@ func (r Row) String() string {
 	return text
 }
 
-// Find returns the first row of one side of one family at x that is in unit.
-func (r Results) Find(workload, side, unit string, x float64) (Row, bool) {
-	for _, row := range r.Rows {
-		if row.Workload == workload && row.Side == side && row.Unit == unit && row.X == x {
-			return row, true
-		}
-	}
-	return Row{}, false
-}
-
 // Write replaces the file at path at once, so that an interrupted run leaves the old one.
 func (r Results) Write(path string) (err error) {
 	defer must.Catch(&err)
@@ -99,8 +89,7 @@ func (r Results) Write(path string) (err error) {
 	return os.Rename(path+".new", path)
 }
 
-// ReadJSON reads a file of results into what has its fields. A field that is not known is an error:
-// the format is read by others too.
+// ReadJSON reads a file of results. A field that is not known is an error.
 func ReadJSON(path string, into any) (err error) {
 	defer must.Catch(&err)
 	dec := json.NewDecoder(bytes.NewReader(must.Get(os.ReadFile(path))))
@@ -117,8 +106,7 @@ func Read(path string) (r Results, err error) {
 }
 
 // Goal is what a row has to reach, as people read it: a ratio, such as ">= 0.85x (stretch 0.92x)",
-// or a value with its unit, such as "<= 10 B". A stretch is not asked for; an empty goal asks for
-// nothing.
+// or a value with its unit, such as "<= 10 B". A stretch is not asked for.
 type Goal string
 
 var goalForm = regexp.MustCompile(`^([<>]=) ([0-9.]+)(x| \S+)( \(stretch [0-9.]+(x| \S+)\))?$`)
@@ -140,10 +128,10 @@ func (g Goal) OfRatio() bool {
 
 // When returns the goal if it holds here.
 func When(holds bool, g Goal) Goal {
-	if !holds {
-		return ""
+	if holds {
+		return g
 	}
-	return g
+	return ""
 }
 
 // Reached says whether a row with this value and ratio is what the goal asks for.
@@ -151,12 +139,12 @@ func (g Goal) Reached(value, ratio float64) bool {
 	if g == "" {
 		return true
 	}
-	sign, text, _ := g.parts()
-	limit, got := must.Get(strconv.ParseFloat(text, 64)), value
 	if g.OfRatio() {
-		got = ratio
+		value = ratio
 	}
-	return sign == "<=" && got <= limit || sign == ">=" && got >= limit
+	sign, text, _ := g.parts()
+	limit := must.Get(strconv.ParseFloat(text, 64))
+	return sign == "<=" && value <= limit || sign == ">=" && value >= limit
 }
 
 // rows are the group's pairs, then every side that no pair is about.
@@ -175,17 +163,18 @@ func (g Group) rows(s *Setup, samples map[string][]Sample) (rows []Row) {
 }
 
 func (g Group) row(p Pair, samples map[string][]Sample) Row {
+	metric := cmp.Or(p.Metric, Rate)
 	of := func(side string) (all []float64) {
 		for _, s := range samples[side] {
-			all = append(all, metrics[p.Metric].of(s))
+			all = append(all, metric.of(s))
 		}
 		return all
 	}
 	mine := of(p.Side)
-	r := Row{Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(),
+	r := Row{Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: metric.Unit,
 		Rounds: len(mine), Goal: p.Goal, Workload: g.Workload, Side: p.Side, X: g.X,
 		Usage: UsageOf(samples[p.Side])}
-	if p.Metric == Messages {
+	if metric == Messages {
 		r.Binds = binds(r, runtime.NumCPU())
 	} else { // they are of no interest
 		r.BrokerUS, r.BusyUS = 0, 0
@@ -198,7 +187,7 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 			if Median(or) < Median(other) {
 				r.Against = p.Or
 			}
-			other = both(other, or, func(a, b float64) float64 { return min(a, b) })
+			other = both(other, or, math.Min)
 		}
 		if p.And != "" {
 			other = both(other, of(p.And), func(a, b float64) float64 { return over(a*b, a+b) })
@@ -223,8 +212,8 @@ func both(a, b []float64, join func(a, b float64) float64) []float64 {
 // full is the share of a processor that counts as the limit: measuring and kernel take the rest.
 const full = 0.85
 
-// binds says what bounds a row's rate on a machine of so many cores. Redis executes commands
-// on one thread, so that thread can be the limit while cores are free.
+// binds says what bounds a row's rate on a machine of so many cores. The one thread on which Redis
+// executes commands can be the limit while cores are free.
 func binds(r Row, cores int) string {
 	cpu := func(each float64) float64 { return each * r.Value / 1e6 }
 	client, redis, broker := cpu(r.ClientUS), cpu(r.ServerUS), cpu(r.BrokerUS)

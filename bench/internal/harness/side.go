@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -13,8 +14,7 @@ type Timing struct {
 	Latency []time.Duration // a slot per key, for a side that measures single calls
 }
 
-// Run does the work on all keys of a timing. Like everything that a group does it fails with
-// [must.Do].
+// Run does the work on all keys of a timing, and fails with [must.Do].
 type Run = func(context.Context, *Timing)
 
 // Side is one way of doing a workload.
@@ -28,41 +28,27 @@ type Side struct {
 }
 
 // Metric is a figure of a Sample.
-type Metric int
+type Metric struct {
+	Unit string // as rows have it
+	of   func(Sample) float64
+}
 
 // Metrics. What is left over of a Sample stands in columns of every row.
-const (
-	Rate         Metric = iota // more is better
-	Nanos                      // wall time
-	Micros                     // wall time
-	ServerMicros               // CPU of the server
-	Allocs                     // heap allocations
-	P50                        // latency of one call
-	P99                        // latency of one call
-	Messages                   // of a consumer; more is better
-	Relayed                    // of a database; more is better
-	CPUMicros                  // CPU of client and server together
-	CPUNanos                   // CPU of this process: for one goroutine, on a busy machine
-	ClientMicros               // CPU of this process
+var (
+	Rate         = &Metric{"keys/s", rate}
+	Messages     = &Metric{"messages/s", rate} // of a consumer
+	Relayed      = &Metric{"messages/s", rate} // of a database
+	Nanos        = &Metric{"ns/key", func(s Sample) float64 { return over(1e9, s.Rate) }}
+	Micros       = &Metric{"us/key", func(s Sample) float64 { return over(1e6, s.Rate) }}
+	ServerMicros = &Metric{"server CPU us/key", func(s Sample) float64 { return s.ServerUS }}
+	ClientMicros = &Metric{"client CPU us/key", func(s Sample) float64 { return s.ClientUS }}
+	CPUMicros    = &Metric{"CPU us/key", func(s Sample) float64 { return s.ClientUS + s.ServerUS }}
+	// CPUNanos is CPU of this process: for one goroutine, on a busy machine.
+	CPUNanos = &Metric{"CPU ns/key", func(s Sample) float64 { return s.ClientUS * 1e3 }}
+	Allocs   = &Metric{"allocations/key", func(s Sample) float64 { return s.Allocs }}
+	P50      = &Metric{"us (p50)", func(s Sample) float64 { return s.P50Micros }}
+	P99      = &Metric{"us (p99)", func(s Sample) float64 { return s.P99Micros }}
 )
-
-var metrics = [...]struct {
-	unit string
-	of   func(Sample) float64
-}{
-	Rate:         {"keys/s", rate},
-	Nanos:        {"ns/key", func(s Sample) float64 { return over(1e9, s.Rate) }},
-	Micros:       {"us/key", func(s Sample) float64 { return over(1e6, s.Rate) }},
-	ServerMicros: {"server CPU us/key", func(s Sample) float64 { return s.ServerUS }},
-	Allocs:       {"allocations/key", func(s Sample) float64 { return s.Allocs }},
-	P50:          {"us (p50)", func(s Sample) float64 { return s.P50Micros }},
-	P99:          {"us (p99)", func(s Sample) float64 { return s.P99Micros }},
-	Messages:     {"messages/s", rate},
-	Relayed:      {"messages/s", rate},
-	CPUMicros:    {"CPU us/key", func(s Sample) float64 { return s.ClientUS + s.ServerUS }},
-	CPUNanos:     {"CPU ns/key", func(s Sample) float64 { return s.ClientUS * 1e3 }},
-	ClientMicros: {"client CPU us/key", func(s Sample) float64 { return s.ClientUS }},
-}
 
 func rate(s Sample) float64 { return s.Rate }
 
@@ -74,22 +60,17 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// Unit is the metric's, as rows have it.
-func (m Metric) Unit() string { return metrics[m].unit }
-
 // Pair is one row to be: a metric of a side, against that of another.
 type Pair struct {
 	Name    string // of the row; empty: the group's title
 	Side    string
 	Against string // a side's name; empty: compared with nothing
-	// Or is another side: in each round the slower of the two is what counts, and the row
-	// names the one that was slower in the median.
+	// Or is another side: the slower of the two counts in each round, and is named.
 	Or string
-	// And is another side: in each round what counts is the rate of a program that does the
-	// work of both, one after the other.
+	// And is another side: what counts is the rate of a program that does the work of both.
 	And    string
-	Text   string // how the row calls Against; default: its name
-	Metric Metric
+	Text   string  // how the row calls Against; default: its name
+	Metric *Metric // nil: Rate
 	Goal   Goal
 }
 
@@ -106,7 +87,7 @@ func (p *Pair) As(text string) *Pair {
 }
 
 // In sets the metric.
-func (p *Pair) In(m Metric) *Pair {
+func (p *Pair) In(m *Metric) *Pair {
 	p.Metric = m
 	return p
 }
@@ -135,8 +116,7 @@ type Group struct {
 	Title    string  // for people, and for choosing
 	Detail   bool    // a quick run does without it: a point between others
 	Unable   string  // why it cannot run on these servers; empty: it can
-	// Open connects and prepares what the group needs. What it has deferred runs also after an
-	// error.
+	// Open connects and prepares what the group needs. What it has deferred runs also if it fails.
 	Open func(context.Context, *Setup)
 }
 
@@ -146,15 +126,14 @@ type Setup struct {
 
 	Sides    []Side
 	Pairs    []Pair
-	Rows     []Row  // known when it was opened; they come after those of the pairs
-	Metric   Metric // of the pairs that Compare adds from now on
-	Multiple int    // that the number of keys of a timing must be of: batch size, callers
-	// MinKeys of one timing, below which the workload is not what it says. It wins over
-	// any MaxKeys.
-	MinKeys   int
-	MaxKeys   int                  // of one timing; 0: the run's
-	Keys      func(n int) []string // makes the keys of a timing. Nil: fresh ones
-	ServerCPU CPU                  // of the group's server, where it is not that of the run
+	Rows     []Row                // known when it was opened; they come after those of the pairs
+	Metric   *Metric              // of the pairs that Compare adds from now on
+	Multiple int                  // of which keys there are in a timing: batch size, callers
+	MinKeys  int                  // of one timing, whatever MaxKeys says
+	MaxKeys  int                  // of one timing; 0: the run's
+	Keys     func(n int) []string // makes the keys of a timing: fresh ones, unless changed
+	// ServerCPU is of the group's server, where it is not that of the run.
+	ServerCPU CPU
 }
 
 // Side adds a side that only runs.
@@ -170,15 +149,14 @@ func (s *Setup) External(name string, sample func(context.Context) Sample) {
 	s.Sides = append(s.Sides, Side{Name: name, External: sample})
 }
 
-// Compare adds a row to be. It may be changed until the next one is added. Against is a side, or
-// empty.
+// Compare adds a row to be. It may be changed until the next one is added.
 func (s *Setup) Compare(side, against string) *Pair {
-	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against, Metric: s.Metric})
+	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against, Metric: cmp.Or(s.Metric, Rate)})
 	return &s.Pairs[len(s.Pairs)-1]
 }
 
-// Figure adds a row of something that is not timed in turn, of the group's workload and parameter
-// unless the caller changes it, which may be done until the next one is added.
+// Figure adds a row of something that is not timed in turn. It may be changed until the next one is
+// added, and is of the group's workload and parameter unless it is given others.
 func (s *Setup) Figure(name, side string, value float64, unit string) *Row {
 	s.Rows = append(s.Rows,
 		Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, OK: true})
@@ -190,6 +168,15 @@ type Cleanup struct{ deferred []func() error }
 
 // Defer has f called at the end; what was deferred last comes first.
 func (c *Cleanup) Defer(f func() error) { c.deferred = append(c.deferred, f) }
+
+// DeferCtx does so with a context of f's own: that of the run may have ended.
+func (c *Cleanup) DeferCtx(f func(context.Context) error) {
+	c.Defer(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return f(ctx)
+	})
+}
 
 // Close calls what was deferred.
 func (c *Cleanup) Close() (err error) {

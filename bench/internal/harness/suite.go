@@ -1,9 +1,7 @@
-// Package harness times several ways of doing one workload, in turn and in one run, and
-// keeps the ratios.
-//
-// Machines are noisy: absolute figures move by a factor of two between runs. So every round
-// times each side once, the order rotates from round to round, and only the ratio of two
-// sides within one round counts. A figure of a results file is the median over all rounds.
+// Package harness times several ways of doing one workload, in turn and in one run, and keeps the
+// ratios. Machines are noisy: absolute figures move by a factor of two between runs. So every round
+// times each side once, the order rotates from round to round, and only the ratio of two sides
+// within one round counts. A figure of a results file is the median over all rounds.
 package harness
 
 import (
@@ -30,22 +28,21 @@ import (
 
 // Options say how a suite is run. Which of them a suite knows is in its Open.
 type Options struct {
-	Quick  bool // fewer workloads, in short rounds
-	List   bool // only name the workloads: servers are not started
-	Long   bool // what takes minutes and gigabytes more
-	Rounds int
-	Keys   int // most of one timing; 0: as many as the budget has time for
-	Budget time.Duration
+	Quick bool // fewer workloads, in short rounds
+	List  bool // only name the workloads: servers are not started
+	Long  bool // what takes minutes and gigabytes more
+	Scale
 	// Servers by address; a server that is not named is started.
 	Redis, Postgres, MariaDB, Brokers string
 	Run, Sides                        string // regular expressions of titles and of sides
 	CPUProfile, MemProfile            string // files
 }
 
-// Scale is how much of everything a run does, where the command line does not say.
+// Scale is how much of everything a run does.
 type Scale struct {
-	Rounds, Keys int
-	Budget       time.Duration
+	Rounds int
+	Keys   int           // most of one timing; 0: as many as the budget has time for
+	Budget time.Duration // of one timing
 }
 
 // Suite is the benchmarks of one area.
@@ -53,16 +50,14 @@ type Suite struct {
 	Area, About string
 	Full, Quick Scale
 	Redis       string // the kind of server, where the command line does not say; empty: "private"
-	// Open starts the servers, and fails with [must.Do]. Functions that it has deferred run also
-	// after an error.
+	// Open starts the servers, and fails with [must.Do]. What it has deferred runs also then.
 	Open func(context.Context, Options, *Bench)
 }
 
 // Server is one that takes part in a run, or a model of one.
 type Server struct {
-	Name    string                       // as versions have it
-	Kind    string                       // where it is, for people
-	Version func(context.Context) string // nil: unknown
+	Name, Kind string                       // as versions have it; where it is, for people
+	Version    func(context.Context) string // nil: unknown
 }
 
 // Bench is a suite whose servers are up. Deferred functions run when the suite ends.
@@ -156,42 +151,37 @@ type Runner struct {
 	Rounds   int           // that count; one more goes before them
 	MaxKeys  int           // of one timing; 0: as many as the budget has time for
 	Budget   time.Duration // one timing should take about this long
-	Progress Progress
+	Progress Progress      // nil: nobody wants to know
 	// Between runs before every group, to empty the server. Nil: nothing.
 	Between func(context.Context)
 }
 
-// Progress learns what is going on. A nil function is not called.
-type Progress struct {
-	Step func(title string, group, groups, round, rounds int) // a round begins; round 0 is opening
-	Done func([]Row)                                          // a group has ended
-}
+// Progress is told where a run is, and at the end of a group its rows.
+type Progress func(at string, ended []Row)
 
 // Run measures all groups and returns their rows. When ctx ends it returns what is
 // complete, with the error.
 func (r Runner) Run(ctx context.Context, groups []Group) (rows []Row, err error) {
+	if r.Progress == nil {
+		r.Progress = func(string, []Row) {}
+	}
 	for i, g := range groups {
-		more, err := r.group(ctx, g, func(round int) {
-			if r.Progress.Step != nil {
-				r.Progress.Step(g.Title, i, len(groups), round, r.Rounds)
-			}
-		})
+		more, err := r.group(ctx, g, fmt.Sprintf("[%d/%d]", i+1, len(groups)))
 		if err != nil {
 			return rows, fmt.Errorf("%s: %w", g.Title, cmp.Or(context.Cause(ctx), err))
 		}
-		if r.Progress.Done != nil {
-			r.Progress.Done(more)
-		}
+		r.Progress("", more)
 		rows = append(rows, more...)
 	}
 	return rows, nil
 }
 
-func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows []Row, err error) {
-	s := &Setup{}
+func (r Runner) group(ctx context.Context, g Group, number string) (rows []Row, err error) {
+	s := &Setup{Keys: FreshKeys}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	defer must.Catch(&err)
-	if step(0); r.Between != nil {
+	r.Progress(number+" "+g.Title, nil)
+	if r.Between != nil {
 		r.Between(ctx)
 	}
 	g.Open(ctx, s)
@@ -204,12 +194,10 @@ func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows 
 	}
 	samples := make(map[string][]Sample)
 	for round := range r.Rounds {
-		if len(s.Sides) > 0 {
-			step(round + 1)
-		}
+		r.Progress(fmt.Sprintf("%s %s: round %d of %d", number, g.Title, round+1, r.Rounds), nil)
 		for i := range s.Sides {
 			at := sideAt(i, round, len(s.Sides))
-			sample := r.Meter.Time(ctx, s.Sides[at], s.keys(sizes[at]))
+			sample := r.Meter.Time(ctx, s.Sides[at], s.Keys(sizes[at]))
 			samples[s.Sides[at].Name] = append(samples[s.Sides[at].Name], sample)
 		}
 	}
@@ -221,9 +209,9 @@ func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows 
 	return append(g.rows(s, samples), s.Rows...), nil
 }
 
-// sideAt is the side that comes as the i-th of a round. Rounds begin with another one each,
-// and every other one goes backwards: nobody always comes first, or after the same one,
-// whose keys the server may still be expiring.
+// sideAt is the side that comes as the i-th of a round. No side always comes first, or after the
+// same one, whose keys the server may still be expiring: each round begins with another side, and
+// every other round goes backwards.
 func sideAt(i, round, sides int) int {
 	if round%2 == 1 {
 		i = sides - i
@@ -239,11 +227,10 @@ func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) int {
 	}
 	most := min(cmp.Or(r.MaxKeys, math.MaxInt), cmp.Or(s.MaxKeys, math.MaxInt)) // 0: no limit
 	least := max(s.MinKeys, side.MinKeys)
-	// From few keys on, because a side may take milliseconds for each; the first timing opens
-	// the connections.
+	// few, because a side may take milliseconds for each; the first timing opens the connections
 	n := s.roundUp(max(min(most, 64), least))
 	for range 2 {
-		rate := r.Meter.Time(ctx, side, s.keys(n)).Rate
+		rate := r.Meter.Time(ctx, side, s.Keys(n)).Rate
 		n = s.roundUp(max(min(most, max(n/2, int(rate*r.Budget.Seconds()))), least))
 	}
 	return n
@@ -254,13 +241,6 @@ func (s *Setup) roundUp(n int) int {
 	return max((n+m-1)/m, 1) * m
 }
 
-func (s *Setup) keys(n int) []string {
-	if s.Keys != nil {
-		return s.Keys(n)
-	}
-	return FreshKeys(n)
-}
-
 // ProcessCPU is the CPU time that this process has used, user and system.
 func ProcessCPU() time.Duration {
 	var use syscall.Rusage
@@ -268,26 +248,25 @@ func ProcessCPU() time.Duration {
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
-// machineCPU is the time that the processors of this machine were busy since its start, or
-// 0 where /proc does not say. User has the time of guests already.
+// machineCPU is the time that the processors of this machine were busy, or 0 where /proc does not
+// say. User has the time of guests already.
 func machineCPU() time.Duration {
-	if proc, err := procfs.NewDefaultFS(); err == nil {
-		if stat, err := proc.Stat(); err == nil {
-			t := stat.CPUTotal
-			busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
-			return time.Duration(busy * float64(time.Second))
-		}
+	proc, _ := procfs.NewDefaultFS()
+	stat, err := proc.Stat()
+	if err != nil {
+		return 0
 	}
-	return 0
+	t := stat.CPUTotal
+	busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
+	return time.Duration(busy * float64(time.Second))
 }
 
 // machine says what this runs on, without its name.
 func machine() string {
 	text := fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	if proc, err := procfs.NewDefaultFS(); err == nil {
-		if info, err := proc.CPUInfo(); err == nil && len(info) > 0 && info[0].ModelName != "" {
-			text += ", " + info[0].ModelName
-		}
+	proc, _ := procfs.NewDefaultFS()
+	if info, _ := proc.CPUInfo(); len(info) > 0 && info[0].ModelName != "" {
+		text += ", " + info[0].ModelName
 	}
 	return text
 }

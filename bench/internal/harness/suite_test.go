@@ -13,7 +13,7 @@ import (
 
 // Results say what took part, what was left out and why, and the servers end with the run.
 func TestMeasure(t *testing.T) {
-	closed := false
+	closed, once := false, Scale{Rounds: 1}
 	server := &Server{Name: "fake", Kind: "a fake on loopback",
 		Version: func(context.Context) string { return "7" }}
 	open := func(_ context.Context, s *Setup) { s.Figure("n", "s", 1, "B") }
@@ -26,7 +26,7 @@ func TestMeasure(t *testing.T) {
 			{Workload: "other", Title: "other", Open: open, Unable: "needs more"},
 		}
 	}}
-	r, err := suite.Measure(t.Context(), Options{Quick: true, Rounds: 1}, Progress{})
+	r, err := suite.Measure(t.Context(), Options{Quick: true, Scale: once}, nil)
 	require.NoError(t, err)
 	require.Len(t, r.Rows, 1)
 	assert.Equal(t, []string{"one", "7", "area"},
@@ -39,12 +39,12 @@ func TestMeasure(t *testing.T) {
 	assert.Equal(t, "other: needs more", r.LeftOut[0])
 	assert.Contains(t, r.LeftOut[1], "quick run")
 
-	r, err = suite.Measure(t.Context(), Options{Rounds: 1}, Progress{})
+	r, err = suite.Measure(t.Context(), Options{Scale: once}, nil)
 	require.NoError(t, err)
 	assert.Len(t, r.Rows, 2)
 	assert.Equal(t, []string{"other: needs more"}, r.LeftOut, "of a full run")
 	for _, o := range []Options{{Run: "nothing"}, {Run: "("}, {CPUProfile: t.TempDir()}} {
-		_, err := suite.Measure(t.Context(), o, Progress{})
+		_, err := suite.Measure(t.Context(), o, nil)
 		assert.Error(t, err, "%+v", o)
 	}
 }
@@ -56,7 +56,7 @@ func TestServersEndAfterAnError(t *testing.T) {
 		b.Defer(func() error { closed = true; return nil })
 		must.Do(broken)
 	}}
-	_, err := suite.Measure(t.Context(), Options{}, Progress{})
+	_, err := suite.Measure(t.Context(), Options{}, nil)
 	require.ErrorIs(t, err, broken)
 	assert.True(t, closed)
 }

@@ -27,7 +27,7 @@ func TestSides(t *testing.T) {
 			row.Allocs > 0 && (row.Against == "" || row.Ratio > 0), "%+v", row)
 		seen[row.Name+": "+row.Side] = true
 	}
-	assert.Len(t, seen, 2*(len(family[New].sides)-len(needsSQL)+len(family[Replay].sides)))
+	assert.Len(t, seen, 2*(len(family[New])-len(needsSQL)+len(family[Replay])))
 }
 
 func opened(t *testing.T, side string) *party {
@@ -59,7 +59,7 @@ func TestClientAllocatesNothing(t *testing.T) {
 	p := opened(t, fiberBare)
 	const n = 2000
 	work := &harness.Timing{Keys: harness.FreshKeys(n), Latency: make([]time.Duration, n)}
-	allocs := testing.AllocsPerRun(3, func() { p.send(t.Context(), work, true) })
+	allocs := testing.AllocsPerRun(3, func() { p.send(true)(t.Context(), work) })
 	// of client and a server that allocates nothing either
 	assert.LessOrEqual(t, allocs/n, float64(mostAllocs))
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
@@ -20,13 +18,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// clientConfig is the client of every side.
-func clientConfig() *sarama.Config { return kafkaadapter.SafeConfig(sarama.NewConfig()) }
-
-func (j job) newGroup() sarama.ConsumerGroup {
-	group := must.Get(sarama.NewConsumerGroup(j.brokers, j.group, clientConfig()))
+// newGroup has the client of every side.
+func (j job) newGroup(autoCommit bool) (sarama.ConsumerGroup, *sarama.Config) {
+	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+	cfg.Consumer.Offsets.AutoCommit.Enable = autoCommit // the adapter commits by itself, as often
+	cfg.Consumer.Offsets.AutoCommit.Interval = 250 * time.Millisecond
+	group := must.Get(sarama.NewConsumerGroup(j.brokers, j.group, cfg))
 	j.Defer(group.Close)
-	return group
+	return group, cfg
 }
 
 func (j job) do(m *sarama.ConsumerMessage) {
@@ -67,8 +66,9 @@ func unclaimed(_ context.Context, j job) consumer {
 }
 
 func (j job) adapted(cfg kafkaadapter.Config) consumer {
-	a, group := must.Get(kafkaadapter.New(cfg)), j.newGroup()
-	must.Do(a.CheckConfig(clientConfig()))
+	a := must.Get(kafkaadapter.New(cfg))
+	group, client := j.newGroup(false)
+	must.Do(a.CheckConfig(client))
 	return func(ctx context.Context) error { return a.Run(ctx, group, []string{j.log.Topic}) }
 }
 
@@ -78,22 +78,17 @@ func redisOnly(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		d := l.Open(ctx, j.Setup, j.redis, 0)
 		cycle := d.Batch([]driver.Outcome{dedup.Acquired, dedup.Duplicate}, nil)
-		return func(ctx context.Context) error {
-			all, ctx := errgroup.WithContext(ctx)
-			for _, ids := range j.log.IDs {
-				all.Go(func() (err error) {
-					defer must.Catch(&err)
-					for batch := range slices.Chunk(ids, work.Typical) { // the adapter's default
-						if ctx.Err() != nil {
-							return nil
-						}
-						cycle(ctx, 0, batch)
-						j.done.add(len(batch))
-					}
-					return nil
-				})
+		partition := func(ctx context.Context, n int) {
+			for batch := range slices.Chunk(j.log.IDs[n], work.Typical) { // the adapter's default
+				if ctx.Err() != nil {
+					return
+				}
+				cycle(ctx, 0, batch)
+				j.done.add(len(batch))
 			}
-			return all.Wait()
+		}
+		return func(ctx context.Context) error {
+			return must.Try(func() { work.Parallel(ctx, len(j.log.IDs), partition) })
 		}
 	}
 }
@@ -124,8 +119,8 @@ func naive(_ context.Context, j job) consumer {
 	})
 }
 
-// byHand is the same in pipelines, of as many messages as are there: what people write who need the
-// speed. Nothing but the mark is of the order of the messages.
+// byHand is the same in pipelines, of as many messages as are there: what people write for speed.
+// Nothing but the mark is of the order of the messages.
 func byHand(_ context.Context, j job) consumer {
 	client := server.NewClient(j.Setup, j.redis, 0, 0)
 	return j.loop(work.Typical, func(ctx context.Context, some []*sarama.ConsumerMessage) error {
@@ -159,18 +154,18 @@ type loop struct {
 	handle handler
 	most   int // messages at a time
 	done   *progress
-	commit sync.WaitGroup
 }
 
 func (j job) loop(most int, handle handler) consumer {
-	group, l := j.newGroup(), &loop{handle: handle, most: most, done: j.done}
+	group, _ := j.newGroup(true)
 	go func() {
 		for range group.Errors() { // until it is closed: failed messages are redelivered
 		}
 	}()
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			if err := group.Consume(ctx, []string{j.log.Topic}, l); err != nil {
+			topics := []string{j.log.Topic}
+			if err := group.Consume(ctx, topics, loop{handle, most, j.done}); err != nil {
 				return err
 			}
 		}
@@ -178,30 +173,11 @@ func (j job) loop(most int, handle handler) consumer {
 	}
 }
 
-// Setup implements sarama.ConsumerGroupHandler: it commits now and then.
-func (l *loop) Setup(s sarama.ConsumerGroupSession) error {
-	l.commit.Go(func() {
-		tick := time.NewTicker(250 * time.Millisecond) // as often as the adapter does by default
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				s.Commit()
-			case <-s.Context().Done():
-				return
-			}
-		}
-	})
-	return nil
-}
+func (loop) Setup(sarama.ConsumerGroupSession) error { return nil }
 
-func (l *loop) Cleanup(s sarama.ConsumerGroupSession) error {
-	l.commit.Wait()
-	s.Commit()
-	return nil
-}
+func (loop) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
-func (l *loop) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+func (l loop) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	messages := make([]*sarama.ConsumerMessage, 0, l.most)
 	for m := range claim.Messages() {
 		messages = append(messages[:0], m)

@@ -41,8 +41,8 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			require.NoError(t, must.Try(func() {
 				e.consume(t.Context(), s, log, nil,
-					func(ctx context.Context, done *progress, failed <-chan error) {
-						done.await(ctx, int64(log.Size()), failed)
+					func(ctx context.Context, done *progress) {
+						done.await(ctx, int64(log.Size()))
 						assert.Equal(t, int64(log.Size()), done.n.Load())
 					})
 			}))
@@ -71,7 +71,7 @@ func TestGroupsRun(t *testing.T) {
 	}
 }
 
-var messages = harness.Messages.Unit()
+var messages = harness.Messages.Unit
 
 // What counts next to a slow partition are the messages of the fast one.
 func TestFastPartitionAloneCounts(t *testing.T) {
@@ -80,8 +80,8 @@ func TestFastPartitionAloneCounts(t *testing.T) {
 	e.write(t.Context(), &harness.Setup{}, log)
 	require.NoError(t, must.Try(func() {
 		e.consume(t.Context(), side{nextSide, fastOnly}, log, nil,
-			func(ctx context.Context, done *progress, failed <-chan error) {
-				done.await(ctx, 50, failed)
+			func(ctx context.Context, done *progress) {
+				done.await(ctx, 50)
 			})
 	}))
 }
@@ -166,21 +166,23 @@ func TestLogsAreLongEnough(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	p, boom := newProgress(), errors.New("boom")
-	await := func(ctx context.Context, n int64, failed <-chan error) error {
-		return must.Try(func() { p.await(ctx, n, failed) })
+	await := func(ctx context.Context, n int64) error {
+		return must.Try(func() { p.await(ctx, n) })
 	}
 	p.add(3)
-	require.NoError(t, await(t.Context(), 3, nil))
+	require.NoError(t, await(t.Context(), 3))
 	go func() {
 		p.add(2)
 		p.add(2)
 	}()
-	require.NoError(t, await(t.Context(), 7, nil))
+	require.NoError(t, await(t.Context(), 7))
 	assert.Equal(t, int64(7), p.n.Load())
-	failed := make(chan error, 1)
-	failed <- boom
-	require.ErrorIs(t, await(t.Context(), 8, failed), boom, "a consumer that has failed")
+	failed, stop := background(t.Context(), func(context.Context) error { return boom })
+	require.ErrorIs(t, await(failed, 8), boom, "a consumer that has failed")
+	stop()
 	ctx, cancel := context.WithCancelCause(t.Context())
+	running, stop := background(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
 	cancel(boom)
-	require.ErrorIs(t, await(ctx, 8, nil), boom, "a run that has ended")
+	require.ErrorIs(t, await(running, 8), boom, "a run that has ended")
+	stop()
 }

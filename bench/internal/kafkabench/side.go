@@ -36,19 +36,13 @@ type env struct {
 }
 
 const (
-	// warm is env.ahead of a run: connections, groups, pools and pipelines are as they stay then.
-	warm = 4000
-	// tail is env.behind of a run, so that no partition has run dry and its neighbors' work looks
-	// better or worse than it is.
-	tail = 20_000
-	// far is env.gap of a run: more than the adapter has claimed of a partition, so that it is a
-	// duplicate of something done.
-	far   = 1024
-	least = 2000 // messages of a timing
+	warm  = 4000   // env.ahead of a run: connections, groups, pools and pipelines are as they stay
+	tail  = 20_000 // env.behind of a run: no partition runs dry before its neighbors
+	far   = 1024   // env.gap of a run: more than the adapter has claimed of a partition
+	least = 2000   // messages of a timing
 )
 
-// side is one way of consuming a log. A further consumer, of another client or another
-// store, needs a function that starts it and a line in [point.sides].
+// side is one way of consuming a log.
 type side struct {
 	name  string
 	start func(ctx context.Context, j job) consumer
@@ -69,20 +63,21 @@ type job struct {
 	effect  func(*sarama.ConsumerMessage) // nil: there is none
 }
 
-// timed is a side of the harness. What is timed lies between two moments of one steady
-// run: the end of the warm-up, and the end of the last message that counts. How many
-// messages count follows the rate that the side had the last time.
+// timed is a side of the harness. What is timed lies between two moments of one steady run: the end
+// of the warm-up, and that of the last message that counts: of as many as the last rate suggests.
 func (e *env) timed(s side, log server.Log) harness.Side {
 	fewest := min(least, e.messages)
 	n := fewest
 	return harness.Side{Name: s.name, External: func(ctx context.Context) (sample harness.Sample) {
-		e.consume(ctx, s, log, nil, func(ctx context.Context, done *progress, failed <-chan error) {
-			done.await(ctx, int64(e.warmUp(len(log.IDs))), failed)
-			before, from := e.meter.Read(ctx), done.n.Load()
-			done.await(ctx, min(from+int64(n), int64(log.Size())), failed)
-			finished := done.n.Load() - from
-			must.True(finished > 0, "kafkabench: the log ended while the clocks were read")
-			sample = before.To(e.meter.Read(ctx), int(finished))
+		e.consume(ctx, s, log, nil, func(ctx context.Context, done *progress) {
+			done.await(ctx, int64(e.warmUp(len(log.IDs))))
+			sample = e.meter.Measure(ctx, func() int {
+				from := done.n.Load()
+				done.await(ctx, min(from+int64(n), int64(log.Size())))
+				finished := done.n.Load() - from
+				must.True(finished > 0, "kafkabench: the log ended while the clocks were read")
+				return int(finished)
+			})
 		})
 		n = max(fewest, min(int(sample.Rate*e.budget.Seconds()), e.messages))
 		return sample
@@ -92,7 +87,7 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 // consume runs a side over a log on an empty Redis, and measures meanwhile.
 func (e *env) consume(ctx context.Context, s side, log server.Log,
 	effect func(*sarama.ConsumerMessage),
-	measure func(ctx context.Context, done *progress, failed <-chan error)) {
+	measure func(ctx context.Context, done *progress)) {
 	e.redis.Clear(ctx)
 	runtime.GC() // the garbage of one side is not the next one's burden
 	j := job{Setup: &harness.Setup{}, brokers: e.broker.Addrs, redis: e.redis.Addr,
@@ -101,26 +96,24 @@ func (e *env) consume(ctx context.Context, s side, log server.Log,
 	// A profile shows by this label whose work it was: goroutines inherit it.
 	pprof.Do(ctx, pprof.Labels("side", s.name), func(ctx context.Context) {
 		err = must.Try(func() {
-			failed, stop := background(ctx, s.start(ctx, j))
+			running, stop := background(ctx, s.start(ctx, j))
 			defer stop()
-			measure(ctx, j.done, failed)
+			measure(running, j.done)
 		})
 	})
 	must.Do(errors.Join(err, j.Close()))
 }
 
-// background runs a consumer until stop, which waits for it. The channel gets its error if it ends
-// by itself.
-func background(ctx context.Context, run consumer) (failed <-chan error, stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	early, ended := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := run(ctx); err != nil && ctx.Err() == nil {
-			early <- err
+// background runs a consumer until stop, which waits for it. One that fails before ends ctx.
+func background(ctx context.Context, run consumer) (running context.Context, stop func()) {
+	running, end := context.WithCancelCause(ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := run(running); err != nil {
+			end(fmt.Errorf("kafkabench: ended early: %w", err))
 		}
-	}()
-	return early, func() { cancel(); <-ended }
+	})
+	return running, func() { end(nil); ended.Wait() }
 }
 
 // warmUp is how many messages of a log go before those that are timed: the first of every
@@ -153,8 +146,8 @@ func (p *progress) add(n int) {
 	}
 }
 
-// await waits until n messages are finished. It fails if the consumer has.
-func (p *progress) await(ctx context.Context, n int64, failed <-chan error) {
+// await waits until n messages are finished, as long as the consumer works.
+func (p *progress) await(ctx context.Context, n int64) {
 	p.target.Store(n)
 	defer p.target.Store(math.MaxInt64)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience,
@@ -163,8 +156,6 @@ func (p *progress) await(ctx context.Context, n int64, failed <-chan error) {
 	for p.n.Load() < n { // after the target is set: a count from now on sees it
 		select {
 		case <-p.reached:
-		case err := <-failed:
-			must.Do(fmt.Errorf("kafkabench: ended early, after %d messages: %w", p.n.Load(), err))
 		case <-ctx.Done():
 			must.Do(context.Cause(ctx))
 		}
@@ -184,22 +175,21 @@ func (e *env) neighbors(all *harness.Groups) {
 	const title = "fast partition next to one whose messages take 20 ms"
 	all.Add("neighbors", 0, title, func(ctx context.Context, s *harness.Setup) {
 		// Two topics of two partitions: in the first the slow one is empty.
-		alone := e.newLog(100, [][]string{nil,
-			harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)})
-		next := e.newLog(100, [][]string{slowNumber: harness.FreshKeys(e.behind),
-			1: alone.IDs[1]})
-		e.write(ctx, s, alone)
-		e.write(ctx, s, next)
-		s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone),
-			e.timed(side{nextSide, fastOnly}, next)}
+		fast := harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)
+		add := func(name string, slow []string) {
+			log := e.newLog(100, [][]string{slowNumber: slow, 1: fast})
+			e.write(ctx, s, log)
+			s.Sides = append(s.Sides, e.timed(side{name, fastOnly}, log))
+		}
+		add(aloneSide, nil)
+		add(nextSide, harness.FreshKeys(e.behind))
 		s.Metric = harness.Messages
 		s.Compare(nextSide, aloneSide).Wants(">= 0.8x")
 		s.Compare(aloneSide, "")
 	})
 }
 
-// fastOnly is the adapter, of which only the fast partition's messages count. They count
-// when they have been handled: a record does not say which partition it is of.
+// fastOnly is the adapter, of which only the fast partition's messages count, once handled.
 func fastOnly(ctx context.Context, j job) consumer {
 	handle := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.Partition != slowNumber {
@@ -228,8 +218,8 @@ func (e *env) latency(all *harness.Groups) {
 		add(byHandSide, "")
 		s.Pairs = e.chosen(s.Pairs)
 		for _, one := range (point{partitions: 4}).sides() {
-			isCompared := func(p harness.Pair) bool { return p.Side == one.name }
-			if slices.ContainsFunc(s.Pairs, isCompared) {
+			compared := func(p harness.Pair) bool { return p.Side == one.name }
+			if slices.ContainsFunc(s.Pairs, compared) {
 				s.External(one.name, func(ctx context.Context) harness.Sample {
 					return e.measureLatency(ctx, one)
 				})
@@ -271,19 +261,17 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 		must.Do(backoff.Sleep(ctx, every-time.Since(began)))
 	}
 	e.consume(ctx, s, log, arrive,
-		func(ctx context.Context, done *progress, failed <-chan error) {
-			for i := range n {
-				for partition := range partitions {
-					send(partition, i)
-				}
-				if i == 0 { // the group has formed
-					done.await(ctx, partitions, failed)
+		func(ctx context.Context, done *progress) {
+			for i := range partitions * n {
+				send(i%partitions, i/partitions)
+				if i == partitions-1 { // the group has formed
+					done.await(ctx, partitions)
 				}
 			}
-			done.await(ctx, int64(log.Size()), failed)
+			done.await(ctx, int64(log.Size()))
 		})
-	must.True(len(took) == partitions*(n-1), "kafkabench: %d latencies of %d messages", len(took),
-		partitions*(n-1))
+	want := partitions * (n - 1)
+	must.True(len(took) == want, "kafkabench: %d latencies of %d messages", len(took), want)
 	sample.Rate = float64(time.Second / every)
 	sample.P50Micros, sample.P99Micros = harness.Percentiles(took)
 	return sample

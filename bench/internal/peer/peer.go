@@ -35,15 +35,15 @@ import (
 const (
 	Lease  = 10 * time.Second
 	Window = 10 * time.Minute
+	token  = "0123456789abcdef0123456789ab" // of an owner: as long as a random one in text
+	done   = "1"
 )
-
-// token stands for an owner: as long as a random one in text.
-const token = "0123456789abcdef0123456789ab"
-
-const done = "1"
 
 // Cycle claims one new key and marks it done.
 type Cycle func(ctx context.Context, key string)
+
+// Batch does the cycles of a batch, by one of several workers.
+type Batch func(ctx context.Context, worker int, keys []string)
 
 // Peer is one way of doing cycles one by one.
 type Peer struct {
@@ -54,19 +54,15 @@ type Peer struct {
 var errNotNew = errors.New("the key is not new")
 
 // isNew fails unless the key is new.
-func isNew(key string, holds bool) {
+func isNew(key string, holds bool, err error) {
 	if !holds {
+		must.Do(err)
 		must.Do(fmt.Errorf("%s: %w", key, errNotNew))
 	}
 }
 
 // absent takes "there was nothing" for success, and anything that was there for a failure.
-func absent(key string, err error) {
-	if !errors.Is(err, redis.Nil) {
-		must.Do(err)
-		isNew(key, false)
-	}
-}
+func absent(key string, err error) { isNew(key, errors.Is(err, redis.Nil), err) }
 
 // Naive is what people write first: ask, lock, set; three round trips.
 func Naive(client redis.Cmdable) Peer {
@@ -98,24 +94,25 @@ func AutoPipeline(s *harness.Setup, client *redis.Client) Peer {
 }
 
 // GoRedisBatch does a batch in the two pipelines of Plain, as go-redis offers it: SetArgs.
-func GoRedisBatch(ctx context.Context, client *redis.Client, keys []string) {
-	claim, complete := client.Pipeline(), client.Pipeline()
-	for _, key := range keys {
-		claim.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: Lease})
-		complete.SetArgs(ctx, key, done, redis.SetArgs{Get: true, TTL: Window})
+func GoRedisBatch(client *redis.Client) Batch {
+	return func(ctx context.Context, _ int, keys []string) {
+		claim, complete := client.Pipeline(), client.Pipeline()
+		for _, key := range keys {
+			claim.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: Lease})
+			complete.SetArgs(ctx, key, done, redis.SetArgs{Get: true, TTL: Window})
+		}
+		claimed, err := claim.Exec(ctx)
+		if len(claimed) != len(keys) {
+			must.Do(err)
+		}
+		for i, cmd := range claimed {
+			absent(keys[i], cmd.Err())
+		}
+		must.Get(complete.Exec(ctx))
 	}
-	claimed, err := claim.Exec(ctx)
-	if len(claimed) != len(keys) {
-		must.Do(err)
-	}
-	for i, cmd := range claimed {
-		absent(keys[i], cmd.Err())
-	}
-	must.Get(complete.Exec(ctx))
 }
 
-// Redislock is bsm/redislock as people use it to run something once: look, lock, run,
-// remember, unlock; four round trips, two of them scripts.
+// Redislock is bsm/redislock as people use it: four round trips, two of them scripts.
 func Redislock(client *redis.Client) Peer {
 	locker := redislock.New(client)
 	return Peer{Name: "redislock: GET, Obtain, SET, Release",
@@ -127,8 +124,7 @@ func Redislock(client *redis.Client) Peer {
 		}}
 }
 
-// Redsync only locks and unlocks: it remembers nothing, so a duplicate would run again. Its
-// cost is the least that a lock-based design can have.
+// Redsync only locks and unlocks: the least that a design with locks costs. It remembers nothing.
 func Redsync(client *redis.Client) Peer {
 	rs := redsync.New(goredis.NewPool(client))
 	return Peer{Name: "redsync: Lock, Unlock (remembers nothing)",
@@ -139,13 +135,12 @@ func Redsync(client *redis.Client) Peer {
 		}}
 }
 
-// Fiber is the sequence of fiber's idempotency middleware, on its own storage and its own
-// lock: Get, Lock, Get, (handler), Set, Unlock. The HTTP request around it is left out. The
-// lock is of this process: two servers run the handler twice.
+// Fiber is the sequence of fiber's idempotency middleware, on its own storage and its own lock,
+// which is of this process. The HTTP request around it is left out.
 func Fiber(client *redis.Client) Peer {
 	storage, lock := fiberredis.NewFromConnection(client), idempotency.NewMemoryLock()
 	look := func(ctx context.Context, key string) {
-		isNew(key, must.Get(storage.GetWithContext(ctx, key)) == nil)
+		isNew(key, must.Get(storage.GetWithContext(ctx, key)) == nil, nil)
 	}
 	return Peer{Name: "fiber idempotency sequence (lock in process)",
 		Cycle: func(ctx context.Context, key string) {
@@ -157,9 +152,8 @@ func Fiber(client *redis.Client) Peer {
 		}}
 }
 
-// Watermill is its deduplicator middleware with the only repository that it brings: a map
-// in this process. It knows nothing of other processes and forgets at a restart, and it
-// marks a message before its handler has run.
+// Watermill is its deduplicator middleware with the only repository that it brings: a map in this
+// process, which forgets at a restart. It marks a message before its handler has run.
 func Watermill() Peer {
 	dedup := &middleware.Deduplicator{
 		KeyFactory: middleware.NewMessageHasherFromMetadataField("id"),
@@ -171,12 +165,11 @@ func Watermill() Peer {
 			msg := message.NewMessage(key, nil)
 			msg.SetContext(ctx)
 			msg.Metadata.Set("id", key)
-			isNew(key, !must.Get(dedup.IsDuplicate(msg)))
+			isNew(key, !must.Get(dedup.IsDuplicate(msg)), nil)
 		}}
 }
 
-// Map is the least that an answer from memory can cost: an exact map behind a mutex, with
-// an expiry per key.
+// Map is the least that an answer from memory can cost: a map behind a mutex, with expiries.
 type Map struct {
 	mu   sync.Mutex
 	keys map[string]time.Time
@@ -184,8 +177,7 @@ type Map struct {
 
 // NewMap returns a map that remembers keys for the Window.
 func NewMap(keys []string) *Map {
-	m := &Map{keys: make(map[string]time.Time, len(keys))}
-	until := time.Now().Add(Window)
+	m, until := &Map{keys: make(map[string]time.Time, len(keys))}, time.Now().Add(Window)
 	for _, key := range keys {
 		m.keys[key] = until
 	}
@@ -205,7 +197,7 @@ func (m *Map) Seen(key string) bool {
 func Rueidis(s *harness.Setup, addr string, flushDelay time.Duration) Peer {
 	name := "rueidis"
 	if flushDelay > 0 {
-		name = fmt.Sprintf("rueidis, MaxFlushDelay %v", flushDelay)
+		name += fmt.Sprint(", MaxFlushDelay ", flushDelay)
 	}
 	client := RueidisClient(s, addr, flushDelay)
 	return Peer{Name: name, Cycle: func(ctx context.Context, key string) {
@@ -223,19 +215,21 @@ func RueidisClient(s *harness.Setup, addr string, flushDelay time.Duration) ruei
 }
 
 // RueidisBatch does a batch in two DoMulti.
-func RueidisBatch(ctx context.Context, client rueidis.Client, keys []string) {
-	cmds := make(rueidis.Commands, len(keys))
-	for i, key := range keys {
-		cmds[i] = claimCommand(client, key)
-	}
-	for i, reply := range client.DoMulti(ctx, cmds...) {
-		wasNew(keys[i], reply)
-	}
-	for i, key := range keys {
-		cmds[i] = completeCommand(client, key)
-	}
-	for _, reply := range client.DoMulti(ctx, cmds...) {
-		must.Do(reply.Error())
+func RueidisBatch(client rueidis.Client) Batch {
+	return func(ctx context.Context, _ int, keys []string) {
+		cmds := make(rueidis.Commands, len(keys))
+		for i, key := range keys {
+			cmds[i] = claimCommand(client, key)
+		}
+		for i, reply := range client.DoMulti(ctx, cmds...) {
+			wasNew(keys[i], reply)
+		}
+		for i, key := range keys {
+			cmds[i] = completeCommand(client, key)
+		}
+		for _, reply := range client.DoMulti(ctx, cmds...) {
+			must.Do(reply.Error())
+		}
 	}
 }
 
@@ -249,33 +243,26 @@ func completeCommand(client rueidis.Client, key string) rueidis.Completed {
 }
 
 func wasNew(key string, reply rueidis.RedisResult) {
-	if _, err := reply.ToString(); !rueidis.IsRedisNil(err) {
-		must.Do(err)
-		isNew(key, false)
-	}
+	_, err := reply.ToString()
+	isNew(key, rueidis.IsRedisNil(err), err)
 }
 
-// RedisBenchmarkPath is where the program redis-benchmark lies, or "".
-func RedisBenchmarkPath() string {
-	path, _ := exec.LookPath("redis-benchmark")
-	return path
-}
+// LoadGenerator is the program of [RedisBenchmark].
+const LoadGenerator = "redis-benchmark"
 
-// RedisBenchmark runs Redis's own load generator with single SETs, depth of them in one
-// pipeline, and returns SETs per second. It is the server's limit, measured in C by its
-// authors, for half of a cycle.
-func RedisBenchmark(ctx context.Context, path, addr string, depth, requests int) float64 {
+// RedisBenchmark runs Redis's own load generator with single SETs, depth of them in one pipeline,
+// and returns SETs per second: the server's limit, measured in C by its authors, for half a cycle.
+func RedisBenchmark(ctx context.Context, addr string, depth, requests int) float64 {
 	host, port, err := net.SplitHostPort(addr)
 	must.Do(err)
-	out := must.Get(exec.CommandContext(ctx, path, "-h", host, "-p", port, "-c", "50",
+	out := must.Get(exec.CommandContext(ctx, LoadGenerator, "-h", host, "-p", port, "-c", "50",
 		"-P", strconv.Itoa(depth), "-n", strconv.Itoa(requests), "-r", "1000000000", "--csv",
 		"SET", "bench:redis-benchmark:__rand_int__", token, "NX",
 		"PX", strconv.FormatInt(Lease.Milliseconds(), 10)).Output())
 	return must.Get(parseRedisBenchmark(string(out)))
 }
 
-// parseRedisBenchmark reads the rate of the only test: a header that has the column "rps",
-// then one line. (Before Redis 7 there was no header; those columns are not read.)
+// parseRedisBenchmark reads the rate of the only test: below a header that has the column "rps".
 func parseRedisBenchmark(text string) (rate float64, err error) {
 	defer must.Catch(&err)
 	records := must.Get(csv.NewReader(strings.NewReader(text)).ReadAll())

@@ -43,15 +43,14 @@ func TestBatchesRefuseKnownKeys(t *testing.T) {
 	mini, client := open(t)
 	s := &harness.Setup{}
 	t.Cleanup(func() { _ = s.Close() })
-	multi := RueidisClient(s, mini.Addr(), 0)
-	GoRedisBatch(t.Context(), client, []string{"a", "b"})
-	RueidisBatch(t.Context(), multi, []string{"c", "d"})
-	require.ErrorIs(t, must.Try(func() {
-		GoRedisBatch(t.Context(), client, []string{"e", "c"})
-	}), errNotNew)
-	require.ErrorIs(t, must.Try(func() {
-		RueidisBatch(t.Context(), multi, []string{"f", "a"})
-	}), errNotNew)
+	pipelines, multi := GoRedisBatch(client), RueidisBatch(RueidisClient(s, mini.Addr(), 0))
+	pipelines(t.Context(), 0, []string{"a", "b"})
+	multi(t.Context(), 0, []string{"c", "d"})
+	for known, batch := range map[string]Batch{"c": pipelines, "a": multi} {
+		require.ErrorIs(t, must.Try(func() {
+			batch(t.Context(), 0, []string{"new of " + known, known})
+		}), errNotNew)
+	}
 	for _, key := range []string{"a", "b", "c", "d"} {
 		got, _ := mini.Get(key)
 		assert.Equal(t, done, got, key)

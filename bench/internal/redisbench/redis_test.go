@@ -26,7 +26,8 @@ func titled(groups []harness.Group, pattern string) []harness.Group {
 func TestFamiliesRun(t *testing.T) {
 	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { _ = redis.Close() })
-	e := newEnv(redis, harness.Options{Quick: true, Budget: time.Millisecond})
+	e := newEnv(redis, harness.Options{Quick: true,
+		Scale: harness.Scale{Budget: time.Millisecond}})
 	groups := titled(e.groups(), "^batch 16,|^batch 256, (8|duplicates)|^lone caller, new key|"+
 		"^64 callers, new keys$|^64 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|"+
 		"^peers, 16|result of 1024 bytes")

@@ -5,12 +5,9 @@ package redisbench
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
-	"testing"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -33,7 +30,7 @@ var Suite = harness.Suite{
 			"watermill", "fiber", "fiber-storage-redis", "miniredis"}
 		// Keys of the groups before it would lie in memory for the rest of their window.
 		b.Between = e.redis.Clear
-		if peer.RedisBenchmarkPath() == "" || e.redis.Embedded {
+		if !e.canGenerateLoad() {
 			b.LeaveOut("redis-benchmark: it is not installed, or the server is embedded")
 		}
 		b.Groups = e.groups()
@@ -77,16 +74,13 @@ func (e *env) needsMemory() string {
 	return ""
 }
 
-// memory: what a finished key costs the server.
-func (e *env) memory(all *harness.Groups) {
-	all.Add("memory", e.fill, fmt.Sprintf("bytes per remembered key, %s keys",
-		harness.Short(e.fill)), e.measureMemory).Unable = e.needsMemory()
-}
+// filling makes a server remember n keys.
+type filling func(ctx context.Context, s *harness.Setup, n int)
 
 type keeper struct {
 	name string
 	goal harness.Goal
-	fill func(ctx context.Context, s *harness.Setup, n int)
+	fill filling
 }
 
 func (e *env) keepers() []keeper {
@@ -98,46 +92,58 @@ func (e *env) keepers() []keeper {
 	}
 	for _, l := range work.Layouts {
 		goal := harness.When(l == work.Compact, "<= 10 B (stretch 9 B)")
-		keepers = append(keepers, keeper{name: l.Name, goal: goal,
-			fill: func(ctx context.Context, s *harness.Setup, n int) {
+		keepers = append(keepers, keeper{l.Name, goal,
+			func(ctx context.Context, s *harness.Setup, n int) {
 				l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Long).Fill(ctx, n)
 			}})
 	}
 	return keepers
 }
 
-func (e *env) measureMemory(ctx context.Context, s *harness.Setup) {
-	const name, unit = "bytes per remembered key", "B/key"
-	for _, k := range e.keepers() {
-		row := s.Figure(name, k.name, e.perKey(ctx, e.fill, k.fill), unit).Wants(k.goal)
-		if first := s.Rows[0]; len(s.Rows) > 1 {
-			row.Next(first.Side, first.Value)
-		}
+// fillRaw remembers keys of a form that has their number.
+func (e *env) fillRaw(form, value string) filling {
+	return func(ctx context.Context, s *harness.Setup, n int) {
+		raw := work.DialRaw(ctx, s, e.redis.Addr, 1)
+		work.Numbers(n, work.Typical, form, func(keys []string) {
+			raw[0].ClaimNew(ctx, keys, value, 6*peer.Window)
+		})
 	}
-	e.redis.Empty(ctx)
+}
+
+// memory: what a finished key costs the server.
+func (e *env) memory(all *harness.Groups) {
+	const name = "bytes per remembered key"
+	title := fmt.Sprintf("%s, %s keys", name, harness.Short(e.fill))
+	all.Add("memory", e.fill, title, func(ctx context.Context, s *harness.Setup) {
+		for _, k := range e.keepers() {
+			row := s.Figure(name, k.name, e.perKey(ctx, e.fill, k.fill), "B/key").Wants(k.goal)
+			if first := s.Rows[0]; len(s.Rows) > 1 {
+				row.Next(first.Side, first.Value)
+			}
+		}
+		e.redis.Empty(ctx)
+	}).Unable = e.needsMemory()
 }
 
 // perKey empties the server, fills it, and returns what it has allocated for each of n keys.
-func (e *env) perKey(ctx context.Context, n int,
-	fill func(ctx context.Context, s *harness.Setup, n int)) float64 {
+func (e *env) perKey(ctx context.Context, n int, fill filling) float64 {
 	e.redis.Empty(ctx)
-	before, filling := e.redis.Memory(ctx), &harness.Setup{}
-	err := must.Try(func() { fill(ctx, filling, n) })
-	must.Do(errors.Join(err, filling.Close())) // connections have buffers
+	before, s := e.redis.Memory(ctx), &harness.Setup{}
+	err := must.Try(func() { fill(ctx, s, n) })
+	must.Do(errors.Join(err, s.Close())) // connections have buffers
 	return float64(e.redis.Memory(ctx)-before) / float64(n)
 }
 
 // unplanned measures the bytes of a key when more or fewer keys come than Compact is planned for.
 func (e *env) unplanned(all *harness.Groups) {
 	planned := e.fill / 2
-	all.Add("memory-unplanned", planned, fmt.Sprintf("bytes per remembered key, planned for %s keys",
-		harness.Short(planned)), func(ctx context.Context, s *harness.Setup) {
-		fill := func(ctx context.Context, filling *harness.Setup, n int) {
+	title := "bytes per remembered key, planned for " + harness.Short(planned) + " keys"
+	all.Add("memory-unplanned", planned, title, func(ctx context.Context, s *harness.Setup) {
+		fill := func(ctx context.Context, s *harness.Setup, n int) {
 			work.Compact.Expecting(planned).UnderDefault().
-				Open(ctx, filling, e.redis.Addr, 0, work.Day).Fill(ctx, n)
+				Open(ctx, s, e.redis.Addr, 0, work.Day).Fill(ctx, n)
 		}
-		// A server has a histogram for each command that it has met.
-		e.perKey(ctx, planned/100, fill)
+		e.perKey(ctx, planned/100, fill) // a server has a histogram for each command it has met
 		for _, load := range []float64{0.1, 0.5, 1, 1.5, 2} {
 			perKey := e.perKey(ctx, int(load*float64(planned)), fill)
 			s.Figure(fmt.Sprintf("bytes per remembered key, compact, %g times the plan", load),
@@ -147,22 +153,12 @@ func (e *env) unplanned(all *harness.Groups) {
 	}).Unable = e.needsMemory()
 }
 
-// fillRaw remembers keys of a form that has their number.
-func (e *env) fillRaw(form, value string) func(context.Context, *harness.Setup, int) {
-	return func(ctx context.Context, s *harness.Setup, n int) {
-		raw := work.DialRaw(ctx, s, e.redis.Addr, 1)
-		work.Numbers(n, work.Typical, form, func(keys []string) {
-			raw[0].ClaimNew(ctx, keys, value, 6*peer.Window)
-		})
-	}
-}
-
 // compactCPU: what a cycle costs the server whose memory Compact saves. Half of the buckets'
 // room is taken before, so that they are on average what they are over a window.
 func (e *env) compactCPU(all *harness.Groups) {
 	filled, ours, plain := e.fill/5, work.Compact, work.Full
-	all.Add("compact-cpu", filled, fmt.Sprintf("server CPU per cycle, compact, %s keys remembered",
-		harness.Short(filled)), func(ctx context.Context, s *harness.Setup) {
+	title := "server CPU per cycle, compact, " + harness.Short(filled) + " keys remembered"
+	all.Add("compact-cpu", filled, title, func(ctx context.Context, s *harness.Setup) {
 		b := inBatches(s, workers, work.Typical)
 		// A timing adds a tenth of what is there: with its warm-up, a run fills the rest.
 		s.MaxKeys = max(filled/10, s.Multiple)
@@ -203,19 +199,15 @@ func (e *env) remembered(all *harness.Groups) {
 
 func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layout, grown int) {
 	s.Multiple = workers * work.Typical
-	side := func(size int) string {
-		return fmt.Sprintf("%s, %s remembered", l.Name, harness.Short(size))
-	}
+	side := func(size int) string { return l.Name + ", " + harness.Short(size) + " remembered" }
 	for db, size := range []int{few, grown} {
 		d := l.Expecting(size).Open(ctx, s, e.redis.Addr, db, work.Long)
 		d.Fill(ctx, size)
-		pick := func(_ context.Context, t *harness.Timing) {
+		s.Prepared(side(size), func(_ context.Context, t *harness.Timing) {
 			for i := range t.Keys {
 				t.Keys[i] = work.Numbered(rand.IntN(size))
 			}
-		}
-		s.Prepared(side(size), pick,
-			work.InBatches(workers, work.Typical, d.Batch(work.Known, nil)))
+		}, work.InBatches(workers, work.Typical, d.Batch(work.Known, nil)))
 	}
 	s.Compare(side(grown), side(few)).In(harness.Micros).Wants("<= 1.5x (stretch 1.3x)")
 }
@@ -289,16 +281,22 @@ func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 	d := work.Full.Open(ctx, s, e.redis.Addr, 0, work.Cached)
 	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, &harness.Timing{Keys: keys})
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
-	known := func(seen bool, key string) {
-		if !seen { // in a loop that must not allocate
-			must.Do(fmt.Errorf("%s: is not remembered", key))
-		}
+	// A timing of less than this is mostly the first hit, which may look into the store.
+	loop := work.Loop{Budget: max(e.budget, 100*time.Millisecond), Goroutines: 1}
+	side := func(name string, known func(key string) bool) {
+		loop.Side(s, name, func() work.Job {
+			return func(from, n uint64) {
+				for i := range n {
+					if key := keys[(from+i)%uint64(len(keys))]; !known(key) {
+						must.Do(fmt.Errorf("%s: is not remembered", key))
+					}
+				}
+			}
+		})
 	}
-	s.External(exactSide, e.benchmark(keys, func(key string) { known(exact.Seen(key), key) }))
-	s.External(claimSide, e.benchmark(keys, func(key string) { claim(ctx, key) }))
-	s.External(seenSide, e.benchmark(keys, func(key string) {
-		known(must.Get(d.Seen(ctx, key)), key)
-	}))
+	side(exactSide, exact.Seen)
+	side(claimSide, func(key string) bool { claim(ctx, key); return true })
+	side(seenSide, func(key string) bool { return must.Get(d.Seen(ctx, key)) })
 	compareLocal(s)
 }
 
@@ -311,33 +309,5 @@ func compareLocal(s *harness.Setup) {
 			Wants(harness.When(goals, "<= 150 ns (stretch 75 ns)"))
 		s.Compare(side, exactSide).Called(name + ", allocations").In(harness.Allocs).
 			Wants(harness.When(goals, "<= 0 allocations"))
-	}
-}
-
-// initTesting lets testing.Benchmark run outside a test binary.
-var initTesting = sync.OnceFunc(testing.Init)
-
-// benchmark measures one with the testing package, over keys in turn.
-func (e *env) benchmark(keys []string, one func(key string)) func(context.Context) harness.Sample {
-	return func(context.Context) harness.Sample {
-		initTesting()
-		// A timing of less than this is mostly the first hit, which may look into the store.
-		budget := max(e.budget, 100*time.Millisecond)
-		must.Do(flag.Set("test.benchtime", budget.String()))
-		var failure error
-		r := testing.Benchmark(func(b *testing.B) {
-			b.ReportAllocs()
-			i := 0
-			failure = must.Try(func() {
-				for b.Loop() {
-					one(keys[i%len(keys)])
-					i++
-				}
-			})
-		})
-		must.Do(failure)
-		must.True(r.N > 0 && r.T > 0, "nothing was measured")
-		return harness.Sample{Rate: float64(r.N) / r.T.Seconds(),
-			Usage: harness.Usage{Allocs: float64(r.MemAllocs) / float64(r.N)}}
 	}
 }

@@ -6,15 +6,17 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed"
-	"fmt"
+	"encoding/json"
+	"errors"
 	"html/template"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/bench/internal/chart"
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 )
@@ -63,113 +65,128 @@ func html(w io.Writer, r harness.Results, figures []drawn) error {
 	})
 }
 
-// inline is an SVG without what only a file of its own has.
+// inline is an SVG, drawn by us, without what only a file of its own has.
 func inline(svg []byte) template.HTML {
-	if i := bytes.Index(svg, []byte("<svg")); i > 0 {
-		svg = svg[i:]
-	}
-	return template.HTML(svg) // drawn by us
+	return template.HTML(svg[max(0, bytes.Index(svg, []byte("<svg"))):])
 }
 
-// Torture is results/torture.json: what long runs under faults have counted, written by the
-// tests that have them.
-type Torture struct {
-	Area     string            `json:"area"`
-	Commit   string            `json:"commit"`
-	Date     string            `json:"date"`
-	Machine  string            `json:"machine"`
-	Versions map[string]string `json:"versions"`
-	Rows     []TortureRow      `json:"rows"`
+// figure is a drawing to be, as figures.json has it: lines over a parameter, or bars.
+type figure struct {
+	Area, Name, Family, Caption string
+	chart.Lines                 // of bars the title and X alone
+
+	Unit  string // of the rows; of bars empty: any
+	Sides []line `json:"lines"` // where they are not those of the family
+	// Bars has one for each side but those of Without: its first row, or its first one At a
+	// parameter.
+	Bars    bool
+	At      *float64
+	Without []string
 }
 
-// TortureRow is one scenario.
-type TortureRow struct {
-	Scenario       string         `json:"scenario"`
-	Store          string         `json:"store"`
-	Level          string         `json:"level"`
-	Seed           uint64         `json:"seed"`
-	Messages       int            `json:"messages"`
-	Deliveries     int            `json:"deliveries"`
-	Effects        int            `json:"effects"`
-	Faults         map[string]int `json:"faults"`
-	Lost           int            `json:"lost"`
-	Doubled        int            `json:"doubled"` // without a reason
-	Stale          int            `json:"stale"`   // turns accepted from a stale epoch
-	Explained      map[string]int `json:"explained"`
-	SelfDuplicates int            `json:"self_duplicates"`
-	Stuck          int            `json:"stuck"`
-	History        string         `json:"history"`
-	Porcupine      string         `json:"porcupine"`  // its status on the histories of all keys
-	Operations     int            `json:"operations"` // of these
-	Deaths         int            `json:"deaths"`     // of processes, by SIGKILL
-	Seconds        int            `json:"seconds"`
-	OK             bool           `json:"ok"`
+// line is a side of a family.
+type line struct {
+	Family, Side string
+	P50, P99     bool // its latency in milliseconds, and not its value
+	chart.Series
 }
 
-// ReadTorture reads a file of them.
-func ReadTorture(path string) (t Torture, err error) {
-	err = harness.ReadJSON(path, &t)
-	return t, err
+//go:embed figures.json
+var figuresText []byte
+
+var designs = func() (d struct {
+	Figures []figure
+	Styles  map[string]chart.Series // keep the look of a side the same in all figures
+}) {
+	must.Do(json.Unmarshal(figuresText, &d))
+	return d
+}()
+
+var ours = regexp.MustCompile("^(onceward|adapter)")
+
+type drawn struct {
+	Name, Caption string
+	SVG           []byte
 }
 
-// Replace returns docs/benchmarks.md with the table between its markers: a line per scenario.
-func (t Torture) Replace(page []byte) ([]byte, error) {
-	head := fmt.Sprintf("Commit %s, %s; %s.\n\n", t.Commit, t.Machine, cell(listed(t.Versions)))
-	return replace(page, "table", t.Area, head+filled("torture", t.scenarios()))
-}
-
-// Status says whether what was promised held.
-func (r TortureRow) Status() string {
-	if r.OK {
-		return "yes"
-	}
-	return "failed"
-}
-
-func (t Torture) scenarios() (all []TortureRow) {
-	byName := map[string][]TortureRow{}
-	for _, r := range t.Rows {
-		byName[r.Scenario] = append(byName[r.Scenario], r)
-	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		stores := byName[name]
-		sum := TortureRow{OK: true, Faults: map[string]int{}, Explained: map[string]int{}}
-		var histories []string
-		for _, r := range stores {
-			sum.add(r)
-			history := cmp.Or(r.Porcupine, r.History)
-			if !slices.Contains(histories, history) {
-				histories = append(histories, history)
-			}
+// figures are the drawings of results that have something to show.
+func figures(r harness.Results) (all []drawn) {
+	for _, f := range designs.Figures {
+		if f.Area != r.Area {
+			continue
 		}
-		switch sum.Scenario = name; {
-		case len(stores) > 1:
-			sum.Scenario += fmt.Sprintf("; %d stores", len(stores))
-		case stores[0].Store != "":
-			sum.Scenario += "; " + stores[0].Store
+		draw := f.lines
+		if f.Bars {
+			draw = f.bars
 		}
-		if sum.History = strings.Join(histories, " or "); sum.Operations > 0 {
-			sum.History += fmt.Sprintf(", %d operations", sum.Operations)
+		if svg, err := draw(r); !errors.Is(err, chart.ErrEmpty) {
+			must.Do(err)
+			all = append(all, drawn{f.Name, f.Caption, svg})
 		}
-		all = append(all, sum)
 	}
 	return all
 }
 
-func (r *TortureRow) add(o TortureRow) {
-	r.Messages += o.Messages
-	r.Deliveries += o.Deliveries
-	r.Effects += o.Effects
-	r.Deaths += o.Deaths
-	r.Lost += o.Lost
-	r.Doubled += o.Doubled
-	r.Stale += o.Stale
-	r.Operations += o.Operations
-	r.OK = r.OK && o.OK
-	for name, n := range o.Faults {
-		r.Faults[name] += n
+func (f figure) lines(r harness.Results) ([]byte, error) {
+	l := f.Lines
+	l.Y = cmp.Or(f.Y, f.Unit)
+	if len(f.Sides) == 0 {
+		f.Sides = f.sides(r)
 	}
-	for name, n := range o.Explained {
-		r.Explained[name] += n
+	for _, side := range f.Sides {
+		// A side of one parameter only is no line.
+		if s := side.of(r, f.Unit); len(s.Points) > 1 {
+			l.Series = append(l.Series, s)
+		}
 	}
+	return l.SVG()
+}
+
+// sides are those of the family, in the order of the file.
+func (f figure) sides(r harness.Results) (all []line) {
+	for _, row := range (run{r}).Of(f.Family) {
+		known := slices.ContainsFunc(all, func(l line) bool { return l.Side == row.Side })
+		if row.Unit == f.Unit && !known {
+			l := line{Family: f.Family, Side: row.Side, Series: designs.Styles[row.Side]}
+			l.Name = row.Side
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// bars are the first rows of each side among those that are chosen. What follows ", which" in a
+// side's name is for tables.
+func (f figure) bars(r harness.Results) ([]byte, error) {
+	b := chart.Bars{Title: f.Title, XLabel: f.X}
+	without := slices.Clone(f.Without)
+	for _, row := range (run{r}).Of(f.Family) {
+		if f.At != nil && row.X != *f.At || f.Unit != "" && row.Unit != f.Unit ||
+			slices.Contains(without, row.Side) {
+			continue
+		}
+		without = append(without, row.Side)
+		bar := chart.Bar{Value: row.Value, Color: 6}
+		bar.Name, _, _ = strings.Cut(row.Side, ", which")
+		if f.Area == "sql" || ours.MatchString(bar.Name) {
+			bar.Color = 0
+		}
+		b.Bars = append(b.Bars, bar)
+	}
+	return b.SVG()
+}
+
+func (l line) of(r harness.Results, unit string) chart.Series {
+	for _, row := range (run{r}).Of(l.Family) {
+		switch {
+		case row.Side != l.Side:
+		case l.P50 && row.P50Micros > 0:
+			l.Add(row.X, row.P50Micros/1e3)
+		case l.P99 && row.P99Micros > 0:
+			l.Add(row.X, row.P99Micros/1e3)
+		case !l.P50 && !l.P99 && row.Unit == unit:
+			l.Add(row.X, row.Value)
+		}
+	}
+	return l.Series
 }

@@ -5,21 +5,23 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 const (
 	resultsDir = "../../results"
-	pageFile   = "../../../docs/benchmarks.md"
-	frontFile  = "../../../docs/front.md"
+	docsDir    = "../../../docs"
 )
 
 // areas are the results that are checked in, with how many figures they give and a line of
@@ -45,38 +47,36 @@ func readFile(t *testing.T, name string) string {
 	return string(data)
 }
 
-func resultsFile(area string) string { return filepath.Join(resultsDir, area+".json") }
-
-func readResults(t *testing.T, area string) harness.Results {
-	t.Helper()
-	r, err := harness.Read(resultsFile(area))
-	require.NoError(t, err)
-	assert.Equal(t, area, r.Area)
-	return r
-}
-
 // The pages' figures are those of the newest run, and nobody types them.
 func TestPagesHaveTheTables(t *testing.T) {
-	page := readFile(t, pageFile)
-	for area, expected := range areas {
-		want, err := Replace([]byte(page), readResults(t, area))
+	names := slices.Collect(maps.Keys(areas))
+	for _, name := range []string{"benchmarks.md", Front} {
+		page := readFile(t, filepath.Join(docsDir, name))
+		want, err := Update(name, []byte(page), resultsDir, names...)
 		require.NoError(t, err)
-		require.Equal(t, string(want), page, "not the table of %s: make bench-table", area)
+		require.Equal(t, string(want), page, "%s: make bench-table", name)
+		_, err = Update(name, []byte("no markers"), resultsDir, names...)
+		require.ErrorContains(t, err, "no place for the table")
+	}
+	for area, expected := range areas {
+		page := readFile(t, filepath.Join(docsDir, "benchmarks.md"))
 		assert.Contains(t, page, expected.line, area)
 	}
-	front := readFile(t, frontFile)
-	want, err := ReplaceFront([]byte(front), readResults(t, "bloom"))
-	require.NoError(t, err)
-	require.Equal(t, string(want), front, "not the tables of bloom: make bench-table")
-	_, err = ReplaceFront([]byte("no markers"), harness.Results{})
-	require.Error(t, err)
+	_, err := Update("benchmarks.md", nil, t.TempDir(), "redis")
+	require.ErrorIs(t, err, os.ErrNotExist, "results are missing")
+	none, err := Update("benchmarks.md", nil, t.TempDir())
+	require.NoError(t, err, "a long run is not needed")
+	assert.Empty(t, none)
 }
 
 // The page and the figures that are checked in are those of the results that are, and Write makes
 // them.
 func TestResultsAreRendered(t *testing.T) {
 	for area, expected := range areas {
-		r, dir := readResults(t, area), t.TempDir()
+		r, err := harness.Read(filepath.Join(resultsDir, area+".json"))
+		require.NoError(t, err)
+		assert.Equal(t, area, r.Area)
+		dir := t.TempDir()
 		require.NoError(t, Write(r, filepath.Join(dir, area+".json")))
 		assert.Equal(t, pageOf(t, resultsDir, area), pageOf(t, dir, area),
 			"bench render results/%s.json", area)
@@ -184,15 +184,13 @@ func TestPageOfConsumers(t *testing.T) {
 
 func TestReplace(t *testing.T) {
 	const begin = "<!-- table of bench/results/redis.json: make bench-table -->"
-	got, err := Replace([]byte("head\n"+begin+"\n\nold\n\n"+end+"\ntail\n"), sample)
-	require.NoError(t, err)
-	assert.Regexp(t, `(?s)^head\n`+begin+`\n\nCommit.*\|\n\n`+end+`\ntail\n$`, string(got))
-	assert.NotContains(t, string(got), "old")
-	again, err := Replace(got, sample)
-	require.NoError(t, err)
-	assert.Equal(t, string(got), string(again), "a second time it changes")
+	put := func(page string) string {
+		return string(replace([]byte(page), "table", "redis", "new\n"))
+	}
+	got := put("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
+	assert.Equal(t, "head\n"+begin+"\n\nnew\n\n"+end+"\ntail\n", got)
+	assert.Equal(t, got, put(got), "a second time it changes")
 	for _, bad := range []string{"no markers", begin + "\n no end", end} {
-		_, err := Replace([]byte(bad), sample)
-		assert.Error(t, err, bad)
+		assert.Error(t, must.Try(func() { put(bad) }), bad)
 	}
 }

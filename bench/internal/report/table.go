@@ -1,10 +1,8 @@
 package report
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -15,26 +13,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 )
-
-const end = "<!-- end of table -->"
-
-// replace returns the page with a text between its markers: the line "what of
-// bench/results/area.json", and the end.
-func replace(page []byte, what, area, text string) ([]byte, error) {
-	begin := "<!-- " + what + " of bench/results/" + area + ".json: make bench-table -->"
-	head, rest, ok := bytes.Cut(page, []byte(begin+"\n"))
-	_, tail, closed := bytes.Cut(rest, []byte(end))
-	if !ok || !closed {
-		return nil, errors.New("report: the page has no place for the table: " +
-			begin + " ... " + end)
-	}
-	return []byte(string(head) + begin + "\n\n" + text + "\n" + end + string(tail)), nil
-}
-
-// Replace returns docs/benchmarks.md with the table of results between its markers.
-func Replace(page []byte, r harness.Results) ([]byte, error) {
-	return replace(page, "table", r.Area, table(r))
-}
 
 //go:embed tables.tmpl
 var tablesText string
@@ -91,8 +69,12 @@ func (r run) Missed() []harness.Row {
 	return r.chosen(func(row harness.Row) bool { return row.Goal != "" && !row.OK })
 }
 
-func (r run) Of(families ...string) []harness.Row {
-	return r.chosen(func(row harness.Row) bool { return slices.Contains(families, row.Workload) })
+// Of are the rows of families, one after the other.
+func (r run) Of(families ...string) (rows []harness.Row) {
+	for _, f := range families {
+		rows = append(rows, r.chosen(func(row harness.Row) bool { return row.Workload == f })...)
+	}
+	return rows
 }
 
 // table is that of docs/benchmarks.md: the rows that have a goal, of the layout that people get who
@@ -113,7 +95,7 @@ func table(r harness.Results) string {
 // Tabled reports whether a row stands in the table: of the many rows of the filter that allocate
 // nothing only one that does is news.
 func (r run) Tabled(row harness.Row) bool {
-	frugal := r.Area == "bloom" && row.Unit == harness.Allocs.Unit() && row.OK
+	frugal := r.Area == "bloom" && row.Unit == harness.Allocs.Unit && row.OK
 	return !frugal && !strings.Contains(row.Side, "onceward full")
 }
 
@@ -126,23 +108,21 @@ func (r run) Outside(row harness.Row) bool {
 // ReachedOutside says how many goals those rows reach; nothing if there are none.
 func (r run) ReachedOutside() string {
 	outside := run{harness.Results{Rows: r.chosen(r.Outside)}}
-	if len(outside.Goals()) == 0 {
+	goals := len(outside.Goals())
+	if goals == 0 {
 		return ""
 	}
 	return fmt.Sprintf("With 1 and 32 connections %d of %d goals are reached; the page has them.\n",
-		len(outside.Goals())-len(outside.Missed()), len(outside.Goals()))
+		goals-len(outside.Missed()), goals)
 }
 
 // clients are the versions that matter most.
 func clients(r harness.Results) string {
-	var all []string
-	for _, name := range []string{
-		"sarama", "go-redis", "redis", "pgx", "go-sql-driver", "PostgreSQL", "MariaDB", "SQLite",
-		"bits-and-blooms", "fiber-v3",
-	} {
+	names, all := map[string]string{"redis": "Redis", "fiber-v3": "fiber"}, []string(nil)
+	for _, name := range []string{"sarama", "go-redis", "redis", "pgx", "go-sql-driver",
+		"PostgreSQL", "MariaDB", "SQLite", "bits-and-blooms", "fiber-v3"} {
 		if v := r.Versions[name]; v != "" {
-			all = append(all, cmp.Or(map[string]string{"redis": "Redis", "fiber-v3": "fiber"}[name],
-				name)+" "+v)
+			all = append(all, cmp.Or(names[name], name)+" "+v)
 		}
 	}
 	if v := r.Versions["go"]; v != "" && len(all) == 0 {
@@ -226,17 +206,6 @@ func micros(v float64) string {
 	return number(v)
 }
 
-// ReplaceFront returns docs/front.md with the tables of results between its markers.
-func ReplaceFront(page []byte, r harness.Results) (_ []byte, err error) {
-	for _, name := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",
-		"layered", "front", "goals that are missed"} {
-		if page, err = replace(page, name, "bloom", filled(name, run{r})); err != nil {
-			return nil, err
-		}
-	}
-	return page, nil
-}
-
 // NoRows stands where a run has not measured what a table is about.
 func (run) NoRows() string {
 	return "The newest run in bench/results/bloom.json has no rows of this.\n"
@@ -248,7 +217,7 @@ func (r run) Run() string { return fmt.Sprintf("\nCommit %s, %s.\n", r.Commit, r
 // Sizes are the ids of the windows for which the time of an answer was measured.
 func (r run) Sizes() (sizes []float64) {
 	for _, row := range r.Of("new ids, 1 goroutine") {
-		if row.Unit == harness.CPUNanos.Unit() && !slices.Contains(sizes, row.X) {
+		if row.Unit == harness.CPUNanos.Unit && !slices.Contains(sizes, row.X) {
 			sizes = append(sizes, row.X)
 		}
 	}
@@ -259,32 +228,19 @@ func (r run) Sizes() (sizes []float64) {
 func (r run) Answer(text, ids, side string) string {
 	cells := []any{text}
 	for _, n := range r.Sizes() {
-		found, _ := r.Find(ids+", 1 goroutine", side, harness.CPUNanos.Unit(), n)
-		cells = append(cells, micros(math.Round(found.Value)))
+		like := harness.Row{Workload: ids + ", 1 goroutine", Unit: harness.CPUNanos.Unit, X: n}
+		cells = append(cells, micros(math.Round(r.Find(like, side, "").Value)))
 	}
 	return row(cells...)
 }
 
-// Streams are the points of owned partitions, in the order in which people read them.
-func (r run) Streams() (all []harness.Row) {
-	for _, row := range slices.Concat(r.Of("owned"), r.Of("owned, old duplicates")) {
-		if row.Side == "onceward owned" && row.Unit == harness.Rate.Unit() &&
-			row.Against == "raw RESP, two commands a key" {
-			all = append(all, row)
-		}
-	}
-	return all
-}
-
-// Fronts are the rows of a filter in front of one store.
-func (r run) Fronts() []harness.Row {
-	return r.chosen(func(row harness.Row) bool {
-		return row.Side == "onceward, Front" && row.Against != ""
-	})
-}
-
+// stream is how people call the point of owned partitions that a row is about; nothing if the row
+// does not compare the rates that stand first.
 func stream(row harness.Row) string {
 	switch {
+	case row.Side != "onceward owned" || row.Unit != harness.Rate.Unit ||
+		row.Against != "raw RESP, two commands a key":
+		return ""
 	case row.X == 0:
 		return "no duplicates"
 	case row.Workload == "owned":
@@ -294,29 +250,35 @@ func stream(row harness.Row) string {
 	}
 }
 
-// Rate is a row of throughput of a side, in the family and at the share of another one.
-func (r run) Rate(p harness.Row, side string) harness.Row {
-	row, _ := r.Find(p.Workload, side, harness.Rate.Unit(), p.X)
+// Find returns the first row of a side with the family, parameter and unit of another one, compared
+// with a side, or with any.
+func (r run) Find(like harness.Row, side, against string) (row harness.Row) {
+	for _, row := range r.Rows {
+		if row.Workload == like.Workload && row.X == like.X && row.Unit == like.Unit &&
+			row.Side == side && (against == "" || row.Against == against) {
+			return row
+		}
+	}
 	return row
 }
 
-// Ratio is that of two sides in the family and at the share of a row.
-func (r run) Ratio(p harness.Row, side, against string) string {
-	for _, row := range r.Of(p.Workload) {
-		if row.X == p.X && row.Side == side && row.Against == against && row.Unit == p.Unit {
-			if row.OK || row.Goal == "" {
-				return ratio(row.Ratio)
-			}
-			return ratio(row.Ratio) + " (missed: " + string(row.Goal) + ")"
-		}
+// Ratio is that of the row of [run.Find].
+func (r run) Ratio(like harness.Row, side, against string) string {
+	switch row := r.Find(like, side, against); {
+	case row.Name == "":
+		return ""
+	case row.OK || row.Goal == "":
+		return ratio(row.Ratio)
+	default:
+		return ratio(row.Ratio) + " (missed: " + string(row.Goal) + ")"
 	}
-	return ""
 }
 
 // Lookups are those in SQL, with and without a filter, at the share of a row.
 func (r run) Lookups(p harness.Row) string {
-	if row, ok := r.Find("layered lookups", p.Side, "lookups", p.X); ok {
-		return number(row.Value) + ", " + number(row.AgainstValue)
+	row := r.Find(harness.Row{Workload: "layered lookups", Unit: "lookups", X: p.X}, p.Side, "")
+	if row.Name == "" {
+		return ""
 	}
-	return ""
+	return number(row.Value) + ", " + number(row.AgainstValue)
 }

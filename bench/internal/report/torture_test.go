@@ -37,11 +37,10 @@ func TestTortureIsRendered(t *testing.T) {
 	}
 	text, err := json.Marshal(want)
 	require.NoError(t, err)
-	name := filepath.Join(t.TempDir(), "torture.json")
-	require.NoError(t, os.WriteFile(name, text, 0o600))
-	got, err := ReadTorture(name)
-	require.NoError(t, err)
-	page, err := got.Replace([]byte(readFile(t, pageFile)))
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "torture.json"), text, 0o600))
+	old := readFile(t, filepath.Join(docsDir, "benchmarks.md"))
+	page, err := Update("benchmarks.md", []byte(old), dir)
 	require.NoError(t, err)
 	for _, line := range []string{
 		"| kills; redis | 1000 | 2500 | 1003 | 7 | kills 9, stops 2 | 4 | 5 | 6 | killed 3 " +
@@ -52,26 +51,13 @@ func TestTortureIsRendered(t *testing.T) {
 	} {
 		assert.Contains(t, string(page), line)
 	}
-	again, err := got.Replace(page)
+	again, err := Update("benchmarks.md", page, dir)
 	require.NoError(t, err)
 	assert.Equal(t, string(page), string(again), "a second time it is another page")
-}
 
-// The page's table is that of the newest run.
-func TestPageHasTheTableOfTorture(t *testing.T) {
-	all, err := ReadTorture(resultsFile("torture"))
-	require.NoError(t, err)
-	page := readFile(t, pageFile)
-	want, err := all.Replace([]byte(page))
-	require.NoError(t, err)
-	require.Equal(t, string(want), page, "make bench-table")
-}
-
-// A field that is not known is an error: it would be left out of the table.
-func TestTortureIsReadWhole(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "torture.json")
-	require.NoError(t, os.WriteFile(name, []byte(`{"area": "torture", "rows": [{"loose": 1}]}`),
-		0o600))
-	_, err := ReadTorture(name)
+	// A field that is not known would be left out of the table.
+	loose := []byte(`{"area": "torture", "rows": [{"loose": 1}]}`)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "torture.json"), loose, 0o600))
+	_, err = Update("benchmarks.md", page, dir)
 	require.ErrorContains(t, err, "loose")
 }

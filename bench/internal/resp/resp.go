@@ -1,7 +1,6 @@
 // Package resp is the least that speaks the Redis protocol (RESP2): it writes commands into one
-// buffer, sends them in one write and reads the replies one after another, without allocating. It
-// is the yardstick of the benchmarks, the limit of what a client in Go can reach, and nothing more:
-// no pool, no retry, no reconnect. A command that fails does so with [must.Do].
+// buffer, sends them in one write and reads the replies, without allocating. It is the yardstick of
+// the benchmarks: no pool, no retry, no reconnect. A command that fails does so with [must.Do].
 package resp
 
 import (
@@ -63,8 +62,7 @@ func (c *Conn) send(ctx context.Context) (stop func() bool) {
 // ErrProtocol is a reply that is not RESP2, or not the one that a command is to have.
 var ErrProtocol = errors.New("resp: unexpected reply")
 
-// maxBulk is more than the largest string that is measured.
-const maxBulk = 1 << 20
+const maxBulk = 1 << 20 // more than the largest string that is measured
 
 // read reads a reply: a string, or nil where it is absent. Another one, such as a refusal, is an
 // error. The string is valid until the next reply is read.
@@ -97,14 +95,12 @@ func (c *Conn) line() []byte {
 }
 
 // set sends SET key value GET with more arguments for every key, and has every old value checked.
-func (c *Conn) set(ctx context.Context, keys []string, value string, more [3]string,
-	expected func(at int, old []byte) bool) {
+func (c *Conn) set(ctx context.Context, keys []string, value string,
+	expected func(at int, old []byte) bool, more ...string) {
+	args := append([]string{"SET", "", value, "GET"}, more...)
 	for _, key := range keys {
-		if more[2] == "" {
-			c.add("SET", key, value, "GET", more[0], more[1])
-		} else {
-			c.add("SET", key, value, "GET", more[0], more[1], more[2])
-		}
+		args[1] = key
+		c.add(args...)
 	}
 	defer c.send(ctx)()
 	for at, key := range keys {
@@ -116,7 +112,7 @@ func (c *Conn) set(ctx context.Context, keys []string, value string, more [3]str
 
 func (c *Conn) claim(ctx context.Context, keys []string, token string, lease time.Duration,
 	expected func(at int, old []byte) bool) {
-	c.set(ctx, keys, token, [3]string{"PX", millis(lease), "NX"}, expected)
+	c.set(ctx, keys, token, expected, "PX", millis(lease), "NX")
 }
 
 // ClaimNew claims keys that all must be new.
@@ -146,8 +142,8 @@ func (c *Conn) Claim(ctx context.Context, keys []string, token string,
 // Complete sets value for the window; all keys must hold token.
 func (c *Conn) Complete(ctx context.Context, keys []string, token, value string,
 	window time.Duration) {
-	c.set(ctx, keys, value, [3]string{"PX", millis(window)},
-		func(_ int, old []byte) bool { return string(old) == token })
+	c.set(ctx, keys, value, func(_ int, old []byte) bool { return string(old) == token }, "PX",
+		millis(window))
 }
 
 // MGet asks for all keys in one command; all must be known.

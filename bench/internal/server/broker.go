@@ -33,21 +33,20 @@ type Broker struct {
 	pid int // of its own process; 0: none, or not ours
 }
 
-func newBroker(kind string, addrs []string, stop func() error) *Broker {
-	return &Broker{Server: harness.Server{Name: "kafka", Kind: kind}, Addrs: addrs, Close: stop}
-}
-
 // ConnectBroker uses a Kafka that runs already. Topics of the benchmarks are made there and
 // removed again.
 func ConnectBroker(addrs ...string) *Broker {
-	return newBroker("a Kafka that others use", addrs, func() error { return nil })
+	return &Broker{Server: harness.Server{Name: "kafka", Kind: "a Kafka that others use"},
+		Addrs: addrs, Close: func() error { return nil }}
 }
 
 // EmbedBroker starts an embedded cluster in this process: its work counts as the client's.
 func EmbedBroker() *Broker {
 	cluster := must.Get(kfake.NewCluster(kfake.NumBrokers(nodes)))
-	return newBroker("embedded broker (kfake) in the client's process", cluster.ListenAddrs(),
-		func() error { cluster.Close(); return nil })
+	b := ConnectBroker(cluster.ListenAddrs()...)
+	b.Kind = "embedded broker (kfake) in the client's process"
+	b.Close = func() error { cluster.Close(); return nil }
+	return b
 }
 
 // ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its
@@ -67,21 +66,18 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	defer must.Catch(&err)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	cmd.Stderr = os.Stderr
-	stdin := must.Get(cmd.StdinPipe())
-	out, to, err := os.Pipe()
-	must.Do(err)
-	defer func() { _ = out.Close() }()
-	cmd.Stdout = to
-	err = cmd.Start()
-	must.Do(errors.Join(err, to.Close(), out.SetReadDeadline(time.Now().Add(10*time.Second))))
-	kind := fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
-	b = newBroker(kind, nil, func() error {
-		_ = stdin.Close() // which ends it; one that does not listen is killed
-		late := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		return cmd.Wait()
-	})
+	stdin, out := must.Get(cmd.StdinPipe()), must.Get(cmd.StdoutPipe())
+	must.Do(cmd.Start())
+	b = ConnectBroker()
+	b.Kind = fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
 	b.pid = cmd.Process.Pid
+	b.Close = func() error {
+		_ = stdin.Close() // which ends it; one that does not listen is killed
+		defer time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
+		return cmd.Wait()
+	}
+	// A program that says nothing is killed, and the pipe ends.
+	defer time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		must.Do(errors.Join(fmt.Errorf("server: the broker's addresses: %w", err), b.Close()))
@@ -90,8 +86,7 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	return b, nil
 }
 
-// CPU reads the time that the broker's process has used; nil where it is unknown: the broker is not
-// ours, or this is not Linux.
+// CPU reads the time that the broker's process has used; nil where it is unknown.
 func (b *Broker) CPU() harness.CPU { return cpuOf(b.pid) }
 
 // BrokerArg is the argument that makes a program the embedded broker: it calls [ServeBroker].

@@ -29,9 +29,8 @@ const (
 	Listed   = "listed"   // a server of which only the name is wanted: it is not started
 )
 
-// databaseOptions are larger than the servers of the tests have them: what is compared is what a
-// transaction costs, not how often a small cache or a small log has to be emptied. Durability is as
-// shipped: every commit waits for the disk.
+// databaseOptions are larger than those of servers for tests: transactions are compared, and not
+// how often a small cache or log is emptied. Every commit waits for the disk, as by default.
 var databaseOptions = []string{
 	"ONCEWARD_POSTGRES_OPTIONS=-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min",
 	"ONCEWARD_MARIADB_OPTIONS=--innodb-buffer-pool-size=512M --innodb-log-file-size=1G",
@@ -59,14 +58,8 @@ func (p *process) start(ctx context.Context, kind string) (address string) {
 
 func (p *process) home() string { return filepath.Join(p.dir, "server") }
 
-func (p *process) stop() (err error) {
-	if p.dir == "" {
-		return nil
-	}
+func (p *process) stop(ctx context.Context) (err error) {
 	if p.pid != 0 {
-		// Not the caller's context: it may have ended, and the server must end as well.
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
 		_, err = script(ctx, "private-down", p.home())
 	}
 	return errors.Join(err, os.RemoveAll(p.dir))
@@ -100,12 +93,9 @@ func Root() (string, error) {
 }
 
 // cpuOf reads the CPU time of a process and its children, as /proc has it. Nil where it cannot:
-// there is no such process, or this is not Linux.
+// the process is not ours, or this is not Linux.
 func cpuOf(pid int) harness.CPU {
-	proc, err := procfs.NewDefaultFS()
-	if err != nil || pid == 0 {
-		return nil
-	}
+	proc, _ := procfs.NewDefaultFS()
 	if _, err := familyTime(proc, pid); err != nil {
 		return nil
 	}
@@ -145,28 +135,21 @@ func Busy(setup *harness.Setup) {
 		`while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null`)
 	must.Do(cmd.Start())
 	setup.Defer(func() error {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		_, _ = cmd.Process.Kill(), cmd.Wait() // it was killed
 		return nil
 	})
 }
 
 // Delay starts a TCP proxy in this process, for the time of a setup, and returns its address. It
 // holds everything back for oneWay in each direction, so that a server on loopback looks like one
-// across a network. It keeps order and bandwidth.
-//
-// It costs CPU of this process, and timers are late by up to a millisecond: only
+// across a network. It costs CPU of this process, and timers are late by up to a millisecond: only
 // comparisons of sides that all go through it mean something.
 func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.Duration) string {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	var running sync.WaitGroup
-	s.Defer(func() error {
-		cancel()
-		err := l.Close()
-		running.Wait()
-		return err
-	})
+	s.Defer(func() error { running.Wait(); return nil })
+	s.Defer(func() error { cancel(); return l.Close() })
 	running.Go(func() {
 		for client, err := l.Accept(); err == nil; client, err = l.Accept() {
 			running.Go(func() { connect(ctx, client, upstream, oneWay) })
@@ -204,8 +187,7 @@ func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.
 		})
 		ways.Go(func() {
 			for c := range way {
-				timer := time.NewTimer(time.Until(c.due))
-				<-timer.C
+				<-time.After(time.Until(c.due))
 				if _, err := to.Write(c.data); err != nil {
 					ends() // the reader ends, then the channel
 				}

@@ -37,7 +37,7 @@ func open(ctx context.Context, setup *harness.Setup, s *server.Database, connect
 	name := "bench" + harness.Fresh()[:8]
 	g := &ground{server: s, db: s.Pool(connections), name: name,
 		effect: effect{s.Dialect, name + "_effect"}}
-	setup.Defer(g.close)
+	setup.DeferCtx(g.close)
 	if s.Dialect == sqladapter.MySQL {
 		g.isolation = sql.LevelReadCommitted
 	}
@@ -73,46 +73,38 @@ func (g *ground) newMarks(ctx context.Context, table string,
 	return m
 }
 
-// close drops the tables, also when the run was interrupted.
-func (g *ground) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	var failed error
-	if g.fence != nil {
-		failed = g.fence.Migrations().To(ctx, g.db, 0)
-	}
-	return errors.Join(failed, must.Try(func() { g.drop(ctx) }), g.db.Close())
-}
-
-// drop what is there by name: generations have tables that only they know.
-func (g *ground) drop(ctx context.Context) {
+// close drops what is there by name: generations have tables that only they know.
+func (g *ground) close(ctx context.Context) (err error) {
 	cascade := "" // to the view that generations have
 	if g.server.Dialect == sqladapter.Postgres {
 		cascade = " CASCADE"
 	}
+	defer func() { err = errors.Join(err, g.db.Close()) }()
+	defer must.Catch(&err)
+	if g.fence != nil {
+		must.Do(g.fence.Migrations().To(ctx, g.db, 0))
+	}
 	for _, table := range g.tables(ctx) {
 		must.Get(g.db.ExecContext(ctx, `DROP TABLE `+table+cascade))
 	}
+	return nil
 }
 
 func (g *ground) tables(ctx context.Context) []string {
 	return selected(ctx, g.db, g.statement("tables", g.name), g.name+"%",
-		func(table string) string { return table })
+		func(b sql.RawBytes) string { return string(b) })
 }
 
 // selected are the values of a query's only column.
-func selected[V, T any](ctx context.Context, q querier, query string, arg any,
-	of func(V) T) (all []T) {
-	rows, err := q.QueryContext(ctx, query, arg)
-	must.Do(err)
-	defer func() { _ = rows.Close() }()
-	all = make([]T, 0, typical)
-	for rows.Next() {
-		var value V
+func selected(ctx context.Context, q querier, query string, arg any,
+	of func(sql.RawBytes) string) (all []string) {
+	all = make([]string, 0, typical)
+	server.Scan(ctx, q, func(rows *sql.Rows) error {
+		var value sql.RawBytes
 		must.Do(rows.Scan(&value))
 		all = append(all, of(value))
-	}
-	must.Do(rows.Err())
+		return nil
+	}, query, arg)
 	return all
 }
 
@@ -153,11 +145,12 @@ func (g *ground) effectAtOnce(ctx context.Context, _ int, keys []string) {
 	g.effect.many(ctx, g.db, keys)
 }
 
-// markAlone is the record without an effect.
-func (g *ground) markAlone(ctx context.Context, _ int, keys []string) { g.mark(ctx, g.marks, keys) }
-
-func (g *ground) mark(ctx context.Context, m *sqladapter.Marks, keys []string) {
-	must.Get(m.DoBatch(ctx, g.db, keys, func(context.Context, *sql.Tx, []int) error { return nil }))
+// marking is the record without an effect.
+func (g *ground) marking(m *sqladapter.Marks) work.Batch {
+	return func(ctx context.Context, _ int, keys []string) {
+		must.Get(m.DoBatch(ctx, g.db, keys,
+			func(context.Context, *sql.Tx, []int) error { return nil }))
+	}
 }
 
 func (g *ground) fill(ctx context.Context, m *sqladapter.Marks, n int) {
@@ -165,34 +158,30 @@ func (g *ground) fill(ctx context.Context, m *sqladapter.Marks, n int) {
 	if g.server.Dialect == sqladapter.SQLite {
 		workers = 1
 	}
-	work.InBatches(workers, typical, func(ctx context.Context, _ int, keys []string) {
-		g.mark(ctx, m, keys)
-	})(ctx, &harness.Timing{Keys: harness.FreshKeys(n)})
+	work.InBatches(workers, typical, g.marking(m))(ctx,
+		&harness.Timing{Keys: harness.FreshKeys(n)})
 }
 
 // both is a handler per batch.
-func (g *ground) both(ctx context.Context, _ int, keys []string) {
-	g.doBatch(ctx, keys, func(ctx context.Context, tx *sql.Tx, first []string) {
-		g.effect.many(ctx, tx, first)
-	})
-}
+func (g *ground) both() work.Batch { return g.inBatch(g.effect.many) }
 
 // oneByOne is a handler per message, in the transaction of the batch.
-func (g *ground) oneByOne(ctx context.Context, _ int, keys []string) {
-	g.doBatch(ctx, keys, func(ctx context.Context, tx *sql.Tx, first []string) {
+func (g *ground) oneByOne() work.Batch {
+	return g.inBatch(func(ctx context.Context, q querier, first []string) {
 		for _, key := range first {
-			g.effect.single(ctx, tx, key)
+			g.effect.single(ctx, q, key)
 		}
 	})
 }
 
-func (g *ground) doBatch(ctx context.Context, keys []string,
-	effect func(ctx context.Context, tx *sql.Tx, first []string)) {
-	for _, mark := range must.Get(g.marks.DoBatch(ctx, g.db, keys,
-		func(ctx context.Context, tx *sql.Tx, first []int) error {
-			return must.Try(func() { effect(ctx, tx, chosen(keys, first)) })
-		})) {
-		must.Do(mark.Err)
+func (g *ground) inBatch(effect func(context.Context, querier, []string)) work.Batch {
+	return func(ctx context.Context, _ int, keys []string) {
+		for _, mark := range must.Get(g.marks.DoBatch(ctx, g.db, keys,
+			func(ctx context.Context, tx *sql.Tx, first []int) error {
+				return must.Try(func() { effect(ctx, tx, chosen(keys, first)) })
+			})) {
+			must.Do(mark.Err)
+		}
 	}
 }
 
@@ -235,12 +224,11 @@ func (g *ground) fenced(workers int) work.Batch {
 // duplicates replaces nine keys of ten by keys that are done: those of a pool that is marked
 // when it is first needed.
 func (g *ground) duplicates(pool int) harness.Run {
-	const chunk = 200
 	var done []string
 	return func(ctx context.Context, t *harness.Timing) {
 		if done == nil {
 			done = harness.FreshKeys(pool)
-			work.InBatches(1, chunk, g.markAlone)(ctx, &harness.Timing{Keys: done})
+			work.InBatches(1, 200, g.marking(g.marks))(ctx, &harness.Timing{Keys: done})
 		}
 		for i := range t.Keys {
 			if i%10 != 0 {

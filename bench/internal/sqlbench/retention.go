@@ -130,8 +130,8 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 			marks, bytes := age(ctx, g, g.name+table, windows)
 			perMark[side] = bytes
 			setup.Sides = append(setup.Sides, harness.Side{Name: side,
-				MinKeys: typicalFor * typical, Run: work.InBatches(typicalFor, typical,
-					func(ctx context.Context, _ int, keys []string) { g.mark(ctx, marks, keys) })})
+				MinKeys: typicalFor * typical,
+				Run:     work.InBatches(typicalFor, typical, g.marking(marks))})
 		}
 		add(turnedSide, "_turned", e.windows, e.byDeletes)
 		add(freshSide, "_fresh", 1, e.byDeletes)

@@ -45,8 +45,8 @@ func TestSidesDoWhatTheySay(t *testing.T) {
 			connections = 1
 		}
 		do := map[string]work.Batch{
-			effectSide: g.effectAlone, atOnceSide: g.effectAtOnce, markSide: g.markAlone,
-			bothSide: g.both, oneByOneSide: g.oneByOne,
+			effectSide: g.effectAlone, atOnceSide: g.effectAtOnce, markSide: g.marking(g.marks),
+			bothSide: g.both(), oneByOneSide: g.oneByOne(),
 			handEachSide: g.handEach, doEachSide: g.doEach, fenceSide: g.fenced(2),
 		}
 		if s.Dialect == sqladapter.Postgres {
@@ -96,7 +96,7 @@ func TestDuplicates(t *testing.T) {
 		timing := &harness.Timing{Keys: harness.FreshKeys(100)}
 		g.duplicates(200)(t.Context(), timing)
 		before := count(t, g)
-		g.both(t.Context(), 0, timing.Keys)
+		g.both()(t.Context(), 0, timing.Keys)
 		after := count(t, g)
 		assert.Equal(t, []int{200, 10, 10},
 			[]int{before[1], after[0] - before[0], after[1] - before[1]})
@@ -186,7 +186,7 @@ func TestFailureOfASide(t *testing.T) {
 	g := open(t.Context(), setup, s, 1)
 	_, err := g.db.ExecContext(t.Context(), `DROP TABLE `+g.effect.table)
 	require.NoError(t, err)
-	for name, do := range map[string]work.Batch{"batch": g.both, "one": g.doEach,
+	for name, do := range map[string]work.Batch{"batch": g.both(), "one": g.doEach,
 		"hand": g.handEach, "alone": g.effectAlone, "fence": g.fenced(1)} {
 		assert.Error(t, must.Try(func() {
 			work.InBatches(1, 4, do)(t.Context(), &harness.Timing{Keys: harness.FreshKeys(8)})

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
@@ -86,7 +88,7 @@ type point struct {
 
 // workload is the family of the points that a plot draws as lines over the batch.
 func (p point) workload() string {
-	return p.server.Name + ", " + harness.Count(p.connections, "connection")
+	return p.server.Name + ", " + english.Plural(p.connections, "connection", "")
 }
 
 func (p point) title() string { return fmt.Sprintf("%s, batch %d", p.workload(), p.batch) }
@@ -136,10 +138,10 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 			Run: work.InBatches(p.connections, size, do), MinKeys: p.connections * size})
 	}
 	add(effectSide, p.batch, g.effectAlone)
-	add(markSide, p.batch, g.markAlone)
-	add(bothSide, p.batch, g.both)
+	add(markSide, p.batch, g.marking(g.marks))
+	add(bothSide, p.batch, g.both())
 	add(fenceSide, p.batch, g.fenced(p.connections))
-	add(oneByOneSide, p.batch, g.oneByOne)
+	add(oneByOneSide, p.batch, g.oneByOne())
 	add(handEachSide, 1, g.handEach)
 	p.compare(s)
 	if !p.central() {
@@ -148,7 +150,7 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 	add(doEachSide, 1, g.doEach)
 	add(atOnceSide, p.batch, g.effectAtOnce)
 	add(handBatchSide, p.batch, g.handBatch)
-	add(repeatedSide, p.batch, g.both)
+	add(repeatedSide, p.batch, g.both())
 	s.Sides[len(s.Sides)-1].Prepare = g.duplicates(20_000)
 	n := g.native(ctx, s, p.connections)
 	add(nativeEffectSide, p.batch, n.effectAlone)

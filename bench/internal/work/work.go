@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -31,14 +32,14 @@ import (
 const Typical = 256
 
 // Batch does the work of a batch, by one of several workers.
-type Batch func(ctx context.Context, worker int, keys []string)
+type Batch = peer.Batch
 
-// Callers runs one over all keys from n goroutines, in the keys' order, and measures each call.
+// Callers is Each for what does not ask which goroutine it is of.
 func Callers(n int, one peer.Cycle) harness.Run {
 	return Each(n, func(ctx context.Context, _ int, key string) { one(ctx, key) })
 }
 
-// Each is Callers whose calls know the goroutine that they are of.
+// Each runs one over all keys from n goroutines, in the keys' order, and measures each call.
 func Each(n int, one func(ctx context.Context, worker int, key string)) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		Share(ctx, n, 1, len(t.Keys), func(ctx context.Context, worker, i, _ int) {
@@ -86,6 +87,39 @@ func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int
 	must.Do(errors.Join(all.Wait(), context.Cause(ctx)))
 }
 
+// Loop is a timing of things that need no fresh keys.
+type Loop struct {
+	Budget     time.Duration // the first timing says how many things fill it
+	Goroutines int           // no two of which do the same things
+	Most       uint64        // things of a timing; 0: no bound
+}
+
+// Job does n things, of which the first is the from-th of all.
+type Job func(from, n uint64)
+
+// Side adds a side that does a job, which begins anew for every timing.
+func (l Loop) Side(s *harness.Setup, name string, begin func() Job) {
+	const least, apart = 2000, 1 << 40
+	n, from := uint64(least), uint64(0)
+	s.External(name, func(ctx context.Context) harness.Sample {
+		if l.Most > 0 {
+			n = min(n, l.Most)
+		}
+		do := begin()
+		runtime.GC()
+		sample := harness.Meter{}.Measure(ctx, func() int {
+			Parallel(ctx, l.Goroutines, func(_ context.Context, g int) {
+				do(from+uint64(g)*apart, n/uint64(l.Goroutines))
+			})
+			return int(n) // as many as a timing has
+		})
+		sample.BusyUS = 0
+		from += n // what was asked is in a cache
+		n = max(least, uint64(sample.Rate*l.Budget.Seconds()))
+		return sample
+	})
+}
+
 // Raw is connections of the raw client, one per worker.
 type Raw []*resp.Conn
 
@@ -115,29 +149,23 @@ func (r Raw) Cycle(value string) Batch {
 type Layout struct {
 	Name     string // of the side
 	kind     redisadapter.Layout
-	seenOnly bool // which the Deduper has to know
-	// expected is how many keys end within a window; layouts with buckets are planned by it.
-	expected int
+	expected int    // keys that end within a window; buckets are planned by it
 	prefix   string // empty for one that no other plan has
 }
 
 // Layouts that take part. Full is the default, and the one that runs where a family has room for
-// one only. The goals of speed are about it.
+// one only. The goals of speed are about it. The timings of one group add about as many keys as
+// Compact expects: its buckets are as full as they are planned to be when it ends.
 var (
 	Full    = Layout{Name: "onceward full"}
-	Compact = Layout{Name: "onceward compact", kind: redisadapter.Compact, seenOnly: true,
-		expected: someKeys}
+	Compact = Layout{Name: "onceward compact", kind: redisadapter.Compact, expected: 200_000}
 
 	Layouts = []Layout{Full, Compact}
 )
 
-// someKeys is about how many keys the timings of one group add: buckets are as full as they
-// are planned to be when it ends.
-const someKeys = 200_000
-
 // Expecting plans buckets for n keys; layouts without take no notice.
 func (l Layout) Expecting(n int) Layout {
-	if l.expected > 0 {
+	if l.kind == redisadapter.Compact {
 		l.expected = n
 	}
 	return l
@@ -155,11 +183,10 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
 		Layout: l.kind,
 		// A prefix has one layout. These are as long as the default one, or keys would be larger.
-		Prefix: fmt.Sprint("o", int(l.kind)),
-		// a server without persistence is what is wanted here
-		OnFinding: func(preflight.Finding) {},
+		Prefix:    fmt.Sprint("o", int(l.kind)),
+		OnFinding: func(preflight.Finding) {}, // no persistence is what is wanted here
 	}
-	if l.expected > 0 {
+	if l.kind == redisadapter.Compact {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("secret of the benchmarks"), window, l.expected
 		// Nor are buckets planned twice under one.
 		o.Prefix += strconv.FormatUint(
@@ -187,7 +214,8 @@ func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
 	// A namespace for each: nobody meets the keys of another.
 	// The timeout is one that no busy machine reaches: the Kafka adapter would pause, and wait.
 	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window,
-		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second, SeenOnly: l.seenOnly}
+		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second,
+		SeenOnly: l.kind == redisadapter.Compact}
 	for _, change := range with {
 		change(&cfg)
 	}
@@ -199,11 +227,7 @@ func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
 // Open makes a Deduper over a store for the time of a setup.
 func Open(s *harness.Setup, store dedup.Store, cfg dedup.Config) *Deduper {
 	d := must.Get(dedup.New(store, cfg))
-	s.Defer(func() error { // also when the run was interrupted
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		return d.Close(ctx)
-	})
+	s.DeferCtx(d.Close)
 	return &Deduper{d}
 }
 
@@ -229,28 +253,20 @@ func (d *Deduper) One(expected []driver.Outcome) peer.Cycle {
 
 // Batch claims keys, and completes those that are new with result. Nil says that keys have none.
 func (d *Deduper) Batch(expected []driver.Outcome, result []byte) Batch {
+	return d.batch(dedup.Request{NoResult: result == nil}, expected, result)
+}
+
+// Likely claims known keys for a consumer that expects them, such as one that replays.
+func (d *Deduper) Likely() Batch {
+	return d.batch(dedup.Request{NoResult: true, LikelyDuplicate: true}, Known, nil)
+}
+
+func (d *Deduper) batch(like dedup.Request, expected []driver.Outcome, result []byte) Batch {
 	return func(ctx context.Context, _ int, keys []string) {
-		reqs := Requests(keys)
-		for i := range reqs {
-			reqs[i].NoResult = result == nil
+		claims := must.Get(d.ClaimBatch(ctx, Requests(keys, like)))
+		if ends := Won(claims, result, expected); len(ends) > 0 {
+			d.Complete(ctx, ends)
 		}
-		d.cycle(ctx, reqs, expected, result)
-	}
-}
-
-// Likely does so for a consumer that expects duplicates, such as one that replays.
-func (d *Deduper) Likely(ctx context.Context, _ int, keys []string) {
-	reqs := Requests(keys)
-	for i := range reqs {
-		reqs[i].LikelyDuplicate = true
-	}
-	d.cycle(ctx, reqs, Known, nil)
-}
-
-func (d *Deduper) cycle(ctx context.Context, reqs []dedup.Request, expected []driver.Outcome,
-	result []byte) {
-	if ends := Won(must.Get(d.ClaimBatch(ctx, reqs)), result, expected); len(ends) > 0 {
-		d.Complete(ctx, ends)
 	}
 }
 
@@ -290,11 +306,11 @@ func expect(key string, outcome driver.Outcome, expected []driver.Outcome) {
 	}
 }
 
-// Requests are claims of keys that have no result.
-func Requests(keys []string) []dedup.Request {
-	reqs := make([]dedup.Request, len(keys))
+// Requests are claims of keys that are like one in everything else.
+func Requests(keys []string, like dedup.Request) []dedup.Request {
+	reqs := slices.Repeat([]dedup.Request{like}, len(keys))
 	for i, key := range keys {
-		reqs[i].Key, reqs[i].NoResult = key, true
+		reqs[i].Key = key
 	}
 	return reqs
 }
@@ -305,7 +321,8 @@ func (d *Deduper) Merged(workers int) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		ends := make([][]dedup.Completion, workers)
 		InBatches(workers, Typical, func(ctx context.Context, worker int, keys []string) {
-			ends[worker] = Won(d.Next(ctx, ends[worker], Requests(keys)), nil, New)
+			reqs := Requests(keys, dedup.Request{NoResult: true})
+			ends[worker] = Won(d.Next(ctx, ends[worker], reqs), nil, New)
 		})(ctx, t)
 		Parallel(ctx, workers, func(ctx context.Context, worker int) {
 			d.Complete(ctx, ends[worker])

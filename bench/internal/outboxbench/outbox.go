@@ -1,7 +1,11 @@
+// Package outboxbench measures how fast messages get from a table of PostgreSQL to a publisher: by
+// the relay of package outbox, by the recipe that most articles have, and by nothing but reading.
 package outboxbench
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -13,11 +17,151 @@ import (
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
+	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/pgxlisten"
+	"github.com/onceward/onceward/sqladapter"
 )
+
+// Suite is the outbox's relay.
+var Suite = harness.Suite{
+	Area: "outbox", About: "the outbox's relay on PostgreSQL",
+	Full:  harness.Scale{Rounds: 7, Keys: 150_000, Budget: 700 * time.Millisecond},
+	Quick: harness.Scale{Rounds: 3, Keys: 150_000, Budget: 300 * time.Millisecond},
+	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
+		postgres := server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres)
+		if postgres == nil {
+			return
+		}
+		db := postgres.Pool(64)
+		db.SetMaxOpenConns(0)
+		e := &env{db: db, url: postgres.URL, wakeUps: 101, least: 1000}
+		if o.Quick {
+			e.wakeUps = 21
+		}
+		b.Defer(db.Close)
+		b.Groups = e.groups()
+		b.Modules = []string{"pgx"}
+	},
+}
+
+type env struct {
+	db      *sql.DB
+	url     string
+	wakeUps int // messages one by one that are looked at
+	least   int // messages of a relay's timing
+}
+
+// Names of the sides.
+const (
+	four     = "onceward, 4 relays"
+	one      = "onceward, 1 relay"
+	bareRead = "bare read of the table"
+	// With more relays than one the recipe publishes rows again; four are here for comparison.
+	recipeOne  = "row-at-a-time recipe, 1 relay"
+	recipeFour = "row-at-a-time recipe, 4 relays, which double"
+)
+
+func (e *env) groups() (all harness.Groups) {
+	add := func(workload string, x int, title string,
+		open func(ctx context.Context, s *harness.Setup, t *tables)) {
+		all.Add(workload, x, title, func(ctx context.Context, s *harness.Setup) {
+			open(ctx, s, e.newTables(ctx, s))
+		})
+	}
+	for x, goal := range []harness.Goal{">= 50x (stretch 79x)", ">= 150x (stretch 257x)"} {
+		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
+			func(ctx context.Context, s *harness.Setup, t *tables) {
+				s.MinKeys = e.least
+				t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
+			})
+	}
+	for i, way := range []string{byPolling, bySignal, byNotifyAway} {
+		goal := []harness.Goal{"<= 15 ms", "<= 5 ms", "<= 5 ms"}[i]
+		add("wake-up", 0, "wake-up by "+way,
+			func(ctx context.Context, s *harness.Setup, t *tables) {
+				e.wakeUp(ctx, s, t, way, goal)
+			})
+	}
+	add("insert", 1, "insert, one message a transaction", insertOf(1))
+	add("insert", 100, "insert, 100 messages a transaction", insertOf(100))
+	return all
+}
+
+type tables struct {
+	db    *sql.DB
+	box   *outbox.Outbox
+	table string
+	more  string // a table next to it
+}
+
+func (e *env) newTables(ctx context.Context, s *harness.Setup) *tables {
+	t := &tables{db: e.db, table: "bench_outbox_" + harness.Fresh()[:8]}
+	t.more = t.table + "_more"
+	t.box = must.Get(outbox.New(outbox.Config{Dialect: outbox.Postgres, Table: t.table}))
+	s.DeferCtx(func(ctx context.Context) error {
+		_, err := t.db.ExecContext(ctx, `DROP TABLE IF EXISTS `+t.more)
+		return errors.Join(err, t.box.MigrateDown(ctx, t.db, 0))
+	})
+	must.Do(t.box.Migrate(ctx, t.db))
+	return t
+}
+
+func (t *tables) exec(ctx context.Context, query string, args ...any) {
+	must.Get(t.db.ExecContext(ctx, query, args...))
+}
+
+func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
+	goal harness.Goal) {
+	t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, topic text NOT NULL, `+
+		`payload text NOT NULL, published_at timestamptz)`)
+	t.exec(ctx, `CREATE INDEX ON `+t.more+` (id) WHERE published_at IS NULL`)
+	s.Prepared(four, t.fill, t.relays(4, rtt))
+	s.Prepared(one, t.fill, t.relays(1, rtt))
+	s.Prepared(recipeOne, t.fillMore, t.recipe(1, rtt))
+	s.Prepared(recipeFour, t.fillMore, t.recipe(4, rtt))
+	s.Prepared(bareRead, t.fill, t.bareRead)
+	name := fmt.Sprintf("outbox relay, four relays, order per key, broker at %d ms",
+		rtt.Milliseconds())
+	s.Metric = harness.Relayed
+	s.Compare(four, recipeOne).Called(name).Wants(goal)
+	s.Compare(four, bareRead).Called(name).Wants(harness.When(rtt == 0, ">= 0.3x"))
+	s.Compare(four, recipeFour).Called(name)
+	s.Compare(one, recipeOne).Called(name + ", but one relay")
+	for _, side := range []string{recipeOne, recipeFour, bareRead} {
+		s.Compare(side, "").Called(name + ", for comparison")
+	}
+}
+
+// insertOf is transactions with so many messages each.
+func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
+	return func(ctx context.Context, s *harness.Setup, t *tables) {
+		s.Multiple = each
+		empty := func(ctx context.Context, _ *harness.Timing) {
+			t.exec(ctx, `TRUNCATE `+t.table+`, `+t.more)
+		}
+		side := func(name string, message bool, notify string) {
+			s.Prepared(name, empty, (&effects{t, each, message, notify}).run)
+		}
+		const both, alone = "effect and message", "effect alone"
+		const apart, inside = both + ", and " + byNotifier, both + ", and " + inTheTransaction
+		side(both, true, "")
+		side(alone, false, "")
+		side(apart, true, byNotifier)
+		side(inside, true, inTheTransaction)
+		s.Metric = harness.Relayed
+		s.Compare(apart, both).Wants(">= 0.9x").Called(
+			fmt.Sprintf("Notifier with InsertTx, %d in a transaction, 8 callers", each))
+		s.Compare(inside, both).Called(
+			fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each))
+		s.Compare(both, alone).Called(
+			fmt.Sprintf("InsertTx with the effect, %d in a transaction, 8 callers", each))
+		s.Compare(alone, "").Called("the same without the message")
+		t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
+	}
+}
 
 const (
 	payload = 200  // bytes of a message
@@ -43,12 +187,12 @@ func (s *sink) Publish(ctx context.Context, messages []outbox.Message) []error {
 
 // fill writes what InsertTx would write, all at once.
 func (t *tables) fill(ctx context.Context, timing *harness.Timing) {
-	t.exec(ctx, `TRUNCATE `+t.table, fmt.Sprintf(
-		`INSERT INTO %s (shard, topic, dedup_id, key, headers, payload)
-		SELECT i %% %d %% 16, 'bookings', 'message-' || i, convert_to('key-' || i %% %d, 'UTF8'),
-			'\x0100', convert_to(repeat('x', %d), 'UTF8')
-		FROM generate_series(1, %d) AS i`, t.table, keys, keys, payload, len(timing.Keys)),
-		`VACUUM ANALYZE `+t.table)
+	t.exec(ctx, `TRUNCATE `+t.table)
+	t.exec(ctx, `INSERT INTO `+t.table+` (shard, topic, dedup_id, key, headers, payload)
+		SELECT i % $1 % 16, 'bookings', 'message-' || i, convert_to('key-' || i % $1, 'UTF8'),
+			'\x0100', convert_to(repeat('x', $2), 'UTF8')
+		FROM generate_series(1, $3) AS i`, keys, payload, len(timing.Keys))
+	t.exec(ctx, `VACUUM ANALYZE `+t.table)
 }
 
 // relays are n of them, over a broker that is so far away.
@@ -75,36 +219,27 @@ func (t *tables) relays(n int, rtt time.Duration) harness.Run {
 
 // bareRead reads the table in pages, by its primary key, and does nothing.
 func (t *tables) bareRead(ctx context.Context, timing *harness.Timing) {
-	total := 0
+	total, query := 0, `SELECT id, topic, dedup_id, key, headers, payload FROM `+t.table+
+		` WHERE shard = $1 AND id > $2 ORDER BY id LIMIT $3`
 	for shard := range 16 {
 		last, n := int64(0), page
 		for n == page {
-			n = t.page(ctx, shard, &last)
+			n = server.Scan(ctx, t.db, func(rows *sql.Rows) error {
+				var m outbox.Message
+				var headers []byte
+				return rows.Scan(&last, &m.Topic, &m.ID, &m.Key, &headers, &m.Payload)
+			}, query, shard, last, page)
 			total += n
 		}
 	}
 	must.True(total == len(timing.Keys), "%d rows of %d were read", total, len(timing.Keys))
 }
 
-func (t *tables) page(ctx context.Context, shard int, last *int64) (n int) {
-	rows, err := t.db.QueryContext(ctx,
-		`SELECT id, topic, dedup_id, key, headers, payload FROM `+t.table+
-			` WHERE shard = $1 AND id > $2 ORDER BY id LIMIT $3`, shard, *last, page)
-	must.Do(err)
-	defer func() { _ = rows.Close() }()
-	for ; rows.Next(); n++ {
-		var m outbox.Message
-		var headers []byte
-		must.Do(rows.Scan(last, &m.Topic, &m.ID, &m.Key, &headers, &m.Payload))
-	}
-	must.Do(rows.Err())
-	return n
-}
-
 func (t *tables) fillMore(ctx context.Context, timing *harness.Timing) {
-	t.exec(ctx, `TRUNCATE `+t.more, fmt.Sprintf(`INSERT INTO %s (topic, payload)
-		SELECT 'bookings', repeat('x', %d) FROM generate_series(1, %d)`, t.more, payload,
-		len(timing.Keys)), `VACUUM ANALYZE `+t.more)
+	t.exec(ctx, `TRUNCATE `+t.more)
+	t.exec(ctx, `INSERT INTO `+t.more+` (topic, payload)
+		SELECT 'bookings', repeat('x', $1) FROM generate_series(1, $2)`, payload, len(timing.Keys))
+	t.exec(ctx, `VACUUM ANALYZE `+t.more)
 }
 
 // recipe is what articles publish: SELECT ... SKIP LOCKED by itself, then publish and UPDATE row
@@ -120,22 +255,18 @@ func (t *tables) recipe(n int, rtt time.Duration) harness.Run {
 }
 
 func (t *tables) publishSome(ctx context.Context, rtt time.Duration) int {
-	rows, err := t.db.QueryContext(ctx, `SELECT id, topic, payload FROM `+t.more+
-		` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
-	must.Do(err)
-	defer func() { _ = rows.Close() }()
 	var ids []int64
-	for rows.Next() {
+	server.Scan(ctx, t.db, func(rows *sql.Rows) error {
 		var id int64
 		var topic, body string
-		must.Do(rows.Scan(&id, &topic, &body))
+		err := rows.Scan(&id, &topic, &body)
 		ids = append(ids, id)
-	}
-	must.Do(rows.Err())
+		return err
+	}, `SELECT id, topic, payload FROM `+t.more+
+		` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
 	for _, id := range ids {
 		must.Do(backoff.Sleep(ctx, rtt))
-		must.Get(t.db.ExecContext(ctx,
-			`UPDATE `+t.more+` SET published_at = now() WHERE id = $1`, id))
+		t.exec(ctx, `UPDATE `+t.more+` SET published_at = now() WHERE id = $1`, id)
 	}
 	return len(ids)
 }
@@ -200,9 +331,9 @@ const (
 func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way string,
 	goal harness.Goal) {
 	s := arrivals(make(chan time.Time, 1))
-	g, running := errgroup.WithContext(ctx)
-	running, cancel := context.WithCancel(running)
+	running, cancel := context.WithCancel(ctx)
 	defer cancel()
+	g, running := errgroup.WithContext(running)
 	box := t.box
 	if way == byNotifyAway {
 		box = e.notified(running, g, t)
@@ -212,8 +343,7 @@ func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way s
 	g.Go(func() error { return r.Run(running) })
 	var took []float64
 	for range e.wakeUps {
-		one := t.wake(ctx, s, way != byPolling)
-		took = append(took, float64(one)/float64(time.Millisecond))
+		took = append(took, 1e3*t.wake(ctx, s, way != byPolling).Seconds())
 	}
 	cancel()
 	name := "wake-up by " + way + ", median"

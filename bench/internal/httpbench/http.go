@@ -1,3 +1,6 @@
+// Package httpbench times requests with an Idempotency-Key over real connections of loopback: a
+// handler behind the middleware of httpadapter, the same handler bare, bare with the round trips
+// that no middleware can do without, and behind what else people use.
 package httpbench
 
 import (
@@ -8,9 +11,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/gofiber/fiber/v3"
 	"github.com/gofiber/fiber/v3/middleware/idempotency"
 	fiberredis "github.com/gofiber/storage/redis/v3"
@@ -26,6 +31,108 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
+
+// Suite is requests.
+var Suite = harness.Suite{
+	Area: "http", About: "requests through httpadapter next to their limits and peers",
+	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 300 * time.Millisecond},
+	Quick: harness.Scale{Rounds: 3, Keys: 50_000, Budget: 50 * time.Millisecond},
+	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
+		b.LeaveOut("github.com/repenguin22/idemlease, which the Go module proxy does not have")
+		b.Modules = []string{"go-redis", "pgx", "fiber-v3", "fiber-storage-redis", "fasthttp"}
+		e := &env{redis: server.Open(ctx, b, o.Redis)}
+		b.Between = e.redis.Clear
+		e.postgres = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres)
+		b.Groups = e.groups()
+	},
+}
+
+type env struct {
+	redis    *server.Redis
+	postgres *server.Database // nil: left out
+}
+
+// Families of rows.
+const (
+	New    = "new request"
+	Replay = "replay"
+)
+
+// side is one way to answer, and what it is compared with; of nothing its row is for information.
+type side struct {
+	name  string
+	pairs []compared
+}
+
+type compared struct {
+	against string
+	goal    harness.Goal
+}
+
+// family has the sides of a workload.
+var family = map[string][]side{
+	New: {
+		{bareSide, nil},
+		{rawTwo, []compared{{bareSide, ""}}},
+		{oursMemory, []compared{{bareSide, "<= 2x"}}},
+		{oursRedis, []compared{{rawTwo, "<= 1.5x"}, {fiberRedis, "<= 1x"}}},
+		{byHandSide, nil},
+		{oursSQL, []compared{{byHandSide, "<= 1.5x"}}},
+		{fiberBare, nil},
+		{fiberMemory, []compared{{fiberBare, ""}}},
+		{fiberRedis, []compared{{fiberBare, ""}}},
+	},
+	Replay: {
+		{bareSide, nil},
+		{rawOne, []compared{{bareSide, ""}}},
+		{oursMemory, []compared{{bareSide, "<= 2x"}}},
+		{oursRedis, []compared{{rawOne, "<= 1.5x"}, {fiberRedis, ""}}},
+		{fiberBare, nil},
+		{fiberMemory, []compared{{fiberBare, ""}}},
+		{fiberRedis, []compared{{fiberBare, ""}}},
+	},
+}
+
+// needsSQL are the sides that are left out without a PostgreSQL.
+var needsSQL = []string{byHandSide, oursSQL}
+
+// groups are the workloads: both families, from one connection and from sixteen.
+func (e *env) groups() (all harness.Groups) {
+	for _, name := range []string{New, Replay} {
+		for _, callers := range []int{1, 16} {
+			title := name + ", " + english.Plural(callers, "connection", "")
+			all.Add(name, callers, title, func(ctx context.Context, s *harness.Setup) {
+				s.Multiple = callers
+				sides := slices.DeleteFunc(slices.Clone(family[name]), func(side side) bool {
+					return e.postgres == nil && slices.Contains(needsSQL, side.name)
+				})
+				for _, side := range sides {
+					again := name == Replay && side.name != bareSide && side.name != fiberBare
+					s.Sides = append(s.Sides, e.newParty(ctx, s, side.name, again, callers).side())
+				}
+				compare(s, sides)
+			})
+		}
+	}
+	return all
+}
+
+// compare adds the medians of each side, and how they compare; last, the 99th percentiles.
+func compare(s *harness.Setup, sides []side) {
+	for _, side := range sides {
+		if len(side.pairs) == 0 {
+			s.Compare(side.name, "").In(harness.P50)
+		}
+		for _, c := range side.pairs {
+			s.Compare(side.name, c.against).In(harness.P50).Wants(c.goal)
+		}
+	}
+	for _, side := range sides {
+		for _, c := range side.pairs {
+			s.Compare(side.name, c.against).In(harness.P99)
+		}
+	}
+}
 
 // party is one side: a site, and the connections to it.
 type party struct {
@@ -78,12 +185,10 @@ func (c *conn) post(key string) {
 
 func (p *party) side() harness.Side {
 	replayed := p.again && p.known == nil
-	s := harness.Side{Name: p.name, Run: func(ctx context.Context, t *harness.Timing) {
-		p.send(ctx, t, !replayed)
-	}}
+	s := harness.Side{Name: p.name, Run: p.send(!replayed)}
 	switch {
 	case replayed:
-		s.Prepare = func(ctx context.Context, t *harness.Timing) { p.send(ctx, t, true) }
+		s.Prepare = p.send(true)
 	case p.again:
 		s.Prepare = func(ctx context.Context, t *harness.Timing) { p.known(ctx, t.Keys) }
 	}
@@ -92,25 +197,24 @@ func (p *party) side() harness.Side {
 
 // send posts every key once, over all connections. The handler runs for each of them, or for none,
 // or it fails: what is timed must be what the row says.
-func (p *party) send(ctx context.Context, t *harness.Timing, runs bool) {
-	before, want := p.runs.Load(), int64(0)
-	if runs {
-		want = int64(len(t.Keys))
+func (p *party) send(runs bool) harness.Run {
+	return func(ctx context.Context, t *harness.Timing) {
+		before, want := p.runs.Load(), int64(0)
+		if runs {
+			want = int64(len(t.Keys))
+		}
+		work.Each(len(p.conns), func(ctx context.Context, caller int, key string) {
+			must.Do(ctx.Err())
+			p.conns[caller].post(key)
+		})(ctx, t)
+		ran := p.runs.Load() - before
+		must.True(ran == want, "httpbench: the handler ran %d times, want %d", ran, want)
 	}
-	work.Each(len(p.conns), func(ctx context.Context, caller int, key string) {
-		must.Do(ctx.Err())
-		p.conns[caller].post(key)
-	})(ctx, t)
-	ran := p.runs.Load() - before
-	must.True(ran == want, "httpbench: the handler ran %d times, want %d", ran, want)
 }
 
 // receipt is what a charge is answered with.
 const receipt = `{"id":"ch_3PqXk2eZvKYlo2C1","object":"charge","account":"acct-4711",` +
 	`"amount":4200,"currency":"eur","status":"succeeded"}`
-
-// timeout of one request; nothing that is measured takes as long.
-const timeout = 30 * time.Second
 
 func (p *party) listen(ctx context.Context) net.Listener {
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
@@ -118,17 +222,14 @@ func (p *party) listen(ctx context.Context) net.Listener {
 	return l
 }
 
-// nethttp serves the handler with its effect, in wrap, with net/http.
+// nethttp serves the handler with its effect, behind middleware, with net/http.
 func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error,
-	wrap func(http.Handler) http.Handler) {
+	middleware ...func(http.Handler) http.Handler) {
 	l := p.listen(ctx)
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.runs.Add(1)
 		_, err := io.Copy(io.Discard, r.Body)
-		if err == nil && effect != nil {
-			err = effect(r)
-		}
-		if err != nil {
+		if err = errors.Join(err, effect(r)); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -137,7 +238,7 @@ func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error,
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, receipt)
 	})
-	if wrap != nil {
+	for _, wrap := range middleware {
 		h = wrap(h)
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: timeout}
@@ -156,12 +257,11 @@ func (p *party) serve(stop, serve func() error) {
 	p.Defer(func() error { return errors.Join(stop(), <-done) })
 }
 
-// fiber serves the same with fiber, behind the middleware; nil: none.
-func (p *party) fiber(ctx context.Context, middleware fiber.Handler) {
-	l := p.listen(ctx)
-	app := fiber.New()
-	if middleware != nil {
-		app.Use(middleware)
+// fiber serves the same with fiber.
+func (p *party) fiber(ctx context.Context, middleware ...any) {
+	l, app := p.listen(ctx), fiber.New()
+	if len(middleware) > 0 {
+		app.Use(middleware...)
 	}
 	app.Post("/charges", func(c fiber.Ctx) error {
 		p.runs.Add(1)
@@ -188,15 +288,12 @@ const (
 	fiberRedis  = "fiber idempotency, Redis"
 )
 
-const (
-	// lease and window of all sides; the window is fiber's Lifetime.
-	lease  = 30 * time.Second
-	window = 30 * time.Minute
-)
+// The window of all sides is fiber's Lifetime; no request takes as long as the timeout.
+const lease, window, timeout = 30 * time.Second, 30 * time.Minute, 30 * time.Second
 
 // openers make the site of a party, and what it needs.
 var openers = map[string]func(ctx context.Context, p *party){
-	bareSide: func(ctx context.Context, p *party) { p.nethttp(ctx, nil, nil) },
+	bareSide: func(ctx context.Context, p *party) { p.nethttp(ctx, nothing) },
 	rawTwo:   raw, rawOne: raw, byHandSide: byHand, oursSQL: atomicSQL,
 	oursMemory: func(ctx context.Context, p *party) {
 		p.claimed(ctx, dedup.Memory(1<<22)) // more than a run makes keys
@@ -205,7 +302,7 @@ var openers = map[string]func(ctx context.Context, p *party){
 		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, p.redis.Addr, 0, 0),
 			redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})))
 	},
-	fiberBare: func(ctx context.Context, p *party) { p.fiber(ctx, nil) },
+	fiberBare: func(ctx context.Context, p *party) { p.fiber(ctx) },
 	fiberMemory: func(ctx context.Context, p *party) {
 		p.fiber(ctx, idempotency.New(fiberConfig()))
 	},
@@ -223,10 +320,12 @@ func fiberConfig() idempotency.Config {
 
 func account(*http.Request) (string, error) { return "acct-4711", nil }
 
+func nothing(*http.Request) error { return nil }
+
 func (p *party) claimed(ctx context.Context, store dedup.Store) {
 	d := work.Open(p.Setup, store,
 		dedup.Config{Namespace: "bench-http", Window: window, LeaseTTL: lease})
-	p.behind(ctx, must.Get(httpadapter.Claimed(d.Deduper)), nil)
+	p.behind(ctx, must.Get(httpadapter.Claimed(d.Deduper)), nothing)
 }
 
 func (p *party) behind(ctx context.Context, run httpadapter.Runner,
@@ -258,7 +357,7 @@ func raw(ctx context.Context, p *party) {
 		defer must.Catch(&err)
 		ask(r.Context(), []string{r.Header.Get("Idempotency-Key")}, p.again)
 		return nil
-	}, nil)
+	})
 }
 
 // insert is the effect of a charge.
@@ -311,5 +410,5 @@ func byHand(ctx context.Context, p *party) {
 			r.Header.Get("Idempotency-Key"), receipt))
 		must.Do(insert(r, tx))
 		return tx.Commit()
-	}, nil)
+	})
 }
