@@ -26,6 +26,10 @@ test-unit: ## every test that needs no server
 test-long: ## as test, with the long tests too (build tag long); hours
 	@scripts/test.sh long
 
+.PHONY: test-newest
+test-newest: ## make test-redis on Redis 8.6 and on Valkey 9.1, which it fetches; part of test-long; a quarter of an hour
+	@scripts/test-newest.sh
+
 .PHONY: test-mysql
 test-mysql: ## the tests of MariaDB on a MySQL from Debian unstable, which it fetches; by name only, no part of CI; six minutes
 	@scripts/test-mysql.sh

@@ -24,7 +24,8 @@
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
 # (default 26300), ONCEWARD_POSTGRES_OPTIONS and ONCEWARD_MARIADB_OPTIONS (more arguments of those
-# servers, which win over ours), ONCEWARD_KAFKA_VERSION, ONCEWARD_REDIS_SERVER, ONCEWARD_POSTGRES_BIN.
+# servers, which win over ours), ONCEWARD_KAFKA_VERSION, ONCEWARD_REDIS_SERVER, ONCEWARD_POSTGRES_BIN,
+# ONCEWARD_VALKEY_SERVER, ONCEWARD_DEBIAN (the mirror of packages that are only unpacked).
 set -euo pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -35,6 +36,8 @@ PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not starte
 
 # shellcheck source=lib/proc.sh
 . "$HERE/lib/proc.sh"
+# shellcheck source=lib/debian.sh
+. "$HERE/lib/debian.sh"
 # shellcheck source=lib/redis.sh
 . "$HERE/lib/redis.sh"
 # shellcheck source=lib/valkey.sh

@@ -3,8 +3,8 @@
 #
 #   test.sh unit          without servers; tests that need one skip, and are listed
 #   test.sh full [SHARD]  with all servers, installed, started and stopped; a skipped test is a failure
-#   test.sh long          as full, with the build tag `long` and ONCEWARD_LONG=1, then every fuzz
-#                         target; hours
+#   test.sh long          as full, with the build tag `long` and ONCEWARD_LONG=1, then the shard
+#                         redis on the newest servers, and every fuzz target; hours
 #   test.sh shards        which package belongs to which shard
 #
 # SHARD is redis, kafka, sql, http, faults or rest; without one all of them run at once. The nested
@@ -138,4 +138,7 @@ fi
 if [ "$mode" != unit ]; then servers_up; fi
 # The report passes on what is not an event of a test, such as the phases' lines.
 phase "tests of ${only:-all modules}" test_modules | "${report[@]}"
-if [ "$mode" = long ]; then phase "fuzz targets" scripts/fuzz.sh; fi
+if [ "$mode" = long ]; then
+  phase "newest servers" scripts/test-newest.sh
+  phase "fuzz targets" scripts/fuzz.sh
+fi
