@@ -23,15 +23,10 @@ func (j job) newGroup(autoCommit bool) (sarama.ConsumerGroup, *sarama.Config) {
 	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Offsets.AutoCommit.Enable = autoCommit // the adapter commits by itself, as often
 	cfg.Consumer.Offsets.AutoCommit.Interval = 250 * time.Millisecond
+	cfg.Consumer.Return.Errors = !autoCommit // failed messages are redelivered to others
 	group := must.Get(sarama.NewConsumerGroup(j.brokers, j.group, cfg))
 	j.Defer(group.Close)
 	return group, cfg
-}
-
-func (j job) do(m *sarama.ConsumerMessage) {
-	if j.effect != nil {
-		j.effect(m)
-	}
 }
 
 // adapter is kafkaadapter with claims in Redis. A message is finished when it is on record, or
@@ -39,7 +34,7 @@ func (j job) do(m *sarama.ConsumerMessage) {
 func adapter(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		handle := func(_ context.Context, m *kafkaadapter.Message) error {
-			j.do(m.ConsumerMessage)
+			j.effect(m.ConsumerMessage)
 			return nil
 		}
 		return j.claimed(ctx, l, handle, dedup.Observer{
@@ -114,7 +109,7 @@ func naive(_ context.Context, j job) consumer {
 		case err != nil:
 			return err
 		}
-		j.do(one[0])
+		j.effect(one[0])
 		return client.Set(ctx, key, "done", peer.Window).Err()
 	})
 }
@@ -135,7 +130,7 @@ func byHand(_ context.Context, j job) consumer {
 		for i, reply := range replies {
 			switch err := reply.Err(); {
 			case err == nil:
-				j.do(some[i])
+				j.effect(some[i])
 				done.Set(ctx, j.id(some[i]), "done", peer.Window)
 			case !errors.Is(err, redis.Nil):
 				return err
@@ -158,10 +153,6 @@ type loop struct {
 
 func (j job) loop(most int, handle handler) consumer {
 	group, _ := j.newGroup(true)
-	go func() {
-		for range group.Errors() { // until it is closed: failed messages are redelivered
-		}
-	}()
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			topics := []string{j.log.Topic}

@@ -40,7 +40,7 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 	for _, s := range (point{partitions: 4, value: 100}).sides() {
 		t.Run(s.name, func(t *testing.T) {
 			require.NoError(t, must.Try(func() {
-				e.consume(t.Context(), s, log, nil,
+				e.consume(t.Context(), s, log, noEffect,
 					func(ctx context.Context, done *progress) {
 						done.await(ctx, int64(log.Size()))
 						assert.Equal(t, int64(log.Size()), done.n.Load())
@@ -79,7 +79,7 @@ func TestFastPartitionAloneCounts(t *testing.T) {
 	log := e.newLog(10, [][]string{slowNumber: harness.FreshKeys(60), 1: harness.FreshKeys(50)})
 	e.write(t.Context(), &harness.Setup{}, log)
 	require.NoError(t, must.Try(func() {
-		e.consume(t.Context(), side{nextSide, fastOnly}, log, nil,
+		e.consume(t.Context(), side{nextSide, fastOnly}, log, noEffect,
 			func(ctx context.Context, done *progress) {
 				done.await(ctx, 50)
 			})

@@ -60,8 +60,10 @@ type job struct {
 	group   string // of consumers; fresh for every timing
 	log     server.Log
 	done    *progress
-	effect  func(*sarama.ConsumerMessage) // nil: there is none
+	effect  func(*sarama.ConsumerMessage)
 }
+
+func noEffect(*sarama.ConsumerMessage) {}
 
 // timed is a side of the harness. What is timed lies between two moments of one steady run: the end
 // of the warm-up, and that of the last message that counts: of as many as the last rate suggests.
@@ -69,7 +71,7 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 	fewest := min(least, e.messages)
 	n := fewest
 	return harness.Side{Name: s.name, External: func(ctx context.Context) (sample harness.Sample) {
-		e.consume(ctx, s, log, nil, func(ctx context.Context, done *progress) {
+		e.consume(ctx, s, log, noEffect, func(ctx context.Context, done *progress) {
 			done.await(ctx, int64(e.warmUp(len(log.IDs))))
 			sample = e.meter.Measure(ctx, func() int {
 				from := done.n.Load()
@@ -86,8 +88,7 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 
 // consume runs a side over a log on an empty Redis, and measures meanwhile.
 func (e *env) consume(ctx context.Context, s side, log server.Log,
-	effect func(*sarama.ConsumerMessage),
-	measure func(ctx context.Context, done *progress)) {
+	effect func(*sarama.ConsumerMessage), measure func(ctx context.Context, done *progress)) {
 	e.redis.Clear(ctx)
 	runtime.GC() // the garbage of one side is not the next one's burden
 	j := job{Setup: &harness.Setup{}, brokers: e.broker.Addrs, redis: e.redis.Addr,

@@ -13,12 +13,9 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 )
 
-// workers is how many batches are under way at once, where nothing else is said: two partitions of
-// one consumer.
-const workers = 2
-
-// many is how many are under way in a consumer of many partitions.
-const many = 8
+// How many batches are under way at once: two partitions of one consumer, where nothing else is said,
+// or many.
+const workers, many = 2, 8
 
 // ofRaw are the goals of the rate, by how many batches are under way.
 var ofRaw = map[int]harness.Goal{
@@ -86,27 +83,24 @@ func (e *env) openBatch(ctx context.Context, b batching) {
 	client := server.NewClient(b.Setup, e.redis.Addr, 0, 32)
 	b.side(goRedisSide, peer.GoRedisBatch(client))
 	b.side(rueidisSide, peer.RueidisBatch(peer.RueidisClient(b.Setup, e.redis.Addr, 0)))
-	loadGen := false
 	if b.central() {
 		b.Side(naiveSide, work.Callers(16, peer.Naive(client).Cycle))
-		loadGen = e.loadGenerator(b.Setup)
+		e.loadGenerator(b.Setup)
 	}
-	b.compare(loadGen)
+	b.compare(e.canGenerateLoad())
 }
 
 // central is the batch that most can be said about.
 func (b batching) central() bool { return b.workers == workers && b.size == work.Typical }
 
 // loadGenerator adds redis-benchmark, where it is installed.
-func (e *env) loadGenerator(s *harness.Setup) bool {
-	if !e.canGenerateLoad() {
-		return false
-	}
+func (e *env) loadGenerator(s *harness.Setup) {
 	requests := max(int(300_000*e.budget.Seconds()), 20_000)
-	s.External(loadGenSide, func(ctx context.Context) harness.Sample {
-		return harness.Sample{Rate: peer.RedisBenchmark(ctx, e.redis.Addr, 128, requests)}
-	})
-	return true
+	if e.canGenerateLoad() {
+		s.External(loadGenSide, func(ctx context.Context) harness.Sample {
+			return harness.Sample{Rate: peer.RedisBenchmark(ctx, e.redis.Addr, 128, requests)}
+		})
+	}
 }
 
 // canGenerateLoad: the embedded server does not know CONFIG GET.

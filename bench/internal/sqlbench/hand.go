@@ -5,10 +5,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -26,7 +26,12 @@ func (g *ground) handEach(ctx context.Context, _ int, keys []string) {
 	insert := g.statement("hand", g.name)
 	for _, key := range keys {
 		g.inTx(ctx, func(tx *sql.Tx) {
-			done := must.Get(tx.ExecContext(ctx, insert, handID(g.server.Dialect, digest(key))))
+			id := digest(key)
+			var column any = id[:]
+			if g.server.Dialect == sqladapter.Postgres {
+				column = uuid.UUID(id)
+			}
+			done := must.Get(tx.ExecContext(ctx, insert, column))
 			must.True(must.Get(done.RowsAffected()) > 0, "sqlbench: a fresh key is there")
 			g.effect.single(ctx, tx, key)
 		})
@@ -36,13 +41,6 @@ func (g *ground) handEach(ctx context.Context, _ int, keys []string) {
 func digest(key string) [16]byte {
 	sum := sha256.Sum256([]byte(key))
 	return [16]byte(sum[:16])
-}
-
-func handID(d sqladapter.Dialect, id [16]byte) any {
-	if d == sqladapter.Postgres {
-		return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
-	}
-	return id[:]
 }
 
 // digests are the sorted ids of keys.
@@ -148,8 +146,6 @@ func (e effect) single(ctx context.Context, q querier, key string) {
 // many has those of a batch, in the way that is the fastest in each engine. SQLite runs a prepared
 // statement for every message: in one's own process that is faster than a statement with many rows.
 func (e effect) many(ctx context.Context, q querier, keys []string) {
-	var text string
-	var args []any
 	switch e.dialect {
 	case sqladapter.SQLite:
 		one := must.Get(q.PrepareContext(ctx, e.insert(`VALUES (?, ?, ?)`)))
@@ -157,17 +153,17 @@ func (e effect) many(ctx context.Context, q querier, keys []string) {
 		for i, key := range keys {
 			must.Get(one.ExecContext(ctx, key, i%accounts, payload))
 		}
-		return
 	case sqladapter.MySQL:
-		args = make([]any, 0, 3*len(keys))
+		args := make([]any, 0, 3*len(keys))
 		for i, key := range keys {
 			args = append(args, key, i%accounts, payload)
 		}
-		text = e.insert(`VALUES ` + strings.TrimSuffix(strings.Repeat("(?,?,?),", len(keys)), ","))
+		values := strings.TrimSuffix(strings.Repeat("(?,?,?),", len(keys)), ",")
+		must.Get(q.ExecContext(ctx, e.insert(`VALUES `+values), args...))
 	default:
-		text, args = e.unnested(keys)
+		text, args := e.unnested(keys)
+		must.Get(q.ExecContext(ctx, text, args...))
 	}
-	must.Get(q.ExecContext(ctx, text, args...))
 }
 
 // unnested is the statement of a batch in PostgreSQL.
