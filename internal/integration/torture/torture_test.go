@@ -251,7 +251,7 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 			s.pair = newPair(c, s.redis)
 			c.cfg.Redis = s.pair.name
 		}
-		c.versions["redis"] = redisVersion(c, s.redis.Addr)
+		c.notesRedis(s.redis.Addr)
 		s.client = redis.NewClient(&redis.Options{Addr: c.cfg.Redis})
 		c.t.Cleanup(func() { _ = s.client.Close() })
 		c.probes = append(c.probes, func(ctx context.Context) error {
@@ -261,7 +261,7 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 	if needs&needCluster != 0 {
 		s.nodes = newNodes(c)
 		c.cfg.Redis = strings.Join(s.nodes.Addrs, ",")
-		c.versions["redis"] = redisVersion(c, s.nodes.Addr)
+		c.notesRedis(s.nodes.Addr)
 		s.client = (&worker{cfg: &c.cfg}).client()
 		c.t.Cleanup(func() { _ = s.client.Close() })
 		c.probes = append(c.probes, func(ctx context.Context) error {
@@ -281,11 +281,15 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 	return s
 }
 
-// redisVersion is what a server says of itself.
-func redisVersion(c *conductor, addr string) string {
+// notesRedis notes what a server says of itself. Valkey also names the Redis that it follows.
+func (c *conductor) notesRedis(addr string) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = client.Close() }()
 	info, err := client.InfoMap(c.t.Context(), "server").Result()
 	c.must(err)
-	return info["Server"]["redis_version"]
+	if version := info["Server"]["valkey_version"]; version != "" {
+		c.versions["valkey"] = version
+		return
+	}
+	c.versions["redis"] = info["Server"]["redis_version"]
 }
