@@ -312,7 +312,7 @@ func TestReadingsAreFarApart(t *testing.T) {
 		BusyUS: 8000, Allocs: 3}}, before.to(after, 1000))
 }
 
-// What a server takes to say its time is not in the measurement.
+// The time that a server takes to tell its own is not in the measurement.
 func TestReadingIsNotMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var read time.Duration

@@ -50,7 +50,7 @@ type Suite struct {
 	Area, About string
 	Full, Quick Scale
 	Redis       string // the kind of server, where the command line does not say; empty: "private"
-	// Open starts the servers, and fails with [must.Do]. What it has deferred runs also then.
+	// Open starts the servers, and fails with [must.Do]. Its deferred calls also run then.
 	Open func(context.Context, Options, *Bench)
 }
 

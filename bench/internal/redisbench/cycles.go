@@ -13,8 +13,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 )
 
-// How many batches are under way at once: two partitions of one consumer, where nothing else is said,
-// or many.
+// How many batches are under way at once: those of two partitions of one consumer, or of many.
 const workers, many = 2, 8
 
 // ofRaw are the goals of the rate, by how many batches are under way.

@@ -134,7 +134,7 @@ func (f figure) lines(r harness.Results) ([]byte, error) {
 		f.Sides = f.sides(r)
 	}
 	for _, side := range f.Sides {
-		// A side of one parameter only is no line.
+		// A side of one parameter only is not a line.
 		if s := side.of(r, f.Unit); len(s.Points) > 1 {
 			l.Series = append(l.Series, s)
 		}
@@ -155,8 +155,8 @@ func (f figure) sides(r harness.Results) (all []line) {
 	return all
 }
 
-// bars are the first rows of each side among those that are chosen. What follows ", which" in a
-// side's name is for tables.
+// bars are the first rows of each side among those that are chosen. The part of a
+// side's name from ", which" on is for tables.
 func (f figure) bars(r harness.Results) ([]byte, error) {
 	b := chart.Bars{Title: f.Title, XLabel: f.X}
 	without := slices.Clone(f.Without)
