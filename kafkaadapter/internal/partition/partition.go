@@ -153,10 +153,10 @@ func (p *Partition) End() error {
 
 // fail stops the consumer: this partition at once, the others with it.
 func (p *Partition) fail(err error) {
+	p.stop(err) // first: what the lanes refuse from now on is claimed again until then
+	p.at.Halt()
 	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition,
 		"error", err)
-	p.stop(err)
-	p.at.Halt()
 }
 
 // Take takes messages that have arrived, in the order of their offsets. It waits for the store and
