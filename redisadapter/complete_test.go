@@ -67,7 +67,9 @@ func TestCompleteTogether(t *testing.T) {
 		// Windows and labels change at 100, 150 and 200: 64+36, 50, 50, 56. Each script has the
 		// index, too.
 		want := (scripts{5, len(ends) + 5})
-		assert.False(t, b.Name != "cluster" && *sent != want, "sent %+v, want %+v", *sent, want)
+		if b.Name != "cluster" && !knowsIFEQ(t, b) {
+			assert.Equal(t, want, *sent, "scripts")
+		}
 		for i, a := range s.Lookup(t.Context(), ids(ends)) {
 			window := ends[i].Window
 			require.Equal(t, ends[i].State, a.Record.State, "key %d: %+v", i, a.Record)

@@ -60,11 +60,16 @@ var replyClasses = []struct {
 	{"WRONGPASS", ClassDenied},
 	{"NOPERM", ClassDenied},
 	{deniedInScript, ClassDenied},
+	{deniedInValkeyScript, ClassDenied},
 	{"WRONGTYPE", ClassUnreadable},
 }
 
-// deniedInScript begins the error of a script whose user lacks the right to a command inside it.
-const deniedInScript = "The user executing the script"
+// These begin the error of a script whose user lacks the right to a command inside it: of Redis,
+// and of Valkey 9.
+const (
+	deniedInScript       = "The user executing the script"
+	deniedInValkeyScript = "ACL failure in script"
+)
 
 // Classify is Classify of the package above.
 func Classify(err error) string {
@@ -130,7 +135,8 @@ func (e *deniedError) Denied() bool  { return true }
 // lacksPermission reports whether the user lacks a right. NOAUTH and WRONGPASS are also
 // classDenied, but a rotated password may be known to the client's next connection.
 func lacksPermission(err error) bool {
-	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, deniedInScript)
+	return redis.HasErrorPrefix(err, "NOPERM") || redis.HasErrorPrefix(err, deniedInScript) ||
+		redis.HasErrorPrefix(err, deniedInValkeyScript)
 }
 
 // Wrap gives an error its place, and the identity that package dedup looks for.
