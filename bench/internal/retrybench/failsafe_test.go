@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/retry"
 )
@@ -33,14 +34,12 @@ func TestFailsafeBreaker(t *testing.T) {
 		var _ retry.Breaker = b
 		transport, err := retry.NewTransport(site,
 			retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		refused, served := 0, 0 // while the site is down; once it is back and the breaker closed
 		after := 0
 		for time.Since(start) < time.Minute {
 			now := time.Since(start)
-			open := ask(t, transport)
+			open := ask(t.Context(), transport)
 			switch {
 			case now >= outage.From+time.Second && now < outage.To &&
 				errors.Is(open, retry.ErrOpen):
@@ -54,24 +53,18 @@ func TestFailsafeBreaker(t *testing.T) {
 		}
 		// One probe each five seconds: it opens after the fifth failure, and half opens five more
 		// times.
-		if n := Sum(site.load, outage.From, outage.To); n < 9 || n > 12 {
-			t.Errorf("%d requests reached a site that was down", n)
-		}
-		if refused < 250 || after < 100 || served != after {
-			t.Errorf("%d were refused meanwhile; %d of %d were served after it", refused,
-				served, after)
-		}
+		assert.InDelta(t, 10.5, Sum(site.load, outage.From, outage.To), 1.5, "reached a site down")
+		assert.GreaterOrEqual(t, refused, 250)
+		assert.GreaterOrEqual(t, after, 100)
+		assert.Equal(t, after, served)
 		const open, half, closed = circuitbreaker.OpenState, circuitbreaker.HalfOpenState,
 			circuitbreaker.ClosedState
-		want := []circuitbreaker.State{open, half, open, half, open, half, open, half, open,
-			half, open, half, closed}
-		if !slices.Equal(states, want) {
-			t.Fatalf("went through %v, want %v", states, want)
-		}
-		if first, last := at[0], at[len(at)-1]; first < outage.From ||
-			first > outage.From+time.Second || last < outage.To || last > outage.To+6*time.Second {
-			t.Errorf("opened at %v, closed at %v", first, last)
-		}
+		require.Equal(t, []circuitbreaker.State{open, half, open, half, open, half, open, half,
+			open, half, open, half, closed}, states)
+		assert.WithinRange(t, start.Add(at[0]), start.Add(outage.From),
+			start.Add(outage.From+time.Second), "opened")
+		assert.WithinRange(t, start.Add(at[len(at)-1]), start.Add(outage.To),
+			start.Add(outage.To+6*time.Second), "closed")
 	})
 }
 
@@ -84,28 +77,19 @@ func TestFailsafeBreakerGetsItsPermitBack(t *testing.T) {
 		b := circuitbreaker.NewBuilder[any]().WithDelay(time.Second).Build()
 		transport, err := retry.NewTransport(site,
 			retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		b.HalfOpen()
 		ctx, gone := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, gone)
-		if err := askUnder(ctx, transport); !errors.Is(err, context.Canceled) || !b.IsOpen() {
-			t.Fatalf("%v; the breaker is %v", err, b.State())
-		}
+		require.ErrorIs(t, ask(ctx, transport), context.Canceled)
+		require.Equal(t, circuitbreaker.OpenState, b.State())
 		time.Sleep(time.Second)
-		if err := ask(t, transport); err != nil || !b.IsClosed() {
-			t.Errorf("%v; the breaker is %v", err, b.State())
-		}
+		require.NoError(t, ask(t.Context(), transport))
+		assert.Equal(t, circuitbreaker.ClosedState, b.State())
 	})
 }
 
-func ask(t *testing.T, transport http.RoundTripper) error {
-	t.Helper()
-	return askUnder(t.Context(), transport)
-}
-
-func askUnder(ctx context.Context, transport http.RoundTripper) error {
+func ask(ctx context.Context, transport http.RoundTripper) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/", http.NoBody)
 	if err != nil {
 		return err

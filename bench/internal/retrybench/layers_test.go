@@ -2,20 +2,22 @@ package retrybench
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/retry"
 )
 
-// Layers is the number of calls that one request makes of a server that always answers 503, when
+// layers is the number of calls that one request makes of a server that always answers 503, when
 // it is the last of so many layers, over real connections, and every caller makes three attempts.
-// Told: each server obeys Do-Not-Retry.
-func Layers(ctx context.Context, layers int, told bool) (int, error) {
+// told: each server obeys Do-Not-Retry.
+func layers(t *testing.T, layers int, told bool) int {
 	var calls atomic.Int64
 	next := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
@@ -27,9 +29,7 @@ func Layers(ctx context.Context, layers int, told bool) (int, error) {
 	instant := retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond},
 		Budget: retry.Unlimited()}
 	transport, err := retry.NewTransport(base, retry.TransportConfig{Policy: instant})
-	if err != nil {
-		return 0, err
-	}
+	require.NoError(t, err)
 	client := &http.Client{Transport: transport}
 	for range layers - 1 {
 		var h http.Handler = pass(client, next.URL)
@@ -39,11 +39,10 @@ func Layers(ctx context.Context, layers int, told bool) (int, error) {
 		next = httptest.NewServer(h)
 		defer next.Close() // a few, and all are wanted until the end
 	}
-	status, err := get(ctx, client, next.URL)
-	if err == nil && status != http.StatusServiceUnavailable {
-		err = fmt.Errorf("retrybench: status %d", status)
-	}
-	return int(calls.Load()), err
+	status, err := get(t.Context(), client, next.URL)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	return int(calls.Load())
 }
 
 // pass asks the next layer under the request's context, and answers as it does.

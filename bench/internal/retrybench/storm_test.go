@@ -1,14 +1,17 @@
 package retrybench
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // With -storm the rows are written to a file: the suite reads them.
@@ -37,48 +40,38 @@ func TestStorm(t *testing.T) {
 			t.Errorf("%s: %v %s is not %s", row.Name, row.Value, row.Unit, row.Goal)
 		}
 	}
-	if *stormFile == "" {
-		return
-	}
-	data, err := json.Marshal(rows)
-	if err == nil {
-		err = os.WriteFile(*stormFile, data, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
+	if *stormFile != "" {
+		data, err := json.Marshal(rows)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(*stormFile, data, 0o644))
 	}
 }
 
 func round(t *testing.T) (r Round) {
 	t.Helper()
 	for _, wait := range Waits {
-		r.Comeback = append(r.Comeback, simulate(t, func(t *testing.T) (Trace, error) {
-			return Comeback(t.Context(), TheHerd, wait)
+		r.Comeback = append(r.Comeback, simulate(t, func(ctx context.Context) (Trace, error) {
+			return Comeback(ctx, TheHerd, wait)
 		}))
 	}
 	for _, guard := range Guards {
-		r.Through = append(r.Through, simulate(t, func(t *testing.T) (Trace, error) {
-			return Through(t.Context(), TheTraffic, guard)
+		r.Through = append(r.Through, simulate(t, func(ctx context.Context) (Trace, error) {
+			return Through(ctx, TheTraffic, guard)
 		}))
 	}
-	var errs [2]error
-	r.Deaf, errs[0] = Layers(t.Context(), 4, false)
-	r.Told, errs[1] = Layers(t.Context(), 4, true)
-	if err := errors.Join(errs[:]...); err != nil || r.Deaf != 81 {
-		t.Errorf("layers: %d calls when nobody is told, want 81; %v", r.Deaf, err)
-	}
+	r.Deaf, r.Told = layers(t, 4, false), layers(t, 4, true)
+	assert.Equal(t, 81, r.Deaf, "calls when nobody is told")
 	return r
 }
 
 // simulate runs one simulation in fake time.
-func simulate(t *testing.T, run func(*testing.T) (Trace, error)) (c Trace) {
+func simulate(t *testing.T, run func(context.Context) (Trace, error)) (c Trace) {
 	t.Helper()
 	begin := time.Now()
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		if c, err = run(t); err != nil {
-			t.Error(err)
-		}
+		c, err = run(t.Context())
+		assert.NoError(t, err)
 	})
 	t.Logf("%s: %d requests, %d calls, peak %d per slot after the outage, done after %v (took %v)",
 		c.Name, c.Requests, c.Calls(), c.Peak(c.Outage.To), c.Done(),
@@ -97,14 +90,8 @@ func TestSiteServesItsCapacity(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 		wg.Wait()
-		if up := Sum(s.served, 0, 10*time.Second); up < 990 || up > 1010 {
-			t.Errorf("served %d in ten seconds", up)
-		}
-		if down := Sum(s.served, 10200*time.Millisecond, time.Hour); down != 0 {
-			t.Errorf("served %d while it was down", down)
-		}
-		if total := Sum(s.load, 0, time.Hour); total != 3000 {
-			t.Errorf("counted %d of 3000", total)
-		}
+		assert.InDelta(t, 1000, Sum(s.served, 0, 10*time.Second), 10, "served in ten seconds")
+		assert.Zero(t, Sum(s.served, 10200*time.Millisecond, time.Hour), "served while it was down")
+		assert.Equal(t, 3000, Sum(s.load, 0, time.Hour), "counted")
 	})
 }

@@ -106,11 +106,10 @@ func (l Loop) Side(s *harness.Setup, name string, begin func() Job) {
 			n = min(n, l.Most)
 		}
 		do := begin()
+		one := func(_ context.Context, g int) { do(from+uint64(g)*apart, n/uint64(l.Goroutines)) }
 		runtime.GC()
 		sample := harness.Meter{}.Measure(ctx, func() int {
-			Parallel(ctx, l.Goroutines, func(_ context.Context, g int) {
-				do(from+uint64(g)*apart, n/uint64(l.Goroutines))
-			})
+			Parallel(ctx, l.Goroutines, one)
 			return int(n) // as many as a timing has
 		})
 		sample.BusyUS = 0

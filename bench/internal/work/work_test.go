@@ -46,6 +46,27 @@ func TestEveryKeyIsWorkedOnOnce(t *testing.T) {
 	}
 }
 
+// A loop does what fills its budget, without an allocation of its own: none is a goal of some.
+func TestLoop(t *testing.T) {
+	s, next, most := &harness.Setup{}, uint64(0), uint64(0)
+	Loop{Budget: time.Millisecond, Goroutines: 1, Most: 3000}.Side(s, "s", func() Job {
+		return func(from, n uint64) {
+			if from != next {
+				panic("something is done again, or left out")
+			}
+			next, most = from+n, max(most, n)
+		}
+	})
+	least := 1.0 // the runtime may allocate meanwhile
+	for range 10 {
+		sample := s.Sides[0].External(t.Context())
+		assert.Positive(t, sample.Rate)
+		least = min(least, sample.Allocs)
+	}
+	assert.Zero(t, least)
+	assert.Equal(t, uint64(3000), most)
+}
+
 func TestAFailureEndsAllCallers(t *testing.T) {
 	boom := errors.New("boom")
 	run := Callers(4, func(ctx context.Context, key string) {
