@@ -51,9 +51,9 @@ func (p *perNode) take() (pipes, cmds map[string]int) {
 	return pipes, cmds
 }
 
-// TestClusterBatches prevents a batch from costing a round trip per slot: 1,024 keys over
-// about as many slots are one pipeline for each master.
-func TestClusterBatches(t *testing.T) {
+// countingCluster is a client of the shared Cluster that counts what it sends to each node.
+func countingCluster(t *testing.T) (*redis.ClusterClient, *perNode) {
+	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servertest.RedisCluster(t),
 		ClusterStateReloadInterval: time.Second})
 	t.Cleanup(func() { _ = client.Close() })
@@ -62,6 +62,13 @@ func TestClusterBatches(t *testing.T) {
 	client.OnNewNode(func(node *redis.Client) {
 		node.AddHook(nodeHook{counts, node.Options().Addr})
 	})
+	return client, counts
+}
+
+// TestClusterBatches prevents a batch from costing a round trip per slot: 1,024 keys over
+// about as many slots are one pipeline for each master.
+func TestClusterBatches(t *testing.T) {
+	client, counts := countingCluster(t)
 	store := open(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)})
 
 	var reqs []driver.ClaimRequest

@@ -33,14 +33,16 @@ func waiting(t *testing.T, client redis.UniversalClient, prefix string,
 // TestDurability freezes the replica: nothing that it has not got may count, however often
 // it is asked for, and everything counts once it is back.
 func TestDurability(t *testing.T) {
-	for kind, replicas := range map[servertest.Kind][]int{servertest.KindRedisPair: {2},
-		servertest.KindRedisCluster: {4, 5, 6}} {
+	// Newer servers wait for less; see wait.go in package redisscript.
+	for kind, replicas := range map[servertest.Kind][]int{
+		servertest.KindRedisPair: {2}, servertest.KindRedisCluster: {4, 5, 6},
+		servertest.KindValkeyPair: {2}, servertest.KindValkeyCluster: {4, 5, 6}} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			server := servertest.Private(t, kind)
 			connect := func() redis.UniversalClient {
 				opts := redis.UniversalOptions{Addrs: server.Addrs[:1],
-					IsClusterMode: kind == servertest.KindRedisCluster}
+					IsClusterMode: len(server.Addrs) > 2}
 				client := redis.NewUniversalClient(&opts)
 				t.Cleanup(func() { must(t, client.Close()) })
 				return client
@@ -184,4 +186,73 @@ func TestDurableWhileASlotMoves(t *testing.T) {
 	for _, node := range []*redis.Client{to, from} {
 		must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())
 	}
+}
+
+// TestDurableWhileItsMarkMoves: WAIT means nothing without a write before it. A claim that
+// found its record does not count while the slot of that write moves away; the next one writes in
+// another slot.
+func TestDurableWhileItsMarkMoves(t *testing.T) {
+	server := servertest.Private(t, servertest.KindValkeyCluster)
+	cluster := redistest.Cluster(t, server.Addrs)
+	store, other := waiting(t, cluster, "ow", redisadapter.Full),
+		waiting(t, redistest.Cluster(t, server.Addrs), "ow", redisadapter.Full)
+	const mark = "ow:waited:{0}"
+	master, err := cluster.MasterForKey(t.Context(), mark)
+	must(t, err)
+	n := 1
+	for node := (*redis.Client)(nil); node != master; n++ {
+		node, err = cluster.MasterForKey(t.Context(), redisadapter.Key(store, newID(n+1)))
+		must(t, err)
+	}
+	beginMoving(t, cluster, mark) // it is not there, so it is asked for elsewhere
+	for _, replica := range []int{4, 5, 6} {
+		server.Stop(replica)
+	}
+	for _, store := range []*redisadapter.Store{store, other} {
+		a := claimOne(t, store, n)
+		assert.ErrorIs(t, a.Err, redisadapter.ErrNotDurable, "%+v", a)
+	}
+	for _, replica := range []int{4, 5, 6} {
+		server.Cont(replica)
+	}
+	eventually(t, "a claim that a replica has", func() bool {
+		return claimOne(t, other, n).Err == nil
+	})
+}
+
+// TestDurableWhereMemoryIsFull: ends are written, and waited for.
+func TestDurableWhereMemoryIsFull(t *testing.T) {
+	server := servertest.Private(t, servertest.KindValkeyPair)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
+	store := waiting(t, client, "ow", redisadapter.Full)
+	ends := claimed(t, store, 1)
+	must(t, client.Del(t.Context(), "ow:waited").Err())
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "100kb").Err())
+	assert.ErrorIs(t, store.Claim(t.Context(), freshRequests(1))[0].Err, driver.ErrStoreFull)
+	eventually(t, "an end that a replica has", func() bool {
+		a := store.Finish(t.Context(), ends)[0]
+		return a.Err == nil && a.Written
+	})
+}
+
+// TestDurableBatches: each master gets one pipeline, and what is written before the WAIT is in one
+// of its own slots.
+func TestDurableBatches(t *testing.T) {
+	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
+		client, counts := countingCluster(t)
+		store := waiting(t, client, servertest.Prefix(t), layout)
+		store.Claim(t.Context(), requests(5000)) // each master knows the scripts afterwards
+		for first := 0; ; first += batchSize {
+			counts.take()
+			answers := store.Claim(t.Context(), requests(first))
+			pipes, _ := counts.take()
+			assert.Len(t, pipes, 3)
+			for addr, n := range pipes {
+				assert.Equal(t, 1, n, "%s got %d pipelines", addr, n)
+			}
+			if !slices.ContainsFunc(answers, func(a driver.Answer) bool { return a.Err != nil }) {
+				break // or it took the replicas too long
+			}
+		}
+	})
 }

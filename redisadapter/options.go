@@ -225,11 +225,12 @@ var ErrNotDurable = redisscript.ErrShort
 // a server that is frozen for less than a lease while its replica is promoted leaves two
 // owners of one key.
 //
-// Waiting is one WAIT, or WAITAOF, at the end of each pipeline, on the connection that
-// has written: on a Cluster one for each master. It costs a round trip between the server
-// and its replicas per call, which large batches share. It makes losing a write much
-// less likely, and not impossible: Redis's documentation says that WAIT does not make it a
-// strongly consistent store.
+// Waiting is one WAIT, or WAITAOF, at the end of each pipeline, on a Cluster one for each
+// master. It costs a round trip between the server and its replicas per call, which large
+// batches share. Just before it, PREFIX:waited is written: WAIT answers for what its own
+// connection has written last, and a call that is sent again may find its record and write
+// nothing. Waiting makes losing a write much less likely, and not impossible: Redis's
+// documentation says that WAIT does not make it a strongly consistent store.
 //
 // Completions inside a transaction of the caller's are not waited for. An ACL user needs
 // +wait, or +waitaof, too.
@@ -270,8 +271,9 @@ func (o *Options) runner(client redis.UniversalClient) *redisscript.Runner {
 	if !o.Durability.waits() {
 		return redisscript.NewRunner(client)
 	}
-	return redisscript.NewWaitingRunner(client, redisscript.Wait{
+	return redisscript.NewWaitingRunner(client, &redisscript.Wait{
 		Replicas: o.Durability.Replicas, Disk: o.Durability.Disk, Timeout: o.Durability.Timeout,
+		Key: o.Prefix + ":waited",
 	})
 }
 

@@ -18,8 +18,8 @@
 #
 # KIND: redis (append-only file), redis-pair (primary, replica), redis-cluster (3 masters,
 # 3 replicas), valkey, postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
-# (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels), redis-clock and
-# postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
+# (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels), valkey-pair,
+# valkey-cluster, redis-clock and postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
 # By name only, since it comes from Debian unstable: mysql.
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
@@ -32,7 +32,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${ONCEWARD_RUN:-${TMPDIR:-/tmp}/onceward-servers}
 KINDS="redis redis-pair redis-cluster valkey postgres mariadb kafka1 kafka3"
 NAMED_KINDS="mysql" # not started by a plain up
-PRIVATE_KINDS="redis-tls redis-sentinel redis-clock postgres-clock" # not started by up
+PRIVATE_KINDS="redis-tls redis-sentinel redis-clock valkey-pair valkey-cluster postgres-clock" # not started by up
 
 # shellcheck source=lib/proc.sh
 . "$HERE/lib/proc.sh"

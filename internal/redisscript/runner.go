@@ -16,8 +16,9 @@ type Runner struct {
 	client redis.UniversalClient
 	// plain is set once the server has refused a shebang line.
 	plain atomic.Bool
-	wait  *Wait  // nil for not waiting
-	index *Index // nil for none
+	of    *redis.ClusterClient // whose node the client is for, or nil
+	wait  *Wait                // nil for not waiting
+	index *Index               // nil for none
 }
 
 // NewRunner returns a Runner; it sends nothing.
@@ -162,7 +163,8 @@ func onlyRead(calls []Call) bool {
 
 // On returns a Runner for one node of the Cluster.
 func (r *Runner) On(node *redis.Client) *Runner {
-	return &Runner{client: node, wait: r.wait, index: r.index}
+	cluster, _ := r.client.(*redis.ClusterClient)
+	return &Runner{client: node, of: cluster, wait: r.wait, index: r.index}
 }
 
 // send pipelines the calls that have not been sent, or were answered with an error that

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +24,10 @@ type Wait struct {
 	Disk bool
 	// Timeout of the waiting; then what was written counts as not learnt.
 	Timeout time.Duration
+	// Key is written before each waiting. On a Cluster a tag is added to it.
+	Key string
+
+	tag atomic.Uint32 // of the key; another one once it was refused
 }
 
 // ErrShort is in the Err of a Reply, and the error of a plain command, when too few
@@ -29,8 +36,8 @@ type Wait struct {
 var ErrShort = errors.New("not on enough replicas")
 
 // NewWaitingRunner returns a Runner that waits.
-func NewWaitingRunner(client redis.UniversalClient, w Wait) *Runner {
-	return &Runner{client: client, wait: &w}
+func NewWaitingRunner(client redis.UniversalClient, w *Wait) *Runner {
+	return &Runner{client: client, wait: w}
 }
 
 // durably sends commands and waits for them, on a Cluster on every node. A node's own
@@ -39,7 +46,11 @@ func NewWaitingRunner(client redis.UniversalClient, w Wait) *Runner {
 func (r *Runner) durably(ctx context.Context, cmds []redis.Cmder) {
 	cluster, ok := r.client.(*redis.ClusterClient)
 	if !ok {
-		r.wait.on(ctx, r.client, cmds)
+		key := r.wait.Key
+		if node, ok := r.client.(*redis.Client); ok && r.of != nil {
+			key = r.wait.at(ctx, r.of, node)
+		}
+		r.wait.on(ctx, r.client, cmds, r.wait.write(ctx, key))
 		return
 	}
 	nodes := make(map[*redis.Client][]redis.Cmder)
@@ -51,20 +62,55 @@ func (r *Runner) durably(ctx context.Context, cmds []redis.Cmder) {
 		}
 		nodes[node] = append(nodes[node], cmd)
 	}
-	r.wait.onEach(ctx, nodes)
+	r.wait.onEach(ctx, nodes, func(node *redis.Client, _ []redis.Cmder) []redis.Cmder {
+		return r.wait.write(ctx, r.wait.at(ctx, cluster, node))
+	})
 	if again := follow(ctx, cluster, cmds); len(again) > 0 {
-		r.wait.onEach(ctx, again)
+		r.wait.onEach(ctx, again, func(_ *redis.Client, cmds []redis.Cmder) []redis.Cmder {
+			return r.wait.where(ctx, cmds)
+		})
 		cluster.ReloadState(ctx)
 	}
 }
 
-// onEach sends commands to several nodes at the same time.
-func (w *Wait) onEach(ctx context.Context, nodes map[*redis.Client][]redis.Cmder) {
+// onEach sends commands to several nodes at the same time, each with a write of its own.
+func (w *Wait) onEach(ctx context.Context, nodes map[*redis.Client][]redis.Cmder,
+	write func(*redis.Client, []redis.Cmder) []redis.Cmder) {
 	var all sync.WaitGroup
 	for node, cmds := range nodes {
-		all.Go(func() { w.on(ctx, node, cmds) })
+		all.Go(func() { w.on(ctx, node, cmds, write(node, cmds)) })
 	}
 	all.Wait()
+}
+
+// write returns a command that writes, also where memory is full.
+func (w *Wait) write(ctx context.Context, key string) []redis.Cmder {
+	return []redis.Cmder{redis.NewCmd(ctx, "eval", writes, 1, key)}
+}
+
+const writes = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], '', 'PX', 60000)"
+
+// at returns a key in one of the slots of a node, as the client knows them.
+func (w *Wait) at(ctx context.Context, cluster *redis.ClusterClient, node *redis.Client) string {
+	var key string
+	for i, first := uint32(0), w.tag.Load(); i < Slots; i++ {
+		key = w.Key + ":{" + strconv.Itoa(int(first+i)) + "}"
+		if master, err := cluster.MasterForKey(ctx, key); err != nil || master == node {
+			break
+		}
+	}
+	return key
+}
+
+// where writes to the slot of the first of the commands, which were redirected: the client
+// does not know yet what else is there.
+func (w *Wait) where(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
+	var asking []redis.Cmder
+	if cmds[0].Name() == "asking" {
+		asking, cmds = []redis.Cmder{redis.NewStatusCmd(ctx, "asking")}, cmds[1:]
+	}
+	tag := slotTags()[Slot(keyOf(cmds[0]))]
+	return append(asking, w.write(ctx, w.Key+":{"+tag+"}")...)
 }
 
 // follow groups the commands that were redirected by where to. A slot that is on its way
@@ -102,17 +148,21 @@ func follow(ctx context.Context, cluster *redis.ClusterClient,
 	return nodes
 }
 
-// on sends commands to one server, and the waiting in the same pipeline: WAIT answers for
-// everything that the server had written when it executed the command before it on this
-// connection. So what is sent again, and found on record without writing, is waited for
-// too; on a connection of its own, WAIT would answer for nothing.
-func (w *Wait) on(ctx context.Context, server redis.UniversalClient, cmds []redis.Cmder) {
+// on sends commands to one server, then a write, and the waiting, in the same pipeline: WAIT
+// answers for what its own connection has written, and for all that the server had written before.
+// So what is sent again, and found on record without writing, is waited for too.
+func (w *Wait) on(ctx context.Context, server redis.UniversalClient, cmds, write []redis.Cmder) {
 	count := w.command(ctx)
 	pipe := server.Pipeline()
 	// of a Pipeline, it only queues
-	_ = pipe.BatchProcess(ctx, append(cmds[:len(cmds):len(cmds)], count)...)
+	_ = pipe.BatchProcess(ctx, slices.Concat(cmds, write, []redis.Cmder{count})...)
 	_, _ = pipe.Exec(ctx)
-	if err := w.verdict(count); err != nil {
+	err := w.verdict(count)
+	if refused := write[len(write)-1].Err(); refused != nil {
+		w.tag.Add(1) // perhaps that slot moves; the commands are not redirected for it
+		err = fmt.Errorf("%w: %s", ErrShort, refused.Error())
+	}
+	if err != nil {
 		for _, cmd := range cmds {
 			unlearn(cmd, err)
 		}

@@ -30,6 +30,9 @@ const (
 	KindRedisTLS Kind = "redis-tls"
 	// KindRedisSentinel has 1 primary, 2 replica, and 3 to 5 Sentinels, who call it "onceward".
 	KindRedisSentinel Kind = "redis-sentinel"
+	// KindValkeyPair and KindValkeyCluster are the same of Valkey.
+	KindValkeyPair    Kind = "valkey-pair"
+	KindValkeyCluster Kind = "valkey-cluster"
 	// KindRedisClock and KindPostgresClock are a Redis and a PostgreSQL whose wall clock Shift
 	// moves.
 	KindRedisClock    Kind = "redis-clock"

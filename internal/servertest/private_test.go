@@ -51,7 +51,8 @@ func TestPrivateRedisKillStartStopCont(t *testing.T) {
 // ready, when started again.
 func TestPrivateKindsComeBack(t *testing.T) {
 	for _, kind := range []Kind{KindRedisPair, KindRedisCluster, KindRedisTLS, KindRedisSentinel,
-		KindRedisClock, KindPostgresClock, KindPostgres, KindMariaDB, KindKafka1, KindKafka3} {
+		KindValkeyPair, KindValkeyCluster, KindRedisClock, KindPostgresClock,
+		KindPostgres, KindMariaDB, KindKafka1, KindKafka3} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := Private(t, kind)

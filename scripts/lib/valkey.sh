@@ -3,6 +3,8 @@
 # the package of Debian trixie.
 
 valkey_nodes=1 valkey_span=1 valkey_stopsig=KILL
+valkey_pair_nodes=2 valkey_pair_span=2 valkey_pair_stopsig=KILL
+valkey_cluster_nodes=6 valkey_cluster_span=12 valkey_cluster_stopsig=KILL
 
 # valkey_new PROGRAM: whether it runs, and is of version 8.1 or newer.
 valkey_new() {
@@ -29,10 +31,22 @@ valkey_fetch() {
 
 valkey_port() { redis_port "$@"; }
 valkey_prepare() { :; }
-valkey_launch() {
-  local ONCEWARD_REDIS_SERVER
-  ONCEWARD_REDIS_SERVER=$(valkey_server) || die "Valkey 8.1 is not there; run: $0 install"
-  redis_start "$1" "$2"
-}
+valkey_launch() { of_valkey redis_start "$1" "$2"; }
 valkey_ready() { redis_answers "$1" "$2"; }
 valkey_finish() { :; }
+
+valkey_pair_prepare() { :; }
+valkey_pair_launch() { of_valkey redis_pair_launch "$1" "$2"; }
+valkey_pair_ready() { redis_answers "$1" "$2"; }
+valkey_pair_finish() { redis_pair_finish "$1"; }
+
+valkey_cluster_prepare() { :; }
+valkey_cluster_launch() { of_valkey redis_cluster_launch "$1" "$2"; }
+valkey_cluster_ready() { redis_answers "$1" "$2"; }
+valkey_cluster_finish() { redis_cluster_finish "$1"; }
+
+of_valkey() { # COMMAND ARGS...
+  local ONCEWARD_REDIS_SERVER
+  ONCEWARD_REDIS_SERVER=$(valkey_server) || die "Valkey 8.1 is not there; run: $0 install"
+  "$@"
+}
