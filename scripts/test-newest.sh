@@ -19,5 +19,7 @@ on() { # NAME PROGRAM
 }
 debian_fetch redis-experimental redis-server redis-server sid experimental
 debian_fetch valkey-sid valkey-server valkey-server sid
-on valkey-sid valkey-server
-on redis-experimental redis-server
+failed=
+on valkey-sid valkey-server || failed=1
+on redis-experimental redis-server || failed=1
+[ -z "$failed" ]
