@@ -22,7 +22,7 @@ var owners = harness.Results{
 			Against: bareSide, AgainstValue: 1e5, Ratio: 2.5, Spread: [2]float64{2, 3},
 			Goal: ">= 3x (stretch 5x)", Usage: harness.Usage{ServerUS: 1.5, ClientUS: 2.5}},
 		{Name: "0 %", Workload: "owned", Side: ownedSide, Value: 250_000, Unit: "keys/s",
-			Against: "onceward shared, seen-only", AgainstValue: 2e5, Ratio: 1.25, Goal: ">= 1x", OK: true},
+			Against: "onceward shared, full", AgainstValue: 2e5, Ratio: 1.25, Goal: ">= 1x", OK: true},
 		{Name: "0 %", Workload: "owned", Side: ownedSide, Value: 250_000, Unit: "keys/s",
 			Against: "onceward shared, compact", AgainstValue: 1e5, Ratio: 2.4, Goal: ">= 1x", OK: true},
 		{Name: "0 %, one trip", Workload: "owned", Side: "onceward owned, CompleteAndClaim", Value: 310_000, Unit: "keys/s",

@@ -77,8 +77,7 @@ func (r run) Of(families ...string) (rows []harness.Row) {
 	return rows
 }
 
-// table is that of docs/benchmarks.md: the rows that have a goal, of the layout that people get who
-// want speed; the page has the rest.
+// table is that of docs/benchmarks.md: the rows that have a goal; the page has the rest.
 func table(r harness.Results) string {
 	text := fmt.Sprintf("Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n",
 		r.Commit, r.Machine, clients(r), rounds(r))
@@ -95,8 +94,7 @@ func table(r harness.Results) string {
 // Tabled reports whether a row stands in the table: of the many rows of the filter that allocate
 // nothing only one that does is news.
 func (r run) Tabled(row harness.Row) bool {
-	frugal := r.Area == "bloom" && row.Unit == harness.Allocs.Unit && row.OK
-	return !frugal && !strings.Contains(row.Side, "onceward full")
+	return r.Area != "bloom" || row.Unit != harness.Allocs.Unit || !row.OK
 }
 
 // Outside reports whether a row is of PostgreSQL with another number of connections than 8.
