@@ -36,9 +36,7 @@ func TestStorm(t *testing.T) {
 		}
 		t.Logf("%s: %.4g %s; %s: %.4g (%s)", row.Name, row.Value, row.Unit, row.Against,
 			row.AgainstValue, row.Goal)
-		if !row.OK {
-			t.Errorf("%s: %v %s is not %s", row.Name, row.Value, row.Unit, row.Goal)
-		}
+		assert.True(t, row.OK, "%s: %v %s is not %s", row.Name, row.Value, row.Unit, row.Goal)
 	}
 	if *stormFile != "" {
 		data, err := json.Marshal(rows)
