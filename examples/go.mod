@@ -25,7 +25,7 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
-	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
+	github.com/onceward/onceward/kafkaadapter/kafkafranz v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/twmb/franz-go v1.22.2
@@ -42,6 +42,6 @@ require (
 
 replace github.com/onceward/onceward => ../
 
-replace github.com/onceward/onceward/kafkaadapter/franz => ../kafkaadapter/franz
+replace github.com/onceward/onceward/kafkaadapter/kafkafranz => ../kafkaadapter/kafkafranz
 
 replace github.com/onceward/onceward/outbox/franzpub => ../outbox/franzpub

@@ -2,333 +2,68 @@ package kafkaadapter
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/dedup/deduptest"
 )
 
-// batches is a batch handler that notes what it was given.
-type batches struct {
-	mu   sync.Mutex
-	seen []string // the ids of each batch
-	runs map[string]int
-	fail func(ctx context.Context, ms []*Message) []error
-}
-
-func (b *batches) handle(ctx context.Context, ms []*Message) []error {
-	b.mu.Lock()
-	var ids []string
-	for _, m := range ms {
-		ids = append(ids, m.ID)
-		b.runs[m.ID]++
-	}
-	b.seen = append(b.seen, strings.Join(ids, " "))
-	b.mu.Unlock()
-	if b.fail == nil {
-		return nil
-	}
-	return b.fail(ctx, ms)
-}
-
-// withBatches makes a consumer of it.
-func withBatches(b *batches) func(*rig, *Config) {
-	return func(_ *rig, c *Config) {
-		b.runs = map[string]int{}
-		c.Handler, c.BatchHandler = nil, b.handle
-	}
-}
-
-func (b *batches) wantRuns(t *testing.T, want map[string]int) {
-	t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id, n := range want {
-		if b.runs[id] != n {
-			t.Errorf("%s ran %d times, want %d; batches %q", id, b.runs[id], n, b.seen)
-		}
-	}
-}
-
-func TestBatchHandlerGetsWhatMayRun(t *testing.T) {
-	b := &batches{}
-	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
-		r.group.add(message("a0", "a"), message("b0", "b"), message("a1", "a"), message("c0", ""))
-		r.after(time.Second)
-		r.wantCommitted(4)
-		b.wantRuns(t, map[string]int{"a0": 1, "a1": 1, "b0": 1, "c0": 1})
-		all := strings.Fields(strings.Join(b.seen, " "))
-		if slices.Index(all, "a0") > slices.Index(all, "a1") {
-			t.Errorf("out of order: %q", b.seen)
-		}
-		if len(b.seen) > 2 {
-			t.Errorf("four messages in %d batches: %q", len(b.seen), b.seen)
-		}
-	})
-}
-
-// One bad message fails its batch once. After that it is alone, and the others are done.
-func TestBatchHandlerIsolatesPoison(t *testing.T) {
-	t.Run("by key", func(t *testing.T) { isolatesPoison(t, ByKey) })
-	// they come back together for sure
-	t.Run("by partition", func(t *testing.T) { isolatesPoison(t, ByPartition) })
-}
-
-func isolatesPoison(t *testing.T, order Order) {
-	parked := parking{}
-	b := &batches{fail: func(_ context.Context, ms []*Message) []error {
-		errs := make([]error, len(ms))
-		if len(ms) > 1 || ms[0].ID == "id3" {
-			for i := range errs { // as a transaction does
-				errs[i] = RetryAfter(time.Second, errBroken) // they come back together, if they can
-			}
-		}
-		return errs
-	}}
-	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		capped(parked, 3)(r, c)
-		withBatches(b)(r, c)
-		c.Order = order
-	}, func(r *rig) {
-		r.group.add(ids(8)...)
-		r.after(time.Minute)
-		r.wantCommitted(8)
-		if !errors.Is(parked["id3"], ErrAttempts) || len(parked) != 1 {
-			t.Errorf("parked: %v", parked)
-		}
-		shared := map[string]int{}
-		for _, batch := range b.seen {
-			if ids := strings.Fields(batch); len(ids) > 1 {
-				for _, id := range ids {
-					shared[id]++
-				}
-			}
-		}
-		for id, n := range shared {
-			if n > 1 {
-				t.Errorf("%s shared %d batches that failed: %q", id, n, b.seen)
-			}
-		}
-		if alone := b.runs["id3"] - shared["id3"]; alone != 3 {
-			t.Errorf("the poison was alone in %d batches, want 3: %q", alone, b.seen)
-		}
-	})
-}
-
-// Errors of messages are their own.
-func TestBatchHandlerAnswersPerMessage(t *testing.T) {
-	parked := parking{}
-	b := &batches{}
-	b.fail = func(_ context.Context, ms []*Message) []error {
-		errs := make([]error, len(ms))
-		for i, m := range ms {
-			switch {
-			case m.ID == "id1":
-				errs[i] = dedup.Permanent(errBroken)
-			case m.ID == "id2" && b.runs["id2"] == 1:
-				errs[i] = errBroken
-			}
-		}
-		return errs
-	}
-	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		c.Park = parked.park
-		withBatches(b)(r, c)
-	}, func(r *rig) {
-		r.group.add(ids(4)...)
-		r.after(10 * time.Second)
-		r.wantCommitted(4)
-		b.wantRuns(t, map[string]int{"id0": 1, "id1": 1, "id2": 2, "id3": 1})
-		if !errors.Is(parked["id1"], errBroken) || len(parked) != 1 {
-			t.Errorf("parked: %v", parked)
-		}
-	})
-}
-
-// What a batch handler gets wrong is a failure of all, and never done.
-func TestBatchHandlerMistakes(t *testing.T) {
-	for name, mistake := range map[string]func(ms []*Message) []error{
-		"panic":    func([]*Message) []error { panic("batch") },
-		"too few":  func(ms []*Message) []error { return make([]error, len(ms)-1) },
-		"too many": func(ms []*Message) []error { return make([]error, len(ms)+1) },
-		"all fails": func(ms []*Message) []error {
-			return slices.Repeat([]error{errBroken}, len(ms))
-		},
+func TestAllOrNothing(t *testing.T) {
+	var input *dedup.InputError
+	for name, row := range map[string]struct {
+		ids       []string
+		err       error // of f
+		given     []string
+		noID, bad []int
+		permanent bool // for the usable ones
+	}{
+		"done": {ids: []string{"a", "b"}, given: []string{"a", "b"}},
+		"fails": {ids: []string{"a", "b"}, err: errBroken,
+			given: []string{"a", "b"}},
+		"without ids": {ids: []string{"", "a", "b\x00", "b", ""},
+			given: []string{"a", "b"}, noID: []int{0, 4}, bad: []int{2}},
+		"fails without ids": {ids: []string{"", "a", "b"}, err: errBroken,
+			given: []string{"a", "b"}, noID: []int{0}},
+		"nothing left": {ids: []string{"", strings.Repeat("x", 256)}, noID: []int{0},
+			bad: []int{1}},
+		"for good, alone": {ids: []string{"a"}, err: dedup.Permanent(errBroken),
+			given: []string{"a"}, permanent: true},
+		"for good, alone in effect": {ids: []string{"a", ""}, err: dedup.Permanent(errBroken),
+			given: []string{"a"}, noID: []int{1}, permanent: true},
+		"for good, but whose": {ids: []string{"a", "b"}, err: dedup.Permanent(errBroken),
+			given: []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var failing atomic.Bool
-			failing.Store(true)
-			b := &batches{fail: func(_ context.Context, ms []*Message) []error {
-				if failing.Load() {
-					return mistake(ms)
+			var ms []*Message
+			for _, id := range row.ids {
+				ms = append(ms, &Message{ID: id})
+			}
+			var given []string
+			errs := AllOrNothing(func(_ context.Context, ms []*Message) error {
+				assert.Nil(t, given, "called again")
+				given = IDs(ms)
+				return row.err
+			})(t.Context(), ms)
+			assert.Equal(t, row.given, given)
+			require.Len(t, errs, len(row.ids))
+			for i, err := range errs {
+				bad := slices.Contains(row.bad, i)
+				switch {
+				case slices.Contains(row.noID, i):
+					require.ErrorIs(t, err, ErrNoID)
+				case bad:
+					require.ErrorAs(t, err, &input)
+				default:
+					assert.Equal(t, row.err == nil, err == nil, "message %d: %v", i, err)
 				}
-				return nil
-			}}
-			inBubble(t, 1, nil, withBatches(b), func(r *rig) {
-				r.group.add(ids(4)...)
-				r.after(10 * time.Second)
-				r.wantCommitted(0)
-				failing.Store(false)
-				r.after(10 * time.Second)
-				r.wantCommitted(4)
-			})
+				permanent := row.permanent || bad || slices.Contains(row.noID, i)
+				assert.Equal(t, permanent, dedup.IsPermanent(err), "message %d: %v", i, err)
+			}
 		})
 	}
-}
-
-// When one claim of the batch is lost its context ends: a transaction for all of them must
-// not be committed then.
-func TestBatchContextEndsWithAnyClaim(t *testing.T) {
-	var cause error
-	b := &batches{fail: func(ctx context.Context, ms []*Message) []error {
-		if len(ms) == 1 {
-			return nil
-		}
-		<-ctx.Done()
-		cause = context.Cause(ctx)
-		return slices.Repeat([]error{cause}, len(ms))
-	}}
-	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
-		r.group.add(ids(3)...)
-		r.after(time.Second)
-		// an operator's word
-		if _, err := r.otherProcess().Mark(context.Background(), "id1", scoped); err != nil {
-			t.Fatal(err)
-		}
-		r.after(3 * lease)
-		if !errors.Is(cause, dedup.ErrLeaseLost) {
-			t.Errorf("the context ended with %v", cause)
-		}
-		r.wantCommitted(3)
-		b.wantRuns(t, map[string]int{"id0": 2, "id1": 1, "id2": 2})
-	})
-}
-
-// The composition with SQL: nothing is claimed, and a batch is one transaction.
-func TestBatchHandlerUnclaimed(t *testing.T) {
-	b := &batches{}
-	b.fail = func(_ context.Context, ms []*Message) []error {
-		if len(ms) > 1 {
-			return slices.Repeat([]error{errBroken}, len(ms))
-		}
-		for _, m := range ms {
-			if m.Attempt != 1 {
-				return slices.Repeat([]error{fmt.Errorf("attempt %d", m.Attempt)}, len(ms))
-			}
-		}
-		return nil
-	}
-	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		withBatches(b)(r, c)
-		c.Unclaimed, r.group.finished = true, nil
-	}, func(r *rig) {
-		r.group.add(ids(5)...)
-		r.after(10 * time.Second)
-		r.wantCommitted(5)
-	})
-}
-
-// A message that waits, for another process or to be asked about, holds up those of its key
-// in a batch, too.
-func TestBatchHandlerKeepsOrderBehindWhatWaits(t *testing.T) {
-	for name, order := range map[string]Order{"by key": ByKey, "by partition": ByPartition} {
-		t.Run(name, func(t *testing.T) {
-			b := &batches{}
-			inBubble(t, 1, nil, func(r *rig, c *Config) {
-				withBatches(b)(r, c)
-				c.Order = order
-			}, func(r *rig) {
-				elsewhere := r.claimElsewhere(r.otherProcess(), "a0")
-				r.group.add(message("a0", "a"), message("a1", "a"), message("a2", "a"))
-				r.after(5 * time.Second) // what was claimed behind it is given back
-				b.wantRuns(t, map[string]int{"a1": 0, "a2": 0})
-				if err := elsewhere.Release(context.Background()); err != nil {
-					t.Fatal(err)
-				}
-				r.group.add(message("a3", "a")) // and this one is claimed ahead of its turn
-				r.after(10 * time.Second)
-				r.wantCommitted(4)
-				all := strings.Fields(strings.Join(b.seen, " "))
-				if !slices.Equal(all, []string{"a0", "a1", "a2", "a3"}) {
-					t.Errorf("handled in the order %q", b.seen)
-				}
-				if len(b.seen) > 2 {
-					t.Errorf("what was asked about together was not handled together: %q", b.seen)
-				}
-			})
-		})
-	}
-}
-
-// A batch handler ends its goroutine while another message of its turn is being asked
-// about: that one is settled by whoever asks, and by nobody else.
-func TestBatchHandlerGoexitBesideAQuestion(t *testing.T) {
-	b := &batches{fail: func(context.Context, []*Message) []error {
-		runtime.Goexit()
-		return nil
-	}}
-	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
-		r.claimElsewhere(r.otherProcess(), "elsewhere")
-		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
-			if call.Op == deduptest.OpClaim && call.Number > 2 {
-				return deduptest.Fault{Kind: deduptest.Hang}
-			}
-			return deduptest.Fault{}
-		})
-		r.group.add(message("a", "a"), message("b", "b"), message("elsewhere", "e"))
-		r.after(time.Second)
-		r.heal()
-		r.after(time.Minute)
-		if err := r.wantEnd(); err == nil {
-			t.Error("Run has returned nil")
-		}
-		r.wantFree("a")
-		r.wantFree("b")
-	})
-}
-
-// A turn of many that outlives its partition begins nothing any more. A dead-letter topic is down,
-// so the letter at the head of the turn gives back the claim behind it, and the store takes longer
-// for that than the partition has.
-func TestBatchBeginsNothingAfterTheEnd(t *testing.T) {
-	b := &batches{}
-	var giving atomic.Bool
-	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		withBatches(b)(r, c)
-		c.Drain = 100 * time.Millisecond
-		c.Park = func(context.Context, *Message, error) error { return errBroken }
-	}, func(r *rig) {
-		withoutID := func(key string) *sarama.ConsumerMessage {
-			m := message("bad", key)
-			m.Headers = nil
-			return m
-		}
-		r.group.add(message("first", "f"), withoutID("p"))
-		r.after(time.Second) // calls of Park fail
-		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
-			if call.Op == deduptest.OpFinish && giving.CompareAndSwap(false, true) {
-				return deduptest.Fault{Kind: deduptest.Hang}
-			}
-			return deduptest.Fault{}
-		})
-		r.group.add(withoutID("a"), message("behind", "a"), message("x", "b"))
-		r.after(100 * time.Millisecond)
-		require.True(r.t, giving.Load(), "the claim behind the letter is being given back")
-		r.stop()
-		r.after(10 * time.Second)
-		b.wantRuns(t, map[string]int{"first": 1, "behind": 0, "x": 0})
-		r.wantFree("x")
-		r.wantFree("behind")
-	})
+	assert.Nil(t, AllOrNothing(nil), "a driver must see that there is no handler")
 }

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 )
 
 // structured is an event in structured mode.
-func structured(contentType, value string) *sarama.ConsumerMessage {
+func structured(contentType, value string) *Message {
 	m := headers("content-type", contentType)
 	m.Value = []byte(value)
 	return m
@@ -19,9 +19,7 @@ func structured(contentType, value string) *sarama.ConsumerMessage {
 func TestCloudEventsAreTold(t *testing.T) {
 	a, _ := CloudEvents()(headers("ce_source", "a b", "ce_id", "c"))
 	b, _ := CloudEvents()(headers("ce_source", "a", "ce_id", "b c"))
-	if a == b {
-		t.Errorf("two events have the id %q", a)
-	}
+	assert.NotEqual(t, a, b, "two events have one id")
 }
 
 func TestStructuredCloudEvents(t *testing.T) {
@@ -31,7 +29,8 @@ func TestStructuredCloudEvents(t *testing.T) {
 		name, kind, value string
 		want              string // "" for none
 	}{
-		{"event", kind, `{"specversion":"1.0","type":"t","source":"/shop","id":"7","data":{"id":"8","source":"/other"}}`, "/shop 7"},
+		{"event", kind, `{"specversion":"1.0","type":"t","source":"/shop","id":"7",` +
+			`"data":{"id":"8","source":"/other"}}`, "/shop 7"},
 		{"data first", kind, `{"data":{"id":"8","source":"/other"},"id":"7","source":"/shop"}`,
 			"/shop 7"},
 		{"parameters of the type", "Application/CloudEvents+JSON; charset=UTF-8",
@@ -65,9 +64,8 @@ func TestStructuredCloudEvents(t *testing.T) {
 		{"other format", "application/cloudevents+avro", `{"source":"/shop","id":"7"}`, ""},
 	} {
 		id, ok := CloudEvents()(structured(c.kind, c.value))
-		if id != c.want || ok != (c.want != "") {
-			t.Errorf("%s: found %q, %v, want %q", c.name, id, ok, c.want)
-		}
+		assert.Equal(t, c.want, id, c.name)
+		assert.Equal(t, c.want != "", ok, c.name)
 	}
 }
 
@@ -81,16 +79,14 @@ func TestStructuredCloudEventsWithHeaders(t *testing.T) {
 		"application/json":                   "/stale 1",
 	} {
 		m := structured(kind, `{"source":"/shop","id":"7"}`)
-		m.Headers = append(m.Headers, headers("ce_source", "/stale", "ce_id", "1").Headers...)
-		if id, _ := CloudEvents()(m); id != want {
-			t.Errorf("%s: found %q, want %q", kind, id, want)
-		}
+		m.headers = append(m.headers, headers("ce_source", "/stale", "ce_id", "1").headers...)
+		id, _ := CloudEvents()(m)
+		assert.Equal(t, want, id, kind)
 	}
 	m := structured("application/cloudevents+json", "{")
-	m.Headers = append(m.Headers, headers("ce_source", "/stale", "ce_id", "1").Headers...)
-	if id, ok := CloudEvents()(m); ok {
-		t.Errorf("found %q in headers beside a broken value", id)
-	}
+	m.headers = append(m.headers, headers("ce_source", "/stale", "ce_id", "1").headers...)
+	_, ok := CloudEvents()(m)
+	assert.False(t, ok, "found in headers next to a broken value")
 }
 
 // FuzzStructuredCloudEvents: an id that is found is that of the event as encoding/json

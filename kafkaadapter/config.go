@@ -5,320 +5,163 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/setting"
 )
 
-// Message is a Kafka message with what the adapter knows of it.
-type Message struct {
-	*sarama.ConsumerMessage
-	// ID of the message, as Config.ID found it; empty in the Unclaimed composition
-	// when it has none.
-	ID string
-	// Attempt counts the claims of this id, from 1. In the Unclaimed composition it
-	// counts the runs in this process since the partition was assigned.
-	Attempt int
-	// Scope of the message's key in the Deduper: Config.Scope, or that of the group and the
-	// message's first topic, see [ScopeOf]. In the Unclaimed composition the handler should
-	// give it to what records the message (dedup.WithScope), or two topics with the same ids
-	// look like one; there it is empty unless Config has Group or Scope.
-	Scope string
-	// Label that Config.Label gave the message, and Found, the one that the record of its ID
-	// had when it was met: as a duplicate, in flight elsewhere, uncertain, or after another's
-	// attempt. Empty where there is none.
-	Label, Found string
-
-	topicID string // as of the assignment; only for a RangeHandler
-	first   string // topic; empty in a Message that the adapter has not made
-	short   bool   // a letter whose value was left out
-}
-
-// Handler has the effect of one message. It runs under a context that ends with
-// Config.Timeout, with the loss of the claim (cause dedup.ErrLeaseLost), and when the
-// drain budget of a revoked partition is used up; dedup.FromContext gives its attempt.
-//
-// nil: the effect has happened, the message is recorded and its offset may be committed;
-// so return the context's error, not nil, when the context ended before the effect. An
-// error for which dedup.IsPermanent is true, unless the context was cancelled meanwhile:
-// the message goes to Config.Park or stops the consumer. Any other error, and a panic:
-// the claim is released and the message is handled again after a backoff, or after the
-// time that RetryAfter asks for, while messages of other keys move on, until
-// Config.MaxAttempts; then it goes the way of a permanent failure. A handler that does not
-// return holds one of Config.Workers.
-type Handler func(ctx context.Context, m *Message) error
-
-// BatchHandler has the effects of messages that may be handled now, at most
-// Config.BatchMax; those of one key are in their order. It returns an error per message,
-// each meaning what it means in a [Handler], or nil for all of them; a slice of another
-// length, and a panic, fail all. It is what an effect in SQL wants: one transaction, and one
-// commit, for a batch; [AllOrNothing] makes one.
-//
-// A message whose batch has failed is handled in a batch of its own the next time, so that
-// one which always fails does not keep its neighbours from their effect; the attempt that
-// it shared does not count.
-//
-// ctx ends with Config.Timeout, when one of the claims is lost, and when the drain budget of
-// a revoked partition is used up. dedup.FromContext knows nothing of a batch.
-type BatchHandler func(ctx context.Context, ms []*Message) []error
-
-// Order says which messages wait for each other.
-type Order uint8
-
-const (
-	// ByKey handles messages of one Kafka key in order. Messages without a key, or with
-	// an empty one, wait for none. It is the default.
-	ByKey Order = iota
-	// ByPartition handles the messages of a partition one by one.
-	ByPartition
-	// Unordered lets every message run as soon as there is room.
-	Unordered
-)
-
-// Config configures an [Adapter].
+// Config configures a consumer of any driver. Deduper or Unclaimed, and one handler, are
+// required.
 type Config struct {
-	// Deduper claims and records the messages. Required unless Unclaimed is set.
+	// Deduper claims and records the messages: mode Claimed.
 	Deduper *dedup.Deduper
-
-	// Unclaimed runs every delivery through Handler, which must record the message
-	// itself, in the transaction of its effect: see sqladapter's Do, and DoBatch for a
-	// BatchHandler. Deduper must be nil then.
+	// Unclaimed runs every delivery. The handler records the message itself, in the transaction
+	// of its effect, with sqladapter's Do or DoBatch: mode Atomic. Deduper must be nil then.
 	Unclaimed bool
 
-	// Handler has the effect of one message, BatchHandler of many. One of them, or
-	// RangeHandler, is required.
+	// Handler has the effect of one message.
 	Handler Handler
-	// BatchHandler is used in place of Handler.
+	// BatchHandler has the effects of many messages, instead of Handler.
 	BatchHandler BatchHandler
-	// RangeHandler is used in place of both, for who keeps a fence of offsets in place of, or
-	// beside, a record for each message. It needs Unclaimed, and Order must be ByPartition,
-	// and Positions, which knows the topics' UUIDs.
+	// RangeHandler is for a fence of offsets, instead of Handler. It needs Unclaimed, the Order
+	// ByPartition, and brokers that tell the UUIDs of topics.
 	RangeHandler RangeHandler
 
 	// ID finds the id of a message. Default: DefaultID.
 	ID IDFunc
-
-	// Positions gives an id to the messages in which ID finds none: their position. To
-	// tell messages by nothing else let ID be FirstOf(). Default nil: such a message
-	// cannot be processed (ErrNoID) and goes to Park.
-	Positions *Positions
-
-	// Scope is the scope of all keys, as it is. With it, messages of two topics or two groups
-	// that have the same id are the same message: the effect of the second one is skipped.
-	// Default: the group and the message's first topic, see [ScopeOf].
+	// Positions makes an id of the position of every message in which ID finds none: the topic's
+	// UUID, partition, offset and timestamp. Such an id tells redeliveries. It does not tell what
+	// a producer sent twice, a retry topic repeated or a mirror copied: those run again. To use
+	// positions alone, set ID to FirstOf(). Brokers must be 2.8 at least, with franz-go 3.1.
+	// Default false: a message without an id goes to Park with ErrNoID.
+	Positions bool
+	// Scope is the scope of all keys. With it, messages of two topics or two groups that have the
+	// same id are one message, and the effect of the second is skipped. Default: [ScopeOf] the
+	// group and the message's first topic.
 	Scope string
-
-	// TopicName gives the name under which a topic's keys are scoped, for a topic that is a
-	// mirror or has been renamed: it returns "orders" for "eu.orders", so that a message keeps
-	// its record in both. It must always return the same for a topic; an empty name stands for
-	// the topic's own. With Scope it matters to HeaderFirstTopic alone. It cannot be used with
-	// Own. Default nil: each topic has its own name.
+	// TopicName returns the name under which a topic's keys are scoped, for a topic that is a
+	// mirror or was renamed: "orders" for "eu.orders". It must always return the same for a
+	// topic; empty stands for the topic's own name. Not with Own. Default nil.
 	TopicName func(topic string) string
-
-	// RetryTopics are topics that get letters of [DeadLetters] to be tried again, as far as this
-	// consumer reads them. In them, and nowhere else, [HeaderFirstTopic] is believed: a letter has
-	// the scope that its message had in the first topic, and the id, where it has no other. So
-	// nobody but consumers' DeadLetters may write to them.
-	//
-	// A letter that failed for good is on record as that, and skipped; what has used up
-	// MaxAttempts goes on counting, so whoever reads the retry topic needs a higher one. One
-	// that has lost its value, because it was too large, goes to Park. Cannot be used with Own.
-	// Default: none.
+	// RetryTopics are topics of letters to be tried again, as far as this consumer reads them.
+	// Only there [HeaderFirstTopic] is believed: a letter has the scope of its message in the
+	// first topic, and its id where it has no other. Only consumers' [DeadLetters] may write to
+	// these topics. A letter that failed for good is on record as failed, and skipped; attempts
+	// go on counting, so the reader needs a higher Attempts.Max. A letter without its value goes
+	// to Park. Not with Own. Default: none.
 	RetryTopics []string
-
-	// Fingerprint binds an id to its payload: the same id with another value is then a
-	// mismatch, which goes to Park. A tombstone differs from an empty value. Default false.
+	// Fingerprint binds an id to its payload: the same id with another value is a mismatch, which
+	// goes to Park. A tombstone differs from an empty value. Not with Own. Default false.
 	Fingerprint bool
-
-	// Label is what claims keep of a message in clear, with the Deduper's Config.Labels: at
-	// most 64 bytes of printable UTF-8, or it is left out. It is asked once for a message, when
-	// it is claimed first; a later claim of the id keeps the label of the first, where that is
-	// found. Package telemetry keeps the context of a trace in it. Never put personal data in
-	// it. It must return quickly. Default nil: none.
+	// Label returns what claims keep of a message in clear, with the Deduper's Config.Labels: at
+	// most 64 bytes of printable UTF-8, or it is left out. It is called once for a message, when
+	// it is first claimed, and must return quickly. Never put personal data in it. Default nil.
 	Label func(m *Message) string
 
-	// Park is given the messages that cannot be processed, with the reason, and must
-	// keep them durably before it returns nil; then their offset may be committed. See
-	// DeadLetters. It is called concurrently, not on Workers, at most 16 times at once for
-	// each topic that is read. When it fails or panics, one message of the topic at a time is
-	// tried, at most a second apart, and the others wait with their offsets: healthy messages
-	// go on until HighWater. After a crash it may be given a message again. Default nil: the
-	// consumer stops with an *UnprocessableError.
+	// Park keeps the messages that cannot be processed, with the reason. After it has returned
+	// nil their offsets may be committed; see [DeadLetters]. It is called concurrently, at most
+	// 16 times at once for a topic, not on Tuning.Workers. While it fails or panics one message
+	// of the topic is tried at most a second apart, the others wait with their offsets, and
+	// healthy messages go on up to Tuning.HighWater. After a crash it may see a message again.
+	// Default nil: the consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
-
-	// AllowNoID lets messages without an id go to Park although no message of their partition
-	// has had one so far. Without it the first messages of a partition stop the consumer when
-	// all of them, three at least, lack an id: then Config.ID looks in the wrong place, and the
-	// whole topic would be put aside. Fewer than three wait for another message. One without
-	// an id among others is put aside in any case. Default false.
-	AllowNoID bool
-
-	// MaxAttempts is how often a message is tried before it goes to Park, or stops the
-	// consumer, with an error that wraps ErrAttempts. The store counts attempts when they
-	// are claimed, so one that killed its process has counted; it remembers the count for
-	// the Deduper's Hold after the last one. Not counted are attempts that a rebalance cut
-	// short, and those that a batch shared. In the Unclaimed composition only this
-	// process's runs since the assignment count. A downstream that is down uses attempts up
-	// too: bound the backoff and this so that together they outlast it.
-	//
-	// What kills its process takes along what runs beside it, twice at most: messages with
-	// two attempts elsewhere, and none here, run one at a time in all partitions of an
-	// adapter. So let this be 3 at least; and give handlers a Timeout, for one that does not
-	// return holds up the others of this kind. Default 0: no limit.
-	MaxAttempts int
-
-	// BusyTimeout is how long a message may be in flight elsewhere before it goes to Park,
-	// with ErrBusy; without Park it waits on. Default 15 min.
-	BusyTimeout time.Duration
-
-	// Group is the name of the consumer group, which sarama does not tell a handler: the one
-	// that sarama.NewConsumerGroup gets. It is part of where a claim is from, and of the scope
-	// of keys: under another name everything that is delivered runs again. Required unless
-	// Scope or Unclaimed is set, and with CommitClient and TakeOverOlderGeneration.
-	Group string
-
-	// TakeOverOlderGeneration takes over at once what an older generation of this group
-	// holds of the same partition, in place of waiting for its lease: the member that holds
-	// it has lost the partition. It may run on all the same, so this adds "a rebalance while
-	// a handler still runs" to what makes an effect happen twice, unless effect and record
-	// are one transaction. It never passes dedup.MarkIrreversible. After a clean leave nothing is
-	// held, and it changes nothing. Default false.
-	TakeOverOlderGeneration bool
-
-	// Own, if set, makes this member the owner of each partition that it is assigned, before
-	// the first of its messages is claimed, so that new keys need no claim of their own: see
-	// the package documentation. The Deduper's store must be one that knows these owners. Own
-	// is called again, with a backoff of at most a second, while it returns an error; the
-	// partition is paused meanwhile ([Progress].NotOwned). An [*dedup.InputError] stops the
-	// consumer. It must return soon when its context ends, and may be called for several
-	// partitions at once. It needs CommitClient, which asks the brokers
-	// for the number of partitions, and Group. Default nil: partitions are not owned.
-	Own func(ctx context.Context, at Assigned) (Ownership, error)
-
-	// Partitioner is where the producers of the topics put a key when there are so many
-	// partitions: Murmur2 or FNV1a, unless they have one of their own. Messages that lie
-	// elsewhere, and all those without a key where there is more than one partition, are
-	// misplaced: they, and for a while all others of the topic, are claimed one by one.
-	// A partitioner that is not the producers' makes all of them misplaced: slow, and not
-	// wrong. Required with Own.
-	Partitioner func(key []byte, count int32) int32
-
-	// Workers bounds the handlers that run at once per partition. Default 32.
-	Workers int
-
+	// Attempts bounds the attempts at one message.
+	Attempts Attempts
 	// Order of handling. Default ByKey.
 	Order Order
-
-	// BatchMax is the most messages claimed in one round trip. Default 256.
-	BatchMax int
-
-	// BatchWait is how long an incomplete batch waits for more. Default 2 ms.
-	BatchWait time.Duration
-
-	// ClaimAhead is how many messages of a partition may hold a claim before their turn,
-	// give or take a batch. Each is renewed while it waits, so a large backlog of claims
-	// costs the store more than the work itself. Default 512.
-	ClaimAhead int
-
-	// HighWater pauses a partition when so many of its messages are in flight, and are
-	// still 20 ms later; LowWater resumes it. What has been fetched already still comes in.
-	// Default 4096 and half of HighWater.
-	HighWater, LowWater int
-
-	// CommitEvery is the time between commits. Default 250 ms.
-	CommitEvery time.Duration
-
-	// CommitCount commits earlier when so many messages are finished. Default 1000.
-	CommitCount int
-
-	// CommitClient commits offsets over a connection of its own, which must not be the one
-	// that the consumer group was made from: sarama's session makes one attempt, does not
-	// tell what became of it, and waits for the fetches of its connection. Answers go to
-	// Observer.Committed and CommitFailed, and one that fences this member off ends its
-	// partitions at once, with ErrFenced. Make it of the group's sarama.Config: a static
-	// member is known by its InstanceId. It belongs to the caller and must live as long as
-	// the consumer. Default nil: the session commits.
-	CommitClient sarama.Client
-
-	// Drain is how long the running handlers of a revoked partition may go on before
-	// they are cancelled. It must be shorter than the group's rebalance timeout, by 3 s at
-	// least, and by 4 s with Own: those that listen come back after that, the last commit is
-	// made, and what was owned is released.
-	// Default 10 s.
-	Drain time.Duration
-
-	// Timeout bounds one run of Handler; sarama has no limit of its own. Default 0:
-	// none.
-	Timeout time.Duration
-
-	// RetryBase and RetryMax bound the backoff after an error, with full jitter.
-	// Default 100 ms and 30 s, or the other one where that is beyond it.
-	RetryBase, RetryMax time.Duration
-
-	// AllowSkip lets CheckConfig accept settings that skip messages without a word.
-	// Default false.
-	AllowSkip bool
-
+	// Own makes this member the owner of the partitions that it is assigned, so that new keys
+	// need no claim of their own. Default nil: partitions are not owned.
+	Own *Owning
+	// Allow permits what is refused by default.
+	Allow Allow
+	// Tuning has sizes and times. The defaults suit most consumers.
+	Tuning Tuning
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
-
 	// Logger gets warnings: what was put aside, outages, a message without an id. Default:
 	// slog.Default().
 	Logger *slog.Logger
 }
 
-func (c Config) complete() (Config, error) {
-	if c.ID == nil {
-		c.ID = DefaultID()
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.BatchWait == 0 {
-		c.BatchWait = 2 * time.Millisecond
-	}
-	s := c.settings()
-	if err := s.Complete(); err != nil {
-		return c, err
-	}
-	switch {
-	case c.RangeHandler != nil && c.Positions == nil:
-		return c, s.Bad("Positions",
-			"is nil; a RangeHandler needs the topics' UUIDs: a topic that is created anew would look done")
-	case c.BatchWait < 0:
-		return c, s.Bad("BatchWait", "is %v; it must not be negative", c.BatchWait)
-	case c.TakeOverOlderGeneration && c.Group == "":
-		return c, s.Bad("Group", "is empty; TakeOverOlderGeneration compares within one group")
-	case c.Own != nil && c.CommitClient == nil:
-		return c, s.Bad("CommitClient",
-			"is nil; with Own the brokers are asked how many partitions there are")
-	case c.CommitClient != nil && c.CommitClient.Closed():
-		return c, s.Bad("CommitClient", "is closed")
-	case c.CommitClient != nil && !c.CommitClient.Config().Version.IsAtLeast(sarama.V0_11_0_0):
-		return c, s.Bad("CommitClient", "has Version %v in its Config; it needs 0.11",
-			c.CommitClient.Config().Version)
-	case c.CommitClient != nil && c.Group == "":
-		return c, s.Bad("Group", "is empty; CommitClient commits for it")
-	}
-	return c, nil
+// Attempts bounds the attempts at one message.
+type Attempts struct {
+	// Max is how often a message is tried before it goes to Park, or stops the consumer, with an
+	// error that wraps ErrAttempts. The store counts an attempt when the message is claimed, so
+	// one that killed its process has counted, and remembers the count for the Deduper's Hold.
+	// Attempts that a rebalance cut short, or that a batch shared, do not count. In the Unclaimed
+	// composition only runs of this process since the assignment count. A downstream that is
+	// down uses attempts up, too: choose Max and the backoff so that together they outlast it.
+	//
+	// A message that kills its process also kills what runs beside it, at most twice: a message
+	// with two attempts elsewhere, and none here, runs alone in all partitions of the consumer.
+	// So let Max be at least 3, and set Timeout. Default 0: no limit. 1 is refused.
+	Max int
+	// Timeout bounds one run of the handler. Default 0: no limit.
+	Timeout time.Duration
+	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Default 100 ms
+	// and 30 s, or the other one where that is beyond it.
+	RetryBase, RetryMax time.Duration
+	// BusyTimeout is how long a message may be in flight elsewhere before it goes to Park, with
+	// ErrBusy. Without Park it waits on. Default 15 min.
+	BusyTimeout time.Duration
 }
 
-// settings point into c.
-func (c *Config) settings() setting.Settings {
-	return setting.Settings{
-		Package: "kafkaadapter",
-		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
-		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil,
-		RangeHandler: c.RangeHandler != nil,
-		Own:          c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
-		Scope: c.Scope, Group: c.Group, TopicName: c.TopicName != nil, RetryTopics: c.RetryTopics,
-		Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
-		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead,
-		HighWater: &c.HighWater, LowWater: &c.LowWater,
-		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery,
-		Drain:   &c.Drain,
-		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase,
-		RetryMax: &c.RetryMax,
-	}
+// Allow permits what is refused by default, because it can lose or repeat effects.
+type Allow struct {
+	// NoID lets messages without an id go to Park although no message of their partition has had
+	// one so far. Otherwise the first messages of a partition stop the consumer when all of them,
+	// at least three, have no id: Config.ID then looks in the wrong place, and Park would empty
+	// the topic. Fewer than three wait for the next message.
+	NoID bool
+	// Skip accepts client settings that skip messages: a group that begins at the end of a log,
+	// and a reset to the end after an invalid offset.
+	Skip bool
+	// TakeOver takes over at once what an older generation of this group holds of the same
+	// partition, instead of waiting for its lease. The member that holds it has lost the
+	// partition, but its handler may still run, so "a rebalance while a handler runs" becomes one
+	// more case in which an effect happens twice. It never passes dedup.MarkIrreversible.
+	TakeOver bool
+}
+
+// Owning acquires the partitions of a member, before the first of their messages is claimed. See
+// "Owned partitions" in the package documentation.
+type Owning struct {
+	// Acquire returns the ownership of a partition. The Deduper's store must be one that knows
+	// the owners of partitions. While it returns an error it is called again, with a backoff of
+	// at most a second, and the partition is paused ([Progress].NotOwned); an [*dedup.InputError]
+	// stops the consumer. It is called for several partitions at once, and must return soon
+	// after its context has ended. Required.
+	Acquire func(ctx context.Context, at Assigned) (Ownership, error)
+	// Partitioner is where the producers of the topics put a key among so many partitions:
+	// Murmur2, FNV1a, or their own. Messages that lie elsewhere, and messages without a key in a
+	// topic of several partitions, are misplaced: they, and for a while all others of the topic,
+	// are claimed one by one. With a wrong Partitioner all are misplaced, which is slow and not
+	// wrong. Required.
+	Partitioner func(key []byte, count int32) int32
+}
+
+// Tuning has sizes and times. Zero values are defaults.
+type Tuning struct {
+	// Workers bounds the handlers that run at once for a partition. Default 32.
+	Workers int
+	// BatchMax bounds the messages claimed in one round trip. Default 256.
+	BatchMax int
+	// BatchWait is how long an incomplete batch waits for more, when the batch before it had
+	// more than one message. Default 2 ms. Drivers whose client delivers batches do not use it.
+	BatchWait time.Duration
+	// ClaimAhead is about how many messages of a partition may hold a claim before their turn.
+	// Each is renewed while it waits, so a large backlog of claims costs the store more than the
+	// work. Default 512.
+	ClaimAhead int
+	// HighWater pauses a partition when so many of its messages are in flight, and still are
+	// 20 ms later; LowWater resumes it. Messages that were fetched before still come in. Default
+	// 4096, and half of HighWater.
+	HighWater, LowWater int
+	// CommitEvery is the time between commits, CommitCount commits earlier when so many messages
+	// are finished. Default 250 ms and 1000.
+	CommitEvery time.Duration
+	CommitCount int
+	// Drain is how long the running handlers of a revoked partition may go on before they are
+	// cancelled. It must be at least 3 s shorter than the group's rebalance timeout, with Own 4 s:
+	// then those that listen return, the last commit is made, and what was owned is released.
+	// Default 10 s.
+	Drain time.Duration
 }

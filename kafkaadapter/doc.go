@@ -1,96 +1,52 @@
-// Package kafkaadapter consumes Kafka with sarama so that the effect of every message
-// happens once: an offset is committed only after the message's effect and its record
-// have landed.
+// Package kafkaadapter is what a program needs of Onceward to consume Kafka, whatever its client
+// library is: [Message], [Handler], [Config], ids, dead letters and [Observer]. The effect of every
+// message happens once: an offset is committed only after the message's effect and its record have
+// landed. The clients are packages below it:
 //
-// There are two compositions. With Config.Deduper every message is claimed by its id,
-// in batches, before its handler runs, and recorded before its offset may be committed
-// (level Claimed of the package documentation). With Config.Unclaimed the handler
-// records the message in the transaction of its own effect, for example with
-// sqladapter's MarkTx, and the adapter cares for order, watermark and commit alone
-// (level Atomic).
+//   - kafkasarama: IBM/sarama
+//   - kafkafranz: twmb/franz-go, also KIP-848 groups and share groups
 //
-// Messages of one Kafka key are handled in order, messages of different keys at the
-// same time. A message that has to wait (in flight in another process, retried after an
-// error) holds up its own key and no other. Offsets are committed up to the first
-// message that is not finished.
+// There are two modes. With Config.Deduper every message is claimed by its id, in batches, before
+// its handler runs, and recorded before its offset may be committed: mode Claimed. With
+// Config.Unclaimed the handler records the message in the transaction of its own effect, for
+// example with sqladapter's MarkTx, and the consumer keeps order, watermark and commit: mode
+// Atomic.
 //
-// A message is never skipped. One that cannot be processed (failed for good, key reused
-// with another payload, without an id, uncertain) goes to Config.Park, or stops the
-// consumer with an [*UnprocessableError]. Where the Deduper has a Resolve, an uncertain
-// message is asked about instead, on a worker and for as long as the answer is open; that
-// call waits up to the Deduper's Config.Wait for another process that asks.
+// Messages of one Kafka key are handled in order, messages of different keys at the same time. A
+// message that has to wait, because it is in flight in another process or is retried after an
+// error, holds up its own key and no other. Offsets are committed up to the first message that is
+// not finished.
 //
-// [DeadLetters] makes a Park that sends such messages to a dead-letter topic: with acks of
-// all replicas, and with id, position, attempts and reason in headers. While that topic is
-// down the message's own key waits, and nothing is lost. [Replay] prepares a letter for
-// another run, in which it does not look new. [RetryAfter] lets a handler say when a
-// message that failed comes again.
+// A message is never skipped. One that cannot be processed goes to Config.Park, or stops the
+// consumer with an [*UnprocessableError]: it failed for good, its id was used with another payload,
+// it has no id, or it is uncertain. Where the Deduper has a Resolve, an uncertain message is asked
+// about instead, on a worker and for as long as the answer is open; that call waits up to the
+// Deduper's Config.Wait for another process that asks.
 //
-// # Topics that are deleted and created again
-//
-// Kafka forgets a group's offsets with a topic, but fetches and commits of sarama name a topic by
-// its name alone. Without a look at the topic's UUID a running consumer goes on with the old
-// offset: it skips the first messages of the new topic, or commits the old offset into it. With
-// Config.CommitClient, or with Config.Positions and Config.Group, the adapter looks at the UUIDs
-// every second and before every commit. When one has changed, nothing is committed for that topic
-// any more, the session ends, Observer.GroupError is told [ErrTopicRecreated], and the next session
-// reads the new topic from its start, whatever Consumer.Offsets.Initial says.
-//
-// The look and the commit are two requests to the group's coordinator, one after the other. A topic
-// that is replaced between them takes the commit. So every commit carries the UUID in its metadata,
-// and a partition whose offset carries another UUID is read from its start. Messages of the new
-// topic that were read before the change was noticed are found done by their ids; with ids made of
-// positions they may run twice.
-//
-// A subscribed topic that does not exist is left out, and the others are consumed, until it exists.
-//
-// Without CommitClient and Positions nobody can be asked, which Run logs as a warning; and brokers
-// before 2.8 have no UUIDs, which Observer.GroupError is told once. Stop the whole group before a
-// topic is deleted there.
+// [DeadLetters] makes a Park that sends such messages to a dead-letter topic, with acks of all
+// replicas, and with id, position, attempts and reason in headers. While that topic is down
+// messages of the same key wait, and nothing is lost. [Replay] prepares a letter for another run,
+// in which it does not look new. [RetryAfter] lets a handler say when a failed message comes again.
 //
 // # Ids
 //
-// The id comes from Config.ID. What has none of its own is told apart by its position with
-// Config.Positions, or cannot be processed; a partition whose first messages all lack an id stops
-// the consumer, unless Config.AllowNoID is set. The key of a message is not an id ([KafkaKey]
-// says when it is), and what is no key of a Deduper, [Hashed] makes one of.
+// The id comes from Config.ID. A message without one is told by its position, with
+// Config.Positions, or cannot be processed; a partition whose first messages all have no id stops
+// the consumer, unless Allow.NoID is set. The key of a message is no id ([KafkaKey] says when it
+// is one), and [Hashed] makes an id that a Deduper takes of any other.
 //
 // A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: two topics
 // with the same ids, and two groups, have an effect each. What comes through a retry topic, is
 // replayed, or was mirrored keeps its record, with Config.RetryTopics and Config.TopicName.
 //
-// The adapter and its check of sarama's settings come before the consumer group:
-//
-//	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
-//	client, err := sarama.NewClient(brokers, cfg) // for commits and for UUIDs of topics
-//	if err != nil {
-//		return err
-//	}
-//	defer client.Close()
-//	a, err := kafkaadapter.New(kafkaadapter.Config{
-//		Deduper: d, Group: "payments", CommitClient: client, Handler: handle,
-//	})
-//	if err != nil {
-//		return err
-//	}
-//	if err := a.CheckConfig(cfg); err != nil {
-//		return err
-//	}
-//	group, err := sarama.NewConsumerGroup(brokers, "payments", cfg)
-//	if err != nil {
-//		return err
-//	}
-//	defer group.Close()
-//	return a.Run(ctx, group, []string{"charges"})
-//
 // # Owned partitions
 //
 // With Config.Own a member owns the partitions that it is assigned, and a key that is new needs no
-// claim of its own. The Deduper's store must be one that knows the owners of partitions: it decides
-// what an owner may begin. A partition is acquired before its first message is claimed and released
-// after its last record and its last commit; after a crash nobody works on it before Own gives it
-// to another member. The number of partitions is asked for at each assignment. Which records lie
-// where their key says is up to Config.Partitioner.
+// claim of its own. The Deduper's store must be one that knows the owners of partitions: it
+// decides what an owner may begin. A partition is acquired before its first message is claimed and
+// released after its last record and its last commit; after a crash nobody works on it before
+// Acquire gives it to another member. The brokers are asked for the number of partitions at each
+// assignment. Which records lie where their key says is up to Owning.Partitioner.
 //
 // It is for topics whose messages have keys. In a topic of several partitions a message without
 // a key may lie in any of them: each is misplaced, and every message of the topic is then looked

@@ -3,43 +3,68 @@ package kafkaadapter
 import (
 	"errors"
 	"fmt"
-
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
+	"time"
 )
 
 var (
-	// ErrNoID: the message carries no id.
-	ErrNoID = partition.ErrNoID
-	// ErrAttempts: the message has been tried Config.MaxAttempts times.
-	ErrAttempts = partition.ErrAttempts
-	// ErrBusy: the message was in flight elsewhere for longer than Config.BusyTimeout.
-	ErrBusy = partition.ErrBusy
-	// ErrRunning: the Adapter's Run has not returned yet.
+	// ErrNoID: the message has no id.
+	ErrNoID = errors.New("kafkaadapter: message has no id: set Config.ID to where it is, or Config.Positions to tell messages by their positions")
+	// ErrAttempts: the message was tried Attempts.Max times.
+	ErrAttempts = errors.New("kafkaadapter: attempts are used up")
+	// ErrBusy: the message was in flight elsewhere for longer than Attempts.BusyTimeout.
+	ErrBusy = errors.New("kafkaadapter: in flight elsewhere for too long")
+	// ErrFenced: the group's coordinator no longer takes this member's commits, so its partitions
+	// belong to another member. It is the cause of the contexts that end for it, together with
+	// the coordinator's answer.
+	ErrFenced = errors.New("kafkaadapter: the group has fenced this member off")
+	// ErrRunning: the consumer's Run has not returned yet.
 	ErrRunning = errors.New("kafkaadapter: Run is running already")
+	// ErrTopicRecreated is told to Observer.GroupError when a topic was deleted, or deleted and
+	// created again, under a running consumer. Nothing more is committed for it, and the new topic
+	// is read from its start.
+	ErrTopicRecreated = errors.New("kafkaadapter: topic was deleted and created again")
+	// ErrTooLarge is what a [Producer] returns for a message that the topic does not take.
+	ErrTooLarge = errors.New("kafkaadapter: message is too large")
 )
 
-// UnprocessableError stops a consumer: the message can neither be processed nor be put aside,
-// because there is no Config.Park or it is not to be given such a message. Its offset is not
+// UnprocessableError stops a consumer: the message can neither be processed nor put aside,
+// because there is no Config.Park, or Park is not to be given such a message. Its offset is not
 // committed.
 type UnprocessableError struct {
-	// Topic, Partition and Offset of the message.
-	Topic string
-	// Partition of the message.
+	// Topic, Partition and Offset are the position of the message.
+	Topic     string
 	Partition int32
-	// Offset of the message.
-	Offset int64
+	Offset    int64
 	// Err is why it cannot be processed.
 	Err error
 }
 
 // Error implements error.
 func (e *UnprocessableError) Error() string {
-	if errors.Is(e.Err, partition.ErrFirstNoIDs) {
-		return fmt.Sprintf("kafkaadapter: message %s/%d@%d cannot be processed: %v", e.Topic,
-			e.Partition, e.Offset, e.Err)
-	}
-	return fmt.Sprintf("kafkaadapter: message %s/%d@%d cannot be processed and there is no Config.Park: %v", e.Topic, e.Partition, e.Offset, e.Err)
+	return fmt.Sprintf("kafkaadapter: message %s/%d@%d cannot be processed: %v", e.Topic, e.Partition,
+		e.Offset, e.Err)
 }
 
 // Unwrap returns Err.
 func (e *UnprocessableError) Unwrap() error { return e.Err }
+
+// RetryAfter makes an error of a handler say when the message is to be handled again: when d has
+// passed, instead of the backoff. Messages of the same key wait for that long, others do not. A d
+// below zero counts as zero. It is nil for a nil err.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{max(d, 0), err}
+}
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter is what the partition looks for.
+func (e *retryAfterError) RetryAfter() time.Duration { return e.after }

@@ -1,14 +1,11 @@
 package kafkaadapter
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
@@ -16,7 +13,7 @@ import (
 func TestHashed(t *testing.T) {
 	// of one zero byte
 	const ofNul = "sha256:6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
-	byValue := func(m *sarama.ConsumerMessage) (string, bool) {
+	byValue := func(m *Message) (string, bool) {
 		return string(m.Value), m.Value != nil
 	}
 	seen := map[string]string{}
@@ -35,25 +32,18 @@ func TestHashed(t *testing.T) {
 		{"looks like a hash", "sha256:", msgid.HashPrefix},
 		{"in capitals it does not", "SHA256:1", "SHA256:1"},
 	} {
-		id, ok := Hashed(byValue)(&sarama.ConsumerMessage{Value: []byte(c.id)})
-		if !ok || id != c.want && (c.want != msgid.HashPrefix ||
-			!strings.HasPrefix(id, msgid.HashPrefix)) {
-			t.Errorf("%s: %q, %v, want %q", c.name, id, ok, c.want)
-		}
-		if _, err := driver.NewID("n", "", id); err != nil {
-			t.Errorf("%s: %v", c.name, err)
-		}
-		if other, taken := seen[id]; taken {
-			t.Errorf("%s has the id of %s: %q", c.name, other, id)
-		}
+		id, ok := Hashed(byValue)(&Message{Value: []byte(c.id)})
+		assert.True(t, ok && (id == c.want || c.want == msgid.HashPrefix &&
+			strings.HasPrefix(id, msgid.HashPrefix)), "%s: %q, %v, want %q", c.name, id, ok, c.want)
+		_, err := driver.NewID("n", "", id)
+		assert.NoError(t, err, c.name)
+		assert.NotContains(t, seen, id, c.name+" has the id of another")
 		seen[id] = c.name
 	}
-	if id, ok := Hashed(byValue)(&sarama.ConsumerMessage{}); ok {
-		t.Errorf("found %q where there is none", id)
-	}
-	if id, _ := Hashed(byValue)(&sarama.ConsumerMessage{Value: []byte{}}); id != "" {
-		t.Errorf("an empty id became %q", id)
-	}
+	_, ok := Hashed(byValue)(&Message{})
+	assert.False(t, ok, "found an id where there is none")
+	id, _ := Hashed(byValue)(&Message{Value: []byte{}})
+	assert.Empty(t, id, "an empty id became another")
 }
 
 // FuzzHashed: two ids never become one, and every one that is not empty is usable.
@@ -62,46 +52,13 @@ func FuzzHashed(f *testing.F) {
 	f.Add("\x00", "sha256:6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		byKey := Hashed(KafkaKey())
-		idA, okA := byKey(&sarama.ConsumerMessage{Key: []byte(a)})
-		idB, okB := byKey(&sarama.ConsumerMessage{Key: []byte(b)})
+		idA, okA := byKey(&Message{Key: []byte(a)})
+		idB, okB := byKey(&Message{Key: []byte(b)})
 		if okA != (a != "") || okA && !msgid.IsKey(idA) {
 			t.Errorf("%q became %q, %v", a, idA, okA)
 		}
 		if okA && okB && (idA == idB) != (a == b) {
 			t.Errorf("%q and %q became %q and %q", a, b, idA, idB)
 		}
-	})
-}
-
-// A dead letter of a message whose id was hashed comes back under that id, not under a
-// hash of it, also where DefaultID is what is hashed.
-func TestHashedLetterIsReplayed(t *testing.T) {
-	p := &fakeProducer{}
-	mended := false
-	handler := func(context.Context, *Message) error {
-		if mended {
-			return nil
-		}
-		return dedup.Permanent(errBroken)
-	}
-	inBubble(t, 1, handler, func(r *rig, c *Config) {
-		c.Park, c.ID = deadLetters(t, p), Hashed(DefaultID())
-		r.group.finished = nil
-	}, func(r *rig) {
-		r.group.add(message("bin\x00ary", "b"))
-		r.after(time.Second)
-		letter := p.sent()[0]
-		id := lastHeader(letter, HeaderID)
-		if !strings.HasPrefix(id, msgid.HashPrefix) {
-			t.Fatalf("the letter has the id %q", id)
-		}
-		mended = true
-		back, err := Replay(context.Background(), r.dedup, letter)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.group.add(consumed(back))
-		r.after(time.Second)
-		r.wantRuns(id, 2)
 	})
 }

@@ -1,46 +1,48 @@
 package kafkaadapter
 
 import (
-	"fmt"
-	"strings"
-
-	"github.com/IBM/sarama"
-
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// IDFunc finds the id of a message: what makes two deliveries the same message. It
-// reports false when the message carries none. It must depend on nothing but the
-// message, and is called concurrently. A message on which it panics cannot be processed,
-// nor can one whose id is no key of a Deduper: 1-255 bytes of printable UTF-8. [Hashed]
-// makes one of any other.
-type IDFunc func(*sarama.ConsumerMessage) (id string, ok bool)
+// IDFunc finds the id of a message, by which two deliveries are the same message. It reports false
+// where the message has none. It must depend on the message alone, must not wait, and is called
+// concurrently. A message on which it panics cannot be processed, nor can one whose id is no key of
+// a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed] makes a key of any id.
+type IDFunc func(m *Message) (id string, ok bool)
 
-// Header takes the id from the first of the named headers that is present with a
-// non-empty value. Names are compared without regard to case. Of a header that is
-// repeated the last counts, as with the Java client's lastHeader, so one that is empty at
-// last is not there.
-func Header(names ...string) IDFunc {
-	return func(m *sarama.ConsumerMessage) (string, bool) {
-		return msgid.First(headersOf(m), names)
-	}
+// FromHeader takes the id from the first of the named headers that is present and not empty. Names
+// are compared without regard to case. Of a repeated header the last counts, as with lastHeader of
+// the Java client.
+func FromHeader(names ...string) IDFunc {
+	return func(m *Message) (string, bool) { return msgid.First(m, names) }
 }
 
-// DebeziumOutbox takes the id from the header "id" that Debezium's outbox event router
-// sets for the purpose of removing duplicates.
-func DebeziumOutbox() IDFunc { return Header("id") }
+// DebeziumOutbox takes the id from the header "id", which Debezium's outbox event router sets so
+// that consumers can drop duplicates.
+func DebeziumOutbox() IDFunc { return FromHeader("id") }
 
-// KafkaKey takes the message's key, if it has one that is not empty. Use it only where the
-// producer makes a key for each event. Usually a key names an entity, such as a customer:
-// then every update of it after the first is taken for a duplicate, and dropped, for the
-// whole window.
+// KafkaKey takes the message's key, where it has one that is not empty. Use it only where the
+// producer makes a key for each event. Usually a key names an entity, such as a customer. Then
+// every update after the first is dropped as a duplicate, for the whole window.
 func KafkaKey() IDFunc {
-	return func(m *sarama.ConsumerMessage) (string, bool) { return string(m.Key), len(m.Key) > 0 }
+	return func(m *Message) (string, bool) { return string(m.Key), len(m.Key) > 0 }
+}
+
+// CloudEvents takes the id of an event in the Kafka protocol binding of CloudEvents 1.0. An event's
+// id is unique for its source only, so both are joined; both must be present.
+//
+// In binary mode they are headers. In structured mode (content-type application/cloudevents+json)
+// they are in the value, which is scanned and not decoded; a value that is not one JSON object, or
+// has one of them twice, has no id. An event has the same id in both modes. A batch of events is
+// several messages and has no id. In other structured formats only headers are read.
+func CloudEvents() IDFunc {
+	return func(m *Message) (string, bool) { return msgid.CloudEvents(m, m.Value) }
 }
 
 // FirstOf takes the first id that one of the functions finds.
 func FirstOf(funcs ...IDFunc) IDFunc {
-	return func(m *sarama.ConsumerMessage) (string, bool) {
+	return func(m *Message) (string, bool) {
 		for _, f := range funcs {
 			if id, ok := f(m); ok {
 				return id, true
@@ -50,49 +52,55 @@ func FirstOf(funcs ...IDFunc) IDFunc {
 	}
 }
 
-// DefaultID looks for a dead letter that was sent back, then for a "message-id" or
-// "idempotency-key" header, then for CloudEvents. The Kafka key is not an id: it names an
-// entity, and using it would drop every second update of it.
+// Hashed makes a key of every id that f finds, except an empty one. An id that a Deduper refuses,
+// because it is binary or longer than 255 bytes, becomes "sha256:" and its SHA-256 in hex. Other
+// ids stay as they are, so their records are still found. Different ids stay different: an id that
+// begins with "sha256:" itself is hashed, too.
+//
+// The id of a dead letter that was sent back is taken as it is, before f is called. Checking an id
+// takes some 100 ns, as long as its digest.
+func Hashed(f IDFunc) IDFunc {
+	return func(m *Message) (string, bool) {
+		if id, ok := letter.Replayed(m, m.Topic); ok && msgid.IsKey(id) {
+			return id, true
+		}
+		id, ok := f(m)
+		if !ok {
+			return id, false
+		}
+		return msgid.Hashed(id), true
+	}
+}
+
+// Replayed takes the id that a dead letter carries after it was sent back to the topic it came
+// from, so that it does not look new, whatever its id is found by. In another topic the header is
+// ignored: there somebody has copied headers to a message of another kind.
+//
+// [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
+func Replayed() IDFunc {
+	return func(m *Message) (string, bool) { return letter.Replayed(m, m.Topic) }
+}
+
+// DefaultID looks for a dead letter that was sent back, then for a header "message-id" or
+// "idempotency-key", then for CloudEvents. The Kafka key is no id: it names an entity, and every
+// second update of it would be dropped.
 func DefaultID() IDFunc {
-	return FirstOf(Replayed(), Header("message-id", "idempotency-key"), CloudEvents())
+	return FirstOf(Replayed(), FromHeader("message-id", "idempotency-key"), CloudEvents())
 }
 
-// headersOf finds the headers of a message.
-func headersOf(m *sarama.ConsumerMessage) msgid.Headers {
-	return func(name string) string { return lastHeader(m, name) }
+// IDs returns the ids of the messages, in their order.
+func IDs(ms []*Message) []string {
+	ids := make([]string, len(ms))
+	for i, m := range ms {
+		ids[i] = m.ID
+	}
+	return ids
 }
 
-func lastHeader(m *sarama.ConsumerMessage, name string) string {
-	for i := len(m.Headers) - 1; i >= 0; i-- {
-		if h := m.Headers[i]; h != nil && strings.EqualFold(string(h.Key), name) {
-			return string(h.Value)
-		}
-	}
-	return ""
-}
-
-// idOf finds the id of a message, or what is wrong with it.
-func (a *Adapter) idOf(m *sarama.ConsumerMessage, from *source) (id string, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("kafkaadapter: Config.ID panicked: %v", v)
-		}
-	}()
-	id, ok := a.cfg.ID(m)
-	if ok {
-		return id, nil
-	}
-	if id, ok = from.scope.Fallback(headersOf(m)); ok {
-		return id, nil
-	}
-	if hook := a.cfg.Observer.MissingID; hook != nil {
-		hook(m)
-	}
-	if a.cfg.Positions != nil {
-		id, ok = a.cfg.Positions.id(m)
-	}
-	if !ok && !a.cfg.Unclaimed {
-		return id, ErrNoID
-	}
-	return id, nil
-}
+// ScopeOf is the scope of the keys of a topic's messages in a consumer group, where Config.Scope
+// is empty: "group/topic", such as "billing/orders". Where that is no scope of a Deduper, because
+// it is longer than 255 bytes or not printable, it is "sha256:" and a digest of both. The topic is
+// the message's first one, see Message.FirstTopic.
+//
+// With it a message's record is found: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
+func ScopeOf(group, topic string) string { return letter.ScopeOf(group, topic) }

@@ -1,58 +1,58 @@
 package kafkaadapter
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 )
 
+var errBroken = errors.New("broken")
+
 // headers makes a message of names and values; the value "nil" stands for none.
-func headers(pairs ...string) *sarama.ConsumerMessage {
-	m := &sarama.ConsumerMessage{Key: []byte("entity")}
+func headers(pairs ...string) *Message {
+	m := &Message{Key: []byte("entity")}
 	for i := 0; i < len(pairs); i += 2 {
-		h := &sarama.RecordHeader{Key: []byte(pairs[i])}
+		h := Header{Key: pairs[i]}
 		if pairs[i+1] != "nil" {
 			h.Value = []byte(pairs[i+1])
 		}
-		m.Headers = append(m.Headers, h)
+		m.headers = append(m.headers, h)
 	}
 	return m
 }
 
 func TestIDs(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
-	withNil := headers("message-id", "1")
-	withNil.Headers = append(withNil.Headers, nil, &sarama.RecordHeader{},
-		&sarama.RecordHeader{Value: []byte("nameless")})
 	for _, c := range []struct {
 		name string
 		find IDFunc
-		m    *sarama.ConsumerMessage
+		m    *Message
 		want string // "" for none
 	}{
-		{"header", Header("message-id"), headers("message-id", "1"), "1"},
-		{"header of another case", Header("Message-ID"), headers("message-id", "1"), "1"},
-		{"first name that is there", Header("a", "b"), headers("b", "2", "a", "1"), "1"},
-		{"second name", Header("a", "b"), headers("b", "2"), "2"},
-		{"no headers", Header("a"), headers(), ""},
-		{"no names", Header(), headers("a", "1"), ""},
-		{"repeated: the last", Header("a"), headers("a", "1", "a", "2"), "2"},
-		{"repeated: nil at last", Header("a"), headers("a", "1", "a", "nil"), ""},
-		{"empty value", Header("a"), headers("a", ""), ""},
-		{"empty value, second name", Header("a", "b"), headers("a", "", "b", "2"), "2"},
-		{"nil value", Header("a"), headers("a", "nil"), ""},
-		{"nil header, and one of nothing", Header("message-id"), withNil, "1"},
-		{"huge value, refused later", Header("a"), headers("a", huge), huge},
-		{"repeated: an empty one first", Header("a"), headers("a", "", "a", "2"), "2"},
-		{"repeated in another case", Header("a"), headers("a", "1", "A", "2"), "2"},
+		{"header", FromHeader("message-id"), headers("message-id", "1"), "1"},
+		{"header of another case", FromHeader("Message-ID"), headers("message-id", "1"), "1"},
+		{"first name that is there", FromHeader("a", "b"), headers("b", "2", "a", "1"), "1"},
+		{"second name", FromHeader("a", "b"), headers("b", "2"), "2"},
+		{"no headers", FromHeader("a"), headers(), ""},
+		{"no names", FromHeader(), headers("a", "1"), ""},
+		{"repeated: the last", FromHeader("a"), headers("a", "1", "a", "2"), "2"},
+		{"repeated: nil at last", FromHeader("a"), headers("a", "1", "a", "nil"), ""},
+		{"empty value", FromHeader("a"), headers("a", ""), ""},
+		{"empty value, second name", FromHeader("a", "b"), headers("a", "", "b", "2"), "2"},
+		{"nil value", FromHeader("a"), headers("a", "nil"), ""},
+		{"a header without a name", FromHeader("message-id"),
+			headers("message-id", "1", "", "nil", "", "nameless"), "1"},
+		{"huge value, refused later", FromHeader("a"), headers("a", huge), huge},
+		{"repeated: an empty one first", FromHeader("a"), headers("a", "", "a", "2"), "2"},
+		{"repeated in another case", FromHeader("a"), headers("a", "1", "A", "2"), "2"},
 		{"key", KafkaKey(), headers(), "entity"},
-		{"nil key", KafkaKey(), &sarama.ConsumerMessage{}, ""},
-		{"empty key", KafkaKey(), &sarama.ConsumerMessage{Key: []byte{}}, ""},
-		{"binary key", KafkaKey(), &sarama.ConsumerMessage{Key: []byte{0, 255}}, "\x00\xff"},
+		{"nil key", KafkaKey(), &Message{}, ""},
+		{"empty key", KafkaKey(), &Message{Key: []byte{}}, ""},
+		{"binary key", KafkaKey(), &Message{Key: []byte{0, 255}}, "\x00\xff"},
 		{"CloudEvents", CloudEvents(), headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
 		{"CloudEvents without source", CloudEvents(), headers("ce_id", "7"), ""},
 		{"CloudEvents without id", CloudEvents(), headers("ce_source", "/shop"), ""},
@@ -61,9 +61,10 @@ func TestIDs(t *testing.T) {
 		{"CloudEvents with spaces", CloudEvents(), headers("ce_source", "a b", "ce_id", "c d"),
 			"a%20b c d"},
 		{"Debezium", DebeziumOutbox(), headers("id", "u-1"), "u-1"},
-		{"first of", FirstOf(Header("a"), CloudEvents()),
+		{"first of", FirstOf(FromHeader("a"), CloudEvents()),
 			headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
-		{"first of, in order", FirstOf(Header("b"), Header("a")), headers("a", "1", "b", "2"), "2"},
+		{"first of, in order", FirstOf(FromHeader("b"), FromHeader("a")),
+			headers("a", "1", "b", "2"), "2"},
 		{"first of none", FirstOf(), headers("a", "1"), ""},
 		{"default: message-id", DefaultID(),
 			headers("idempotency-key", "2", "message-id", "1"), "1"},
@@ -73,38 +74,43 @@ func TestIDs(t *testing.T) {
 		{"default: never the key", DefaultID(), headers(), ""},
 	} {
 		id, ok := c.find(c.m)
-		if id != c.want || ok != (c.want != "") {
-			t.Errorf("%s: found %.20q, %v, want %.20q", c.name, id, ok, c.want)
-		}
+		assert.True(t, id == c.want && ok == (c.want != ""), "%s: found %.20q, %v, want %.20q",
+			c.name, id, ok, c.want)
 	}
 }
 
-// An adapter tells of every message without an id, whatever becomes of it.
-func TestMissingIDIsTold(t *testing.T) {
-	for name, change := range map[string]func(*Config){
-		"parked": func(c *Config) {
-			c.Park = func(context.Context, *Message, error) error { return nil }
-		},
-		"positioned": func(c *Config) { c.Positions = positionsOf(t, "u") },
-		"unclaimed":  func(c *Config) { c.Unclaimed = true },
-	} {
-		t.Run(name, func(t *testing.T) {
-			var missing []int64
-			inBubble(t, 1, nil, func(r *rig, c *Config) {
-				r.group.finished = nil
-				c.Observer.MissingID = func(m *sarama.ConsumerMessage) {
-					missing = append(missing, m.Offset)
-				}
-				change(c)
-			}, func(r *rig) {
-				r.group.add(message("a", ""), &sarama.ConsumerMessage{Key: []byte("k")},
-					message("b", ""))
-				r.after(time.Second)
-				r.wantCommitted(3)
-			})
-			if !slices.Equal(missing, []int64{1}) {
-				t.Errorf("told of %v, want 1", missing)
-			}
-		})
+// The header of a letter counts in the topic that it came from, and nowhere else.
+func TestReplayedID(t *testing.T) {
+	m := headers("message-id", "own", HeaderID, "letter", HeaderTopic, "charges")
+	for topic, want := range map[string]string{"charges": "letter", "refunds": "own"} {
+		m.Topic = topic
+		id, ok := DefaultID()(m)
+		assert.True(t, ok)
+		assert.Equal(t, want, id, "in "+topic)
 	}
+}
+
+// stubReader has headers of its own, and answers with what it was asked about.
+type stubReader struct{ Headers }
+
+func (stubReader) Last(raw any, name string) ([]byte, bool) {
+	return fmt.Append(nil, raw, " ", name), true
+}
+
+func (r stubReader) All(raw any) Headers {
+	return append(slices.Clone(r.Headers), Header{fmt.Sprint(raw), nil})
+}
+
+// A driver's headers are read of Raw until all are asked for, and then no more; headers that are
+// set take their place.
+func TestHeadersAreReadWhenAskedFor(t *testing.T) {
+	m := &Message{Raw: "raw"}
+	m.ReadHeaders(stubReader{Headers{{"a", []byte("1")}}})
+	assert.Equal(t, "raw b", m.Header("b"), "one header needs no conversion")
+	assert.Equal(t, Headers{{"a", []byte("1")}, {"raw", nil}}, m.Headers())
+	assert.Empty(t, m.Header("b"))
+	assert.Equal(t, "1", m.Header("A"))
+	m.SetHeaders(Headers{{"b", []byte("2")}})
+	assert.Equal(t, "2", m.Header("b"))
+	assert.Empty(t, m.Header("a"))
 }

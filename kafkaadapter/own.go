@@ -1,10 +1,6 @@
 package kafkaadapter
 
-import (
-	"context"
-
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
-)
+import "context"
 
 // Assigned is a partition that this member was assigned, and is to own.
 type Assigned struct {
@@ -20,16 +16,16 @@ type Assigned struct {
 	Generation int32
 }
 
-// Ownership is the exclusive right to a partition, as Config.Own acquires it. Its
+// Ownership is the exclusive right to a partition, as Owning.Acquire returns it. Its
 // methods are called from several goroutines.
 type Ownership interface {
 	// Context ends when the partition is lost, and when it was released. What runs is cancelled
 	// when it is lost, with a cause that wraps dedup.ErrLeaseLost and that of this context;
-	// nothing more begins; and Config.Own is called again, after Release. Everything that was
+	// nothing more begins; and Owning.Acquire is called again, after Release. Everything that was
 	// not recorded by then is asked about anew.
 	Context() context.Context
 	// Misplaced is called before the store is asked about a message that does not lie where
-	// Config.Partitioner says, and again before the end of such a message is recorded. When it
+	// Owning.Partitioner says, and again before the end of such a message is recorded. When it
 	// has returned nil nobody takes a message for new without looking into the other
 	// partitions, for as long as a message may be known. It is called often, so it should cost
 	// nothing when it was called lately; after an error it is called again, with a backoff.
@@ -42,31 +38,51 @@ type Ownership interface {
 }
 
 // Murmur2 is the partition in which the Java client, librdkafka's murmur2_random, kgo and
-// sarama's NewMurmur2Partitioner put a key, for Config.Partitioner. It is negative for a count
+// sarama's NewMurmur2Partitioner put a key, for Owning.Partitioner. It is negative for a count
 // below 1.
-func Murmur2(key []byte, count int32) int32 { return partition.Murmur2(key, count) }
-
-// FNV1a is the partition in which sarama's NewHashPartitioner, which is its default, and
-// librdkafka's fnv1a_random put a key, for Config.Partitioner. (sarama's
-// NewReferenceHashPartitioner is another one.) It is negative for a count below 1.
-func FNV1a(key []byte, count int32) int32 { return partition.FNV1a(key, count) }
-
-// owning sets what partitions need to be owned.
-func (c *Config) owning(out *partition.Config) {
-	if c.Own == nil {
-		return
+//
+// The hash is Austin Appleby's MurmurHash2 with the seed that Kafka gives it, see
+// org.apache.kafka.common.utils.Utils.murmur2.
+func Murmur2(key []byte, count int32) int32 {
+	if count < 1 {
+		return -1
 	}
-	out.Partitioner = c.Partitioner
-	out.Own = func(ctx context.Context, at partition.Assigned) (partition.Ownership, error) {
-		o, err := c.Own(ctx, Assigned(at))
-		if err != nil || o == nil {
-			return nil, err
-		}
-		return o, nil
-	}
+	return int32(murmur2(key)&0x7fffffff) % count
 }
 
-// count asks the brokers for the number of a topic's partitions.
-func (a *Adapter) count(_ context.Context, topic string) (int32, error) {
-	return a.client.Count(topic)
+func murmur2(b []byte) uint32 {
+	const seed, m uint32 = 0x9747b28c, 0x5bd1e995
+	h := seed ^ uint32(len(b))
+	for ; len(b) >= 4; b = b[4:] {
+		k := uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+		k *= m
+		k ^= k >> 24
+		h = h*m ^ k*m
+	}
+	if len(b) > 0 {
+		var k uint32
+		for i, v := range b {
+			k |= uint32(v) << (8 * i)
+		}
+		h = (h ^ k) * m
+	}
+	h ^= h >> 13
+	h *= m
+	return h ^ h>>15
+}
+
+// FNV1a is the partition in which sarama's NewHashPartitioner, which is its default, and
+// librdkafka's fnv1a_random put a key, for Owning.Partitioner. (sarama's
+// NewReferenceHashPartitioner is another one.) It is negative for a count below 1.
+func FNV1a(key []byte, count int32) int32 {
+	if count < 1 {
+		return -1
+	}
+	const offset, prime uint32 = 2166136261, 16777619
+	h := offset
+	for _, b := range key {
+		h = (h ^ uint32(b)) * prime
+	}
+	at := int32(h) % count
+	return max(at, -at) // below count: there is no overflow
 }

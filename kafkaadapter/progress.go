@@ -1,16 +1,6 @@
 package kafkaadapter
 
-import (
-	"cmp"
-	"maps"
-	"slices"
-	"time"
-
-	"github.com/IBM/sarama"
-
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
-)
+import "time"
 
 // Progress is how far a partition of this member has come, for gauges and alerts.
 type Progress struct {
@@ -18,76 +8,27 @@ type Progress struct {
 	Partition int32
 	// Received is the offset received last, -1 before the first message.
 	Received int64
-	// Watermark is the next offset to commit: every message received below it is done or
-	// parked. -1 before there is one.
+	// Watermark is the next offset to commit: every message received below it is done or parked.
+	// -1 before there is one.
 	Watermark int64
-	// Lag is how many offsets the log has beyond the watermark, as of the last fetch.
-	// Offsets have gaps, and a reader of committed transactions stays behind for ever by
-	// the markers at the end: alert on Age.
+	// Lag is how many offsets the log has beyond the watermark, as of the last fetch. Offsets
+	// have gaps, and the markers of transactions at the end are never read: alert on Age.
 	Lag int64
-	// InFlight messages have been received and are held: they are not finished, or wait
-	// for one below them that is not. Config.HighWater bounds it.
+	// InFlight messages were received and are held: they are not finished, or wait for one below
+	// them that is not. Tuning.HighWater bounds it.
 	InFlight int
 	// Unfinished is how many of those are not finished.
 	Unfinished int
 	// Oldest is the offset that holds the watermark, -1 if there is none.
 	Oldest int64
-	// Age is how long ago Oldest was received: the watermark has stood still since, and a
-	// crash now delivers everything after it again. Zero when there is none.
+	// Age is how long ago Oldest was received: the watermark has not moved since, and a crash now
+	// delivers everything after it again. Zero when there is none.
 	Age time.Duration
-	// Backlogged and StoreDown are why the partition is paused: too much in flight, or a
-	// store that does not answer. PausedFor is how long it was paused in all.
+	// Backlogged and StoreDown are why the partition is paused: too much in flight, or a store
+	// that does not answer. PausedFor is how long it was paused in all.
 	Backlogged, StoreDown bool
 	PausedFor             time.Duration
 	// NotOwned: with Config.Own, nothing of the partition runs until it is owned. It is paused
-	// once Own has failed, or what was owned was lost.
+	// after Acquire has failed, or after what was owned was lost.
 	NotOwned bool
-}
-
-// Progress returns a reading of every partition that this member has, in order. It costs a
-// few locks a partition, and is safe at any time but inside Observer.Paused, which is called
-// under one of them.
-func (a *Adapter) Progress() []Progress {
-	// A partition that is being paused holds its gate while it asks, under the adapter's
-	// lock, who can pause it: that lock must not be held here while the gate is waited for.
-	a.mu.Lock()
-	shown := maps.Clone(a.shown)
-	a.mu.Unlock()
-	var all []Progress
-	for p, claim := range shown {
-		all = append(all, progressOf(p, claim))
-	}
-	slices.SortFunc(all, func(x, y Progress) int {
-		return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
-	})
-	return all
-}
-
-func progressOf(p *partition.Partition, claim sarama.ConsumerGroupClaim) Progress {
-	at := p.Progress()
-	out := Progress{
-		Topic: claim.Topic(), Partition: claim.Partition(),
-		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held,
-		Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
-		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0,
-		PausedFor: at.PausedFor, NotOwned: at.NotOwned,
-	}
-	from := at.Watermark
-	if from < 0 {
-		from = max(claim.InitialOffset(), 0) // below zero it is a way to find the offset
-	}
-	out.Lag = max(claim.HighWaterMarkOffset()-from, 0)
-	return out
-}
-
-// show makes a partition part of Progress until what it returns is called.
-func (a *Adapter) show(claim sarama.ConsumerGroupClaim, p *partition.Partition) (hide func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.shown[p] = claim
-	return func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		delete(a.shown, p)
-	}
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-
-	"github.com/onceward/onceward/kafkaadapter/internal/partition"
 )
 
 // Range is a stretch of a partition: all messages that were delivered of it from From up to, but
@@ -48,13 +46,10 @@ func (r *Range) Since(offset int64) []*Message {
 // nothing is done twice.
 type RangeHandler func(ctx context.Context, r *Range) error
 
-// handleRange makes a range of messages that follow each other.
-func (c *Config) handleRange(ctx context.Context, ms []*partition.Message) []error {
-	all := natives(ms)
-	first, last := all[0], all[len(all)-1]
-	err := c.RangeHandler(ctx, &Range{
-		Topic: first.Topic, TopicID: first.topicID, Partition: first.Partition, From: first.Offset,
-		To: last.Offset + 1, Messages: all,
-	})
-	return partition.Together(err, len(ms))
+// Batch makes a [BatchHandler] of it, for messages that follow each other. Drivers use it.
+func (f RangeHandler) Batch(ctx context.Context, ms []*Message) []error {
+	first, last := ms[0], ms[len(ms)-1]
+	err := f(ctx, &Range{Topic: first.Topic, TopicID: first.TopicID, Partition: first.Partition,
+		From: first.Offset, To: last.Offset + 1, Messages: ms})
+	return together(err, len(ms))
 }

@@ -20,7 +20,7 @@
 // said that it is acknowledged. Without a crash, a lost COMMIT or a publisher that could not
 // tell, it is published once. After one of those it is published again, under the same id:
 // every message carries it in a header ("onceward-id" by default), and whoever consumes it
-// deduplicates by that id (kafkaadapter.Header). The id is the caller's, such as one derived
+// deduplicates by that id (kafkaadapter.FromHeader). The id is the caller's, such as one derived
 // from the key that the effect was marked under, or random, and stored either way.
 //
 // Messages of one topic and key are published in the order in which they were inserted, by

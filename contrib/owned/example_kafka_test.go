@@ -6,12 +6,12 @@ import (
 	"os"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -42,25 +42,20 @@ func Example_kafka() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	commits, err := sarama.NewClient([]string{"localhost:9092"}, kafkaadapter.SafeConfig(nil))
-	if err != nil {
-		log.Fatal(err)
+	acquire := func(ctx context.Context, at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
+		return store.Acquire(ctx, owned.Partition{
+			Source: at.Group + "/" + at.Topic, Number: at.Partition, Count: at.Count,
+			Mapping: "murmur2", Generation: at.Generation,
+		})
 	}
-	_, err = kafkaadapter.New(kafkaadapter.Config{
-		Deduper: d,
-		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
-			return charge(ctx, m.ID)
-		},
-		Own: func(ctx context.Context, at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
-			return store.Acquire(ctx, owned.Partition{
-				Source: at.Group + "/" + at.Topic, Number: at.Partition, Count: at.Count,
-				Mapping: "murmur2", Generation: at.Generation,
-			})
-		},
-		Partitioner:  kafkaadapter.Murmur2,
-		CommitClient: commits, // asks how many partitions there are, too
-		Group:        "payments",
-	})
+	err = kafkasarama.Consume(ctx, []string{"localhost:9092"}, "payments", []string{"charges"}, nil,
+		kafkaadapter.Config{
+			Deduper: d,
+			Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+				return charge(ctx, m.ID)
+			},
+			Own: &kafkaadapter.Owning{Acquire: acquire, Partitioner: kafkaadapter.Murmur2},
+		})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -3,13 +3,13 @@ module github.com/onceward/onceward/contrib/owned
 go 1.26.0
 
 require (
-	github.com/IBM/sarama v1.61.1
 	github.com/onceward/onceward v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
+	github.com/IBM/sarama v1.61.1 // indirect
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/bits-and-blooms/bitset v1.24.2 // indirect
 	github.com/bits-and-blooms/bloom/v3 v3.7.1 // indirect

@@ -37,7 +37,7 @@ type AuditConfig struct {
 	// Default nil: nobody is asked.
 	Ask func(ctx context.Context) ([]Horizon, error)
 	// Lags is asked how old the oldest message is that has not been read, by source, as
-	// kafkaadapter.Lags and franz.Lags answer for the topics of a group; who has several groups
+	// kafkasarama.Lags and kafkafranz.Lags answer for the topics of a group; who has several groups
 	// puts them into the names. A negative one is an error. For the rest it is as Ask is.
 	Lags func(ctx context.Context) (map[string]time.Duration, error)
 	// Every is the time between two questions, at least a second. Default DefaultAuditEvery.
@@ -55,8 +55,8 @@ const (
 	DefaultAuditTimeout = 30 * time.Second
 )
 
-// Horizons are those of topics that keep messages for so long, as kafkaadapter.Retentions and
-// franz.Retentions answer: AuditConfig.Ask can return them. A group cannot be further behind.
+// Horizons are those of topics that keep messages for so long, as kafkasarama.Retentions and
+// kafkafranz.Retentions answer: AuditConfig.Ask can return them. A group cannot be further behind.
 func Horizons(kept map[string]time.Duration) []Horizon {
 	var all []Horizon
 	for _, source := range slices.Sorted(maps.Keys(kept)) {

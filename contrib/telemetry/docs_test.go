@@ -49,8 +49,8 @@ func TestThePageHasEveryMetric(t *testing.T) {
 func sources(t *testing.T) []string {
 	t.Helper()
 	var files []string
-	for _, dir := range []string{".", "redismetric", "saramametric", "franzmetric", "httptrace",
-		"saramatrace", "franztrace", "internal/kafka", "internal/meter", "internal/span"} {
+	for _, dir := range []string{".", "redismetric", "kafkametric", "httptrace",
+		"kafkatrace", "internal/meter", "internal/span"} {
 		found, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no files in %s: %v", dir, err)

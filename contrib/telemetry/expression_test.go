@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 
 	"github.com/onceward/onceward/contrib/telemetry"
+	"github.com/onceward/onceward/contrib/telemetry/kafkametric"
 	"github.com/onceward/onceward/contrib/telemetry/redismetric"
-	"github.com/onceward/onceward/contrib/telemetry/saramametric"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/outbox"
@@ -92,7 +92,7 @@ func exported(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kafka, err := saramametric.New(notes{meter: all}, "x")
+	kafka, err := kafkametric.New(notes{meter: all}, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func exported(t *testing.T) map[string]bool {
 		m.ObserveRelay(new(outbox.Relay)),
 		// nobody collects
 		redis.ObserveStore(new(redisadapter.Store)),
-		kafka.ObserveAdapter(new(kafkaadapter.Adapter)),
+		kafka.Observe(func() []kafkaadapter.Progress { return nil }),
 	} {
 		if err != nil {
 			t.Fatal(err)

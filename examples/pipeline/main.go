@@ -34,7 +34,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/franzpub"
 	"github.com/onceward/onceward/sqladapter"
@@ -262,12 +263,14 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	if err != nil {
 		return err
 	}
-	booking, err := franz.New(franz.Config{Unclaimed: true, Handler: s.book})
+	books, mails := s.names.orders, s.names.bookings
+	booking, err := kafkafranz.New("booking-of-"+books,
+		kafkaadapter.Config{Unclaimed: true, Handler: s.book})
 	if err != nil {
 		return err
 	}
-	mailing, err := franz.New(franz.Config{Deduper: s.d, Handler: s.mail,
-		ID: franz.Header(outbox.DefaultIDHeader)})
+	mailing, err := kafkafranz.New("mailing-of-"+mails, kafkaadapter.Config{Deduper: s.d,
+		Handler: s.mail, ID: kafkaadapter.FromHeader(outbox.DefaultIDHeader)})
 	if err != nil {
 		return err
 	}
@@ -275,8 +278,8 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	defer cancel()
 	ended := make(chan error, 3)
 	go func() { ended <- relay.Run(ctx) }()
-	go func() { ended <- booking.Run(ctx, s.group("booking", s.names.orders)...) }()
-	go func() { ended <- mailing.Run(ctx, s.group("mailing", s.names.bookings)...) }()
+	go func() { ended <- booking.Run(ctx, s.consume(books)...) }()
+	go func() { ended <- mailing.Run(ctx, s.consume(mails)...) }()
 	select {
 	case <-s.mails.reached(orders):
 	case <-ctx.Done():
@@ -287,17 +290,18 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	return errors.Join(<-ended, <-ended, <-ended)
 }
 
-func (s *shop) group(name, topic string) []kgo.Opt {
+// consume returns the options of a consumer of a topic.
+func (s *shop) consume(topic string) []kgo.Opt {
 	return []kgo.Opt{
-		kgo.SeedBrokers(s.seeds...), kgo.ConsumerGroup(name + "-of-" + topic),
-		kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.SeedBrokers(s.seeds...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		// after a crash, the group waits so long for the dead (45 s by default)
 		kgo.SessionTimeout(10 * time.Second),
 	}
 }
 
 // book is level Atomic: booking, record and message are committed together, or nothing is.
-func (s *shop) book(ctx context.Context, m *franz.Message) error {
+func (s *shop) book(ctx context.Context, m *kafkaadapter.Message) error {
 	_, err := s.marks.Do(ctx, s.db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (order_id, amount) VALUES (?, ?)`,
 			m.ID, string(m.Value)); err != nil {
@@ -314,7 +318,7 @@ func (s *shop) book(ctx context.Context, m *franz.Message) error {
 }
 
 // mail is level Claimed: one process at a time, and nobody after it is recorded.
-func (s *shop) mail(_ context.Context, m *franz.Message) error {
+func (s *shop) mail(_ context.Context, m *kafkaadapter.Message) error {
 	return s.mails.send(string(m.Key))
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -176,7 +176,7 @@ func recorder(t *testing.T, dir string) func(order string) bool {
 // scope is that of the consumer that sends mails.
 func scope(dir string) dedup.Option {
 	topic := "bookings-" + filepath.Base(dir)
-	return dedup.WithScope(franz.ScopeOf("mailing-of-"+topic, topic))
+	return dedup.WithScope(kafkaadapter.ScopeOf("mailing-of-"+topic, topic))
 }
 
 // recordedMails are those that a killed process has put on record.

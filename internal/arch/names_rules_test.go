@@ -116,12 +116,12 @@ var deniedPackages = map[string]string{
 
 // allowedNames are denied names that mean what the field means by them.
 var allowedNames = map[string]string{
-	"bench/internal/chart: Lines":  "a line chart has lines",
-	"cmd/internal/serve: gate":     "it asks for a password",
-	"cmd/internal/serve: newGate":  "as gate",
-	"examples/saga: BookTrip":      "a journey",
-	"examples/saga: Trip":          "a journey",
-	"kafkaadapter/franz: NewShare": "as Share",
-	"kafkaadapter/franz: Share":    "Kafka's share groups",
-	"preflight: Finding":           "linters and scanners report findings",
+	"bench/internal/chart: Lines":       "a line chart has lines",
+	"cmd/internal/serve: gate":          "it asks for a password",
+	"cmd/internal/serve: newGate":       "as gate",
+	"examples/saga: BookTrip":           "a journey",
+	"examples/saga: Trip":               "a journey",
+	"kafkaadapter/kafkafranz: NewShare": "as Share",
+	"kafkaadapter/kafkafranz: Share":    "Kafka's share groups",
+	"preflight: Finding":                "linters and scanners report findings",
 }

@@ -143,39 +143,33 @@ var table = map[string]rule{
 	"outbox/pgxlisten": {imports: []string{"dedup/driver", "internal/backoff", "outbox", pgx}},
 	"outbox/franzpub":  {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
-		imports: []string{
-			"dedup", "dedup/driver", "internal/backoff", "kafkaadapter/internal/flow",
-			"kafkaadapter/internal/lag",
-			"kafkaadapter/internal/letter", "kafkaadapter/internal/member",
-			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
-			"kafkaadapter/internal/setting", sarama,
-		},
-		tests: []string{"dedup/deduptest", "internal/servertest", "redisadapter",
-			"sqladapter", goRedis},
+		imports: []string{"dedup", "dedup/driver", "kafkaadapter/internal/letter",
+			"kafkaadapter/internal/msgid"},
+		tests: []string{"sqladapter"},
 	},
-	"kafkaadapter/franz": {
-		imports: []string{
-			"dedup", "dedup/driver", "internal/backoff", "kafkaadapter/internal/flow",
-			"kafkaadapter/internal/lag",
-			"kafkaadapter/internal/letter",
-			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
-			"kafkaadapter/internal/setting", franzGo,
-		},
+	"kafkaadapter/kafkadriver": {
+		imports: []string{"dedup", "dedup/driver", "internal/backoff", "kafkaadapter",
+			"kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
+			"kafkaadapter/internal/msgid"},
 	},
-	"kafkaadapter/internal/lag": {},
+	"kafkaadapter/kafkasarama": {
+		imports: []string{"dedup", "dedup/driver", "internal/backoff", "kafkaadapter",
+			"kafkaadapter/internal/flow", "kafkaadapter/internal/member",
+			"kafkaadapter/internal/msgid", "kafkaadapter/kafkadriver", sarama},
+		tests: []string{"dedup/deduptest"},
+	},
+	"kafkaadapter/kafkafranz": {
+		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",
+			franzGo},
+	},
 	"kafkaadapter/internal/letter": {imports: []string{"dedup", "dedup/driver",
 		"kafkaadapter/internal/msgid"}},
-	"kafkaadapter/internal/member":  {imports: []string{"dedup", "internal/backoff", sarama}},
-	"kafkaadapter/internal/msgid":   {imports: []string{"dedup/driver"}},
-	"kafkaadapter/internal/setting": {imports: []string{"dedup", "dedup/driver"}},
-	"kafkaadapter/internal/partition": {
-		imports: []string{"dedup", "dedup/driver", "internal/backoff",
-			"kafkaadapter/internal/flow"},
-	},
+	"kafkaadapter/internal/member": {imports: []string{"dedup", "internal/backoff", sarama}},
+	"kafkaadapter/internal/msgid":  {imports: []string{"dedup/driver"}},
 	"kafkaadapter/txn": {
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member",
-			"kafkaadapter/internal/msgid", "kafkaadapter/internal/setting", sarama},
-		tests: []string{"kafkaadapter"},
+			"kafkaadapter/internal/msgid", sarama},
+		tests: []string{"kafkaadapter/kafkasarama"},
 	},
 	"kafkaadapter/internal/flow": {
 		imports: []string{"internal/backoff"},
@@ -202,7 +196,7 @@ var table = map[string]rule{
 		imports: []string{"bloom", "contrib/owned/internal/script", "dedup", "dedup/driver",
 			goRedis},
 		tests: []string{"dedup/deduptest", "internal/redistest", "internal/servertest",
-			"kafkaadapter", "redisadapter", sarama},
+			"kafkaadapter", "kafkaadapter/kafkasarama", "redisadapter"},
 	},
 	"contrib/owned/internal/script": {imports: []string{goRedis},
 		tests: []string{"internal/redistest", "internal/servertest"}},
@@ -218,7 +212,7 @@ var table = map[string]rule{
 			"contrib/telemetry/internal/meter",
 			"contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
 		tests: []string{"dedup/deduptest", "kafkaadapter", "preflight", "redisadapter",
-			"contrib/telemetry/redismetric", "contrib/telemetry/saramametric",
+			"contrib/telemetry/kafkametric", "contrib/telemetry/redismetric",
 			"contrib/telemetry/internal/metrictest", "internal/servertest", goRedis, otel,
 			prometheus, yaml},
 	},
@@ -226,22 +220,14 @@ var table = map[string]rule{
 		"contrib/telemetry/internal/meter", otelAPI, otelMetric},
 		tests: []string{"internal/servertest", "contrib/telemetry/internal/metrictest",
 			goRedis, otel}},
-	"contrib/telemetry/internal/kafka": {imports: []string{"contrib/telemetry/internal/meter",
-		otelAPI, otelMetric}},
 	"contrib/telemetry/internal/metrictest": {role: testOnly,
-		imports: []string{"contrib/telemetry/internal/kafka", otel}},
+		imports: []string{"kafkaadapter", otel}},
 	"contrib/telemetry/internal/spantest": {role: testOnly, imports: []string{"dedup", "dedup/driver", otel}},
-	"contrib/telemetry/saramametric": {imports: []string{"kafkaadapter",
-		"contrib/telemetry/internal/kafka", otelMetric, sarama},
+	"contrib/telemetry/kafkametric": {imports: []string{"kafkaadapter",
+		"contrib/telemetry/internal/meter", otelAPI, otelMetric},
 		tests: []string{"contrib/telemetry/internal/metrictest", otel}},
-	"contrib/telemetry/franzmetric": {imports: []string{"kafkaadapter/franz",
-		"contrib/telemetry/internal/kafka", otelMetric, franzGo},
-		tests: []string{"contrib/telemetry/internal/metrictest", otel}},
-	"contrib/telemetry/saramatrace": {imports: []string{"dedup/driver", "kafkaadapter",
-		"contrib/telemetry/internal/span", otelCarry, otelTrace, sarama},
-		tests: []string{"contrib/telemetry/internal/spantest", otel}},
-	"contrib/telemetry/franztrace": {imports: []string{"dedup/driver", "kafkaadapter/franz",
-		"contrib/telemetry/internal/span", otelCarry, otelTrace, franzGo},
+	"contrib/telemetry/kafkatrace": {imports: []string{"dedup/driver", "kafkaadapter",
+		"contrib/telemetry/internal/span", otelCarry, otelTrace},
 		tests: []string{"contrib/telemetry/internal/spantest", otel}},
 	"contrib/telemetry/httptrace": {imports: []string{"dedup", "httpadapter",
 		"contrib/telemetry", otelCarry}, tests: []string{otel}},
@@ -282,15 +268,12 @@ var table = map[string]rule{
 }
 
 // libraries are nested modules that users import. They keep the rules of the table; programs and
-// tests may import them, and no other library but those of needs.
+// tests may import them, and no other library.
 var libraries = []string{
 	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
-	"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub",
+	"kafkaadapter/kafkafranz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub",
 	"sqladapter/pgxv5",
 }
-
-// needs are the libraries that another one imports: telemetry measures and traces what they do.
-var needs = map[string][]string{"contrib/telemetry": {"kafkaadapter/franz"}}
 
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "examples", "internal/integration"}

@@ -24,7 +24,7 @@ require (
 	github.com/microsoft/go-mssqldb v1.11.2
 	github.com/onceward/onceward v0.0.0
 	github.com/onceward/onceward/contrib/owned v0.0.0
-	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
+	github.com/onceward/onceward/kafkaadapter/kafkafranz v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
 	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
 	github.com/onceward/onceward/outbox/saramapub v0.0.0
@@ -159,7 +159,7 @@ replace github.com/onceward/onceward => ../../
 
 replace github.com/onceward/onceward/contrib/owned => ../../contrib/owned
 
-replace github.com/onceward/onceward/kafkaadapter/franz => ../../kafkaadapter/franz
+replace github.com/onceward/onceward/kafkaadapter/kafkafranz => ../../kafkaadapter/kafkafranz
 
 replace github.com/onceward/onceward/outbox/franzpub => ../../outbox/franzpub
 

@@ -10,13 +10,13 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/kafkaadapter/txn"
 )
 
 func valid() txn.Config {
 	return txn.Config{
-		Brokers: []string{"localhost:9092"}, Client: kafkaadapter.SafeConfig(nil), Group: "g",
+		Brokers: []string{"localhost:9092"}, Client: kafkasarama.SafeConfig(nil), Group: "g",
 		Handler: txn.PerMessage(func(context.Context,
 			*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 			return nil, nil
@@ -134,7 +134,7 @@ func TestCheckConfigNamesTheField(t *testing.T) {
 		},
 	} {
 		t.Run(field, func(t *testing.T) {
-			c := kafkaadapter.SafeConfig(nil)
+			c := kafkasarama.SafeConfig(nil)
 			change(c)
 			var input *dedup.InputError
 			if err := p.CheckConfig(c); !errors.As(err, &input) ||
@@ -143,7 +143,7 @@ func TestCheckConfigNamesTheField(t *testing.T) {
 			}
 		})
 	}
-	if err := p.CheckConfig(kafkaadapter.SafeConfig(nil)); err != nil {
+	if err := p.CheckConfig(kafkasarama.SafeConfig(nil)); err != nil {
 		t.Error(err)
 	}
 	if err := p.CheckConfig(nil); err == nil {

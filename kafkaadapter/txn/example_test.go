@@ -11,7 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/kafkaadapter/txn"
 )
 
@@ -33,7 +33,7 @@ func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	brokers := []string{"localhost:9092"}
-	cfg := kafkaadapter.SafeConfig(nil)
+	cfg := kafkasarama.SafeConfig(nil)
 	p, err := txn.New(txn.Config{
 		Brokers: brokers,
 		Client:  cfg,
@@ -86,7 +86,7 @@ func ExamplePerMessage() {
 
 // Settings under which messages would be lost or doubled are refused by name.
 func ExampleProcessor_CheckConfig() {
-	cfg := kafkaadapter.SafeConfig(nil)
+	cfg := kafkasarama.SafeConfig(nil)
 	p, err := txn.New(txn.Config{Brokers: []string{"localhost:9092"}, Client: cfg,
 		Group: "invoicing", Handler: txn.PerMessage(invoice)})
 	if err != nil {

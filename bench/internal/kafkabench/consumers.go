@@ -16,11 +16,12 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // newGroup has the client of every side.
 func (j job) newGroup(autoCommit bool) (sarama.ConsumerGroup, *sarama.Config) {
-	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+	cfg := kafkasarama.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Offsets.AutoCommit.Enable = autoCommit // the adapter commits by itself, as often
 	cfg.Consumer.Offsets.AutoCommit.Interval = 250 * time.Millisecond
 	cfg.Consumer.Return.Errors = !autoCommit // failed messages are redelivered to others
@@ -29,12 +30,12 @@ func (j job) newGroup(autoCommit bool) (sarama.ConsumerGroup, *sarama.Config) {
 	return group, cfg
 }
 
-// adapter is kafkaadapter with claims in Redis. A message is finished when it is on record, or
+// adapter is kafkasarama with claims in Redis. A message is finished when it is on record, or
 // known to be a duplicate.
 func adapter(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		handle := func(_ context.Context, m *kafkaadapter.Message) error {
-			j.effect(m.ConsumerMessage)
+			j.effect(m.Raw.(*sarama.ConsumerMessage)) //nolint:errcheck // kafkasarama has put it there
 			return nil
 		}
 		return j.claimed(ctx, l, handle, dedup.Observer{
@@ -51,20 +52,22 @@ func adapter(l work.Layout) func(context.Context, job) consumer {
 func (j job) claimed(ctx context.Context, l work.Layout, handle kafkaadapter.Handler,
 	o dedup.Observer) consumer {
 	d := l.Open(ctx, j.Setup, j.redis, 0, func(c *dedup.Config) { c.Observer = o })
-	return j.adapted(kafkaadapter.Config{Deduper: d.Deduper, Group: j.group, Handler: handle})
+	return j.adapted(kafkaadapter.Config{Deduper: d.Deduper, Handler: handle})
 }
 
-// unclaimed is kafkaadapter without a store: order, watermark and commit alone.
+// unclaimed is kafkasarama without a store: order, watermark and commit alone.
 func unclaimed(_ context.Context, j job) consumer {
 	handle := func(context.Context, *kafkaadapter.Message) error { j.done.add(1); return nil }
 	return j.adapted(kafkaadapter.Config{Unclaimed: true, Handler: handle})
 }
 
 func (j job) adapted(cfg kafkaadapter.Config) consumer {
-	a := must.Get(kafkaadapter.New(cfg))
-	group, client := j.newGroup(false)
-	must.Do(a.CheckConfig(client))
-	return func(ctx context.Context) error { return a.Run(ctx, group, []string{j.log.Topic}) }
+	group, clientConfig := j.newGroup(false)
+	client := must.Get(sarama.NewClient(j.brokers, clientConfig))
+	j.Defer(client.Close)
+	c := must.Get(kafkasarama.New(client, j.group, cfg))
+	must.Do(c.CheckConfig(clientConfig))
+	return func(ctx context.Context) error { return c.Run(ctx, group, []string{j.log.Topic}) }
 }
 
 // redisOnly claims and completes the ids of the log in batches, with a goroutine per

@@ -111,11 +111,23 @@ func (a *asked) ListOffsets(of map[string]map[int32]int64,
 	return all, nil
 }
 
+// lags is how old the first message is that is not read: two windows, unless it is recent.
+func (a *asked) lags(string, ...string) (map[string]time.Duration, error) {
+	next := max(a.committed, a.oldest)
+	switch {
+	case next >= a.newest:
+		return nil, nil
+	case next >= a.recent:
+		return map[string]time.Duration{"orders": time.Minute}, nil
+	}
+	return map[string]time.Duration{"orders": 2 * time.Hour}, nil
+}
+
 // found are the findings of a setup, as "severity code".
 func (a *asked) found(t *testing.T) (all []string) {
 	t.Helper()
 	c := cluster{admin: a, where: a.addr, group: "shop", topics: []string{"orders"},
-		window: time.Hour}
+		window: time.Hour, lags: a.lags}
 	findings, err := c.look(a.encrypted)
 	if err != nil {
 		t.Error(err)

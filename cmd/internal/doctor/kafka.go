@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // The severities, as redisadapter and sqladapter name them.
@@ -28,6 +29,7 @@ const offsetsTopic = "__consumer_offsets"
 // cluster is what the brokers are asked through.
 type cluster struct {
 	admin  sarama.ClusterAdmin
+	lags   func(group string, topics ...string) (map[string]time.Duration, error)
 	where  string // the brokers, for findings
 	group  string
 	topics []string
@@ -61,6 +63,9 @@ func (o *Options) lookAtKafka(ctx context.Context) ([]Finding, error) {
 		}
 		c := cluster{admin: admin, where: strings.Join(o.Kafka.Brokers, ","), group: o.Group,
 			topics: o.Topics, window: o.Window}
+		c.lags = func(group string, topics ...string) (map[string]time.Duration, error) {
+			return kafkasarama.Lags(client, group, topics...)
+		}
 		found, err := c.look(config.Net.TLS.Enable)
 		answers <- answer{found, err}
 	}()
@@ -398,11 +403,17 @@ func (c *cluster) offsets(of map[string][]int32,
 
 // atWindow asks kafkaadapter what can come again after the window.
 func (c *cluster) atWindow() (found []Finding, err error) {
-	exceeded, err := kafkaadapter.CheckWindow(c.admin, c.window, c.group, c.topics...)
+	retentions, err := kafkasarama.Retentions(c.admin, c.topics...)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range exceeded {
+	var lags map[string]time.Duration
+	if c.group != "" {
+		if lags, err = c.lags(c.group, c.topics...); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range kafkaadapter.CheckWindow(c.window, retentions, lags) {
 		keeps := fmt.Sprintf("for %v", e.Retention)
 		if e.Retention < 0 {
 			keeps = "without limit"
@@ -414,11 +425,12 @@ func (c *cluster) atWindow() (found []Finding, err error) {
 				"topic %q keeps messages %s, and their records are kept for %v", e.Topic,
 				keeps, e.Window))
 		}
-		if len(e.Lagging) > 0 {
+		if e.Lag > 0 {
 			found = append(found, c.finding(warning, "lag_beyond_window",
 				"a duplicate that was sent later may have been recorded, and forgotten, before its first is read",
 				"a window above the lag, or more consumers",
-				"group %q has not read messages of topic %q that are older than the window (%v): partitions %v", c.group, e.Topic, e.Window, e.Lagging))
+				"group %q has not read messages of topic %q that are older than the window (%v): the oldest is of %v ago", c.group,
+				e.Topic, e.Window, e.Lag.Round(time.Second)))
 		}
 	}
 	return found, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // maxMessage leaves the size of a message to the brokers: what came from a topic should
@@ -30,7 +31,7 @@ func kafkaConfig(o Options) (*sarama.Config, error) {
 	c.Producer.Return.Successes = true
 	c.Producer.MaxMessageBytes = maxMessage
 	c.Producer.Partitioner = newHomePartitioner
-	return c, kafkaadapter.CheckProducer(c)
+	return c, kafkasarama.CheckProducer(c)
 }
 
 // homePartitioner sends a message to the partition it came from, where what is left of its
@@ -63,7 +64,8 @@ type kafka struct {
 	client   sarama.Client
 	admin    sarama.ClusterAdmin
 	consumer sarama.Consumer
-	producer sarama.SyncProducer // nil in a dry run
+	sync     sarama.SyncProducer   // nil in a dry run, like
+	producer kafkaadapter.Producer // that of it
 }
 
 // openKafka connects.
@@ -119,14 +121,17 @@ func dial(brokers []string, c *sarama.Config, dryRun bool) (_ *kafka, err error)
 	if dryRun {
 		return k, nil
 	}
-	k.producer, err = sarama.NewSyncProducerFromClient(k.client)
+	if k.sync, err = sarama.NewSyncProducerFromClient(k.client); err != nil {
+		return nil, err
+	}
+	k.producer, err = kafkasarama.Producer(k.sync)
 	return k, err
 }
 
 // close ends the connections: everything that was sent has been answered.
 func (k *kafka) close() {
-	if k.producer != nil {
-		_ = k.producer.Close()
+	if k.sync != nil {
+		_ = k.sync.Close()
 	}
 	if k.consumer != nil {
 		_ = k.consumer.Close()

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // fate is what became of a letter.
@@ -42,8 +43,7 @@ func newLetter(m *sarama.ConsumerMessage) *letter {
 }
 
 func (l *letter) header(name string) string {
-	value, _ := kafkaadapter.Header(name)(l.ConsumerMessage)
-	return value
+	return kafkasarama.Message(l.ConsumerMessage).Header(name)
 }
 
 // line is what is printed: everything foreign is quoted.
@@ -75,18 +75,12 @@ func (l leave) Unwrap() error { return l.error }
 func stays(err error) bool {
 	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoLetter) ||
 		errors.Is(err, dedup.ErrUncertain) ||
-		errors.Is(err, dedup.ErrInFlight) || errors.As(err, new(*dedup.InputError)) || tooLarge(err)
-}
-
-// tooLarge recognises the broker's refusal and that of sarama, which has no type for it.
-func tooLarge(err error) bool {
-	var configured sarama.ConfigurationError
-	return errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
-		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
+		errors.Is(err, dedup.ErrInFlight) || errors.As(err, new(*dedup.InputError)) ||
+		errors.Is(err, kafkaadapter.ErrTooLarge)
 }
 
 // prepare frees the letter's key and returns the message to send.
-func (r *run) prepare(ctx context.Context, l *letter) (*sarama.ProducerMessage, error) {
+func (r *run) prepare(ctx context.Context, l *letter) (*kafkaadapter.Message, error) {
 	topic := l.header(kafkaadapter.HeaderTopic)
 	if topic == l.Topic {
 		return nil, leave{errors.New(
@@ -107,7 +101,8 @@ func (r *run) prepare(ctx context.Context, l *letter) (*sarama.ProducerMessage, 
 		return nil, err
 	}
 	// lookUp has been asked
-	return kafkaadapter.Replay(ctx, r.store.dedup, l.ConsumerMessage, kafkaadapter.Unrecorded())
+	return kafkaadapter.Replay(ctx, r.store.dedup, kafkasarama.Message(l.ConsumerMessage),
+		kafkaadapter.Unrecorded())
 }
 
 // lookUp leaves a letter of which nobody can say whether its message has been processed

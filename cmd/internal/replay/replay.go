@@ -249,7 +249,7 @@ func (r *run) send(ctx context.Context, l *letter) (fate, error) {
 		return wouldGo, nil
 	}
 	if err == nil {
-		_, _, err = r.kafka.producer.SendMessage(message)
+		err = r.kafka.producer.Send(ctx, message)
 	}
 	switch {
 	case err == nil:

@@ -315,7 +315,7 @@ func TestEndsAtAMarker(t *testing.T) {
 	}
 	defer func() { _ = p.Close() }()
 	if r.park, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: p, Topic: func(*kafkaadapter.Message) string { return dead },
+		Producer: producerOf(t, p), Topic: func(*kafkaadapter.Message) string { return dead },
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -77,7 +78,8 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 	}
 	t.Cleanup(func() { _ = r.producer.Close() })
 	r.park, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: r.producer, Topic: func(*kafkaadapter.Message) string { return dead },
+		Producer: producerOf(t, r.producer),
+		Topic:    func(*kafkaadapter.Message) string { return dead },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -85,9 +87,19 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 	return r
 }
 
+// producerOf is a producer of dead letters.
+func producerOf(t *testing.T, p sarama.SyncProducer) kafkaadapter.Producer {
+	t.Helper()
+	out, err := kafkasarama.Producer(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // groupConfig is the consumer's, with the hurry of a test.
 func groupConfig() *sarama.Config {
-	c := kafkaadapter.SafeConfig(nil)
+	c := kafkasarama.SafeConfig(nil)
 	c.Consumer.MaxWaitTime = 20 * time.Millisecond
 	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 5*time.Second,
 		200*time.Millisecond
@@ -135,10 +147,8 @@ func (r *rig) fail(id string) {
 func (r *rig) letter(id string, reason error) {
 	r.t.Helper()
 	m := &kafkaadapter.Message{ID: id, Scope: kafkaadapter.ScopeOf("consumer", orders), Attempt: 3,
-		ConsumerMessage: &sarama.ConsumerMessage{
-			Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id),
-			Timestamp: time.Now(),
-		}}
+		Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id),
+		Timestamp: time.Now()}
 	if err := r.park(r.t.Context(), m, reason); err != nil {
 		r.t.Fatal(err)
 	}
@@ -209,7 +219,7 @@ func (r *rig) ids(topic string) []string {
 	for int64(len(ids)) < end {
 		select {
 		case m := <-p.Messages():
-			id, _ := kafkaadapter.DefaultID()(m)
+			id, _ := kafkaadapter.DefaultID()(kafkasarama.Message(m))
 			ids = append(ids, id)
 		case <-time.After(10 * time.Second):
 			r.t.Fatalf("%d of %d messages", len(ids), end)
@@ -247,9 +257,14 @@ type consumer struct {
 func (r *rig) consume(broken bool) *consumer {
 	r.t.Helper()
 	c := &consumer{broken: broken, effects: map[string]int{}}
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: r.dedup, Group: "consumer", Park: r.park, Handler: c.handle,
-		CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+	client, err := sarama.NewClient(r.cluster.ListenAddrs(), groupConfig())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { _ = client.Close() })
+	a, err := kafkasarama.New(client, "consumer", kafkaadapter.Config{
+		Deduper: r.dedup, Park: r.park, Handler: c.handle,
+		Tuning: kafkaadapter.Tuning{CommitEvery: 20 * time.Millisecond, Drain: time.Second},
 	})
 	if err != nil {
 		r.t.Fatal(err)

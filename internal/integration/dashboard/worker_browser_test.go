@@ -25,11 +25,12 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry"
+	"github.com/onceward/onceward/contrib/telemetry/kafkametric"
 	"github.com/onceward/onceward/contrib/telemetry/redismetric"
-	"github.com/onceward/onceward/contrib/telemetry/saramametric"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -140,7 +141,7 @@ func work(text string, stdin io.Reader) error {
 
 func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.Deduper,
 	m *telemetry.Metrics) error {
-	kafka, err := saramametric.New(provider, topic)
+	kafka, err := kafkametric.New(provider, topic)
 	if err != nil {
 		return err
 	}
@@ -156,33 +157,35 @@ func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.D
 	auditor, err := m.NewAuditor(telemetry.AuditConfig{
 		Every: 5 * time.Second,
 		Ask: func(context.Context) ([]telemetry.Horizon, error) {
-			kept, err := kafkaadapter.Retentions(admin, topic)
+			kept, err := kafkasarama.Retentions(admin, topic)
 			return telemetry.Horizons(kept), err
 		},
 		Lags: func(context.Context) (map[string]time.Duration, error) {
-			return kafkaadapter.Lags(client, "payers", topic)
+			return kafkasarama.Lags(client, "payers", topic)
 		},
 	})
 	if err != nil {
 		return err
 	}
 	go func() { _ = auditor.Run(ctx) }()
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: d, Group: "payers", Handler: handle, Workers: 4, BatchMax: 32, HighWater: 128,
-		Drain: time.Second, RetryBase: 50 * time.Millisecond,
+	c, err := kafkasarama.New(client, "payers", kafkaadapter.Config{
+		Deduper: d, Handler: handle,
+		Attempts: kafkaadapter.Attempts{RetryBase: 50 * time.Millisecond},
+		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
+			Drain: time.Second},
 		Observer: kafka.Observer(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
 	}
-	if err := kafka.ObserveAdapter(a); err != nil {
+	if err := kafka.Observe(c.Progress); err != nil {
 		return err
 	}
-	group, err := sarama.NewConsumerGroupFromClient("payers", client)
+	group, err := sarama.NewConsumerGroup(j.Kafka, "payers", consumerConfig())
 	if err != nil {
 		return err
 	}
-	err = a.Run(ctx, group, []string{topic})
+	err = c.Run(ctx, group, []string{topic})
 	return errors.Join(err, group.Close())
 }
 
@@ -196,7 +199,7 @@ func handle(ctx context.Context, _ *kafkaadapter.Message) error {
 }
 
 func consumerConfig() *sarama.Config {
-	c := kafkaadapter.SafeConfig(sarama.NewConfig())
+	c := kafkasarama.SafeConfig(sarama.NewConfig())
 	c.Consumer.Group.Session.Timeout = 3 * time.Second
 	c.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
 	c.Consumer.Group.Rebalance.Timeout = 6 * time.Second

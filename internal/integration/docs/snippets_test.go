@@ -48,8 +48,8 @@ var packages = func() map[string]string {
 		"dedup", "dedup/deduptest", "dedup/layered", "dedup/resolver", "redisadapter", "sqladapter",
 		"sqladapter/pgxv5", "outbox",
 		"outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
-		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter",
-		"httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "retry",
+		"kafkaadapter", "kafkaadapter/kafkasarama", "kafkaadapter/kafkafranz", "kafkaadapter/txn",
+		"httpadapter", "httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "retry",
 		"contrib/owned", "contrib/telemetry", "contrib/watermilladapter", "console",
 	} {
 		all[name[strings.LastIndexByte(name, '/')+1:]] = "github.com/onceward/onceward/" + name

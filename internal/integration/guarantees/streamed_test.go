@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/kafkaadapter/txn"
 )
 
@@ -47,7 +47,7 @@ func newStage(t *testing.T) *stage {
 }
 
 func kafkaConfig() *sarama.Config {
-	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+	cfg := kafkasarama.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Group.Session.Timeout = 1500 * time.Millisecond
 	cfg.Consumer.Group.Heartbeat.Interval = 250 * time.Millisecond
 	cfg.Consumer.Group.Rebalance.Timeout = 5 * time.Second

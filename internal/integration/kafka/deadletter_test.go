@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // A poison message whose dead-letter topic is down keeps the offset, and nothing else,
@@ -31,7 +32,7 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic,
 		Err: kerr.NotEnoughReplicas, Count: -1})
 	var mended atomic.Bool
-	handler := func(_ context.Context, m *kafkaMessage) error {
+	handler := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID == poison && !mended.Load() {
 			return dedup.Permanent(errors.New("cannot be charged"))
 		}
@@ -58,7 +59,7 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 		kafkaadapter.HeaderID: poison, kafkaadapter.HeaderTopic: sceneTopic,
 		kafkaadapter.HeaderOffset: "5", kafkaadapter.HeaderError: "cannot be charged",
 	} {
-		if got, _ := kafkaadapter.Header(key)(letter); got != want {
+		if got := letter.Header(key); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
 		}
 	}
@@ -69,7 +70,9 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	}
 	s.log[0] = append(s.log[0], poison)
 	s.oracle.expect(s.log)
-	send(t, brokers, back)
+	if err := saramaProducer(t, brokers).Send(t.Context(), back); err != nil {
+		t.Fatal(err)
+	}
 	s.wantCommittedToEnd(15 * time.Second)
 	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, letter); !errors.Is(err,
 		kafkaadapter.ErrSettled) {
@@ -79,21 +82,8 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	s.wantOnce()
 }
 
-// send produces one message as it is.
-func send(t *testing.T, brokers []string, m *sarama.ProducerMessage) {
-	t.Helper()
-	p, err := sarama.NewSyncProducer(brokers, clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = p.Close() }()
-	if _, _, err := p.SendMessage(m); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // readOne returns the first message of a topic.
-func readOne(t *testing.T, brokers []string, topic string) *sarama.ConsumerMessage {
+func readOne(t *testing.T, brokers []string, topic string) *kafkaadapter.Message {
 	t.Helper()
 	c, err := sarama.NewConsumer(brokers, clientConfig())
 	if err != nil {
@@ -105,5 +95,5 @@ func readOne(t *testing.T, brokers []string, topic string) *sarama.ConsumerMessa
 		t.Fatal(err)
 	}
 	defer func() { _ = p.Close() }()
-	return waitFor(t, p.Messages(), "no letter")
+	return kafkasarama.Message(waitFor(t, p.Messages(), "no letter"))
 }

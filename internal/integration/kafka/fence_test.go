@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -139,19 +140,23 @@ func (s *fencedShop) joinFenced(at fenceMoments) *member {
 	s.t.Helper()
 	return s.join(nil, func(mc *memberConfig) {
 		link := mc.link
-		mc.unclaimed = true
-		mc.ranges = func(ctx context.Context, r stretch) error { return s.handle(ctx, link, at, r) }
+		mc.Unclaimed = true
+		mc.Handler, mc.Order, mc.Tuning.BatchMax = nil, kafkaadapter.ByPartition, 16
+		mc.RangeHandler = func(ctx context.Context, r *kafkaadapter.Range) error {
+			return s.handle(ctx, link, at, r)
+		}
 	})
 }
 
-func (s *fencedShop) handle(ctx context.Context, link *mortal, at fenceMoments, r stretch) error {
+func (s *fencedShop) handle(ctx context.Context, link *mortal, at fenceMoments,
+	r *kafkaadapter.Range) error {
 	if at.before != nil {
 		ctx = at.before(ctx)
 	}
-	p := sqladapter.Position{Topic: r.topic, TopicID: r.topicID, Partition: r.partition}
-	found, err := s.fence.Do(ctx, s.db, p, r.from, r.to,
+	p := sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}
+	found, err := s.fence.Do(ctx, s.db, p, r.From, r.To,
 		func(ctx context.Context, tx *sql.Tx, start int64) error {
-			for _, m := range r.since(start) {
+			for _, m := range r.Since(start) {
 				if _, err := tx.ExecContext(ctx, s.insert, m.ID, string(m.Key), m.Partition,
 					m.Offset); err != nil {
 					return err
@@ -171,8 +176,8 @@ func (s *fencedShop) handle(ctx context.Context, link *mortal, at fenceMoments, 
 		return err
 	}
 	s.ranges.Add(1)
-	s.largest.Store(max(s.largest.Load(), r.to-r.from))
-	if found.Start > r.from {
+	s.largest.Store(max(s.largest.Load(), r.To-r.From))
+	if found.Start > r.From {
 		s.cutOff.Add(1)
 	}
 	if at.after != nil {

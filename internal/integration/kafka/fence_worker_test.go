@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -11,11 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/IBM/sarama"
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -50,101 +45,35 @@ func workFenced(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	if cfg.Hold {
 		every = time.Hour
 	}
-	if cfg.Client == "franz" {
-		return w.franz(ctx, every)
-	}
-	return w.sarama(ctx, every)
-}
-
-// rangeMax is small, so that a process has done some ranges before it is killed.
-const rangeMax = 16
-
-func (w *fencedWorker) sarama(ctx context.Context, every time.Duration) (err error) {
-	client := clientConfig()
-	admin, err := sarama.NewClusterAdmin(w.cfg.Brokers, clientConfig())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = admin.Close() }()
-	positions, err := kafkaadapter.NewPositions(admin, w.cfg.Topic)
-	if err != nil {
-		return err
-	}
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Unclaimed: true, Order: kafkaadapter.ByPartition, Positions: positions, BatchMax: rangeMax,
-		Workers: 8, Drain: time.Second, CommitEvery: every, CommitCount: 1 << 30,
-		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
+	return cfg.membership().consume(ctx, cfg.Client, kafkaadapter.Config{
+		Unclaimed: true, Order: kafkaadapter.ByPartition, RangeHandler: w.handle,
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
+		// BatchMax is small, so that a process has done some ranges before it is killed.
+		Tuning: kafkaadapter.Tuning{Workers: 8, BatchMax: 16, Drain: time.Second,
+			CommitEvery: every, CommitCount: 1 << 30},
 		Observer: kafkaadapter.Observer{Revoked: w.revoked},
-		RangeHandler: func(ctx context.Context, r *kafkaadapter.Range) error {
-			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID,
-				Partition: r.Partition}, r.From, r.To,
-				func(start int64) (all []int64) {
-					for _, m := range r.Since(start) {
-						all = append(all, m.Offset)
-					}
-					return all
-				})
-		},
 	})
-	if err != nil {
-		return err
-	}
-	if err := a.CheckConfig(client); err != nil {
-		return err
-	}
-	group, err := sarama.NewConsumerGroup(w.cfg.Brokers, w.cfg.Group, client)
-	if err != nil {
-		return err
-	}
-	return errors.Join(a.Run(ctx, group, []string{w.cfg.Topic}), group.Close())
 }
 
-func (w *fencedWorker) franz(ctx context.Context, every time.Duration) error {
-	c, err := franz.New(franz.Config{
-		Unclaimed: true, Order: franz.ByPartition, BatchMax: rangeMax,
-		Workers: 8, Drain: time.Second, CommitEvery: every, CommitCount: 1 << 30,
-		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
-		Observer: franz.Observer{Revoked: w.revoked},
-		RangeHandler: func(ctx context.Context, r *franz.Range) error {
-			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID,
-				Partition: r.Partition}, r.From, r.To,
-				func(start int64) (all []int64) {
-					for _, m := range r.Since(start) {
-						all = append(all, m.Offset)
-					}
-					return all
-				})
-		},
-	})
-	if err != nil {
-		return err
-	}
-	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group),
-		kgo.ConsumeTopics(w.cfg.Topic),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond),
-		kgo.RebalanceTimeout(5*time.Second))
-}
-
-// handle has the effects of a range, as many as the fence has left of it: since tells the offsets.
-func (w *fencedWorker) handle(ctx context.Context, p sqladapter.Position, from, to int64,
-	since func(start int64) []int64) error {
-	if w.cfg.Freeze && w.due(p.Partition) {
-		w.freeze(fmt.Sprintf("%d %d %d", p.Partition, from, to))
+// handle has the effects of a range, as many as the fence has left of it.
+func (w *fencedWorker) handle(ctx context.Context, r *kafkaadapter.Range) error {
+	if w.cfg.Freeze && w.due(r.Partition) {
+		w.freeze(fmt.Sprintf("%d %d %d", r.Partition, r.From, r.To))
 		ctx = context.WithoutCancel(ctx) // it does not hear of its end
 	}
 	w.open.RLock()
 	defer w.open.RUnlock()
-	found, err := w.fence.Do(ctx, w.db, p,
-		from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
-			for _, offset := range since(start) {
+	p := sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}
+	found, err := w.fence.Do(ctx, w.db, p, r.From, r.To,
+		func(ctx context.Context, tx *sql.Tx, start int64) error {
+			for _, m := range r.Since(start) {
 				insert := "INSERT INTO " + w.cfg.Prefix + "effects (part, pos) VALUES ($1, $2)"
-				if _, err := tx.ExecContext(ctx, insert, p.Partition, offset); err != nil {
+				if _, err := tx.ExecContext(ctx, insert, p.Partition, m.Offset); err != nil {
 					return err
 				}
 			}
 			if w.cfg.Hold && w.due(p.Partition) {
-				fmt.Println("HOLDING", p.Partition, from, to)
+				fmt.Println("HOLDING", p.Partition, r.From, r.To)
 				<-make(chan struct{}) // until the process is killed
 			}
 			return nil
@@ -152,7 +81,7 @@ func (w *fencedWorker) handle(ctx context.Context, p sqladapter.Position, from, 
 	if err != nil {
 		return err
 	}
-	fmt.Println(fencedRange{p.Partition, from, found.Start, to})
+	fmt.Println(fencedRange{p.Partition, r.From, found.Start, r.To})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done[p.Partition]++

@@ -1,10 +1,8 @@
 package kafka_test
 
 import (
-	"errors"
+	"context"
 	"testing"
-
-	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/kafkaadapter"
 )
@@ -13,37 +11,23 @@ import (
 // scenario runs on each of them, and none knows more of it than this.
 type flavor struct {
 	name string
-	// start makes a member that runs, and fails the test when it cannot.
-	start func(t *testing.T, mc memberConfig) *member
-	// closed reports whether err is what Run returns when its client is closed under it.
-	closed func(err error) bool
-	// stopped reports whether err is what Run returns for a message that can neither be
-	// processed nor parked, and where it lies.
-	stopped func(err error) (offset int64, ok bool)
+	// client makes a member's client and consumer, and returns what runs them.
+	client func(t *testing.T, m *member, mc *memberConfig) (run func(context.Context) error)
+	// producer sends dead letters.
+	producer func(t *testing.T, brokers []string) kafkaadapter.Producer
 	// steady says that partitions which stay with their member go on during a rebalance.
 	steady bool
 }
 
-var (
-	eager = flavor{
-		name: "sarama eager", closed: closedGroup, stopped: unprocessable,
-		start: saramaWith(sarama.NewBalanceStrategyRange),
+// start makes a member that runs, and fails the test when it cannot.
+func (f flavor) start(t *testing.T, mc memberConfig) *member {
+	t.Helper()
+	m := newMember(t, &mc)
+	if mc.deadTopic != "" {
+		mc.Park = deadLetters(t, f.producer(t, mc.brokers), mc.deadTopic)
 	}
-	cooperative = flavor{
-		name: "sarama cooperative", closed: closedGroup, stopped: unprocessable, steady: true,
-		start: saramaWith(sarama.NewBalanceStrategyCooperativeSticky),
-	}
-	flavors = []flavor{eager, cooperative}
-)
-
-func closedGroup(err error) bool { return errors.Is(err, sarama.ErrClosedConsumerGroup) }
-
-func unprocessable(err error) (int64, bool) {
-	var message *kafkaadapter.UnprocessableError
-	if !errors.As(err, &message) {
-		return 0, false
-	}
-	return message.Offset, true
+	m.run(t, f.client(t, m, &mc))
+	return m
 }
 
 // eachFlavor runs a scenario on every flavor, at the same time.
@@ -61,8 +45,10 @@ func eachFlavor(t *testing.T, scenario func(t *testing.T, f flavor)) {
 type bug int
 
 const (
-	// marksOnReceipt marks every message when it arrives.
+	// marksOnReceipt marks every message when it arrives, and commits what is marked.
 	marksOnReceipt bug = iota + 1
-	// commitsOnce makes one attempt to commit what was marked, whatever comes of it.
+	// commitsOnce does not find the coordinator again that has refused a commit.
 	commitsOnce
+	// sharesClient commits over the client of the consumer group.
+	sharesClient
 )

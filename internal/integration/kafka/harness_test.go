@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // embedded starts three brokers in this process.
@@ -36,7 +36,7 @@ func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 // that do not wait much longer than what they wait for: a rebalance that meets another
 // one sleeps through Rebalance.Retry.Backoff, two seconds by default.
 func clientConfig() *sarama.Config {
-	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
+	cfg := kafkasarama.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Group.Session.Timeout = 1500 * time.Millisecond
 	cfg.Consumer.Group.Heartbeat.Interval = 250 * time.Millisecond
 	cfg.Consumer.Group.Rebalance.Timeout = 5 * time.Second

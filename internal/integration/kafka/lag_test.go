@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // Both clients find the same lag in what the log has: batches that are compressed, marks that
@@ -43,10 +43,10 @@ func TestLagsOfMovedPartition(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	for range 3 {
-		if got, err := kafkaadapter.Lags(native, "group", "lags"); err != nil || len(got) != 1 {
+		if got, err := kafkasarama.Lags(native, "group", "lags"); err != nil || len(got) != 1 {
 			t.Fatalf("with sarama: %v, %v", got, err)
 		}
-		if got, err := franz.Lags(t.Context(), client, "group", "lags"); err != nil ||
+		if got, err := kafkafranz.Lags(t.Context(), client, "group", "lags"); err != nil ||
 			len(got) != 1 {
 			t.Fatalf("with franz-go: %v, %v", got, err)
 		}
@@ -104,8 +104,8 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	}
 	want := func(what string, lag time.Duration) {
 		t.Helper()
-		s, err1 := kafkaadapter.Lags(native, group, topic)
-		f, err2 := franz.Lags(t.Context(), client, group, topic)
+		s, err1 := kafkasarama.Lags(native, group, topic)
+		f, err2 := kafkafranz.Lags(t.Context(), client, group, topic)
 		for name, got := range map[string]map[string]time.Duration{"sarama": s, "franz-go": f} {
 			if off := got[topic] - lag; err1 != nil || err2 != nil || len(got) != 1 || off < 0 ||
 				off > time.Minute || lag == 0 && off != 0 {
@@ -148,7 +148,7 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	}
 	produce(client, record(0, 30*time.Minute))
 	want("behind a mark", 30*time.Minute)
-	if _, err := franz.Lags(t.Context(), client, group, topic, "nowhere"); err == nil {
+	if _, err := kafkafranz.Lags(t.Context(), client, group, topic, "nowhere"); err == nil {
 		t.Error("a topic that there is not")
 	}
 	if native.Closed() {

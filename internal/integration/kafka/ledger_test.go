@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -18,7 +19,7 @@ type sqlLedger struct {
 	write, read *sql.DB
 	marks       *sqladapter.Marks
 	// inside, if set, runs between the effect and the commit.
-	inside func(link *mortal, m *kafkaMessage)
+	inside func(link *mortal, m *kafkaadapter.Message)
 }
 
 // atomic makes the scene's members record their effects in a database.
@@ -57,7 +58,8 @@ func openSQLite(t *testing.T, dsn string) *sql.DB {
 
 // land has the effect of a message and marks it, in one transaction. A process that died
 // meanwhile does not commit, and one that is frozen does so when it thaws.
-func (l *sqlLedger) land(ctx context.Context, s *scene, link *mortal, m *kafkaMessage) error {
+func (l *sqlLedger) land(ctx context.Context, s *scene, link *mortal,
+	m *kafkaadapter.Message) error {
 	tx, err := l.write.BeginTx(ctx, nil)
 	if err != nil {
 		return err

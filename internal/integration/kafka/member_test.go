@@ -13,83 +13,26 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// kafkaMessage is a message as the handlers of scenarios see it, whatever client it came
-// through.
-type kafkaMessage struct {
-	Topic      string
-	Partition  int32
-	Offset     int64
-	Key, Value []byte
-	ID         string
-	Attempt    int
-}
-
-// handler has the effect of a message; its contract is that of kafkaadapter.Handler.
-type handler = func(ctx context.Context, m *kafkaMessage) error
-
-// observer has the hooks of an adapter's Observer that scenarios look at. Every hook may be
-// nil, and is called concurrently.
-type observer struct {
-	Delivered  func(m *kafkaMessage) // before its ID is known
-	Skipped    func(m *kafkaMessage, cause driver.Cause)
-	Waiting    func(m *kafkaMessage)
-	Parked     func(m *kafkaMessage, reason error)
-	Committing func(topic string, partition int32, offset int64)
-	Revoked    func(topic string, partition int32, returned, abandoned int)
-	Paused     func(topic string, partition int32, paused bool)
-	GroupError func(err error)
-}
-
-// memberConfig is what a member needs to know. Broker addresses, group, topic, handler and
-// link are required. What else is zero has the harness's default.
+// memberConfig is what a member needs to know, beside its consumer's configuration and its client.
+// The link is required. What else is zero has the harness's default.
 type memberConfig struct {
-	brokers  []string
-	group    string
-	topic    string
-	link     *mortal // to its store; see scene.join for what an unclaimed member has
-	handler  handler
-	observer observer
+	kafkaadapter.Config // all but Deduper
+	membership
 
-	// Settings of the adapter, by the names that they have there.
-	unclaimed           bool
-	fingerprint         bool
-	unordered           bool
-	park                func(ctx context.Context, m *kafkaMessage, reason error) error
-	deadTopic           string // parks there
-	workers             int
-	highWater, lowWater int
-	drain, timeout      time.Duration
-	ranges              func(ctx context.Context, r stretch) error // in place of handler
+	link      *mortal // to its store; see scene.join for what an unclaimed member has
+	deadTopic string  // parks there
 
 	// Settings of the Deduper.
 	lease    time.Duration // default 1 s
 	seenOnly bool
 	resolve  func(ctx context.Context, key string, rec dedup.Record) (dedup.Resolution, error)
 
-	// Settings of the client.
-	instance  string        // makes the member a static one
-	session   time.Duration // timeout; default 1.5 s
-	rebalance time.Duration // timeout; default 5 s
-	fetch     int32         // bytes fetched at once of a partition
-	refresh   time.Duration // between two looks at the topics
-	bug       bug           // planted
-
 	// Settings of the sarama flavors alone, for tests that are about sarama.
-	adapter func(*kafkaadapter.Config)
-	client  func(*sarama.Config)
-	wrap    func(sarama.ConsumerGroup) sarama.ConsumerGroup // between sarama and the adapter
-}
-
-// stretch is a range as scenarios see it.
-type stretch struct {
-	topic, topicID string
-	partition      int32
-	from, to       int64
-	since          func(offset int64) []*kafkaMessage
+	client func(*sarama.Config)
+	bug    bug // planted
 }
 
 // newDeduper makes the member's own.
@@ -121,19 +64,24 @@ type member struct {
 // members counts them, in all tests.
 var members atomic.Int64
 
-// newMember makes a member that does not run yet. The client must dial with its dialer,
-// and its handlers must be counted.
+// newMember makes a member that does not run yet, and completes its configuration: its client
+// dials with its dialer, and its handlers are counted.
 func newMember(t *testing.T, mc *memberConfig) *member {
 	t.Helper()
 	m := &member{name: fmt.Sprint("member-", members.Add(1)), link: mc.link,
 		dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
-	if mc.unclaimed {
+	mc.name, mc.dialer = m.name, m.dialer
+	if mc.Handler != nil {
+		mc.Handler = m.count(mc.Handler)
+	}
+	if mc.Unclaimed {
 		return m
 	}
 	var err error
 	if m.dedup, err = mc.newDeduper(); err != nil {
 		t.Fatal(err)
 	}
+	mc.Deduper = m.dedup
 	return m
 }
 
@@ -163,8 +111,8 @@ func (m *member) after(n int64) <-chan struct{} {
 }
 
 // count notes how many handlers began and how many are running.
-func (m *member) count(h handler) handler {
-	return func(ctx context.Context, msg *kafkaMessage) error {
+func (m *member) count(h kafkaadapter.Handler) kafkaadapter.Handler {
+	return func(ctx context.Context, msg *kafkaadapter.Message) error {
 		m.running.Add(1)
 		defer m.running.Add(-1)
 		n := m.began.Add(1)

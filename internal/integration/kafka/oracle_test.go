@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // records tells which of the ids are not on record as done, each with what it is.
@@ -170,12 +171,12 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	}
 	var delivered, revoked atomic.Int64
 	join := func() *member {
-		return s.join(func(ctx context.Context, m *kafkaMessage) error {
+		return s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 			// so that crashes hit it
 			return backoff.Sleep(ctx, time.Duration(5+m.Offset%10)*time.Millisecond)
 		}, func(mc *memberConfig) {
-			mc.observer.Delivered = func(*kafkaMessage) { delivered.Add(1) }
-			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
+			mc.Observer.Delivered = func(*kafkaadapter.Message) { delivered.Add(1) }
+			mc.Observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
 		})
 	}
 	members := []*member{join(), join()}

@@ -14,11 +14,7 @@ import (
 )
 
 // takesOver makes a member claim at once what an older generation holds.
-func takesOver(mc *memberConfig) {
-	mc.adapter = func(c *kafkaadapter.Config) {
-		c.Group, c.TakeOverOlderGeneration = sceneGroup, true
-	}
-}
+func takesOver(mc *memberConfig) { mc.Allow.TakeOver = true }
 
 // overlap is two messages, one on each of two partitions, whose handlers do not listen: the
 // first member is at work on both when a second one joins and gets one of them.
@@ -47,7 +43,10 @@ func (o *overlap) enter(id string) {
 	<-o.release
 }
 
-func (o *overlap) deaf(_ context.Context, m *kafkaMessage) error { o.enter(m.ID); return nil }
+func (o *overlap) deaf(_ context.Context, m *kafkaadapter.Message) error {
+	o.enter(m.ID)
+	return nil
+}
 
 // atOnce is the most handlers of one message that are running now.
 func (o *overlap) atOnce() (most int) {
@@ -59,10 +58,10 @@ func (o *overlap) atOnce() (most int) {
 	return most
 }
 
-func shortDrain(mc *memberConfig) { mc.drain = 200 * time.Millisecond }
+func shortDrain(mc *memberConfig) { mc.Tuning.Drain = 200 * time.Millisecond }
 
 // At level Claimed a message moves to another member while its handler still runs, and the
-// lease keeps the two apart. With TakeOverOlderGeneration it does not: two effects are live
+// lease keeps the two apart. With Allow.TakeOver it does not: two effects are live
 // at the same time. That is the exception that the option's documentation names.
 func TestTakeOverWhileAHandlerRuns(t *testing.T) {
 	for _, c := range []struct {
@@ -120,8 +119,8 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 	outcomes := map[driver.Outcome]int{}
 	handler := func(db *sql.DB) func(*memberConfig) {
 		return func(mc *memberConfig) {
-			mc.unclaimed = true
-			mc.handler = func(ctx context.Context, m *kafkaMessage) error {
+			mc.Unclaimed = true
+			mc.Handler = func(ctx context.Context, m *kafkaadapter.Message) error {
 				if !inside {
 					o.enter(m.ID)
 				}
@@ -170,7 +169,7 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 }
 
 // longLease is one that no test outlives.
-func longLease(mc *memberConfig) { mc.lease, mc.workers = time.Minute, 4 }
+func longLease(mc *memberConfig) { mc.lease, mc.Tuning.Workers = time.Minute, 4 }
 
 // generation of the group, as the broker counts it.
 func (s *scene) generation() int32 {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -66,17 +64,12 @@ func (l *lender) take(partition int32, refuse int) {
 func TestLostPartitionStaysWithItsMember(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
 		s := f.scene(t, 3, 2).nobodyDies()
-		commits, err := sarama.NewClient(s.addrs(), clientConfig())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = commits.Close() }()
 		l := &lender{lent: map[int32]context.CancelCauseFunc{}}
 		var revoked atomic.Int64
 		causes := make(chan error, 1)
 		var once sync.Once
 		s.produce(numbered(0, 0, 1)...)
-		m := s.join(func(ctx context.Context, m *kafkaMessage) (err error) {
+		m := s.join(func(ctx context.Context, m *kafkaadapter.Message) (err error) {
 			if m.ID == idOf(0) {
 				once.Do(func() {
 					<-ctx.Done()
@@ -86,11 +79,8 @@ func TestLostPartitionStaysWithItsMember(t *testing.T) {
 			}
 			return err
 		}, func(mc *memberConfig) {
-			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
-			mc.adapter = func(c *kafkaadapter.Config) {
-				c.Own, c.Partitioner, c.CommitClient, c.Group = l.own, kafkaadapter.Murmur2,
-					commits, s.group()
-			}
+			mc.Observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
+			mc.Own = &kafkaadapter.Owning{Acquire: l.own, Partitioner: kafkaadapter.Murmur2}
 		})
 		eventually(t, 10*time.Second, func() (bool, string) {
 			return m.running.Load() == 1, "nothing runs"

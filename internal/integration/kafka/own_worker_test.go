@@ -9,16 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -78,11 +75,9 @@ func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	run := w.sarama
-	if cfg.Client == "franz" {
-		run = w.franz
-	}
-	err = run(ctx)
+	m := cfg.membership()
+	m.rebalance = 6 * time.Second // for what is owned is given up, too
+	err = m.consume(ctx, cfg.Client, w.config())
 	over := context.WithoutCancel(ctx)
 	return errors.Join(err, w.dedup.Close(over), w.store.Close(over))
 }
@@ -94,76 +89,28 @@ func (w *ownedWorker) say(what, of string) {
 	}
 }
 
-// own is what a Config.Own is made of.
-func (w *ownedWorker) own(ctx context.Context, group, topic string, number, count,
-	generation int32) (*owned.Ownership, error) {
+func (w *ownedWorker) config() kafkaadapter.Config {
+	return kafkaadapter.Config{
+		Deduper: w.dedup, Handler: w.handle,
+		Own:      &kafkaadapter.Owning{Acquire: w.acquire, Partitioner: kafkaadapter.Murmur2},
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
+		Tuning: kafkaadapter.Tuning{Workers: 8, Drain: time.Second,
+			CommitEvery: 100 * time.Millisecond},
+		Observer: kafkaadapter.Observer{Delivered: sayDelivered},
+	}
+}
+
+func (w *ownedWorker) acquire(ctx context.Context,
+	at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
 	return w.store.Acquire(ctx, owned.Partition{
-		Source: group + "/" + topic, Number: number, Count: count, Mapping: "murmur2",
-		Generation: generation,
+		Source: at.Group + "/" + at.Topic, Number: at.Partition, Count: at.Count,
+		Mapping: "murmur2", Generation: at.Generation,
 	})
-}
-
-func (w *ownedWorker) sarama(ctx context.Context) error {
-	client := clientConfig()
-	commits, err := sarama.NewClient(w.cfg.Brokers, clientConfig())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = commits.Close() }()
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: w.dedup, Group: w.cfg.Group, CommitClient: commits,
-		Partitioner: kafkaadapter.Murmur2,
-		Own: func(ctx context.Context, at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
-			return w.own(ctx, at.Group, at.Topic, at.Partition, at.Count, at.Generation)
-		},
-		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
-			return w.handle(ctx, m.ID)
-		},
-		Workers: 8, Drain: time.Second, CommitEvery: 100 * time.Millisecond,
-		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
-		Observer: kafkaadapter.Observer{Delivered: func(m *sarama.ConsumerMessage) {
-			fmt.Printf("DELIVERED %d %d\n", m.Partition, m.Offset)
-		}},
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.CheckConfig(client); err != nil {
-		return err
-	}
-	group, err := sarama.NewConsumerGroup(w.cfg.Brokers, w.cfg.Group, client)
-	if err != nil {
-		return err
-	}
-	return errors.Join(a.Run(ctx, group, []string{w.cfg.Topic}), group.Close())
-}
-
-func (w *ownedWorker) franz(ctx context.Context) error {
-	c, err := franz.New(franz.Config{
-		Deduper: w.dedup, Partitioner: franz.Murmur2,
-		Own: func(ctx context.Context, at franz.Assigned) (franz.Ownership, error) {
-			return w.own(ctx, at.Group, at.Topic, at.Partition, at.Count, at.Generation)
-		},
-		Handler: func(ctx context.Context, m *franz.Message) error { return w.handle(ctx, m.ID) },
-		Workers: 8, Drain: time.Second, CommitEvery: 100 * time.Millisecond,
-		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
-		Observer: franz.Observer{Delivered: func(r *kgo.Record) {
-			fmt.Printf("DELIVERED %d %d\n", r.Partition, r.Offset)
-		}},
-	})
-	if err != nil {
-		return err
-	}
-	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group),
-		kgo.ConsumeTopics(w.cfg.Topic),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond),
-		kgo.RebalanceTimeout(6*time.Second))
 }
 
 // handle has the effect of a message. The process that is to be killed has one, and does not
 // return: it is neither on record nor to be.
-func (w *ownedWorker) handle(ctx context.Context, id string) error {
+func (w *ownedWorker) handle(ctx context.Context, m *kafkaadapter.Message) error {
 	w.mu.Lock()
 	w.done++
 	hold := w.cfg.Hold && !w.held && w.done > 30
@@ -172,9 +119,9 @@ func (w *ownedWorker) handle(ctx context.Context, id string) error {
 	if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
 		return err
 	}
-	w.say("effect", id)
+	w.say("effect", m.ID)
 	if hold {
-		fmt.Println("HOLDING", id)
+		fmt.Println("HOLDING", m.ID)
 		<-make(chan struct{})
 	}
 	return nil

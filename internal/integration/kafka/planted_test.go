@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // The suite fails for each bug that is planted: one that an oracle does not see would let
@@ -54,7 +55,7 @@ func seenEarlyMarks(t *testing.T, f flavor) []string {
 	s := f.scene(t, 3, 2).nobodyDies()
 	s.produce(numbered(0, 0, 200)...)
 	s.produce(numbered(1, 200, 200)...)
-	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.Offset == 0 {
 			return nil // something to commit for
 		}
@@ -97,7 +98,7 @@ func seenBusyIsDone(t *testing.T, f flavor) []string {
 			ans.Outcome, ans.Record.State = dedup.Duplicate, driver.StateSucceeded
 		}
 	})
-	wait := func(context.Context, *kafkaMessage) error { <-block; return nil }
+	wait := func(context.Context, *kafkaadapter.Message) error { <-block; return nil }
 	a, b := s.join(wait, busy), s.join(wait, busy)
 	s.wantMembers(2)
 	s.produce(record{id: "same", partition: 0, key: "k"},
@@ -136,14 +137,14 @@ func seenCommitOnce(t *testing.T, f flavor) []string {
 func seenFailureIsDone(t *testing.T, f flavor) []string {
 	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, 20)...)
-	m := s.join(func(_ context.Context, m *kafkaMessage) error {
+	m := s.join(func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.Offset%5 == 0 && m.Attempt == 1 {
 			return errors.New("not this time")
 		}
 		return nil
 	}, func(mc *memberConfig) {
-		careful := mc.handler
-		mc.handler = func(ctx context.Context, m *kafkaMessage) error {
+		careful := mc.Handler
+		mc.Handler = func(ctx context.Context, m *kafkaadapter.Message) error {
 			_ = careful(ctx, m)
 			return nil
 		}
@@ -161,7 +162,9 @@ func seenSharedClaims(t *testing.T, f flavor) []string {
 		}
 	})
 	var inside counter
-	wait := func(ctx context.Context, _ *kafkaMessage) error { return inside.waitFor(ctx, 2) }
+	wait := func(ctx context.Context, _ *kafkaadapter.Message) error {
+		return inside.waitFor(ctx, 2)
+	}
 	a, b := s.join(wait, shared), s.join(wait, shared)
 	s.wantMembers(2)
 	s.produce(record{id: "same", partition: 0, key: "k"},
@@ -178,9 +181,9 @@ func seenDisorder(t *testing.T, f flavor) []string {
 	const n = 20
 	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(keyed(numbered(0, 0, n), "k")...)
-	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 		return backoff.Sleep(ctx, time.Duration(n-m.Offset)*10*time.Millisecond)
-	}, func(mc *memberConfig) { mc.unordered, mc.workers = true, n })
+	}, func(mc *memberConfig) { mc.Order, mc.Tuning.Workers = kafkaadapter.Unordered, n })
 	s.wantCommittedToEnd(10 * time.Second)
 	m.leave(t)
 	return s.disorder()

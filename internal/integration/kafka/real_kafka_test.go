@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // realBrokers are Apache Kafka, with a topic and a group of the scene's own.
@@ -72,7 +73,7 @@ func (f flavor) realScene(t *testing.T, server *servertest.Server, partitions in
 
 // watched lets the scene's oracle see the member's commits.
 func (s *scene) watched(mc *memberConfig) {
-	mc.observer.Committing = func(_ string, partition int32, offset int64) {
+	mc.Observer.Committing = func(_ string, partition int32, offset int64) {
 		s.oracle.commit(0, partition, offset)
 	}
 }
@@ -93,11 +94,11 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 	var members [][]*member
 	for _, f := range flavors {
 		s := f.realScene(t, server, realPartitions, replicas)
-		slow := func(ctx context.Context, _ *kafkaMessage) error {
+		slow := func(ctx context.Context, _ *kafkaadapter.Message) error {
 			return backoff.Sleep(ctx, 20*time.Millisecond)
 		}
 		// No member dies, so no lease has to lapse, on however slow a machine.
-		few := func(mc *memberConfig) { mc.workers, mc.lease = 2, 30*time.Second }
+		few := func(mc *memberConfig) { mc.Tuning.Workers, mc.lease = 2, 30*time.Second }
 		scenes = append(scenes, s)
 		members = append(members,
 			[]*member{s.join(slow, few, s.watched), s.join(slow, few, s.watched)})
@@ -202,7 +203,7 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 	}
 	s.produce(numbered(0, 0, n)...)
 	server.Kill(3)
-	m := s.join(func(_ context.Context, m *kafkaMessage) error {
+	m := s.join(func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.Offset == poison {
 			return dedup.Permanent(errors.New("cannot be charged"))
 		}

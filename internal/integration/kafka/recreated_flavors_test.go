@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -12,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
 // topicFlavor is a way to consume that notices when a topic is another one.
@@ -24,11 +25,8 @@ type topicFlavor struct {
 }
 
 var topicFlavors = []topicFlavor{
-	{name: "sarama eager", start: saramaConsumer(sarama.NewBalanceStrategyRange, true),
-		offsets: true},
-	{name: "sarama cooperative",
-		start: saramaConsumer(sarama.NewBalanceStrategyCooperativeSticky, true), offsets: true},
-	{name: "sarama session commits", start: saramaConsumer(sarama.NewBalanceStrategyRange, false),
+	{name: "sarama eager", start: saramaConsumer(sarama.NewBalanceStrategyRange), offsets: true},
+	{name: "sarama cooperative", start: saramaConsumer(sarama.NewBalanceStrategyCooperativeSticky),
 		offsets: true},
 	{name: "franz classic", start: franzConsumer(kgo.Balancers(kgo.CooperativeStickyBalancer())),
 		offsets: true},
@@ -37,72 +35,50 @@ var topicFlavors = []topicFlavor{
 	{name: "franz share", start: shareConsumer, prepare: readShareFromStart},
 }
 
-// saramaConsumer commits over a client of its own, or has Positions look at the topics.
-func saramaConsumer(strategy func() sarama.BalanceStrategy,
-	ownClient bool) func(*consumer) func(context.Context) error {
-	return func(c *consumer) func(context.Context) error {
-		cfg := clientConfig()
-		cfg.Consumer.Group.Session.Timeout = 6 * time.Second // of the shared broker
-		cfg.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
-		client, err := sarama.NewClient(c.brokers, cfg)
-		require.NoError(c.t, err)
-		c.t.Cleanup(func() { _ = client.Close() })
-		adapter := kafkaadapter.Config{
-			Deduper: c.dedup, Group: c.group, Logger: slog.New(c.logs),
-			CommitEvery: 50 * time.Millisecond, Drain: time.Second,
-			Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
-				return c.handle(ctx, m.ID)
-			},
-		}
-		if ownClient {
-			adapter.CommitClient = client
-		} else {
-			admin, err := sarama.NewClusterAdminFromClient(client)
-			require.NoError(c.t, err)
-			adapter.Positions, err = kafkaadapter.NewPositions(admin, c.topics[0])
-			require.NoError(c.t, err)
-		}
-		a, err := kafkaadapter.New(adapter)
-		require.NoError(c.t, err)
-		group, err := sarama.NewConsumerGroup(c.brokers, c.group, cfg)
-		require.NoError(c.t, err)
-		c.t.Cleanup(func() { _ = group.Close() })
-		return func(ctx context.Context) error { return a.Run(ctx, group, c.topics) }
+func (c *consumer) config() kafkaadapter.Config {
+	return kafkaadapter.Config{
+		Deduper: c.dedup, Logger: slog.New(c.logs), Handler: c.handle,
+		Tuning: kafkaadapter.Tuning{CommitEvery: 50 * time.Millisecond, Drain: time.Second},
 	}
 }
 
+func (c *consumer) membership() *membership {
+	return &membership{brokers: c.brokers, group: c.group, topics: c.topics,
+		session: 6 * time.Second} // of the shared broker
+}
+
+func saramaConsumer(strategy func() sarama.BalanceStrategy,
+) func(*consumer) func(context.Context) error {
+	return func(c *consumer) func(context.Context) error {
+		m := c.membership()
+		client := m.saramaConfig()
+		client.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategy()}
+		s, err := newSaramaMember(m, client, c.config(), 0)
+		require.NoError(c.t, err)
+		c.t.Cleanup(func() { _ = s.group.Close() })
+		return s.run
+	}
+}
+
+// oftenAsked are options of a client that looks at its topics every second.
+var oftenAsked = []kgo.Opt{kgo.MetadataMaxAge(time.Second),
+	kgo.MetadataMinAge(250 * time.Millisecond)}
+
 func franzConsumer(opts ...kgo.Opt) func(*consumer) func(context.Context) error {
 	return func(c *consumer) func(context.Context) error {
-		f, err := franz.New(franz.Config{
-			Deduper: c.dedup, Logger: slog.New(c.logs), CommitEvery: 50 * time.Millisecond,
-			Drain: time.Second,
-			Handler: func(ctx context.Context, m *franz.Message) error {
-				return c.handle(ctx, m.ID)
-			},
-		})
+		f, err := kafkafranz.New(c.group, c.config())
 		require.NoError(c.t, err)
-		all := append([]kgo.Opt{
-			kgo.SeedBrokers(c.brokers...), kgo.ConsumerGroup(c.group),
-			kgo.ConsumeTopics(c.topics...),
-			kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(250 * time.Millisecond),
-			kgo.RebalanceTimeout(5 * time.Second),
-			kgo.MetadataMaxAge(time.Second), kgo.MetadataMinAge(250 * time.Millisecond),
-		}, opts...)
+		all := slices.Concat(c.membership().franzOptions(), oftenAsked, opts)
 		return func(ctx context.Context) error { return f.Run(ctx, all...) }
 	}
 }
 
 func shareConsumer(c *consumer) func(context.Context) error {
-	s, err := franz.NewShare(franz.ShareConfig{
-		Deduper: c.dedup, Logger: slog.New(c.logs), Drain: time.Second,
-		Handler: func(ctx context.Context, m *franz.Message) error { return c.handle(ctx, m.ID) },
-	})
+	s, err := kafkafranz.NewShare(c.group, c.config(), kafkafranz.ShareOptions{})
 	require.NoError(c.t, err)
-	opts := []kgo.Opt{
-		kgo.SeedBrokers(c.brokers...), kgo.ShareGroup(c.group), kgo.ConsumeTopics(c.topics...),
-		kgo.MetadataMaxAge(time.Second), kgo.MetadataMinAge(250 * time.Millisecond),
-	}
-	return func(ctx context.Context) error { return s.Run(ctx, opts...) }
+	all := append([]kgo.Opt{kgo.SeedBrokers(c.brokers...), kgo.ConsumeTopics(c.topics...)},
+		oftenAsked...)
+	return func(ctx context.Context) error { return s.Run(ctx, all...) }
 }
 
 // readShareFromStart has a share group begin with what is there: by default it begins with what

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // consumer is a consumer of any flavor while topics come and go under it.
@@ -91,9 +92,9 @@ func newConsumer(t *testing.T, topics ...string) *consumer {
 	return c
 }
 
-// handle is the handler, by the message's id.
-func (c *consumer) handle(ctx context.Context, id string) error {
-	if strings.HasPrefix(id, "hold") {
+// handle is the handler.
+func (c *consumer) handle(ctx context.Context, m *kafkaadapter.Message) error {
+	if strings.HasPrefix(m.ID, "hold") {
 		select {
 		case c.holding <- struct{}{}:
 		default:
@@ -106,7 +107,7 @@ func (c *consumer) handle(ctx context.Context, id string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.runs[id]++
+	c.runs[m.ID]++
 	return nil
 }
 
@@ -192,8 +193,8 @@ func (c *consumer) run(start func(*consumer) func(context.Context) error) {
 }
 
 // A topic is deleted and created again under a running consumer. Every message of the new one is
-// handled: kafkaadapter used to begin at the offset of the old one, or to commit it into the new
-// one; franz did not read the new one, and logged a line for each of 2,000 errors a second.
+// handled: kafkasarama used to begin at the offset of the old one, or to commit it into the new
+// one; kafkafranz did not read the new one, and logged a line for each of 2,000 errors a second.
 func TestTopicRecreatedUnderConsumer(t *testing.T) {
 	servertest.Kafka(t)
 	for _, f := range topicFlavors {

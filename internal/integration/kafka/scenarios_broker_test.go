@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // The only broker goes away and comes back with what it had, while a member works.
@@ -34,10 +35,10 @@ func brokerRestarts(t *testing.T, f flavor) {
 	s := f.sceneOn(t, life, 2, nil)
 	s.produce(numbered(0, 0, n/2)...)
 	s.produce(numbered(1, n, n/2)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, _ *kafkaadapter.Message) error {
 		return backoff.Sleep(ctx, 20*time.Millisecond)
 	},
-		func(mc *memberConfig) { mc.workers = 8 })
+		func(mc *memberConfig) { mc.Tuning.Workers = 8 })
 	for round := 1; round <= 2; round++ {
 		eventually(t, 15*time.Second, func() (bool, string) {
 			return s.totalEffects() > n/4*round, fmt.Sprint(s.totalEffects(), " effects")
@@ -84,7 +85,7 @@ func brokersInTrouble(t *testing.T, f flavor) {
 }
 
 // brief is an effect that takes a moment.
-func brief(ctx context.Context, _ *kafkaMessage) error {
+func brief(ctx context.Context, _ *kafkaadapter.Message) error {
 	return backoff.Sleep(ctx, 2*time.Millisecond)
 }
 
@@ -127,7 +128,7 @@ func handlersDoNotWaitForCommits(t *testing.T, f flavor) {
 		})
 		return nil, nil, false
 	})
-	m := s.join(func(ctx context.Context, m *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.Offset == n/2 { // or all effects could have happened before the commit came
 			select {
 			case <-held:

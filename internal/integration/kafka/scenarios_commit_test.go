@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 func commitFault(err *kerr.Error, count int) kfake.Fault {
@@ -183,7 +184,7 @@ func TestCoordinatorMoves(t *testing.T) { eachFlavor(t, coordinatorMoves) }
 
 func coordinatorMoves(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 2).nobodyDies()
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, _ *kafkaadapter.Message) error {
 		return backoff.Sleep(ctx, 2*time.Millisecond)
 	})
 	for round := range 3 {

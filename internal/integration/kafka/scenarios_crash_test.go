@@ -31,7 +31,7 @@ func crashBetweenClaimAndEffect(t *testing.T, f flavor) {
 	first.crash()
 
 	var attempts atomic.Int64
-	second := s.join(func(_ context.Context, m *kafkaMessage) error {
+	second := s.join(func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.Attempt == 2 {
 			attempts.Add(1)
 		}
@@ -49,7 +49,7 @@ func crashBetweenClaimAndEffect(t *testing.T, f flavor) {
 }
 
 // untilCancelled is a handler that never has its effect.
-func untilCancelled(ctx context.Context, _ *kafkaMessage) error {
+func untilCancelled(ctx context.Context, _ *kafkaadapter.Message) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
@@ -57,11 +57,11 @@ func untilCancelled(ctx context.Context, _ *kafkaMessage) error {
 // killedAfterEffects is a handler for the first of two members: it lets the messages below
 // n end, and kills the member when the effects of all the others have happened, before any
 // of them is on record.
-func killedAfterEffects(s *scene, n, all int) (handler, func(*member)) {
+func killedAfterEffects(s *scene, n, all int) (kafkaadapter.Handler, func(*member)) {
 	var landed sync.WaitGroup
 	landed.Add(all - n)
 	killed := make(chan struct{})
-	handle := func(_ context.Context, m *kafkaMessage) error {
+	handle := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID >= idOf(n) {
 			s.affect(m)
 			landed.Done()
@@ -86,7 +86,7 @@ func crashBetweenEffectAndRecord(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, all)...)
 	handle, kill := killedAfterEffects(s, n, all)
-	first := s.join(handle, func(mc *memberConfig) { mc.workers = all })
+	first := s.join(handle, func(mc *memberConfig) { mc.Tuning.Workers = all })
 	eventually(t, 10*time.Second, func() (bool, string) {
 		missing := s.records(s.ids()[:n])
 		return len(missing) == 0, fmt.Sprint(missing)
@@ -122,8 +122,8 @@ func crashAfterMarkIsAsked(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, all)...)
 	handle, kill := killedAfterEffects(s, n, all)
-	dangerous := func(h handler) handler {
-		return func(ctx context.Context, m *kafkaMessage) error {
+	dangerous := func(h kafkaadapter.Handler) kafkaadapter.Handler {
+		return func(ctx context.Context, m *kafkaadapter.Message) error {
 			if err := dedup.MarkIrreversible(ctx); err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func crashAfterMarkIsAsked(t *testing.T, f flavor) {
 	}
 	var asked atomic.Int64
 	resolve := func(mc *memberConfig) {
-		mc.workers = all
+		mc.Tuning.Workers = all
 		mc.resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.Resolution, error) {
 			asked.Add(1)
 			if s.effectsOf(key) > 0 {
@@ -147,7 +147,8 @@ func crashAfterMarkIsAsked(t *testing.T, f flavor) {
 		return len(missing) == 0, fmt.Sprint(missing)
 	})
 	kill(first)
-	second := s.join(dangerous(func(context.Context, *kafkaMessage) error { return nil }), resolve)
+	ends := func(context.Context, *kafkaadapter.Message) error { return nil }
+	second := s.join(dangerous(ends), resolve)
 	s.wantAll(15*time.Second, second)
 	if got := asked.Load(); got != all-n {
 		t.Errorf("the downstream was asked %d times, want %d", got, all-n)
@@ -174,7 +175,7 @@ func crashAroundTheTransaction(t *testing.T, f flavor) {
 			var first *member
 			var once sync.Once
 			reached := make(chan string, 1) // the id at which the process dies
-			ledger.inside = func(link *mortal, m *kafkaMessage) {
+			ledger.inside = func(link *mortal, m *kafkaadapter.Message) {
 				if link != first.link || s.totalEffects() < n/4 {
 					return
 				}
@@ -186,7 +187,10 @@ func crashAroundTheTransaction(t *testing.T, f flavor) {
 				})
 			}
 			joined := make(chan struct{})
-			first = s.join(func(context.Context, *kafkaMessage) error { <-joined; return nil })
+			first = s.join(func(context.Context, *kafkaadapter.Message) error {
+				<-joined
+				return nil
+			})
 			close(joined)
 			id := waitFor(t, reached, "the message to crash at did not come")
 			if c.after {
@@ -231,7 +235,7 @@ func zombieWakes(t *testing.T, f flavor) {
 			}
 			s.produce(numbered(0, 0, 1)...)
 			wake, woken := make(chan struct{}), make(chan error, 1)
-			zombie := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+			zombie := s.join(func(ctx context.Context, _ *kafkaadapter.Message) error {
 				<-wake
 				if woken <- context.Cause(ctx); !c.deaf {
 					return context.Cause(ctx)

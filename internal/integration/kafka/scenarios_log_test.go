@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // operatorCommits sets the group's offset of a partition by hand. The group must be empty.
@@ -195,7 +196,7 @@ func partitionsAreAdded(t *testing.T, f flavor) {
 	const n = 100
 	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, n)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, _ *kafkaadapter.Message) error {
 		return backoff.Sleep(ctx, 5*time.Millisecond)
 	},
 		func(mc *memberConfig) { mc.refresh = 200 * time.Millisecond })

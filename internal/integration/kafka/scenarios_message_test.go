@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // shapes are messages that are not like the others, each at the offset of its place. An
@@ -57,15 +59,15 @@ func messagesOfEveryShape(t *testing.T, f flavor) {
 		s.produce(shape.record)
 	}
 	var mu sync.Mutex
-	handled, parked := map[int64]*kafkaMessage{}, map[int64]error{}
-	m := s.join(func(_ context.Context, m *kafkaMessage) error {
+	handled, parked := map[int64]*kafkaadapter.Message{}, map[int64]error{}
+	m := s.join(func(_ context.Context, m *kafkaadapter.Message) error {
 		mu.Lock()
 		defer mu.Unlock()
 		handled[m.Offset] = m
 		return nil
 	}, func(mc *memberConfig) {
 		mc.fetch = 1 << 10
-		mc.park = func(_ context.Context, m *kafkaMessage, reason error) error {
+		mc.Park = func(_ context.Context, m *kafkaadapter.Message, reason error) error {
 			mu.Lock()
 			defer mu.Unlock()
 			parked[m.Offset] = reason
@@ -105,7 +107,8 @@ func nothingIsSkippedInSilence(t *testing.T, f flavor) {
 	s.produce(numbered(0, before, 5)...)
 	m := s.join(nil)
 	err := waitFor(t, m.done, "the consumer goes on")
-	if offset, ok := f.stopped(err); !ok || offset != before {
+	var message *kafkaadapter.UnprocessableError
+	if !errors.As(err, &message) || message.Offset != before {
 		t.Errorf("Run: %v, want an error that names offset %d", err, before)
 	}
 	_ = m.close()
@@ -128,8 +131,11 @@ func mismatchIsParked(t *testing.T, f flavor) {
 	)
 	var parked atomic.Int64
 	m := s.join(nil, func(mc *memberConfig) {
-		mc.fingerprint = true
-		mc.park = func(context.Context, *kafkaMessage, error) error { parked.Add(1); return nil }
+		mc.Fingerprint = true
+		mc.Park = func(context.Context, *kafkaadapter.Message, error) error {
+			parked.Add(1)
+			return nil
+		}
 	})
 	s.wantAll(10*time.Second, m)
 	if got := parked.Load(); got != 1 {
@@ -150,7 +156,7 @@ func handlersPanic(t *testing.T, f flavor) {
 	}
 	s.produce(records...)
 	var tries atomic.Int64
-	m := s.join(func(_ context.Context, m *kafkaMessage) error {
+	m := s.join(func(_ context.Context, m *kafkaadapter.Message) error {
 		tries.Add(1)
 		switch {
 		case m.Offset%7 == 0 && m.Attempt < 3:

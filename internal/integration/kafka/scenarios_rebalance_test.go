@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // A second member joins while handlers run that end within the drain budget: what runs
@@ -17,10 +18,10 @@ func TestRebalanceWhileWorking(t *testing.T) {
 		for p := range int32(4) {
 			s.produce(numbered(p, 1000*int(p), 200)...)
 		}
-		handler := func(ctx context.Context, _ *kafkaMessage) error {
+		handler := func(ctx context.Context, _ *kafkaadapter.Message) error {
 			return backoff.Sleep(ctx, 20*time.Millisecond)
 		}
-		few := func(mc *memberConfig) { mc.workers = 2 }
+		few := func(mc *memberConfig) { mc.Tuning.Workers = 2 }
 		a := s.join(handler, few)
 		eventually(t, 10*time.Second, func() (bool, string) {
 			return s.totalEffects() > 50, "no progress"
@@ -55,7 +56,7 @@ func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
 	var mu sync.Mutex
 	running, together := map[string]int{}, 0
 	release := make(chan struct{})
-	deaf := func(_ context.Context, m *kafkaMessage) error {
+	deaf := func(_ context.Context, m *kafkaadapter.Message) error {
 		mu.Lock()
 		if running[m.ID]++; running[m.ID] > 1 {
 			together++
@@ -68,7 +69,7 @@ func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
 		return nil
 	}
 	short := func(mc *memberConfig) {
-		mc.drain, mc.rebalance = 200*time.Millisecond, 3500*time.Millisecond
+		mc.Tuning.Drain, mc.rebalance = 200*time.Millisecond, 3500*time.Millisecond
 	}
 	a := s.join(deaf, short)
 	eventually(t, 10*time.Second, func() (bool, string) {
@@ -111,8 +112,8 @@ func TestOwnerOfTheSameIDDies(t *testing.T) { eachFlavor(t, ownerOfTheSameIDDies
 
 func ownerOfTheSameIDDies(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 2)
-	handlerOf := func(block chan struct{}) func(context.Context, *kafkaMessage) error {
-		return func(ctx context.Context, _ *kafkaMessage) error {
+	handlerOf := func(block chan struct{}) func(context.Context, *kafkaadapter.Message) error {
+		return func(ctx context.Context, _ *kafkaadapter.Message) error {
 			select {
 			case <-block:
 				return nil

@@ -11,10 +11,8 @@ import (
 
 // both offers the group the old protocol beside the new one: the step between two rolling
 // restarts.
-var both = flavor{
-	name: "sarama both", closed: closedGroup, stopped: unprocessable,
-	start: saramaWith(sarama.NewBalanceStrategyCooperativeSticky, sarama.NewBalanceStrategyRange),
-}
+var both = saramaWith("sarama both", false, sarama.NewBalanceStrategyCooperativeSticky,
+	sarama.NewBalanceStrategyRange)
 
 // A group is moved from the eager to the cooperative protocol by two rolling restarts
 // under load.
@@ -97,7 +95,7 @@ func whatStaysGoesOn(t *testing.T, f flavor) {
 	s := f.scene(t, 3, partitions).nobodyDies()
 	revoked := map[int32]bool{}
 	a := s.join(brief, func(mc *memberConfig) {
-		mc.observer.Revoked = func(_ string, p int32, _, _ int) {
+		mc.Observer.Revoked = func(_ string, p int32, _, _ int) {
 			s.note(func() { revoked[p] = true })
 		}
 	})

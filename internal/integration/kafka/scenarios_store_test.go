@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // The store refuses, or executes and does not answer, while members work: nothing new is
@@ -34,7 +36,7 @@ func storeGoesDown(t *testing.T, s *scene, down, up func()) {
 	const half = outageMessages / 2
 	// The lease is longer than the outage: who has had his effect can still record it.
 	m := s.join(brief, func(mc *memberConfig) {
-		mc.lease, mc.workers, mc.seenOnly = 30*time.Second, 2, true
+		mc.lease, mc.Tuning.Workers, mc.seenOnly = 30*time.Second, 2, true
 	})
 	produce := func(from int) {
 		for p := range int32(2) {
@@ -70,7 +72,7 @@ func outageLongerThanTheLease(t *testing.T, f flavor) {
 	s.produce(numbered(0, 0, n)...)
 	var inside counter
 	down := make(chan struct{})
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, _ *kafkaadapter.Message) error {
 		if err := inside.waitFor(ctx, n); err != nil {
 			return err
 		}

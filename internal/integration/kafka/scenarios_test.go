@@ -2,6 +2,7 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // counter counts who is inside.
@@ -82,7 +84,7 @@ func oneStuckKey(t *testing.T, f flavor) {
 	const n = 6000
 	s := f.scene(t, 3, 1).nobodyDies()
 	stuck := make(chan struct{})
-	handler := func(ctx context.Context, m *kafkaMessage) error {
+	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.ID == idOf(100) {
 			select {
 			case <-stuck:
@@ -100,7 +102,7 @@ func oneStuckKey(t *testing.T, f flavor) {
 		s.produce(records[i : i+100]...)
 	}
 	m := s.join(handler, func(mc *memberConfig) {
-		mc.highWater, mc.lowWater, mc.fetch = 500, 200, 16<<10
+		mc.Tuning.HighWater, mc.Tuning.LowWater, mc.fetch = 500, 200, 16<<10
 	})
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return s.committed(0) == 100, fmt.Sprint("committed ", s.committed(0))
@@ -144,7 +146,7 @@ func TestSlowPartitionBesideAFastOne(t *testing.T) {
 		s.produce(numbered(1, 100_000, n)...)
 		var slow, fast atomic.Int64
 		ended := make(chan struct{})
-		m := s.join(func(ctx context.Context, m *kafkaMessage) error {
+		m := s.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 			if m.Partition == 0 {
 				slow.Add(1)
 				return backoff.Sleep(ctx, 20*time.Millisecond)
@@ -154,7 +156,8 @@ func TestSlowPartitionBesideAFastOne(t *testing.T) {
 			}
 			return nil
 		}, func(mc *memberConfig) {
-			mc.workers, mc.highWater, mc.lowWater, mc.fetch = 1, 200, 100, 16<<10
+			mc.Tuning.Workers, mc.fetch = 1, 16<<10
+			mc.Tuning.HighWater, mc.Tuning.LowWater = 200, 100
 			mc.client = func(c *sarama.Config) { c.Consumer.MaxProcessingTime = time.Minute }
 		})
 		waitFor(t, ended, "the fast partition does not end")
@@ -170,10 +173,10 @@ func TestShutdown(t *testing.T) {
 		s := f.scene(t, 3, 2).nobodyDies()
 		s.produce(numbered(0, 0, 500)...)
 		s.produce(numbered(1, 500, 500)...)
-		handler := func(ctx context.Context, _ *kafkaMessage) error {
+		handler := func(ctx context.Context, _ *kafkaadapter.Message) error {
 			return backoff.Sleep(ctx, 100*time.Millisecond)
 		}
-		m := s.join(handler, func(mc *memberConfig) { mc.workers = 4 })
+		m := s.join(handler, func(mc *memberConfig) { mc.Tuning.Workers = 4 })
 		eventually(t, 10*time.Second, func() (bool, string) {
 			return s.totalEffects() > 20 && m.running.Load() > 0, "no progress"
 		})
@@ -200,17 +203,17 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// Closing the group under the adapter ends Run with sarama's error, after the drain.
+// Closing the group under the consumer ends Run with sarama's error, after the drain.
 func TestGroupClosedWhileDraining(t *testing.T) { eachFlavor(t, groupClosedWhileDraining) }
 
 func groupClosedWhileDraining(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, 10)...)
 	closing := make(chan struct{})
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+	m := s.join(func(ctx context.Context, _ *kafkaadapter.Message) error {
 		<-closing
 		return backoff.Sleep(ctx, 500*time.Millisecond)
-	}, func(mc *memberConfig) { mc.drain, mc.rebalance = 30*time.Second, time.Minute })
+	}, func(mc *memberConfig) { mc.Tuning.Drain, mc.rebalance = 30*time.Second, time.Minute })
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return m.running.Load() == 10, fmt.Sprint(m.running.Load(), " run")
 	})
@@ -219,7 +222,7 @@ func groupClosedWhileDraining(t *testing.T, f flavor) {
 	for range 2 { // twice, and at once
 		go func() { closed <- m.close() }()
 	}
-	if err := <-m.done; !f.closed(err) {
+	if err := <-m.done; !errors.Is(err, sarama.ErrClosedConsumerGroup) {
 		t.Errorf("Run: %v", err)
 	}
 	for range 2 {

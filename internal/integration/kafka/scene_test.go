@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 const sceneTopic, sceneGroup = "orders", "g"
@@ -161,37 +162,27 @@ func numbered(partition int32, from, n int) []record {
 
 // join adds a member. A nil handler has its effect at once; in an Atomic scene the effect
 // and its record are one transaction.
-func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
+func (s *scene) join(h kafkaadapter.Handler, change ...func(*memberConfig)) *member {
 	s.t.Helper()
 	link := &mortal{Store: s.store}
 	if s.newStore != nil {
 		link.Store = s.newStore()
 	}
 	mc := memberConfig{
-		brokers: s.addrs(), group: s.group(), topic: s.topic(), link: link,
-		unclaimed: s.ledger != nil,
-		observer: observer{
-			Skipped: func(_ *kafkaMessage, cause driver.Cause) {
-				s.note(func() { s.skipped[cause]++ })
-			},
-			Waiting: func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
-			Paused:  func(string, int32, bool) { s.note(func() { s.paused++ }) },
-			GroupError: func(err error) {
-				s.note(func() { s.groupErrors = append(s.groupErrors, err) })
-			},
-		},
-		handler: func(ctx context.Context, m *kafkaMessage) error {
-			if h != nil {
-				if err := h(ctx, m); err != nil {
-					return err
-				}
+		Config: s.config(), link: link,
+		membership: membership{brokers: s.addrs(), group: s.group(), topics: []string{s.topic()}},
+	}
+	mc.Handler = func(ctx context.Context, m *kafkaadapter.Message) error {
+		if h != nil {
+			if err := h(ctx, m); err != nil {
+				return err
 			}
-			if s.ledger != nil {
-				return s.ledger.land(ctx, s, link, m)
-			}
-			s.affect(m)
-			return nil
-		},
+		}
+		if s.ledger != nil {
+			return s.ledger.land(ctx, s, link, m)
+		}
+		s.affect(m)
+		return nil
 	}
 	if s.immortal {
 		mc.session, mc.lease = time.Minute, time.Minute
@@ -202,8 +193,29 @@ func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 	return s.flavor.start(s.t, mc)
 }
 
+// config is that of every member, but for its handler.
+func (s *scene) config() kafkaadapter.Config {
+	return kafkaadapter.Config{
+		Unclaimed: s.ledger != nil, Scope: sceneScope,
+		Observer: kafkaadapter.Observer{
+			Skipped: func(_ *kafkaadapter.Message, cause driver.Cause, _ time.Duration) {
+				s.note(func() { s.skipped[cause]++ })
+			},
+			Waiting: func(m *kafkaadapter.Message) { s.note(func() { s.waited[m.ID]++ }) },
+			Paused:  func(string, int32, bool) { s.note(func() { s.paused++ }) },
+			GroupError: func(err error) {
+				s.note(func() { s.groupErrors = append(s.groupErrors, err) })
+			},
+		},
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond,
+			RetryMax: 500 * time.Millisecond},
+		Tuning: kafkaadapter.Tuning{Drain: time.Second, CommitEvery: 50 * time.Millisecond,
+			CommitCount: 200},
+	}
+}
+
 // affect has the effect of a message.
-func (s *scene) affect(m *kafkaMessage) {
+func (s *scene) affect(m *kafkaadapter.Message) {
 	s.note(func() {
 		s.effects[m.ID]++
 		s.order = append(s.order, effect{id: m.ID, key: string(m.Key), partition: m.Partition,

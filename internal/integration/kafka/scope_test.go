@@ -14,13 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -104,20 +102,20 @@ type scopeConsumer struct {
 
 var errScope = errors.New("cannot be done now")
 
-func (r *scopeRun) handle(ctx context.Context, c *scopeConsumer, topic, id string) error {
+func (r *scopeRun) handle(ctx context.Context, c *scopeConsumer, m *kafkaadapter.Message) error {
 	attempt, _ := dedup.FromContext(ctx)
-	key, of := attempt.DownstreamKey("charge"), c.group+" "+id
+	key, of := attempt.DownstreamKey("charge"), c.group+" "+m.ID
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.keys[of] == "" {
 		r.keys[of] = key
-	} else if r.keys[of] != key && topic != "" {
+	} else if r.keys[of] != key && m.Topic != "" {
 		r.keys[of] += " " + key // seen by the test
 	}
 	if c.fails {
 		return errScope
 	}
-	r.effects[c.group+" "+strings.TrimPrefix(topic, r.name+"-")+" "+id]++
+	r.effects[c.group+" "+strings.TrimPrefix(m.Topic, r.name+"-")+" "+m.ID]++
 	return nil
 }
 
@@ -130,12 +128,10 @@ func (r *scopeRun) consume(client string, c scopeConsumer) {
 	for i, name := range c.topics {
 		topics[i] = r.topic(name)
 	}
-	group := r.topic(c.group)
-	run := r.sarama
-	if client == "franz" {
-		run = r.franz
-	}
-	go func() { ended <- run(ctx, &c, group, topics) }()
+	m := membership{brokers: r.brokers, group: r.topic(c.group), topics: topics,
+		session: 6 * time.Second}
+	cfg := r.config(client, &c)
+	go func() { ended <- m.consume(ctx, client, cfg) }()
 	admin, err := sarama.NewClusterAdmin(r.brokers, clientConfig())
 	require.NoError(r.t, err)
 	defer func() { _ = admin.Close() }()
@@ -147,7 +143,7 @@ func (r *scopeRun) consume(client string, c scopeConsumer) {
 		default:
 		}
 		for i, name := range c.topics {
-			offsets, err := admin.ListConsumerGroupOffsets(group,
+			offsets, err := admin.ListConsumerGroupOffsets(m.group,
 				map[string][]int32{topics[i]: {0}})
 			if err != nil {
 				return false, err.Error()
@@ -163,77 +159,28 @@ func (r *scopeRun) consume(client string, c scopeConsumer) {
 	require.NoError(r.t, <-ended)
 }
 
-func (r *scopeRun) retryTopics(c *scopeConsumer) []string {
-	if c.retry == "" {
-		return nil
-	}
-	return []string{r.topic(c.retry)}
-}
-
-func (r *scopeRun) sarama(ctx context.Context, c *scopeConsumer, group string,
-	topics []string) error {
+func (r *scopeRun) config(client string, c *scopeConsumer) kafkaadapter.Config {
+	r.t.Helper()
 	cfg := kafkaadapter.Config{
-		Deduper: r.dedup, Group: group, TopicName: c.topicName, RetryTopics: r.retryTopics(c),
-		MaxAttempts: c.attempts,
+		Deduper: r.dedup, TopicName: c.topicName,
 		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
-			return r.handle(ctx, c, m.Topic, m.ID)
+			return r.handle(ctx, c, m)
 		},
-		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond,
-		CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+		Attempts: kafkaadapter.Attempts{Max: c.attempts, RetryBase: 10 * time.Millisecond,
+			RetryMax: 20 * time.Millisecond},
+		Tuning: kafkaadapter.Tuning{CommitEvery: 20 * time.Millisecond, Drain: time.Second},
 	}
-	if c.park != "" {
-		park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-			Producer: r.producer, Topic: func(*kafkaadapter.Message) string {
-				return r.topic(c.park)
-			},
-		})
-		if err != nil {
-			return err
-		}
-		cfg.Park = park
+	if c.retry != "" {
+		cfg.RetryTopics = []string{r.topic(c.retry)}
 	}
-	a, err := kafkaadapter.New(cfg)
-	if err != nil {
-		return err
+	switch {
+	case c.park == "":
+	case client == "franz":
+		cfg.Park = deadLetters(r.t, franzProducer(r.t, r.brokers, 10*time.Second), r.topic(c.park))
+	default:
+		cfg.Park = deadLetters(r.t, saramaProducer(r.t, r.brokers), r.topic(c.park))
 	}
-	members, err := sarama.NewConsumerGroup(r.brokers, group, clientConfig())
-	if err != nil {
-		return err
-	}
-	return errors.Join(a.Run(ctx, members, topics), members.Close())
-}
-
-func (r *scopeRun) franz(ctx context.Context, c *scopeConsumer, group string,
-	topics []string) error {
-	cfg := franz.Config{
-		Deduper: r.dedup, TopicName: c.topicName, RetryTopics: r.retryTopics(c),
-		MaxAttempts: c.attempts,
-		Handler: func(ctx context.Context, m *franz.Message) error {
-			return r.handle(ctx, c, m.Topic, m.ID)
-		},
-		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond,
-		CommitEvery: 20 * time.Millisecond, Drain: time.Second,
-	}
-	if c.park != "" {
-		producer, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...),
-			kgo.RecordDeliveryTimeout(10*time.Second),
-			kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		if err != nil {
-			return err
-		}
-		defer producer.Close()
-		cfg.Park, err = franz.DeadLetters(franz.DeadLetterConfig{Client: producer,
-			Topic: func(*franz.Message) string { return r.topic(c.park) }})
-		if err != nil {
-			return err
-		}
-	}
-	consumer, err := franz.New(cfg)
-	if err != nil {
-		return err
-	}
-	return consumer.Run(ctx, kgo.SeedBrokers(r.brokers...), kgo.ConsumerGroup(group),
-		kgo.ConsumeTopics(topics...), kgo.FetchMaxWait(100*time.Millisecond))
+	return cfg
 }
 
 // wantKeys requires that each message has had one DownstreamKey, whatever way it came.
@@ -317,8 +264,7 @@ func TestReplayedMessageKeepsItsRecord(t *testing.T) {
 		back, err := kafkaadapter.Replay(t.Context(), r.dedup, letter)
 		require.NoError(t, err)
 		require.Equal(t, r.topic("orders"), back.Topic)
-		_, _, err = r.producer.SendMessage(back)
-		require.NoError(t, err)
+		require.NoError(t, saramaProducer(t, r.brokers).Send(t.Context(), back))
 		r.sent["orders"]++
 		for _, group := range []string{"billing", "mailer"} {
 			r.consume(client, scopeConsumer{group: group, topics: []string{"orders"}})

@@ -27,6 +27,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // authority signs certificates.
@@ -219,14 +220,10 @@ func (r *told) note(f func()) {
 	f()
 }
 
-// adapter has its effects, dead letters and commits over clients of this configuration.
-func (s *secured) adapter(t *testing.T, r *told) *kafkaadapter.Adapter {
+// consumer has its effects, dead letters and commits over clients of this configuration.
+func (s *secured) consumer(t *testing.T, r *told) *kafkasarama.Consumer {
 	t.Helper()
-	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: s.producer(t), Topic: func(m *kafkaadapter.Message) string {
-			return m.Topic + ".dead"
-		},
-	})
+	letters, err := kafkasarama.Producer(s.producer(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,9 +232,10 @@ func (s *secured) adapter(t *testing.T, r *told) *kafkaadapter.Adapter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: d, Park: park, CommitClient: s.open(t), Group: sceneGroup, Drain: time.Second,
-		RetryBase: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
+	c, err := kafkasarama.New(s.open(t), sceneGroup, kafkaadapter.Config{
+		Deduper: d, Park: deadLetters(t, letters, sceneTopic+".dead"),
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond},
+		Tuning:   kafkaadapter.Tuning{Drain: time.Second, CommitEvery: 20 * time.Millisecond},
 		Handler: func(_ context.Context, m *kafkaadapter.Message) error {
 			if m.ID == idOf(0) {
 				return dedup.Permanent(errors.New("cannot be charged"))
@@ -254,7 +252,7 @@ func (s *secured) adapter(t *testing.T, r *told) *kafkaadapter.Adapter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a
+	return c
 }
 
 // Consumer, dead letters and commits go through SASL and TLS as sarama is configured.
@@ -271,8 +269,8 @@ func TestSASLAndTLS(t *testing.T) {
 				}
 			}
 			r := &told{effects: map[string]int{}}
-			a, config := s.adapter(t, r), s.config(rightPassword)
-			if err := a.CheckConfig(config); err != nil {
+			c, config := s.consumer(t, r), s.config(rightPassword)
+			if err := c.CheckConfig(config); err != nil {
 				t.Fatal(err)
 			}
 			group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup, config)
@@ -281,7 +279,7 @@ func TestSASLAndTLS(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- a.Run(ctx, group, []string{sceneTopic}) }()
+			go func() { ended <- c.Run(ctx, group, []string{sceneTopic}) }()
 			eventually(t, 15*time.Second, func() (done bool, state string) {
 				r.note(func() {
 					done, state = r.commits == 2*n,
@@ -352,7 +350,7 @@ func TestPasswordRefusedWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := securities[1].start(t)
 	r := &told{effects: map[string]int{}}
-	a := s.adapter(t, r)
+	c := s.consumer(t, r)
 	if _, _, err := s.producer(t).SendMessage(numbered(0,
 		1, 1)[0].message(sceneTopic)); err != nil {
 		t.Fatal(err)
@@ -365,7 +363,7 @@ func TestPasswordRefusedWhileRunning(t *testing.T) {
 	refused := s.refusePasswords() // the group has no connection to its coordinator yet
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx, group, []string{sceneTopic}) }()
+	go func() { ended <- c.Run(ctx, group, []string{sceneTopic}) }()
 	eventually(t, 15*time.Second, func() (bool, string) {
 		n, state := r.failures(sarama.ErrSASLAuthenticationFailed)
 		return n >= 3, state

@@ -19,6 +19,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // soakEnv are the variables that TestSoak reads: the seed of the first run, how many seeds
@@ -225,7 +226,7 @@ func (k *soak) produceSome() {
 func (k *soak) join() {
 	var self *member
 	joined := make(chan struct{})
-	m := k.scene.join(func(ctx context.Context, m *kafkaMessage) error {
+	m := k.scene.join(func(ctx context.Context, m *kafkaadapter.Message) error {
 		<-joined
 		if err := k.work(ctx, m); err != nil {
 			return err
@@ -235,7 +236,8 @@ func (k *soak) join() {
 		k.runs[m.ID] = append(k.runs[m.ID], run{self, m.Attempt, context.Cause(ctx)})
 		return nil
 	}, func(mc *memberConfig) {
-		mc.workers, mc.drain, mc.rebalance = 8, 300*time.Millisecond, 3500*time.Millisecond
+		mc.Tuning.Workers, mc.Tuning.Drain = 8, 300*time.Millisecond
+		mc.rebalance = 3500 * time.Millisecond
 	})
 	self = m
 	close(joined)
@@ -244,7 +246,7 @@ func (k *soak) join() {
 
 // work is what a handler does before its effect. It depends on the seed, the message and
 // the attempt.
-func (k *soak) work(ctx context.Context, m *kafkaMessage) error {
+func (k *soak) work(ctx context.Context, m *kafkaadapter.Message) error {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(m.ID))
 	rnd := rand.New(rand.NewPCG(k.seed, h.Sum64()+uint64(m.Attempt))) // attempts are small

@@ -52,24 +52,22 @@ func (s *batchShop) joinBatches(at moments) *member {
 	s.t.Helper()
 	return s.join(nil, func(mc *memberConfig) {
 		link := mc.link
-		mc.park = func(_ context.Context, m *kafkaMessage, reason error) error {
+		mc.Park = func(_ context.Context, m *kafkaadapter.Message, reason error) error {
 			s.parked.Store(m.ID, reason)
 			return nil
 		}
-		mc.adapter = func(c *kafkaadapter.Config) {
-			c.Handler, c.BatchMax = nil, 16
-			c.BatchHandler = kafkaadapter.AllOrNothing(func(ctx context.Context,
-				ms []*kafkaadapter.Message) error {
-				_, err := s.ledger.marks.DoBatch(ctx, s.ledger.write, kafkaadapter.IDs(ms),
-					func(ctx context.Context, tx *sql.Tx, first []int) error {
-						return s.effects(ctx, tx, link, at, ms, first)
-					})
-				if err == nil && at.after != nil {
-					at.after()
-				}
-				return err
-			})
-		}
+		mc.Handler, mc.Tuning.BatchMax = nil, 16
+		mc.BatchHandler = kafkaadapter.AllOrNothing(func(ctx context.Context,
+			ms []*kafkaadapter.Message) error {
+			_, err := s.ledger.marks.DoBatch(ctx, s.ledger.write, kafkaadapter.IDs(ms),
+				func(ctx context.Context, tx *sql.Tx, first []int) error {
+					return s.effects(ctx, tx, link, at, ms, first)
+				})
+			if err == nil && at.after != nil {
+				at.after()
+			}
+			return err
+		})
 	})
 }
 

@@ -6,17 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"go.opentelemetry.io/otel/trace"
 
-	"github.com/onceward/onceward/contrib/telemetry/franztrace"
-	"github.com/onceward/onceward/contrib/telemetry/saramatrace"
+	"github.com/onceward/onceward/contrib/telemetry/kafkatrace"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/franz"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -25,9 +20,9 @@ import (
 type tracedMember struct {
 	workerConfig
 	tell   func(spanSeen)
-	handle handler
-	batch  func(ctx context.Context, ms []*kafkaMessage) []error // in place of handle
-	failed func(err error)                                       // told of commits
+	handle kafkaadapter.Handler
+	batch  kafkaadapter.BatchHandler // in place of handle
+	failed func(err error)           // told of commits
 	// has no heartbeat for so long that it learns from a commit that it is fenced
 	unheard bool
 	// called before anything is put on record
@@ -41,7 +36,7 @@ const tracedSession = 30 * time.Second
 // workTraced is a process that is to be killed between an effect and its record, if it holds.
 func workTraced(ctx context.Context, cfg workerConfig) error {
 	m := &tracedMember{workerConfig: cfg, tell: saySpan,
-		handle: func(context.Context, *kafkaMessage) error { return nil }}
+		handle: func(context.Context, *kafkaadapter.Message) error { return nil }}
 	if cfg.Hold {
 		m.finishes = func() {
 			fmt.Println("HOLDING before the record")
@@ -80,11 +75,15 @@ func (m *tracedMember) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	run := m.sarama
-	if m.Client == "franz" {
-		run = m.franz
+	tracer, err := kafkatrace.New(spanTeller{m.By, m.tell}.provider(),
+		kafkatrace.Config{Name: "payments", Group: m.Group})
+	if err != nil {
+		return err
 	}
-	err = run(ctx, d, spanTeller{m.By, m.tell}.provider())
+	at := m.membership()
+	at.name, at.instance = m.By, m.Instance
+	at.session, at.rebalance, at.heartbeat = tracedSession, tracedSession, m.heartbeat()
+	err = at.consume(ctx, m.Client, tracer.Trace(m.config(d)))
 	return errors.Join(err, d.Close(context.WithoutCancel(ctx)))
 }
 
@@ -95,99 +94,19 @@ func (m *tracedMember) heartbeat() time.Duration {
 	return 100 * time.Millisecond
 }
 
-func (m *tracedMember) commitFailed(_ string, _ int32, err error) {
-	if m.failed != nil {
-		m.failed(err)
-	}
-}
-
-func (m *tracedMember) sarama(ctx context.Context, d *dedup.Deduper,
-	provider trace.TracerProvider) error {
-	tracer, err := saramatrace.New(provider, saramatrace.Config{Name: "payments", Group: m.Group})
-	if err != nil {
-		return err
-	}
-	client := clientConfig()
-	client.ClientID, client.Consumer.Group.InstanceId = m.By, m.Instance
-	client.Consumer.Group.Session.Timeout, client.Consumer.Group.Heartbeat.Interval = tracedSession,
-		m.heartbeat()
-	client.Consumer.Group.Rebalance.Timeout, client.Net.ReadTimeout = tracedSession,
-		tracedSession+10*time.Second
-	commits, err := sarama.NewClient(m.Brokers, client)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = commits.Close() }()
+func (m *tracedMember) config(d *dedup.Deduper) kafkaadapter.Config {
 	cfg := kafkaadapter.Config{
-		Deduper: d, Group: m.Group, CommitClient: commits, Drain: 200 * time.Millisecond,
-		CommitEvery: 50 * time.Millisecond,
-		RetryBase:   20 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler: func(ctx context.Context, msg *kafkaadapter.Message) error {
-			return m.handle(ctx, neutral(msg))
-		},
-		Observer: kafkaadapter.Observer{CommitFailed: m.commitFailed},
+		Deduper: d, Handler: m.handle, BatchHandler: m.batch,
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond,
+			RetryMax: 100 * time.Millisecond},
+		Tuning: kafkaadapter.Tuning{Drain: 200 * time.Millisecond,
+			CommitEvery: 50 * time.Millisecond},
 	}
 	if m.batch != nil {
 		cfg.Handler = nil
-		cfg.BatchHandler = func(ctx context.Context, ms []*kafkaadapter.Message) []error {
-			return m.batch(ctx, each(ms, neutral))
-		}
 	}
-	a, err := kafkaadapter.New(tracer.Trace(cfg))
-	if err != nil {
-		return err
+	if m.failed != nil {
+		cfg.Observer.CommitFailed = func(_ string, _ int32, err error) { m.failed(err) }
 	}
-	if err := a.CheckConfig(client); err != nil {
-		return err
-	}
-	group, err := sarama.NewConsumerGroup(m.Brokers, m.Group, client)
-	if err != nil {
-		return err
-	}
-	return errors.Join(a.Run(ctx, group, []string{m.Topic}), group.Close())
-}
-
-func (m *tracedMember) franz(ctx context.Context, d *dedup.Deduper,
-	provider trace.TracerProvider) error {
-	tracer, err := franztrace.New(provider, franztrace.Config{Name: "payments", Group: m.Group})
-	if err != nil {
-		return err
-	}
-	cfg := franz.Config{
-		Deduper: d, Drain: 200 * time.Millisecond, CommitEvery: 50 * time.Millisecond,
-		RetryBase: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler: func(ctx context.Context, msg *franz.Message) error {
-			return m.handle(ctx, franzNeutral(msg))
-		},
-		Observer: franz.Observer{CommitFailed: m.commitFailed},
-	}
-	if m.batch != nil {
-		cfg.Handler = nil
-		cfg.BatchHandler = func(ctx context.Context, ms []*franz.Message) []error {
-			return m.batch(ctx, each(ms, franzNeutral))
-		}
-	}
-	c, err := franz.New(tracer.Trace(cfg))
-	if err != nil {
-		return err
-	}
-	opts := []kgo.Opt{
-		kgo.SeedBrokers(m.Brokers...), kgo.ClientID(m.By), kgo.ConsumerGroup(m.Group),
-		kgo.ConsumeTopics(m.Topic),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100 * time.Millisecond),
-		kgo.HeartbeatInterval(m.heartbeat()), kgo.SessionTimeout(tracedSession),
-		kgo.RebalanceTimeout(tracedSession),
-	}
-	if m.Instance != "" {
-		opts = append(opts, kgo.InstanceID(m.Instance))
-	}
-	return c.Run(ctx, opts...)
-}
-
-func each[M any](ms []M, of func(M) *kafkaMessage) []*kafkaMessage {
-	all := make([]*kafkaMessage, len(ms))
-	for i, m := range ms {
-		all[i] = of(m)
-	}
-	return all
+	return cfg
 }

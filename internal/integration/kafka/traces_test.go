@@ -16,14 +16,12 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/onceward/onceward/contrib/telemetry/franztrace"
-	"github.com/onceward/onceward/contrib/telemetry/saramatrace"
+	"github.com/onceward/onceward/contrib/telemetry/kafkatrace"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // tracedPartitions of the topic of a story.
@@ -81,20 +79,26 @@ func unlinkAll(t *testing.T, addr, prefix string) {
 // last part of its id. What else they have is secret.
 func (s *tracedStory) send(partition int32, ids ...string) {
 	s.t.Helper()
-	spans := make([]trace.SpanContext, len(ids))
+	tracer, err := kafkatrace.New(noop.NewTracerProvider(), kafkatrace.Config{Name: "producer"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	all := make([]*sarama.ProducerMessage, len(ids))
 	for i, id := range ids {
-		_, span := sdk.NewTracerProvider().Tracer("producer").Start(s.t.Context(), "send")
+		ctx, span := sdk.NewTracerProvider().Tracer("producer").Start(s.t.Context(), "send")
 		span.End()
-		spans[i] = span.SpanContext()
 		s.mu.Lock()
-		s.sent[idOfSpan(spans[i])] = "send " + id
+		s.sent[idOfSpan(span.SpanContext())] = "send " + id
 		s.mu.Unlock()
+		headers := []header{{"message-id", []byte(secretID(id))}}
+		for _, h := range tracer.Headers(ctx) {
+			headers = append(headers, header{h.Key, h.Value})
+		}
+		all[i] = record{partition: partition, key: "secret key " + id, value: []byte("secret"),
+			headers: headers}.message(s.cfg.Topic)
 	}
-	send := s.sendSarama
-	if s.cfg.Client == "franz" {
-		send = s.sendFranz
-	}
-	if err := send(partition, ids, spans); err != nil {
+	p := newProducer(s.t, s.cfg.Brokers)
+	if err := errors.Join(p.SendMessages(all), p.Close()); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -106,54 +110,11 @@ func secretID(name string) string {
 	return "evt_secret_" + id
 }
 
-func (s *tracedStory) sendSarama(partition int32, ids []string, spans []trace.SpanContext) error {
-	tracer, err := saramatrace.New(noop.NewTracerProvider(), saramatrace.Config{Name: "producer"})
-	if err != nil {
-		return err
-	}
-	p, err := sarama.NewSyncProducer(s.cfg.Brokers, clientConfig())
-	if err != nil {
-		return err
-	}
-	all := make([]*sarama.ProducerMessage, len(ids))
-	for i, id := range ids {
-		all[i] = record{id: secretID(id), partition: partition, key: "secret key " + id,
-			value: []byte("secret")}.message(s.cfg.Topic)
-		err = errors.Join(err, tracer.Inject(trace.ContextWithSpanContext(s.t.Context(), spans[i]),
-			all[i]))
-	}
-	return errors.Join(err, p.SendMessages(all), p.Close())
-}
-
-func (s *tracedStory) sendFranz(partition int32, ids []string, spans []trace.SpanContext) error {
-	tracer, err := franztrace.New(noop.NewTracerProvider(), franztrace.Config{Name: "producer"})
-	if err != nil {
-		return err
-	}
-	p, err := kgo.NewClient(kgo.SeedBrokers(s.cfg.Brokers...),
-		kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	all := make([]*kgo.Record, len(ids))
-	for i, id := range ids {
-		all[i] = &kgo.Record{
-			Topic: s.cfg.Topic, Partition: partition, Key: []byte("secret key " + id),
-			Value:   []byte("secret"),
-			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(secretID(id))}},
-		}
-		err = errors.Join(err, tracer.Inject(trace.ContextWithSpanContext(s.t.Context(), spans[i]),
-			all[i]))
-	}
-	return errors.Join(err, p.ProduceSync(s.t.Context(), all...).FirstErr())
-}
-
 // join runs a member in this process, until the returned function is called, or the test ends.
 func (s *tracedStory) join(by string, change func(*tracedMember)) (leave func()) {
 	s.t.Helper()
 	m := &tracedMember{workerConfig: s.cfg, tell: s.tell,
-		handle: func(context.Context, *kafkaMessage) error { return nil }}
+		handle: func(context.Context, *kafkaadapter.Message) error { return nil }}
 	m.By = by
 	change(m)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -186,7 +147,8 @@ func (s *tracedStory) spawn(by string, change func(*workerConfig)) *process {
 func (s *tracedStory) retries() {
 	var runs int
 	leave := s.join("a", func(m *tracedMember) {
-		m.handle = func(context.Context, *kafkaMessage) error { // one message, one at a time
+		// one message, one at a time
+		m.handle = func(context.Context, *kafkaadapter.Message) error {
 			if runs++; runs < 3 {
 				return errors.New("no account secret")
 			}
@@ -265,11 +227,11 @@ func (s *tracedStory) batches() {
 	var mu sync.Mutex
 	runs, shared := 0, false // the first run, by others
 	leave := s.join("a", func(m *tracedMember) {
-		m.batch = func(_ context.Context, ms []*kafkaMessage) []error {
+		m.batch = func(_ context.Context, ms []*kafkaadapter.Message) []error {
 			errs := make([]error, len(ms))
 			mu.Lock()
 			defer mu.Unlock()
-			if i := slices.IndexFunc(ms, func(m *kafkaMessage) bool {
+			if i := slices.IndexFunc(ms, func(m *kafkaadapter.Message) bool {
 				return m.ID == secretID("2")
 			}); i >= 0 {
 				if runs++; runs < often {
@@ -343,7 +305,7 @@ func (s *tracedStory) revoked() {
 	var begun sync.Map
 	stay := make(chan struct{})
 	leave := s.join("a", func(m *tracedMember) {
-		m.handle = func(ctx context.Context, msg *kafkaMessage) error {
+		m.handle = func(ctx context.Context, msg *kafkaadapter.Message) error {
 			if _, again := begun.LoadOrStore(msg.Partition, true); again {
 				return nil
 			}
@@ -395,7 +357,7 @@ func (s *tracedStory) fenced() {
 	leave := s.join("a", func(m *tracedMember) {
 		static(m)
 		m.unheard = true
-		m.handle = func(context.Context, *kafkaMessage) error {
+		m.handle = func(context.Context, *kafkaadapter.Message) error {
 			<-returns
 			return nil
 		}

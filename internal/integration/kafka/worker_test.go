@@ -21,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
@@ -52,6 +51,11 @@ type workerConfig struct {
 	// Of a process whose spans are told; see tracedMember. It has Redis, too.
 	By       string // its name
 	Instance string // makes it a static member
+}
+
+// membership of the process in its group.
+func (c *workerConfig) membership() *membership {
+	return &membership{brokers: c.Brokers, group: c.Group, topics: []string{c.Topic}}
 }
 
 func TestMain(m *testing.M) {
@@ -114,28 +118,14 @@ func work(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 		return err
 	}
 	w := &worker{cfg: cfg, db: db, marks: marks}
-	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Unclaimed: true, Handler: w.handle, Workers: 8, Drain: 2 * time.Second,
-		CommitEvery: 100 * time.Millisecond,
-		RetryBase:   20 * time.Millisecond, RetryMax: time.Second,
-		Observer: kafkaadapter.Observer{Delivered: w.delivered, Handled: w.handled,
+	return cfg.membership().consume(ctx, "sarama", kafkaadapter.Config{
+		Unclaimed: true, Handler: w.handle,
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
+		Tuning: kafkaadapter.Tuning{Workers: 8, Drain: 2 * time.Second,
+			CommitEvery: 100 * time.Millisecond},
+		Observer: kafkaadapter.Observer{Delivered: sayDelivered, Handled: w.handled,
 			Revoked: w.revoked},
 	})
-	if err != nil {
-		return err
-	}
-	client := clientConfig()
-	if err := a.CheckConfig(client); err != nil {
-		return err
-	}
-	group, err := sarama.NewConsumerGroup(cfg.Brokers, cfg.Group, client)
-	if err != nil {
-		return err
-	}
-	if err := a.Run(ctx, group, []string{cfg.Topic}); err != nil {
-		return err
-	}
-	return group.Close()
 }
 
 func newMarks(cfg workerConfig) (*sqladapter.Marks, error) {
@@ -220,7 +210,8 @@ func (w *worker) mayHold(m *kafkaadapter.Message) <-chan struct{} {
 	return w.free
 }
 
-func (w *worker) delivered(m *sarama.ConsumerMessage) {
+// sayDelivered tells the parent of a message.
+func sayDelivered(m *kafkaadapter.Message) {
 	fmt.Printf("DELIVERED %d %d\n", m.Partition, m.Offset)
 }
 

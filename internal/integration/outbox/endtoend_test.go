@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -121,26 +121,17 @@ func startConsumer(t *testing.T, brokers []string) *consumer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "g", Handler: c.handle,
-		ID: kafkaadapter.Header(outbox.DefaultIDHeader)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := kafkaadapter.SafeConfig(sarama.NewConfig())
-	cfg.Consumer.MaxWaitTime = 50 * time.Millisecond
-	group, err := sarama.NewConsumerGroup(brokers, "g", cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx, group, []string{"t"}) }()
+	go func() {
+		ended <- kafkasarama.Consume(ctx, brokers, "g", []string{"t"}, nil, kafkaadapter.Config{
+			Deduper: d, Handler: c.handle, ID: kafkaadapter.FromHeader(outbox.DefaultIDHeader)})
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("consumer: %v", err)
 		}
-		_ = group.Close()
 		_ = d.Close(context.Background())
 	})
 	return c

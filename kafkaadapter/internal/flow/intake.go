@@ -30,14 +30,12 @@ type IntakeConfig struct {
 //
 // A store answers 256 claims in about the time of one, so the size of a batch is the
 // throughput of a partition; but a message must not wait for company that does not
-// come. Hence three steps: the first item is waited for as long as it takes; those
-// that are there already are taken without waiting; and then the batch waits for
-// more, at most BatchWait. At a high rate the batch is full before the last step, or
-// fills in a fraction of it, so the wait costs nothing and batches are large. At a
-// low rate every message pays the whole BatchWait, and a few milliseconds of latency
-// are the price that a low rate can pay. Without the last step a reader that is
-// faster than the client's feeding goroutine would see batches of one or two exactly
-// when the partition is busy.
+// come. Hence three steps. The first item is waited for as long as it takes. Those that are there
+// already are taken without waiting. Then, if the last batch had more than one item, the batch
+// waits for more, at most BatchWait. At a high rate the batch is full before the last step, or
+// fills in a fraction of it, so the wait costs nothing and batches are large. At a low rate items
+// come alone and wait for nothing. Without the last step a reader that is faster than the client's
+// feeding goroutine would see batches of one or two exactly when the partition is busy.
 //
 // An Intake has one reader: Next is not safe for concurrent use. It starts no
 // goroutine and needs no closing.
@@ -46,6 +44,7 @@ type Intake[T any] struct {
 	max    int
 	wait   time.Duration
 	timer  *time.Timer
+	busy   bool // the last batch had more than one item
 }
 
 // NewIntake returns an Intake that reads source. It returns an error for a nil
@@ -88,11 +87,13 @@ func (in *Intake[T]) Next(ctx context.Context, batch []T) ([]T, error) {
 	case <-ctx.Done():
 		return batch, context.Cause(ctx)
 	}
+	before := len(batch)
 	batch, room, open := in.takeReady(batch, in.max-1)
-	if room == 0 || !open {
-		return batch, nil
+	if room > 0 && open && (in.busy || len(batch) > before) {
+		batch = in.takeWaiting(ctx, batch, room)
 	}
-	return in.takeWaiting(ctx, batch, room), nil
+	in.busy = len(batch) > before
+	return batch, nil
 }
 
 // takeReady appends up to room items without waiting. It returns the room that is

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
@@ -22,6 +25,18 @@ func newIntake(t *testing.T, source <-chan int, cfg flow.IntakeConfig) *flow.Int
 		t.Fatal(err)
 	}
 	return in
+}
+
+// crowd has the last batch have had company, so that the next one waits for more.
+func crowd(t *testing.T, in *flow.Intake[int], source chan<- int) {
+	t.Helper()
+	for range 2 {
+		go func() { source <- -1 }()
+	}
+	synctest.Wait()
+	if batch, err := in.Next(t.Context(), nil); err != nil || len(batch) != 2 {
+		t.Fatalf("%v, %v", batch, err)
+	}
 }
 
 func filled(from, to int) chan int {
@@ -67,8 +82,8 @@ func TestIntakeWaitsForTheFirst(t *testing.T) {
 		time.AfterFunc(time.Hour, func() { source <- 1 })
 		start := time.Now()
 		batch, err := in.Next(t.Context(), nil)
-		if err != nil || !slices.Equal(batch, []int{1}) ||
-			time.Since(start) != time.Hour+flow.DefaultBatchWait {
+		// it comes alone, and does not wait for company
+		if err != nil || !slices.Equal(batch, []int{1}) || time.Since(start) != time.Hour {
 			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
 		}
 	})
@@ -79,6 +94,7 @@ func TestIntakeWaitIsForTheWholeBatch(t *testing.T) {
 		source := make(chan int)
 		in := newIntake(t, source,
 			flow.IntakeConfig{BatchMax: 10, BatchWait: 10 * time.Millisecond})
+		crowd(t, in, source)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := range 9 {
@@ -104,6 +120,7 @@ func TestIntakeStopsWaitingWhenFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := make(chan int)
 		in := newIntake(t, source, flow.IntakeConfig{BatchMax: 3, BatchWait: time.Hour})
+		crowd(t, in, source)
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := range 3 {
@@ -117,6 +134,28 @@ func TestIntakeStopsWaitingWhenFull(t *testing.T) {
 		if err != nil || len(batch) != 3 || time.Since(start) != 2*time.Second {
 			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
 		}
+	})
+}
+
+// One that came alone has the next one wait for nothing, and two have it wait.
+func TestIntakeWaitsWhereItIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := make(chan int, 2)
+		in := newIntake(t, source, flow.IntakeConfig{BatchWait: time.Minute})
+		next := func(items ...int) time.Duration {
+			for _, item := range items {
+				source <- item
+			}
+			began := time.Now()
+			_, err := in.Next(t.Context(), nil)
+			require.NoError(t, err)
+			return time.Since(began)
+		}
+		assert.Zero(t, next(1), "the first")
+		assert.Zero(t, next(2), "alone again")
+		assert.Equal(t, time.Minute, next(3, 4), "company")
+		assert.Equal(t, time.Minute, next(5), "after company")
+		assert.Zero(t, next(6), "after one that came alone")
 	})
 }
 

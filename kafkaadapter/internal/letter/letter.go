@@ -98,8 +98,8 @@ func cut(s string, limit int) string {
 
 // Replayed takes the id of a letter that was sent back to the topic it came from.
 func Replayed(h msgid.Headers, topic string) (string, bool) {
-	id := h(ID)
-	return id, id != "" && h(Topic) == topic
+	id := h.Header(ID)
+	return id, id != "" && h.Header(Topic) == topic
 }
 
 // Open makes the key of a letter claimable again, and returns the topic it goes back to. The
@@ -107,16 +107,16 @@ func Replayed(h msgid.Headers, topic string) (string, bool) {
 // is on record.
 func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded bool) (topic string,
 	err error) {
-	topic = h(Topic)
+	topic = h.Header(Topic)
 	switch {
 	case topic == "":
 		return "", fmt.Errorf("%w: it has no header %q", ErrNoLetter, Topic)
-	case h(TooLarge) != "":
+	case h.Header(TooLarge) != "":
 		return "", tooLarge(h)
 	}
-	if id := h(ID); id != "" {
-		attempts, _ := strconv.Atoi(h(Attempts)) // 0 where it is none
-		if err := free(ctx, d, h(Scope), id, attempts, unrecorded); err != nil {
+	if id := h.Header(ID); id != "" {
+		attempts, _ := strconv.Atoi(h.Header(Attempts)) // 0 where it is none
+		if err := free(ctx, d, h.Header(Scope), id, attempts, unrecorded); err != nil {
 			return "", err
 		}
 	}
@@ -125,7 +125,7 @@ func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded boo
 
 func tooLarge(h msgid.Headers) error {
 	return fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s",
-		ErrNoLetter, h(TooLarge), h(Topic), h(Partition), h(Offset))
+		ErrNoLetter, h.Header(TooLarge), h.Header(Topic), h.Header(Partition), h.Header(Offset))
 }
 
 // free forgets a key that has not succeeded, given up after so many attempts. One with fewer

@@ -73,7 +73,7 @@ func (t *TopicScope) Of(h msgid.Headers) Scoped {
 	if !t.retry {
 		return t.own
 	}
-	first := h(FirstTopic)
+	first := h.Header(FirstTopic)
 	if first == "" || first == t.own.First {
 		return t.own
 	}
@@ -82,20 +82,20 @@ func (t *TopicScope) Of(h msgid.Headers) Scoped {
 
 // Retried reports whether the message is a letter that is to be tried again. Its headers are
 // believed then.
-func (t *TopicScope) Retried(h msgid.Headers) bool { return t.retry && h(FirstTopic) != "" }
+func (t *TopicScope) Retried(h msgid.Headers) bool { return t.retry && h.Header(FirstTopic) != "" }
 
 // Fallback is the id that a letter had, for a message in which nothing else finds one.
 func (t *TopicScope) Fallback(h msgid.Headers) (string, bool) {
 	if !t.Retried(h) {
 		return "", false
 	}
-	id := h(ID)
+	id := h.Header(ID)
 	return id, id != ""
 }
 
 // Fault is why a retried letter must not run: its value is not there.
 func (t *TopicScope) Fault(h msgid.Headers) error {
-	if !t.Retried(h) || h(TooLarge) == "" {
+	if !t.Retried(h) || h.Header(TooLarge) == "" {
 		return nil
 	}
 	return tooLarge(h)

@@ -14,15 +14,17 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-func headers(pairs ...string) msgid.Headers {
-	return func(name string) string {
-		for i := 0; i < len(pairs); i += 2 {
-			if pairs[i] == name {
-				return pairs[i+1]
-			}
+// headers are pairs of names and values.
+type headers []string
+
+// Header implements msgid.Headers.
+func (h headers) Header(name string) string {
+	for i := 0; i < len(h); i += 2 {
+		if h[i] == name {
+			return h[i+1]
 		}
-		return ""
 	}
+	return ""
 }
 
 // Whatever group and topic are called, the scope can be used, and no two pairs share one.
@@ -44,16 +46,16 @@ func TestScopesStayApart(t *testing.T) {
 
 // The headers of a message count in retry topics and nowhere else.
 func TestFirstTopic(t *testing.T) {
-	letter := headers(FirstTopic, "orders", ID, "m1", Topic, "orders", Scope, "other/orders")
+	letter := headers{FirstTopic, "orders", ID, "m1", Topic, "orders", Scope, "other/orders"}
 	mirror := func(topic string) string { return strings.TrimPrefix(topic, "eu.") }
 	for name, row := range map[string]struct {
 		scopes Scopes
 		topic  string
-		h      msgid.Headers
+		h      headers
 		want   Scoped
 		id     string
 	}{
-		"ordinary": {Scopes{Group: "g"}, "orders", headers(),
+		"ordinary": {Scopes{Group: "g"}, "orders", headers{},
 			Scoped{"g/orders", "orders"}, ""},
 		"forged": {Scopes{Group: "g"}, "payments",
 			letter, Scoped{"g/payments", "payments"}, ""},
@@ -64,17 +66,17 @@ func TestFirstTopic(t *testing.T) {
 		"retried": {Scopes{Group: "g", Retry: []string{"retry"}}, "retry",
 			letter, Scoped{"g/orders", "orders"}, "m1"},
 		"not a letter, in a retry": {Scopes{Group: "g", Retry: []string{"retry"}}, "retry",
-			headers(ID, "m1"), Scoped{"g/retry", "retry"}, ""},
-		"mirror": {Scopes{Group: "g", TopicName: mirror}, "eu.orders", headers(),
+			headers{ID, "m1"}, Scoped{"g/retry", "retry"}, ""},
+		"mirror": {Scopes{Group: "g", TopicName: mirror}, "eu.orders", headers{},
 			Scoped{"g/orders", "orders"}, ""},
 		"mirror of a retry": {Scopes{Group: "g", TopicName: mirror,
 			Retry: []string{"eu.retry"}}, "eu.retry", letter, Scoped{"g/orders", "orders"}, "m1"},
 		"no name for the topic": {Scopes{Group: "g", TopicName: func(string) string {
 			return ""
-		}}, "orders", headers(), Scoped{"g/orders", "orders"}, ""},
+		}}, "orders", headers{}, Scoped{"g/orders", "orders"}, ""},
 		"explicit": {Scopes{Group: "g", Explicit: "s", Retry: []string{"retry"}},
 			"retry", letter, Scoped{"s", "orders"}, "m1"},
-		"nothing is claimed": {Scopes{}, "orders", headers(), Scoped{"", "orders"}, ""},
+		"nothing is claimed": {Scopes{}, "orders", headers{}, Scoped{"", "orders"}, ""},
 	} {
 		topic := row.scopes.Topic(row.topic)
 		assert.Equal(t, row.want, topic.Of(row.h), name)
@@ -86,14 +88,14 @@ func TestFirstTopic(t *testing.T) {
 // A letter that has lost its value must not run as if it were empty.
 func TestRetriedLetterWithoutItsValue(t *testing.T) {
 	scopes := Scopes{Group: "g", Retry: []string{"retry"}}
-	h := headers(FirstTopic, "orders", Topic, "orders", Partition, "1", Offset,
-		"7", TooLarge, "5000")
+	h := headers{FirstTopic, "orders", Topic, "orders", Partition, "1", Offset,
+		"7", TooLarge, "5000"}
 	retry, ordinary := scopes.Topic("retry"), scopes.Topic("orders")
 	err := retry.Fault(h)
 	require.ErrorIs(t, err, ErrNoLetter)
 	assert.ErrorContains(t, err, "orders/1@7")
 	assert.NoError(t, ordinary.Fault(h))
-	whole := headers(FirstTopic, "orders")
+	whole := headers{FirstTopic, "orders"}
 	assert.NoError(t, retry.Fault(whole))
 }
 
@@ -110,7 +112,7 @@ func TestOpenReadsTheScope(t *testing.T) {
 	}
 	fail("g/orders")
 	fail("g/payments")
-	letter := headers(Topic, "orders", ID, "x", Scope, "g/orders")
+	letter := headers{Topic, "orders", ID, "x", Scope, "g/orders"}
 	topic, err := Open(t.Context(), d, letter, false)
 	require.NoError(t, err)
 	assert.Equal(t, "orders", topic)

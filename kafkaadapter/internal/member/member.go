@@ -6,6 +6,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -194,4 +195,17 @@ func (m *Member) Pause(topic string, partition int32, on bool) bool {
 		m.Paused(topic, partition, on)
 	}
 	return group != nil
+}
+
+// PollFault is what is wrong with how long a client whose requests to a broker wait for each
+// other may wait for messages, and empty if nothing is. Such is sarama, whose Broker holds
+// its mutex for a request and its response, so a heartbeat to a coordinator that leads a
+// consumed partition, too, waits for the poll that is under way. It can lose the mutex to the
+// next poll once: after a millisecond of waiting Go hands it over in turn.
+func PollFault(poll, heartbeat, session time.Duration) string {
+	if 2*poll+heartbeat < session {
+		return ""
+	}
+	return fmt.Sprintf("is %v: a heartbeat may wait for two polls, and with Consumer.Group.Heartbeat.Interval (%v) "+
+		"that is not below Consumer.Group.Session.Timeout (%v): the member would be put out of its group while it is alive", poll, heartbeat, session)
 }

@@ -11,13 +11,13 @@ import (
 // CloudEvents takes the id from an event in the Kafka protocol binding of CloudEvents 1.0.
 func CloudEvents(h Headers, value []byte) (string, bool) {
 	var source, id string
-	switch kind := mediaType(h("content-type")); {
+	switch kind := mediaType(h.Header("content-type")); {
 	case strings.HasPrefix(kind, "application/cloudevents-batch"):
 		return "", false
 	case kind == "application/cloudevents+json":
 		source, id = structuredEvent(value)
 	default:
-		source, id = h("ce_source"), h("ce_id")
+		source, id = h.Header("ce_source"), h.Header("ce_id")
 	}
 	if source == "" || id == "" {
 		return "", false

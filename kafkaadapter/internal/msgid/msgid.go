@@ -12,14 +12,17 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Headers is the last value of a message's header, empty where there is none. Names are
-// compared without regard to case.
-type Headers func(name string) string
+// Headers are those of a message.
+type Headers interface {
+	// Header is the value of the last header whose name equals this one without regard to case,
+	// and empty where there is none.
+	Header(name string) string
+}
 
 // First takes the id from the first of the named headers that is there.
 func First(h Headers, names []string) (string, bool) {
 	for _, name := range names {
-		if v := h(name); v != "" {
+		if v := h.Header(name); v != "" {
 			return v, true
 		}
 	}

@@ -53,7 +53,7 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 			return false, err
 		}
 		if !mark.First() {
-			cause, err := w.whyDuplicate(ctx, tx, m.ConsumerMessage, m.ID)
+			cause, err := w.whyDuplicate(ctx, tx, m, m.ID)
 			if err != nil {
 				return false, err
 			}
@@ -66,7 +66,7 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 	w.stand(victim, BeforeEffect, m.ID)
 	if !w.faulty() {
 		if err := w.ledger.Append(ctx, tx, string(Atomic),
-			w.row(m.ConsumerMessage, m.ID)); err != nil {
+			w.row(m, m.ID)); err != nil {
 			return false, err
 		}
 	}

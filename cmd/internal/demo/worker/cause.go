@@ -3,15 +3,14 @@ package worker
 import (
 	"context"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // whyDuplicate explains a duplicate by the effect it found, in the order that a Deduper
 // has: the Atomic and Naive compositions keep no origin, but the ledger has it.
-func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *sarama.ConsumerMessage,
+func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *kafkaadapter.Message,
 	id string) (driver.Cause, error) {
 	first, ok, err := w.ledger.First(ctx, q, string(w.cfg.Composition), id)
 	switch {

@@ -65,7 +65,7 @@ func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 		// An insert that is cancelled half-way may have landed: then "failed" would be a
 		// lie, and the effect would run again.
 		err := w.ledger.Append(context.WithoutCancel(ctx), w.ledger.DB, string(Claimed),
-			w.row(m.ConsumerMessage, m.ID))
+			w.row(m, m.ID))
 		if err != nil {
 			w.gate.failed(key, victim)
 			return err

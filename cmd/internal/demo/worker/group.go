@@ -8,12 +8,12 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // saramaConfig is SafeConfig with the hurry of a demo: a crash is noticed after session.
 func saramaConfig(session time.Duration) *sarama.Config {
-	c := kafkaadapter.SafeConfig(nil)
+	c := kafkasarama.SafeConfig(nil)
 	c.ClientID = "onceward-demo"
 	c.Consumer.Group.Session.Timeout = session
 	c.Consumer.Group.Heartbeat.Interval = session / 5

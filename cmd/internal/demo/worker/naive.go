@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // runNaive consumes as many services do: SET NX with a time to live, then the effect,
@@ -64,7 +65,7 @@ func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 			if !ok {
 				return nil
 			}
-			h.w.delivered(m)
+			h.w.delivered(kafkasarama.Message(m))
 			if err := h.handle(s.Context(), m); err != nil {
 				h.w.groupError(err)
 				return nil // not marked; it comes again after the next rebalance
@@ -77,7 +78,7 @@ func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 // handle is the pattern, but for the points where it is killed.
 func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) error {
 	w := h.w
-	id, _ := kafkaadapter.DefaultID()(m)
+	id, _ := kafkaadapter.DefaultID()(kafkasarama.Message(m))
 	place := fmt.Sprintf("%d/%d", m.Partition, m.Offset)
 	victim, err := w.gate.enter(ctx, place)
 	if err != nil {
@@ -93,7 +94,8 @@ func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) er
 		return errors.Join(err, h.tellSkipped(ctx, m, id, err == nil))
 	}
 	w.stand(victim, BeforeEffect, id)
-	if err := w.ledger.Append(ctx, w.ledger.DB, string(Naive), w.row(m, id)); err != nil {
+	row := w.row(kafkasarama.Message(m), id)
+	if err := w.ledger.Append(ctx, w.ledger.DB, string(Naive), row); err != nil {
 		w.gate.failed(place, victim)
 		return errors.Join(err, h.redis.Del(context.WithoutCancel(ctx), key).Err())
 	}
@@ -107,7 +109,7 @@ func (h *naiveHandler) tellSkipped(ctx context.Context, m *sarama.ConsumerMessag
 	if !skipped {
 		return nil
 	}
-	cause, err := h.w.whyDuplicate(ctx, h.w.ledger.DB, m, id)
+	cause, err := h.w.whyDuplicate(ctx, h.w.ledger.DB, kafkasarama.Message(m), id)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
 // orphanTime is how long a worker whose parent is gone may take to leave.
@@ -98,17 +99,13 @@ func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 // adapterConfig is what Atomic and Claimed have in common.
 func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 	return kafkaadapter.Config{
-		Handler: h,
-		Logger:  slog.New(slog.DiscardHandler), // it reports by its events
-		Group:   w.cfg.Group,
-		Workers: 4,
+		Handler:  h,
+		Logger:   slog.New(slog.DiscardHandler), // it reports by its events
+		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
 		// What is taken in is claimed, and renewed three times per lease: with the demo's
 		// short lease and the embedded Redis that has to be little.
-		BatchMax:  32,
-		HighWater: 128,
-		Drain:     2 * time.Second,
-		RetryBase: 20 * time.Millisecond,
-		RetryMax:  time.Second,
+		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
+			Drain: 2 * time.Second},
 		Observer: kafkaadapter.Observer{
 			Delivered: w.delivered,
 			Waiting:   func(m *kafkaadapter.Message) { w.send(Event{Kind: Waiting, ID: m.ID}) },
@@ -120,7 +117,7 @@ func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 	}
 }
 
-func (w *worker) delivered(m *sarama.ConsumerMessage) {
+func (w *worker) delivered(m *kafkaadapter.Message) {
 	id, _ := kafkaadapter.DefaultID()(m)
 	w.send(Event{Kind: Delivered, ID: id})
 }
@@ -128,11 +125,16 @@ func (w *worker) delivered(m *sarama.ConsumerMessage) {
 // consume runs the adapter until ctx ends.
 func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
 	metrics.UseNilMetrics = true // sarama's, unread here
-	a, err := kafkaadapter.New(cfg)
+	c := saramaConfig(w.cfg.Session)
+	client, err := sarama.NewClient(w.cfg.Kafka, c)
 	if err != nil {
 		return err
 	}
-	c := saramaConfig(w.cfg.Session)
+	defer func() { _ = client.Close() }()
+	a, err := kafkasarama.New(client, w.cfg.Group, cfg)
+	if err != nil {
+		return err
+	}
 	if err := a.CheckConfig(c); err != nil {
 		return err
 	}
@@ -146,7 +148,7 @@ func (w *worker) consume(ctx context.Context, cfg kafkaadapter.Config) error {
 func (w *worker) groupError(err error) { w.send(Event{Kind: Warning, Text: err.Error()}) }
 
 // row is the effect of a message in the ledger.
-func (w *worker) row(m *sarama.ConsumerMessage, id string) ledger.Row {
+func (w *worker) row(m *kafkaadapter.Message, id string) ledger.Row {
 	return ledger.Row{ID: id, Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
 		Generation: w.generation.Load()}
 }

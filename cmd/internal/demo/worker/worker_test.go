@@ -5,10 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // TestRunRefuses: a worker that was started by hand, or badly, says why it ends.
@@ -63,7 +62,7 @@ func TestWhyDuplicate(t *testing.T) {
 		{"another partition", 6, 2, 10, driver.ProducerRetry},
 	} {
 		w.generation.Store(test.generation)
-		m := &sarama.ConsumerMessage{Partition: test.partition, Offset: test.offset}
+		m := &kafkaadapter.Message{Partition: test.partition, Offset: test.offset}
 		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a"); err != nil ||
 			got != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.name, got, err, test.want)

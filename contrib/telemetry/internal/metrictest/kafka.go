@@ -8,11 +8,10 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
-	"github.com/onceward/onceward/contrib/telemetry/internal/kafka"
+	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Client is a consumer of Kafka that is measured under [Name]: by one of two packages, of which the
-// same is expected.
+// Client is a consumer of Kafka that is measured under [Name]: by package kafkametric.
 type Client struct {
 	// Hooks, each as for one message or one event. AckRefused is nil where the client has no share
 	// groups.
@@ -20,7 +19,7 @@ type Client struct {
 	Handled                                                          func(error)
 	Revoked                                                          func(returned, abandoned int)
 
-	Observe        func(progress func() []kafka.Progress) error
+	Observe        func(progress func() []kafkaadapter.Progress) error
 	ObserveNothing func() error
 	Close          func() error
 }
@@ -95,14 +94,14 @@ func (c *Client) hooks(t *testing.T, collect func() map[string]float64) {
 }
 
 func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
-	var now []kafka.Progress
-	if err := c.Observe(func() []kafka.Progress { return now }); err != nil {
+	var now []kafkaadapter.Progress
+	if err := c.Observe(func() []kafkaadapter.Progress { return now }); err != nil {
 		t.Fatal(err)
 	}
 	Want(t, collect(), kafkaPrefix,
 		of(map[string]float64{"partitions": 0, "age": 0, "lag": 0, "in_flight": 0,
 			"paused{kafka.pause=backlog}": 0}))
-	now = []kafka.Progress{
+	now = []kafkaadapter.Progress{
 		{Lag: 10, InFlight: 3, Age: time.Minute, Backlogged: true, StoreDown: true},
 		{Lag: -1, InFlight: 4, Age: time.Second, StoreDown: true, NotOwned: true},
 		{Lag: 5, StoreDown: true, NotOwned: true},
@@ -122,8 +121,8 @@ func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
 
 // closed: what hooks tell is counted as before, and nothing is observed any more.
 func (c *Client) closed(t *testing.T, collect func() map[string]float64) {
-	if err := c.Observe(func() []kafka.Progress {
-		return []kafka.Progress{{Age: time.Minute}}
+	if err := c.Observe(func() []kafkaadapter.Progress {
+		return []kafkaadapter.Progress{{Age: time.Minute}}
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +138,7 @@ func (c *Client) closed(t *testing.T, collect func() map[string]float64) {
 	if _, is := got[kafkaPrefix+"age"]; is {
 		t.Error("after Close it is observed")
 	}
-	if c.Observe(func() []kafka.Progress { return nil }) == nil {
+	if c.Observe(func() []kafkaadapter.Progress { return nil }) == nil {
 		t.Error("to observe what is closed is no error")
 	}
 }

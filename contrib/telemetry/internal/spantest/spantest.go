@@ -82,8 +82,6 @@ type Client[M any] struct {
 	// Send injects ctx twice into a message that has the context of [Producer] already, and one
 	// header more. It returns the message as it is received, and how many headers it has.
 	Send func(context.Context, testing.TB) (M, int)
-	// SendNothing injects ctx into nil.
-	SendNothing func(context.Context, testing.TB) error
 	// NoBatches says that the configuration has no BatchHandler.
 	NoBatches bool
 }
@@ -296,9 +294,6 @@ func (c *Client[M]) sent(t *testing.T) {
 	_ = cfg.Handler(context.Background(), m) // which has no trace of its own
 	if got.TraceID() != (trace.TraceID{1}) {
 		t.Errorf("the handler runs in the trace %v", got.TraceID())
-	}
-	if c.SendNothing(sender, t) == nil {
-		t.Error("nothing to inject into is no error")
 	}
 }
 

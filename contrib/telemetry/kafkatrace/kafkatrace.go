@@ -1,0 +1,148 @@
+// Package kafkatrace traces the messages of a consumer of Kafka with OpenTelemetry, whatever its
+// client is: the claim, the handler, the completion, duplicates, and what is put aside, with links
+// from a retry and a duplicate to the attempt that claimed first.
+package kafkatrace
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/onceward/onceward/contrib/telemetry/internal/span"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// Config says what is traced.
+type Config struct {
+	// Name is what telemetry.Config.Name is, and the same for the same consumer. No default.
+	Name string
+	// Group is the name of the consumer group, for the attribute messaging.consumer.group.name.
+	// Default: none.
+	Group string
+	// Propagator reads and writes the headers that carry the context of a trace. Default: that of
+	// W3C's Trace Context, propagation.TraceContext.
+	Propagator propagation.TextMapPropagator
+}
+
+// Tracer traces a consumer. Make it with [New]. It is safe for concurrent use.
+type Tracer struct{ spans *span.Messages }
+
+// New makes a tracer of the provider. A nil provider and a bad name are errors.
+func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
+	spans, err := span.New("kafkatrace", provider, cfg.Name)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = propagation.TraceContext{}
+	}
+	return &Tracer{&span.Messages{Tracer: spans, Group: cfg.Group, Propagator: cfg.Propagator}}, nil
+}
+
+// Trace returns the configuration with spans around what it has. Of a message that runs:
+//
+//   - claim TOPIC, when its claim is asked for, below the context that its producer has sent
+//     along. It has no duration: messages are claimed in batches;
+//   - process TOPIC, around the handler, whose context has this span. It has a link to the
+//     producer's context. That of a first attempt is below its claim; that of a retry, and of a
+//     takeover, is below the producer's context, and has one more link, to the claim of the first.
+//     A BatchHandler has one, below none of them, with these links for each message;
+//   - record TOPIC, from the handler's return until the effect is on record, below the claim of
+//     the first attempt.
+//
+// A duplicate has skip TOPIC, below a claim of its own and with a link to that of the first; a
+// message that is put aside has park TOPIC, likewise. The first one's claim is found in its
+// record's label, 55 bytes, so the links between processes, and those of duplicates, need
+// dedup.Config.Labels. Of what is done, redisadapter's layout Compact keeps no label. A
+// claim that is not sampled has none. Where cfg.Label is set it stays, and there are no links.
+//
+// Ids, keys and texts of errors are in no attribute.
+func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
+	if cfg.Label == nil {
+		cfg.Label = func(m *kafkaadapter.Message) string { return t.spans.Claim(message(m)) }
+	}
+	if next := cfg.Handler; next != nil {
+		cfg.Handler = func(ctx context.Context, m *kafkaadapter.Message) error {
+			return t.spans.Handle(ctx, message(m), func(ctx context.Context) error {
+				return next(ctx, m)
+			})
+		}
+	}
+	if next := cfg.BatchHandler; next != nil {
+		cfg.BatchHandler = func(ctx context.Context, ms []*kafkaadapter.Message) []error {
+			return t.spans.HandleBatch(ctx, span.Each(ms, message),
+				func(ctx context.Context) []error { return next(ctx, ms) })
+		}
+	}
+	cfg.Observer = t.observe(cfg.Observer)
+	return cfg
+}
+
+// observe adds the hooks of spans to those that there are.
+func (t *Tracer) observe(o kafkaadapter.Observer) kafkaadapter.Observer {
+	skipped, recorded, unrecorded, parked := o.Skipped, o.Recorded, o.Unrecorded, o.Parked
+	o.Skipped = func(m *kafkaadapter.Message, cause driver.Cause, age time.Duration) {
+		t.spans.Skipped(message(m), cause, age)
+		if skipped != nil {
+			skipped(m, cause, age)
+		}
+	}
+	o.Recorded = func(m *kafkaadapter.Message, took time.Duration) {
+		t.spans.Recorded(message(m), took)
+		if recorded != nil {
+			recorded(m, took)
+		}
+	}
+	o.Unrecorded = func(m *kafkaadapter.Message, err error) {
+		t.spans.Unrecorded(message(m), err)
+		if unrecorded != nil {
+			unrecorded(m, err)
+		}
+	}
+	o.Parked = func(m *kafkaadapter.Message, reason error) {
+		t.spans.Parked(message(m), reason)
+		if parked != nil {
+			parked(m, reason)
+		}
+	}
+	return o
+}
+
+// Headers returns the headers that carry the context of the trace under ctx. Append them to those
+// of a message before it is sent, with any client.
+func (t *Tracer) Headers(ctx context.Context) kafkaadapter.Headers {
+	carrier := propagation.MapCarrier{}
+	t.spans.Propagator.Inject(ctx, carrier)
+	var all kafkaadapter.Headers
+	for _, key := range slices.Sorted(maps.Keys(carrier)) {
+		all = append(all, kafkaadapter.Header{Key: key, Value: []byte(carrier[key])})
+	}
+	return all
+}
+
+func message(m *kafkaadapter.Message) span.Message {
+	return span.Message{
+		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Attempt: m.Attempt,
+		Label: m.Label, Found: m.Found, Tombstone: m.Value == nil, Headers: incoming{m},
+	}
+}
+
+// incoming are the headers of a message that was received.
+type incoming struct{ m *kafkaadapter.Message }
+
+func (h incoming) Get(key string) string { return h.m.Header(key) }
+
+func (h incoming) Set(string, string) {}
+
+func (h incoming) Keys() []string {
+	var keys []string
+	for _, header := range h.m.Headers() {
+		keys = append(keys, header.Key)
+	}
+	return keys
+}

@@ -1,0 +1,243 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// commitLog is what the hooks of commits were told.
+type commitLog struct {
+	mu        sync.Mutex
+	marked    map[int32]time.Time // when the last offset was due
+	slowest   time.Duration       // from there to its confirmation
+	confirmed int
+	failed    []error
+	fenced    []error
+}
+
+func (l *commitLog) note(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f()
+}
+
+func (l *commitLog) failures(code sarama.KError) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, err := range l.failed {
+		if errors.Is(err, code) {
+			n++
+		}
+	}
+	return n
+}
+
+// observe adds to the hooks of a member.
+func (l *commitLog) observe(mc *memberConfig) {
+	o := &mc.Observer
+	l.marked = map[int32]time.Time{}
+	o.Committing = func(_ string, p int32, _ int64) { l.note(func() { l.marked[p] = time.Now() }) }
+	o.Committed = func(_ string, p int32, _ int64) {
+		l.note(func() {
+			l.confirmed, l.slowest = l.confirmed+1, max(l.slowest, time.Since(l.marked[p]))
+		})
+	}
+	o.CommitFailed = func(_ string, _ int32, err error) {
+		l.note(func() { l.failed = append(l.failed, err) })
+	}
+	told := o.GroupError
+	o.GroupError = func(err error) {
+		if errors.Is(err, kafkaadapter.ErrFenced) {
+			l.note(func() { l.fenced = append(l.fenced, err) })
+		}
+		if told != nil {
+			told(err)
+		}
+	}
+}
+
+// A refusal that goes on for ever stops no handler, and comes to the hook by its code. When
+// it ends, everything is committed, without a message that would bring the next commit.
+func TestRefusalsForEverAreTold(t *testing.T) {
+	for _, c := range []struct {
+		refusal *kerr.Error
+		code    sarama.KError
+		fences  bool
+	}{
+		{kerr.NotCoordinator, sarama.ErrNotCoordinatorForConsumer, false},
+		{kerr.CoordinatorLoadInProgress, sarama.ErrOffsetsLoadInProgress, false},
+		{kerr.RebalanceInProgress, sarama.ErrRebalanceInProgress, false},
+		{kerr.OffsetMetadataTooLarge, sarama.ErrOffsetMetadataTooLarge, false},
+		{kerr.GroupAuthorizationFailed, sarama.ErrGroupAuthorizationFailed, false},
+		{kerr.UnknownMemberID, sarama.ErrUnknownMemberId, true},
+		{kerr.IllegalGeneration, sarama.ErrIllegalGeneration, true},
+		{kerr.FencedInstanceID, sarama.ErrFencedInstancedId, true},
+	} {
+		t.Run(c.refusal.Message, func(t *testing.T) {
+			t.Parallel()
+			var log commitLog
+			s := cooperative.scene(t, 3, 1).nobodyDies()
+			refused := s.cluster.Fault(commitFault(c.refusal, -1))
+			s.produce(numbered(0, 0, 300)...)
+			m := s.join(nil, log.observe)
+			eventually(t, 15*time.Second, func() (bool, string) {
+				return s.totalEffects() == 300 && refused.Hits() >= 3,
+					fmt.Sprintf("%d effects, %d refusals", s.totalEffects(), refused.Hits())
+			})
+			if at := s.committed(0); at != 0 {
+				t.Errorf("%d is committed", at)
+			}
+			refused.Remove()
+			s.wantCommittedToEnd(10 * time.Second)
+			s.wantAll(time.Second, m)
+			if n := log.failures(c.code); n < 3 {
+				t.Errorf("%d failures with %v, the broker refused %d; all: %v", n, c.code,
+					refused.Hits(), log.failed)
+			}
+			if fenced := len(log.fenced) > 0; fenced != c.fences {
+				t.Errorf("fenced with %v", log.fenced)
+			}
+		})
+	}
+}
+
+// Members come and go while offsets are committed all the time. Between the moment that
+// the coordinator counts the generation up and the one that a member hears of it, its
+// commits are refused; that does not fence it.
+func TestRebalancesDoNotFence(t *testing.T) { eachFlavor(t, rebalancesDoNotFence) }
+
+func rebalancesDoNotFence(t *testing.T, f flavor) {
+	s := f.scene(t, 3, 4).nobodyDies()
+	var log commitLog
+	met := func() int { return log.failures(sarama.ErrIllegalGeneration) }
+	s.cluster.ControlKey(int16(kmsg.SyncGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		s.cluster.KeepControl()
+		s.cluster.SleepControl(func() {
+			<-time.After(150 * time.Millisecond)
+			limit := time.After(5 * time.Second)
+			for over := false; f.steady && s.totalEffects() > 0 && met() == 0 && !over; {
+				select { // there is a commit to come
+				case <-time.After(10 * time.Millisecond):
+				case <-limit:
+					over = true
+				}
+			}
+		})
+		return nil, nil, false
+	})
+	work := func(ctx context.Context, _ *kafkaadapter.Message) error {
+		if f.steady && met() == 0 {
+			return backoff.Sleep(ctx, 20*time.Millisecond) // all of it would take two minutes
+		}
+		return backoff.Sleep(ctx, time.Millisecond)
+	}
+	first := s.join(work, log.observe, func(mc *memberConfig) {
+		t := &mc.Tuning
+		t.CommitEvery, t.CommitCount, t.Workers = 10*time.Millisecond, 5, 1
+	})
+	for p := range int32(4) {
+		s.produce(numbered(p, int(p)*2000, 1500)...)
+	}
+	for range 2 {
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return s.committed(0) > 0, "nothing is committed"
+		})
+		second := s.join(work)
+		s.wantMembers(2)
+		second.leave(t)
+		s.wantMembers(1)
+	}
+	s.wantAll(30*time.Second, first)
+	if len(log.fenced) > 0 {
+		t.Errorf("fenced: %v", log.fenced)
+	}
+	t.Logf("%d confirmed, %d refused for their generation", log.confirmed, met())
+	if f.steady && met() == 0 {
+		t.Error("no commit met the change of the generation: this has shown nothing")
+	}
+}
+
+// A static member commits under its instance id.
+func TestCommitsOfAStaticMember(t *testing.T) { eachFlavor(t, commitsOfAStaticMember) }
+
+func commitsOfAStaticMember(t *testing.T, f flavor) {
+	s := f.scene(t, 1, 1).nobodyDies()
+	s.produce(numbered(0, 0, 100)...)
+	m := s.join(nil, func(mc *memberConfig) { mc.instance = "pod-1" })
+	s.wantCommittedToEnd(10 * time.Second)
+	if members := s.cluster.GroupInfo(sceneGroup).Members; len(members) != 1 ||
+		members[0].InstanceID == nil {
+		t.Errorf("members %+v", members)
+	}
+	s.wantAll(time.Second, m)
+	if epoch := s.cluster.GroupInfo(sceneGroup).Commits[sceneTopic][0].LeaderEpoch; epoch != -1 {
+		t.Errorf("committed with leader epoch %d, which is not known", epoch)
+	}
+}
+
+// While the coordinator also leads the partition and a fetch is open, a commit over the client of
+// the consumer group waits for the fetch. One over its own connection does not; and handlers wait
+// for neither of them.
+func TestCommitsDoNotWaitForFetches(t *testing.T) {
+	for name, c := range map[string]struct {
+		bug bug
+		// the longer one is not waited for, so that a slow machine is not taken for it
+		poll  time.Duration
+		waits bool
+	}{
+		"client of the group": {sharesClient, time.Second, true},
+		"client of its own":   {0, 12 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			poll := c.poll
+			s := eager.scene(t, 1, 1)
+			var handled []time.Duration
+			var produced time.Time
+			m := s.join(func(context.Context, *kafkaadapter.Message) error {
+				s.note(func() { handled = append(handled, time.Since(produced)) })
+				return nil
+			}, func(mc *memberConfig) {
+				mc.bug = c.bug
+				mc.client = func(c *sarama.Config) {
+					c.Net.ReadTimeout = max(c.Net.ReadTimeout, 2*poll)
+					// heartbeats wait for fetches, too
+					c.Consumer.MaxWaitTime, c.Consumer.Group.Session.Timeout = poll, 20*poll
+				}
+			})
+			s.produce(numbered(0, 0, 1)...)
+			s.wantCommittedToEnd(20 * time.Second)
+			var took []time.Duration
+			for i := 1; i <= 3; i++ {
+				s.note(func() { produced = time.Now() })
+				s.produce(numbered(0, i, 1)...)
+				s.wantCommittedToEnd(30 * time.Second)
+				took = append(took, time.Since(produced))
+			}
+			if slowest := slices.Max(took); (slowest > poll/2) != c.waits {
+				t.Errorf("commits took %v", took)
+			}
+			s.wantAll(5*time.Second, m)
+			slowest := slices.Max(handled[1:])
+			if c.waits {
+				slowest = slices.Min(handled[1:]) // a second is not long for a busy machine
+			}
+			if slowest > poll/2 {
+				t.Errorf("messages were handled after %v", handled[1:])
+			}
+			t.Logf("handled after %v, committed after %v", handled[1:], took)
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package kafkaadapter
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in
+// one SQL transaction: nil is for every message, and so is an error. After an error each
+// message is handled alone, which finds the one that fails; so a permanent error counts as
+// permanent only for a message that was alone, and not for its neighbours in a batch.
+//
+// f gets the messages that have an id which can be marked, in their order, and is not called
+// when there is none: a batch like sqladapter's DoBatch leaves a bad key out without failing,
+// and a nil error would then speak for a message that was never handled. The others fail for
+// good, with [ErrNoID] or what is wrong with the id. [IDs] lists the ids.
+//
+// AllOrNothing(nil) is nil, which every driver refuses.
+func AllOrNothing(f func(ctx context.Context, ms []*Message) error) BatchHandler {
+	if f == nil {
+		return nil
+	}
+	return func(ctx context.Context, ms []*Message) []error {
+		errs := make([]error, len(ms))
+		usable := make([]*Message, 0, len(ms))
+		for i, m := range ms {
+			if errs[i] = idError(m.ID); errs[i] == nil {
+				usable = append(usable, m)
+			}
+		}
+		if len(usable) == 0 {
+			return errs
+		}
+		batch := together(f(ctx, usable), len(usable))
+		for i := range errs {
+			if errs[i] == nil {
+				errs[i] = batch[0]
+			}
+		}
+		return errs
+	}
+}
+
+// idError is permanent: the id of a message does not change.
+func idError(id string) error {
+	if id == "" {
+		return dedup.Permanent(ErrNoID)
+	}
+	_, err := driver.NewID("n", "", id)
+	return dedup.Permanent(err)
+}
+
+// together is the answer for n messages whose effects happen together or not at all. It is not
+// wrapped when it is permanent for one of several: it is not known for which.
+func together(err error, n int) []error {
+	if n > 1 && dedup.IsPermanent(err) {
+		err = errors.New("kafkaadapter: one message of a batch fails for good: " + err.Error())
+	}
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}

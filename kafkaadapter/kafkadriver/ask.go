@@ -1,0 +1,167 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// askBatch asks about messages that have had their turn and hold no claim (any more), in
+// one round trip. Those that are won run next.
+//
+// It never waits for a key in flight elsewhere: a single call would, for as long as the
+// Deduper's configuration says, and on a worker which the owner of the key may need.
+func (p *Partition) askBatch(batch []task) {
+	if batch = p.placed(batch); len(batch) == 0 {
+		return
+	}
+	reqs := make([]dedup.Request, len(batch))
+	for i, t := range batch {
+		reqs[i] = p.request(t.Item)
+	}
+	answers, err := p.cfg.Deduper.ClaimBatch(p.base, reqs)
+	verdicts := make([]flow.Verdict, len(batch))
+	for i, t := range batch {
+		if err != nil {
+			verdicts[i] = flow.Stop(err)
+		} else {
+			verdicts[i] = p.asked(t.Item, answers[i])
+		}
+		// that one may be given back already
+		if err != nil || answers[i].Outcome != dedup.Acquired {
+			p.passOn(t.Item)
+		}
+	}
+	flow.SettleAll(batch, verdicts)
+	p.giveBackLate(batch)
+}
+
+// giveBackLate gives back what was won when the drain was over: nobody comes for it.
+func (p *Partition) giveBackLate(batch []task) {
+	if p.lanes.Context().Err() == nil {
+		return
+	}
+	for _, t := range batch {
+		p.cfg.suspects.end(t.Item)
+		if c := p.queued.takeUnbegun(t.Item); c != nil {
+			p.releaseClaims([]*item{t.Item}, []*dedup.Claim{c})
+		}
+	}
+}
+
+// asked is what an answer means to a message whose turn it is. What has to be done on a
+// worker is noted in the item, which gets one at once.
+func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
+	next := flow.RetryAfter(0)
+	left := p.left(it, c)
+	p.cfg.meet(&it.msg, c)
+	if c.Outcome != dedup.InFlight || left {
+		it.busy = time.Time{}
+	}
+	if err := Unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
+		it.bad = err
+		return next
+	}
+	if c.Outcome == dedup.Unknown && p.refused(c.Err()) != nil {
+		return flow.Stop(p.refused(c.Err()))
+	}
+	p.heard(it, c)
+	switch c.Outcome {
+	case dedup.Acquired:
+		it.polls = 0
+		p.adopt(it, c)
+		p.queued.add(it) // it waits for a worker
+		return next
+	case dedup.Uncertain:
+		it.uncertain = true
+		return next
+	case dedup.Duplicate:
+		if p.unparked(it, c) {
+			it.bad = c.Err()
+			return next
+		}
+		p.skip(it, c)
+		return flow.Done()
+	case dedup.InFlight:
+		if left {
+			return next // it is asked about again, knowing what was heard
+		}
+		return p.busy(it, c)
+	}
+	return flow.RetryAfter(p.poll(it))
+}
+
+// busy has a message that is in flight elsewhere wait, but not for ever.
+func (p *Partition) busy(it *item, c *dedup.Claim) flow.Verdict {
+	if hook := p.cfg.Observer.Waiting; hook != nil {
+		hook(&it.msg)
+	}
+	if it.busy.IsZero() {
+		it.busy = time.Now()
+	}
+	wait := p.poll(it)
+	limit := p.cfg.Attempts.BusyTimeout
+	if limit > 0 && p.cfg.Park != nil && time.Since(it.busy) >= limit {
+		it.bad = kafkaadapter.ErrBusy
+		return flow.RetryAfter(0)
+	}
+	if left := c.Record.Remaining; left > 0 {
+		wait = min(wait, left+time.Millisecond)
+	}
+	return flow.RetryAfter(wait)
+}
+
+// findOut claims an uncertain message by itself, which asks Config.Resolve if there is one.
+func (p *Partition) findOut(ctx context.Context, t task) {
+	if p.cfg.Own != nil && len(p.placed([]task{t})) == 0 {
+		return
+	}
+	it := t.Item
+	req := p.request(it)
+	it.uncertain = false
+	c, err := p.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
+	verdict := p.foundOut(it, c, err)
+	p.passOn(it)
+	t.Settle(verdict)
+	p.giveBackLate([]task{t})
+}
+
+// foundOut is what became of finding out.
+func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) flow.Verdict {
+	if err == nil {
+		p.cfg.meet(&it.msg, c)
+	}
+	switch {
+	case errors.Is(err, dedup.ErrClosed):
+		return flow.Stop(err)
+	case err != nil:
+		return flow.RetryAfter(p.poll(it))
+	case c.Outcome == dedup.Uncertain && Unprocessable(c) != nil:
+		it.bad = Unprocessable(c)
+		return flow.RetryAfter(0)
+	case c.Outcome == dedup.Uncertain:
+		return flow.RetryAfter(p.poll(it))
+	case c.Outcome == dedup.Duplicate && FoundFailed(c): // nobody has put the message aside yet
+		it.bad = c.Err()
+		return flow.RetryAfter(0)
+	}
+	return p.asked(it, c)
+}
+
+// poll is how long a message waits that is in flight elsewhere, or cannot be asked
+// about. Those behind it in its lane do not keep their claims for all that time.
+func (p *Partition) poll(it *item) time.Duration {
+	if it.polls == 0 {
+		it.waiting, it.wait = time.Now(), 0
+	}
+	if time.Since(it.waiting) >= yieldAfter {
+		p.yield(it)
+	}
+	it.wait = p.cfg.retry.Delay(it.polls, it.wait, nil)
+	it.polls++
+	return it.wait
+}

@@ -1,0 +1,102 @@
+package kafkadriver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// alone reports whether a message gets a call of the batch handler to itself: one that
+// was in a batch which failed, or was claimed before, so that a poison message does not keep
+// its neighbours from their effect for ever.
+func alone(it *item) bool { return it.tries > 0 || it.msg.Attempt > 1 || it.before > 0 }
+
+// runBatch runs the batch handler. Its context ends when one of the claims does: whoever
+// has a transaction open for all of them must not commit it then.
+func (p *Partition) runBatch(ctx context.Context, tasks []task) {
+	run, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for _, t := range tasks {
+		t.Item.begun = true
+		if claimed := t.Item.run; claimed != nil {
+			defer context.AfterFunc(claimed, func() { cancel(context.Cause(claimed)) })()
+		}
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			for _, t := range tasks {
+				p.letGo(t.Item)
+			}
+		}
+	}()
+	errs := p.handleBatch(run, tasks)
+	returned = true
+	inTime := run.Err() == nil
+	for i, t := range tasks {
+		p.handledInBatch(ctx, t, inTime, errs[i], len(errs))
+		tasks[i] = task{} // handed over
+	}
+}
+
+// handledInBatch is handled. Whose fault a failure is, is not known before the message has
+// been alone: it is not counted.
+func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err error, size int) {
+	if err == nil || size == 1 || dedup.IsPermanent(err) && inTime {
+		p.handled(ctx, t, inTime, err)
+		return
+	}
+	if t.Item.claim == nil {
+		t.Item.msg.Attempt--
+		t.Settle(p.retryAfter(t.Item, err))
+		return
+	}
+	p.ends.Add(ending{task: t,
+		how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), NotAttempted: true}})
+}
+
+// handleBatch calls the batch handler within its time, and returns an error for each.
+func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error) {
+	ctx, cancel := p.limit(ctx)
+	defer cancel()
+	messages := make([]*kafkaadapter.Message, len(tasks))
+	for i, t := range tasks {
+		messages[i] = &t.Item.msg
+		defer p.cfg.suspects.end(t.Item)
+	}
+	began, returned := time.Now(), false
+	defer func() {
+		if v := recover(); v != nil {
+			errs = repeated(p.panicked("batch handler", tasks[0].Item, v), len(tasks))
+		} else if !returned {
+			errs = repeated(flow.ErrNoVerdict, len(tasks)) // it ended the goroutine
+		}
+		if hook := p.cfg.Observer.Handled; hook != nil {
+			for i, m := range messages {
+				hook(m, time.Since(began), errs[i])
+			}
+		}
+	}()
+	errs = p.cfg.BatchHandler(ctx, messages)
+	returned = true
+	switch {
+	case errs == nil:
+		return make([]error, len(tasks))
+	case len(errs) != len(tasks):
+		return repeated(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages",
+			len(errs), len(tasks)), len(tasks))
+	}
+	return errs
+}
+
+func repeated(err error, n int) []error {
+	errs := make([]error, n)
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}

@@ -1,0 +1,199 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// aheadPatience is how long a partition's claimer waits for a message to have its turn.
+const aheadPatience = 250 * time.Millisecond
+
+// claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It returns
+// nil when ctx ends, as it does when the lanes stop, and an error for what must stop the consumer.
+func (p *Partition) claimLoop(ctx context.Context) error {
+	for {
+		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax)
+		if err != nil {
+			return nil //nolint:nilerr // the partition ends, and knows why
+		}
+		if !p.queued.room(ctx, p.cfg.Tuning.ClaimAhead, aheadPatience) {
+			// Everything claimed ahead is stuck behind keys that take long. Other keys
+			// must not wait for them: they are claimed when their turn has come.
+			p.submit(batch)
+			continue
+		}
+		err = p.claimBatch(ctx, batch)
+		p.sortBatch(batch, ctx.Err() == nil && err == nil)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// claimBatch asks about a batch until the store has answered about every message of it.
+// While it cannot, the partition is paused and nothing new runs: fail closed. Messages
+// are handed on in the order they came, so the batch goes on as a whole.
+func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
+	defer p.gate.Release(flow.StoreDown)
+	ask := make([]*item, 0, len(batch))
+	for n := 0; ; n++ {
+		ask = ask[:0]
+		for _, it := range batch {
+			if it.bad == nil && it.answer == nil {
+				ask = append(ask, it)
+			}
+		}
+		if len(ask) == 0 {
+			return nil
+		}
+		if p.place(ctx, ask) != nil {
+			return nil // revoked meanwhile
+		}
+		err := p.claimSome(ctx, ask)
+		switch refusal := p.refused(err); {
+		case refusal != nil:
+			return refusal
+		case errors.Is(err, dedup.ErrClosed):
+			return err
+		case err != nil && p.outage(ctx, n, err) != nil:
+			return nil // revoked meanwhile
+		}
+	}
+}
+
+// claimSome makes one round trip and returns why a message got no answer. An uncertain
+// message is left to a worker, which may take long to find out.
+func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error) {
+	reqs := make([]dedup.Request, len(items))
+	for i, it := range items {
+		reqs[i] = p.request(it)
+	}
+	answers, err := p.cfg.Deduper.ClaimBatch(ctx, reqs)
+	if err != nil {
+		return err
+	}
+	for i, c := range answers {
+		p.cfg.meet(&items[i].msg, c)
+		switch {
+		case c.Outcome == dedup.Uncertain:
+			items[i].answer = c
+		case Unprocessable(c) != nil:
+			items[i].bad = Unprocessable(c)
+		case c.Outcome == dedup.Unknown:
+			unknown = c.Err()
+		default:
+			items[i].answer = c
+		}
+	}
+	return unknown
+}
+
+// Unprocessable is what is wrong with the message itself, or with what the store keeps of
+// it: asking again will not help. An id is the only part of a request that comes from the
+// message.
+func Unprocessable(c *dedup.Claim) error {
+	if c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate || c.Outcome == dedup.InFlight {
+		return nil
+	}
+	var input *dedup.InputError
+	switch err := c.Err(); {
+	case c.Outcome == dedup.Uncertain && dedup.CanRetry(err): // Config.Resolve is asked again
+	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain,
+		errors.Is(err, driver.ErrUnreadable), errors.As(err, &input) && input.Field == "Key":
+		return err
+	}
+	return nil
+}
+
+// outage waits before the store is asked again, with the partition paused.
+func (p *Partition) outage(ctx context.Context, n int, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // nobody is asking any more: that is no outage
+	}
+	if n == 0 {
+		p.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.at.Topic,
+			"partition", p.at.Partition, "error", err)
+	}
+	p.gate.Hold(flow.StoreDown)
+	return backoff.Sleep(ctx, p.cfg.retry.Delay(n, 0, nil))
+}
+
+// sortBatch acts on the answers in the order of the messages. What is in flight elsewhere
+// goes to its lane too, where it is asked about again. When the partition ended meanwhile,
+// nothing new is started.
+func (p *Partition) sortBatch(batch []*item, start bool) {
+	lanes := make([]*item, 0, len(batch))
+	for _, it := range batch {
+		c := it.answer
+		it.answer = nil
+		switch {
+		case c == nil:
+		case c.Outcome == dedup.Duplicate && p.unparked(it, c):
+			it.bad = c.Err()
+		case c.Outcome == dedup.Duplicate:
+			p.skip(it, c)
+			continue
+		case c.Outcome == dedup.Uncertain:
+			it.uncertain = true
+			p.heard(it, c)
+		case c.Outcome == dedup.InFlight:
+			p.heard(it, c) // or left alone: it is claimed when its turn has come
+		case c.Outcome == dedup.Acquired:
+			p.adopt(it, c)
+			p.queued.add(it)
+		}
+		lanes = append(lanes, it)
+	}
+	if start {
+		p.submit(lanes)
+	} else {
+		p.pending.add(lanes) // given back with what was not claimed
+	}
+}
+
+func (p *Partition) request(it *item) dedup.Request {
+	it.under = p.handlers()
+	r := dedup.Request{
+		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origin(it),
+		TakeOverOlderGeneration: p.takesOver(it),
+		OnlyNew:                 p.unknown(it), Label: p.cfg.label(it), NoResult: true,
+	}
+	if p.cfg.Fingerprint {
+		r.Fingerprint = driver.FingerprintOf(it.msg.Value)
+	}
+	return r
+}
+
+// origin says where the message came from. The generation is that of the assignment: a
+// member that keeps its partition through a cooperative rebalance goes on under a newer
+// one, and must not take its own claims over.
+func (p *Partition) origin(it *item) driver.Origin {
+	return driver.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset,
+		Generation: p.at.Generation}
+}
+
+// adopt takes a won claim over and keeps it alive from now on: the message may have to
+// wait for its turn. Its handler's context ends with the claim, and with the drain.
+func (p *Partition) adopt(it *item, c *dedup.Claim) {
+	it.claim, it.begun, it.busy = c, false, time.Time{}
+	it.over.Store(false)
+	it.msg.Attempt = c.Attempt
+	it.run, it.end = c.KeepAlive(it.under) // which does not end the renewal
+}
+
+// skip finishes the duplicate of something done.
+func (p *Partition) skip(it *item, c *dedup.Claim) {
+	if c.Cause == driver.OtherSource && !it.elsewhere {
+		p.cfg.others.warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
+	}
+	if hook := p.cfg.Observer.Skipped; hook != nil {
+		hook(&it.msg, c.Cause, c.Record.Age)
+	}
+	p.done(it)
+}

@@ -1,0 +1,163 @@
+// Package kafkadriver is what the clients of Kafka have in common: it takes a partition from its
+// assignment to its revocation, so that an offset is committed only after the effects and the
+// records of all messages below it. A driver such as kafkasarama hands in what its client has
+// received, and lends what the group can do.
+//
+// Programs use a driver. This package is for writing another one.
+package kafkadriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+)
+
+// Engine is what the partitions of one consumer share. It is safe for concurrent use.
+type Engine struct {
+	kafkaadapter.Config
+	name   string // of the driver, in errors
+	order  flow.Order
+	retry  backoff.Policy
+	group  string
+	scopes letter.Scopes
+
+	abandoned  abandoned
+	suspects   suspects
+	others     others
+	identified identified
+	parkedLog  parkedLog
+	parkings   parkings
+	errors     series // of the group
+
+	mu     sync.Mutex
+	shown  map[*Partition]struct{}      // for Progress
+	topics map[string]letter.TopicScope // of Identify
+}
+
+// New completes and checks the configuration of a driver's consumer in a group; an
+// [*dedup.InputError] names the first bad field. It starts nothing and contacts nobody.
+func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
+	e := &Engine{Config: cfg, name: driver, group: group, shown: make(map[*Partition]struct{}),
+		topics: make(map[string]letter.TopicScope)}
+	if e.ID == nil {
+		e.ID = kafkaadapter.DefaultID()
+	}
+	if e.Logger == nil {
+		e.Logger = slog.Default()
+	}
+	e.setDefaults()
+	if err := e.check(); err != nil {
+		return nil, err
+	}
+	e.retry = backoff.Policy{Base: e.Attempts.RetryBase, Cap: e.Attempts.RetryMax}
+	e.order = flow.Order(e.Order)
+	e.scopes = letter.Scopes{Explicit: cfg.Scope, Group: group, TopicName: cfg.TopicName,
+		Retry: cfg.RetryTopics}
+	if e.RangeHandler != nil {
+		e.BatchHandler = e.RangeHandler.Batch
+	}
+	return e, nil
+}
+
+// Group is the name of the consumer group.
+func (e *Engine) Group() string { return e.group }
+
+// unclaimed: the handler records the message itself.
+func (e *Engine) unclaimed() bool { return e.Deduper == nil }
+
+// Handover is how long giving a partition up may take, beyond Tuning.Drain.
+func (e *Engine) Handover() time.Duration {
+	if e.Own != nil {
+		return handover + ownTimeout
+	}
+	return handover
+}
+
+// Backoff waits before the next try after so many failures in a row, and returns an error when
+// ctx ends before.
+func (e *Engine) Backoff(ctx context.Context, failures int) error {
+	return backoff.Sleep(ctx, e.retry.Delay(failures, 0, nil))
+}
+
+// GroupError reports an error of the group or of the client. Of a series of equal ones fewer and
+// fewer are logged.
+func (e *Engine) GroupError(err error) {
+	e.errors.Warn(e.Logger, e.name+": consumer group", err)
+	if hook := e.Observer.GroupError; hook != nil {
+		hook(err)
+	}
+}
+
+// IsFatal reports whether an error of a partition must stop the consumer. Any other may be gone in
+// another session.
+func IsFatal(err error) bool {
+	var message *kafkaadapter.UnprocessableError
+	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) ||
+		errors.Is(err, flow.ErrNoVerdict) || errors.Is(err, errRefused)
+}
+
+// Assignment is one partition in the hands of this member.
+type Assignment struct {
+	Topic      string
+	Partition  int32
+	Generation int32
+	// Context ends when the partition has to be given up. A handler that runs then may go on, and
+	// sees its values.
+	Context context.Context
+	// Fenced ends when the group has given the partition away, with a cause that wraps
+	// kafkaadapter.ErrFenced: handlers are then canceled at once. Nil: that is never learned.
+	Fenced context.Context
+	// Counts of the topics' partitions. Required with Config.Own.
+	Counts *Counts
+	// Committer commits the partition's watermark.
+	Committer *Committer
+	// Pause pauses or resumes fetching. It must not wait.
+	Pause func(on bool)
+	// Halt stops the whole consumer: this partition cannot go on.
+	Halt func()
+	// LogEnd returns the offset behind the log's last message, as of the last fetch, and Begin is
+	// the first offset that is read, or below zero. They are for Progress.
+	LogEnd func() int64
+	Begin  int64
+}
+
+// Committer commits watermarks: see [NewCommitter].
+type Committer = flow.Committer
+
+// Progress is a reading of every partition that is not given up, in order. It costs a few locks a
+// partition, and must not be called inside Observer.Paused.
+func (e *Engine) Progress() []kafkaadapter.Progress {
+	// A partition that is being paused holds its gate while it asks who can pause it, so no lock
+	// of ours may be held here while the gate is waited for.
+	e.mu.Lock()
+	shown := make([]*Partition, 0, len(e.shown))
+	for p := range e.shown {
+		shown = append(shown, p)
+	}
+	e.mu.Unlock()
+	return progressOf(shown)
+}
+
+// show makes a partition part of Progress, or no longer.
+func (e *Engine) show(p *Partition, on bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if on {
+		e.shown[p] = struct{}{}
+	} else {
+		delete(e.shown, p)
+	}
+}
+
+func compareProgress(x, y kafkaadapter.Progress) int {
+	return cmp.Or(cmp.Compare(x.Topic, y.Topic), cmp.Compare(x.Partition, y.Partition))
+}

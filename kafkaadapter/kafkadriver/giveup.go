@@ -1,0 +1,130 @@
+package kafkadriver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+const (
+	// handover is what giving a partition up may take beyond Tuning.Drain: drainGrace,
+	// CommitTimeout, and some room. With Config.Own see [Engine.Handover].
+	handover = 3 * time.Second
+	// CommitTimeout bounds each last commit: one that is given up costs redeliveries.
+	CommitTimeout = 2 * time.Second
+	// drainGrace is for handlers that return when they are cancelled.
+	drainGrace = 500 * time.Millisecond
+	// releaseTimeout bounds giving claims back: a lease that is not released lapses.
+	releaseTimeout = 2 * time.Second
+)
+
+// giveUp ends the partition: what was not started is given back at once, what runs may
+// end within the drain budget and is cancelled then, what is finished is committed. A
+// handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences
+// offsets, only the token can fence its effect.
+func (p *Partition) giveUp() {
+	p.leaving.Store(true)
+	p.parking.drop(p)
+	unstarted := append(p.lanes.Halt().Pending, p.pending.take(-1)...)
+	var releasing sync.WaitGroup
+	releasing.Go(func() { p.release(unstarted) })
+	left := p.drain()
+	releasing.Go(func() { p.release(left.Pending) })
+	for _, it := range left.Running {
+		p.cfg.suspects.end(it) // nobody waits for these any more
+	}
+	if p.cfg.Allow.TakeOver {
+		for _, it := range left.Running {
+			p.cfg.abandoned.add(it)
+		}
+	}
+
+	ctx, cancel := context.WithTimeout(p.base, CommitTimeout)
+	defer cancel()
+	if err := p.at.Committer.Remove(ctx, p.at.Topic, p.at.Partition); err != nil {
+		p.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done",
+			"topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+	}
+	releasing.Wait()
+	p.disown() // not before: a record of who owns nothing any more is refused
+	p.gate.Close()
+	if hook := p.cfg.Observer.Revoked; hook != nil {
+		hook(p.at.Topic, p.at.Partition, len(unstarted)+len(left.Pending), len(left.Running))
+	}
+}
+
+// drain lets the running handlers end, cancels them when the budget is used up, and
+// waits a moment for those that listen.
+func (p *Partition) drain() flow.Drained[*item] {
+	budget, cancel := context.WithTimeout(p.base, p.cfg.Tuning.Drain)
+	defer cancel()
+	if p.at.Fenced != nil { // somebody else has the partition, already or before the drain is over
+		var fence context.CancelCauseFunc
+		budget, fence = context.WithCancelCause(budget)
+		defer context.AfterFunc(p.at.Fenced, func() { fence(context.Cause(p.at.Fenced)) })()
+	}
+	if h := p.owner.last.Load(); h != nil { // and likewise
+		var lose context.CancelCauseFunc
+		budget, lose = context.WithCancelCause(budget)
+		defer context.AfterFunc(h.Context(), func() { lose(context.Cause(h.Context())) })()
+	}
+	left := p.lanes.Drain(budget)
+	if len(left.Running) == 0 {
+		return left
+	}
+	grace, cancel := context.WithTimeout(p.base, drainGrace)
+	defer cancel()
+	p.parking.drop(p)
+	again := p.lanes.Drain(grace)
+	return flow.Drained[*item]{Pending: append(left.Pending, again.Pending...),
+		Running: again.Running}
+}
+
+// release gives back the claims of what does not run, in one round trip.
+func (p *Partition) release(items []*item) {
+	held := make([]*item, 0, len(items))
+	var claims []*dedup.Claim
+	for _, it := range items {
+		p.cfg.suspects.end(it)
+		if c := p.queued.take(it); c != nil {
+			held, claims = append(held, it), append(claims, c)
+		}
+	}
+	p.releaseClaims(held, claims)
+}
+
+// yield gives back the claims behind a message that waits.
+func (p *Partition) yield(head *item) {
+	p.releaseClaims(p.queued.takeBehind(head, p.cfg.order))
+}
+
+// releaseClaims is bounded in time. Claims that it does not reach lapse, for nobody
+// renews them after it.
+func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
+	defer func() {
+		for _, it := range items {
+			it.end()
+			it.over.Store(true)
+			if p.cfg.Allow.TakeOver {
+				p.cfg.abandoned.remove(it)
+			}
+		}
+	}()
+	if len(claims) == 0 {
+		return
+	}
+	done := make([]dedup.Completion, len(claims))
+	for i, c := range claims {
+		if items[i].landed { // under an earlier claim: nobody else is to run it
+			done[i] = dedup.Completion{Claim: c, InTime: true}
+			continue
+		}
+		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked, NotAttempted: !items[i].begun}
+	}
+	ctx, cancel := context.WithTimeout(p.base, releaseTimeout)
+	defer cancel()
+	p.cfg.Deduper.CompleteBatch(ctx, done)
+}

@@ -1,0 +1,284 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// yieldAfter is how long a message may wait in front of others that hold their claims.
+const yieldAfter = time.Second
+
+type task = flow.Task[*item]
+
+// process is one turn of messages on a worker: of one, or, with a batch handler, of many.
+// Each is settled here, or handed to somebody who does: the asker, or the ender.
+func (p *Partition) process(ctx context.Context, tasks []task) {
+	run := tasks[:0]
+	var front front
+	for i, t := range tasks {
+		ready := p.begin(ctx, t, &front)
+		tasks[i] = task{} // handed over, or moved to the front
+		if ready {
+			run = append(run, t)
+		}
+	}
+	switch {
+	case len(run) == 0:
+	case p.cfg.BatchHandler != nil:
+		p.runBatch(ctx, run)
+	default:
+		p.runOne(ctx, run[0])
+	}
+}
+
+// front is the last message of a turn that could not run yet. Those behind it in its lane,
+// which are part of the same turn with a batch handler, wait for it.
+type front struct {
+	it    *item // nothing but its key is to be read: it is somebody else's by now
+	asked bool  // and for the first time
+}
+
+// begin is the beginning of a message's turn, and reports whether it may run now.
+func (p *Partition) begin(ctx context.Context, t task, front *front) bool {
+	it := t.Item
+	switch {
+	case ctx.Err() != nil: // the partition is gone: nothing begins any more
+		p.putOff(t, 0)
+		return false
+	case front.it != nil && sameLane(front.it, it, p.cfg.order):
+		p.holdBack(t, front.asked)
+		return false
+	case it.bad == nil && !it.landed && p.doubts.Load() >= int64(p.cfg.Tuning.Workers):
+		// So many effects have happened that could not be recorded. Running more of them
+		// would be the opposite of failing closed. Nor is one more claimed meanwhile, or
+		// counted as begun: the whole backlog would be held, and renewed, by and by.
+		*front = frontOf(it)
+		p.putOff(t, doubtPause)
+		return false
+	}
+	waits := frontOf(it)
+	p.queued.begin(it)
+	ready := p.ready(ctx, t)
+	if !ready {
+		*front = waits
+	}
+	return ready
+}
+
+func frontOf(it *item) front { return front{it: it, asked: it.polls == 0} }
+
+// putOff ends a turn that has not begun. A claim is kept, or given back if nobody comes
+// for it any more.
+func (p *Partition) putOff(t task, after time.Duration) {
+	p.queued.add(t.Item)
+	t.Settle(flow.RetryAfter(after))
+	p.giveBackLate([]task{t})
+}
+
+// holdBack puts a message off behind the one in front of it. It is asked about together
+// with that one, but not again and again: what it wins would be held behind a message that
+// waits for another process.
+func (p *Partition) holdBack(t task, ask bool) {
+	it := t.Item
+	if !ask || p.cfg.unclaimed() || it.bad != nil || it.uncertain || p.queued.add(it) {
+		p.putOff(t, 0)
+		return
+	}
+	p.drop(it)
+	p.asks.Add(t)
+}
+
+// ready reports whether the message may run now. If not, it is somebody else's.
+func (p *Partition) ready(ctx context.Context, t task) bool {
+	it := t.Item
+	switch {
+	case it.bad != nil:
+		p.park(t, it.bad)
+		return false
+	case p.cfg.unclaimed():
+		it.msg.Attempt++
+		return true
+	case !p.holds(it): // never had, lost, or given back while it waited
+		p.drop(it)
+		p.ask(ctx, t)
+		return false
+	case it.landed: // here, under an earlier claim, and nobody has run it since
+		p.landed(t)
+		return false
+	case p.overCap(it):
+		p.park(t, fmt.Errorf("%w: %d", kafkaadapter.ErrAttempts, p.cfg.Attempts.Max))
+		return false
+	}
+	return true
+}
+
+// holds reports whether the message has a claim that is not lost. That of a drained
+// partition is held on to, although the handler's context has ended.
+func (p *Partition) holds(it *item) bool {
+	return it.claim != nil &&
+		(it.run.Err() == nil || errors.Is(context.Cause(it.run), flow.ErrDrained))
+}
+
+// ask has a message asked about that holds no claim.
+func (p *Partition) ask(ctx context.Context, t task) {
+	switch {
+	case !p.mayAsk(t.Item):
+		t.Settle(flow.RetryAfter(p.standBy(t.Item)))
+	case t.Item.uncertain:
+		p.findOut(ctx, t)
+	default:
+		p.asks.Add(t)
+	}
+}
+
+// runOne runs the handler of one message under its claim.
+func (p *Partition) runOne(ctx context.Context, t task) {
+	it := t.Item
+	it.begun = true
+	run := ctx
+	if it.claim != nil {
+		run = it.run
+	}
+	returned := false
+	defer func() {
+		if !returned { // the handler ended this goroutine
+			p.letGo(it)
+		}
+	}()
+	err := p.handle(run, it)
+	returned = true
+	p.handled(ctx, t, run.Err() == nil, err)
+}
+
+// handled acts on what a handler has answered. InTime says that its context was alive
+// when it returned.
+func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error) {
+	it := t.Item
+	switch {
+	case err == nil && p.cfg.unclaimed():
+		p.done(it)
+		t.Settle(flow.Done())
+	case err == nil:
+		it.landed = p.holds(it) // the lease may be lost before that is recorded
+		p.landed(t)
+	case dedup.IsPermanent(err) && inTime:
+		p.park(t, err)
+	case inTime && p.exhausted(it):
+		p.park(t, fmt.Errorf("%w: %d, the last one: %w", kafkaadapter.ErrAttempts, it.msg.Attempt,
+			err))
+	default:
+		p.failed(ctx, t, err)
+	}
+}
+
+// landed records an effect.
+func (p *Partition) landed(t task) {
+	if t.Item.landedAt.IsZero() {
+		t.Item.landedAt = time.Now()
+	}
+	p.ends.Add(ending{task: t, how: dedup.Completion{Claim: t.Item.claim, InTime: t.Item.landed}})
+}
+
+// overCap reports whether a message has been claimed more often than it may be. What runs
+// although it was not won (Observe, FailOpen) has no count of its own.
+func (p *Partition) overCap(it *item) bool {
+	return p.cfg.Attempts.Max > 0 && it.msg.Attempt > p.cfg.Attempts.Max &&
+		it.claim.Observed == dedup.Acquired
+}
+
+// exhausted reports whether a failed attempt was the last.
+func (p *Partition) exhausted(it *item) bool {
+	return p.cfg.Attempts.Max > 0 && it.msg.Attempt >= p.cfg.Attempts.Max &&
+		(it.claim == nil || it.claim.Observed == dedup.Acquired)
+}
+
+// failed ends the claim of a message whose handler has failed, tells the store whether
+// its irreversible part has begun, and has it run again. An attempt that was cancelled
+// because the partition goes away is not held against the message.
+func (p *Partition) failed(ctx context.Context, t task, err error) {
+	it := t.Item
+	if it.claim == nil {
+		t.Settle(p.retryAfter(it, err))
+		return
+	}
+	p.ends.Add(ending{task: t,
+		how: dedup.Completion{Claim: it.claim, Err: retryable(err),
+			NotAttempted: ctx.Err() != nil}})
+}
+
+// retryable is the error of a handler that is to run again. What a cancelled one calls
+// permanent may not be that.
+func retryable(err error) error {
+	if dedup.IsPermanent(err) {
+		return errCancelled
+	}
+	return err
+}
+
+// handle calls the handler within its time. A panic is an error: the process has other
+// messages in flight, and their leases to keep.
+func (p *Partition) handle(ctx context.Context, it *item) (err error) {
+	ctx, cancel := p.limit(ctx)
+	defer cancel()
+	defer p.cfg.suspects.end(it)
+	began, returned := time.Now(), false
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.panicked("handler", it, v)
+		} else if !returned {
+			err = flow.ErrNoVerdict // it ended the goroutine
+		}
+		if hook := p.cfg.Observer.Handled; hook != nil {
+			hook(&it.msg, time.Since(began), err)
+		}
+	}()
+	err = p.cfg.Handler(ctx, &it.msg)
+	returned = true
+	return err
+}
+
+// limit bounds a handler's time.
+func (p *Partition) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p.cfg.Attempts.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, p.cfg.Attempts.Timeout)
+}
+
+func (p *Partition) panicked(what string, it *item, v any) error {
+	p.cfg.Logger.Error("kafkaadapter: "+what+" panicked", "topic", p.at.Topic, "partition",
+		p.at.Partition, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
+	return fmt.Errorf("kafkaadapter: %s panicked: %v", what, v)
+}
+
+// retry runs a message again after a failure.
+func (p *Partition) retry(it *item) flow.Verdict {
+	it.wait = p.cfg.retry.Delay(it.tries, it.wait, nil)
+	return p.again(it, it.wait)
+}
+
+// again runs a message after a while. Those behind it in its lane do not keep their claims
+// for a long one.
+func (p *Partition) again(it *item, after time.Duration) flow.Verdict {
+	it.tries++
+	if after >= yieldAfter {
+		p.yield(it)
+	}
+	return flow.RetryAfter(after)
+}
+
+// retryAfter is retry, at the time that the handler's error may ask for.
+func (p *Partition) retryAfter(it *item, err error) flow.Verdict {
+	var asks interface{ RetryAfter() time.Duration }
+	if !errors.As(err, &asks) {
+		return p.retry(it)
+	}
+	return p.again(it, asks.RetryAfter())
+}

@@ -1,0 +1,58 @@
+package kafkadriver
+
+import (
+	"fmt"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
+
+// identify finds the id and the scope of a message, or what is wrong with it.
+func (e *Engine) identify(it *item, topic *letter.TopicScope) {
+	m := &it.msg
+	if hook := e.Observer.Delivered; hook != nil {
+		hook(m)
+	}
+	m.ID, it.bad = e.idOf(m, topic)
+	scoped := topic.Of(m)
+	m.Scope, m.FirstTopic = scoped.Scope, scoped.First
+	it.elsewhere = scoped.First != m.Topic
+	if fault := topic.Fault(m); fault != nil {
+		it.bad = fault
+	}
+}
+
+func (e *Engine) idOf(m *kafkaadapter.Message, topic *letter.TopicScope) (id string, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("kafkaadapter: Config.ID panicked: %v", v)
+		}
+	}()
+	id, ok := e.ID(m)
+	if ok {
+		return id, nil
+	}
+	if id, ok = topic.Fallback(m); ok {
+		return id, nil
+	}
+	if hook := e.Observer.MissingID; hook != nil {
+		hook(m)
+	}
+	if e.Positions {
+		id, ok = position(m)
+	}
+	if !ok && !e.Unclaimed {
+		return id, kafkaadapter.ErrNoID
+	}
+	return id, nil
+}
+
+// position is the id of a message that has no other. That of a letter that was sent back is the
+// one that it had.
+func position(m *kafkaadapter.Message) (string, bool) {
+	if id, ok := letter.Replayed(m, m.Topic); ok {
+		return id, true
+	}
+	return msgid.Position(m.TopicID, m.Partition, m.Offset, m.Timestamp), m.TopicID != ""
+}

@@ -1,0 +1,118 @@
+package kafkadriver
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// ErrFirstNoIDs: all messages of a partition that have come so far have no id.
+var ErrFirstNoIDs = fmt.Errorf("%w; none of the first messages of the partition has one, so Config.Park is not given them "+
+	"unless Allow.NoID is set", kafkaadapter.ErrNoID)
+
+const (
+	// firstNoIDs is how many messages without an id, and none with one, stop the consumer.
+	// One or two at the beginning wait until there is a third or one with an id: after a restart
+	// the first message may be the odd one of a topic whose messages have ids.
+	firstNoIDs = 3
+	// noIDPause is how often a message that waits for that looks.
+	noIDPause = 250 * time.Millisecond
+)
+
+// identified are the partitions of which a message with an id has come to this process. The
+// zero value is ready, and safe for concurrent use.
+type identified struct {
+	mu    sync.Mutex
+	known map[numbered]bool
+}
+
+type numbered struct {
+	topic  string
+	number int32
+}
+
+// add notes that a message with an id has come.
+func (i *identified) add(topic string, number int32) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.known == nil {
+		i.known = make(map[numbered]bool)
+	}
+	i.known[numbered{topic, number}] = true
+}
+
+// has reports whether one has come.
+func (i *identified) has(topic string, number int32) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.known[numbered{topic, number}]
+}
+
+// note looks at messages that have come, before any of them is judged.
+func (p *Partition) note(items []item) {
+	if p.identified.Load() {
+		return
+	}
+	for i := range items {
+		switch it := &items[i]; {
+		case errors.Is(it.bad, kafkaadapter.ErrNoID):
+			p.noIDs.Add(1)
+		case it.msg.ID != "":
+			p.cfg.identified.add(p.at.Topic, p.at.Partition)
+			p.identified.Store(true)
+			return
+		}
+	}
+}
+
+// unidentified deals with a message that has no id, in a partition of which none with an id has
+// come: Park would empty a topic whose ids are somewhere else than the configuration says. It
+// reports false for a message that may be put aside.
+func (p *Partition) unidentified(t task, reason error) bool {
+	if p.cfg.Allow.NoID || !errors.Is(reason, kafkaadapter.ErrNoID) || p.identified.Load() {
+		return false
+	}
+	if p.noIDs.Load() >= firstNoIDs {
+		t.Settle(flow.Stop(p.unprocessable(t.Item, ErrFirstNoIDs)))
+		return true
+	}
+	if p.noIDWarned.CompareAndSwap(false, true) {
+		p.warn("message without an id waits until the partition has one with an id, which lets it go to Config.Park, "+
+			"or more without, which stop the consumer", t.Item, reason)
+	}
+	t.Settle(flow.RetryAfter(noIDPause))
+	return true
+}
+
+// parkedEvery is how often messages that were put aside are logged at most.
+const parkedEvery = 10 * time.Second
+
+// parkedLog says that messages are put aside, however many there are.
+type parkedLog struct {
+	mu     sync.Mutex
+	logged time.Time
+	count  int
+}
+
+func (l *parkedLog) due(now time.Time) (count int, due bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count++
+	if !l.logged.IsZero() && now.Sub(l.logged) < parkedEvery {
+		return 0, false
+	}
+	count, l.count, l.logged = l.count, 0, now
+	return count, true
+}
+
+func (p *Partition) logParked(it *item, reason error) {
+	if n, due := p.cfg.parkedLog.due(time.Now()); due {
+		p.cfg.Logger.Warn("kafkaadapter: message was given to Config.Park", "topic", p.at.Topic,
+			"partition", p.at.Partition,
+			"offset", it.msg.Offset, "reason", reason, "since the last line", n)
+	}
+}

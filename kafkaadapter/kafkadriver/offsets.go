@@ -1,0 +1,131 @@
+package kafkadriver
+
+import (
+	"math"
+	"sync"
+)
+
+// Offsets are what a member is to commit of its partitions, and what the group's coordinator is
+// known to have. It is safe for concurrent use.
+type Offsets struct {
+	e *Engine
+
+	mu     sync.Mutex
+	at     map[numbered]*offset
+	failed bool // the last attempt
+}
+
+// offset is the next one to read, as it should be, and as the coordinator is known to have it.
+type offset struct{ marked, confirmed int64 }
+
+// Due is an offset to commit.
+type Due struct {
+	Topic     string
+	Partition int32
+	// Next is the offset of the next message to read.
+	Next int64
+
+	of *offset // also when the partition was given up, and assigned anew, meanwhile
+}
+
+// NewOffsets returns the offsets of one session.
+func (e *Engine) NewOffsets() *Offsets { return &Offsets{e: e, at: make(map[numbered]*offset)} }
+
+// Add takes a partition in that is assigned.
+func (o *Offsets) Add(topic string, partition int32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at[numbered{topic, partition}] = &offset{marked: -1, confirmed: -1}
+}
+
+// Forget drops a partition that was given up. A commit that is still due would be taken under a
+// later generation of the group, in which the partition belongs to another member.
+func (o *Offsets) Forget(topic string, partition int32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.at, numbered{topic, partition})
+}
+
+// ForgetTopic drops the partitions of a topic that was deleted, and of all topics for an empty
+// name.
+func (o *Offsets) ForgetTopic(topic string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for at := range o.at {
+		if topic == "" || at.topic == topic {
+			delete(o.at, at)
+		}
+	}
+}
+
+// Mark notes the next offset to commit, and tells Observer.Committing. It is for
+// [Engine.NewCommitter].
+func (o *Offsets) Mark(topic string, partition int32, next int64) {
+	o.mu.Lock()
+	of := o.at[numbered{topic, partition}]
+	if of != nil {
+		of.marked = next
+	}
+	o.mu.Unlock()
+	if hook := o.e.Observer.Committing; hook != nil && of != nil {
+		hook(topic, partition, next)
+	}
+}
+
+// Confirmed is what the coordinator is known to have. Of what was given up nothing is due. It is
+// for [Engine.NewCommitter].
+func (o *Offsets) Confirmed(topic string, partition int32) (next int64, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := o.at[numbered{topic, partition}]
+	if of == nil {
+		return math.MaxInt64, true
+	}
+	return of.confirmed, of.confirmed >= 0
+}
+
+// Due are the offsets that are not confirmed.
+func (o *Offsets) Due() []Due {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []Due
+	for at, of := range o.at {
+		if of.marked > of.confirmed {
+			all = append(all, Due{at.topic, at.number, of.marked, of})
+		}
+	}
+	return all
+}
+
+// Holds reports whether the partition is still the one of which the offset became due.
+func (o *Offsets) Holds(d Due) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.at[numbered{d.Topic, d.Partition}] == d.of
+}
+
+// Ended is the end of one attempt: nil when the coordinator has the offset. Hooks hear of each, and
+// the log has the first failure of a series: there is one attempt per interval.
+func (o *Offsets) Ended(d Due, err error) {
+	o.mu.Lock()
+	first, again := err != nil && !o.failed, err == nil && o.failed
+	o.failed = err != nil
+	if err == nil {
+		d.of.confirmed = d.Next
+	}
+	o.mu.Unlock()
+	switch {
+	case first:
+		o.e.Logger.Warn(o.e.name+": offset is not committed", "topic", d.Topic, "partition",
+			d.Partition, "offset", d.Next, "error", err)
+	case again:
+		o.e.Logger.Info(o.e.name+": offsets are committed again", "topic", d.Topic, "partition",
+			d.Partition)
+	}
+	if hook := o.e.Observer.Committed; hook != nil && err == nil {
+		hook(d.Topic, d.Partition, d.Next)
+	}
+	if hook := o.e.Observer.CommitFailed; hook != nil && err != nil {
+		hook(d.Topic, d.Partition, err)
+	}
+}

@@ -1,0 +1,238 @@
+package kafkadriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+const (
+	// ownTimeout bounds giving up what was owned: what is not released lapses.
+	ownTimeout = time.Second
+	// ownPauseMax is the longest wait before a partition is asked for again. Whoever has it
+	// may let it go at any moment, and until then nothing of it moves.
+	ownPauseMax = time.Second
+)
+
+// errRefused: the store says that it is used wrongly. Waiting does not help.
+var errRefused = errors.New(
+	"kafkaadapter: owned partitions are not configured as their store wants it")
+
+// owner has the ownership of a partition, if there is one at the moment.
+type owner struct {
+	last atomic.Pointer[holding] // the one acquired last, lost or not
+
+	mu       sync.Mutex
+	acquired chan struct{} // closed by the next one
+	failed   error         // why none is asked for any more
+}
+
+// holding is an ownership, from its acquisition to its release.
+type holding struct {
+	kafkaadapter.Ownership
+	count   int32           // of the topic's partitions, that it was acquired under
+	run     context.Context // of handlers: ends when it is lost, and when the lanes are drained
+	end     func()          // frees run
+	release sync.Once
+}
+
+func (h *holding) lost() bool { return h.Context().Err() != nil }
+
+// now is the ownership there is, or nil.
+func (o *owner) now() *holding {
+	if h := o.last.Load(); h != nil && !h.lost() {
+		return h
+	}
+	return nil
+}
+
+func (o *owner) set(h *holding) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last.Store(h)
+	if o.acquired != nil {
+		close(o.acquired)
+		o.acquired = nil
+	}
+}
+
+// wait returns the ownership when there is one.
+func (o *owner) wait(ctx context.Context) (*holding, error) {
+	for {
+		o.mu.Lock()
+		if o.acquired == nil {
+			o.acquired = make(chan struct{})
+		}
+		acquired := o.acquired
+		o.mu.Unlock()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if h := o.now(); h != nil {
+			return h, nil
+		}
+		select {
+		case <-acquired:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// own keeps the partition owned until ctx ends. It returns an error for what must stop the
+// consumer.
+//
+// A partition that is lost stays where it is: what runs is cancelled, nothing begins, and it
+// is asked for again. To end it would be worse. sarama ends the session with the first
+// ConsumeClaim that returns, which takes all partitions from this member and makes the group
+// rebalance; and when the store was away for longer than the lease, that is all members at
+// once. If the group has given the partition away, it will say so.
+func (p *Partition) own(ctx context.Context) error {
+	since := time.Now()
+	for n := 0; ctx.Err() == nil; n++ {
+		h, err := p.acquire(ctx, since)
+		switch {
+		case err == nil:
+			p.owner.set(h)
+			began := time.Now()
+			p.owned(n)
+			select {
+			case <-ctx.Done():
+				return nil // it is released when everything has ended
+			case <-h.Context().Done():
+			}
+			p.lost(ctx, h)
+			if time.Since(began) > ownPauseMax {
+				n = 0
+			}
+		case isRefusal(err):
+			return p.errorf(fmt.Errorf("%w: %w", errRefused, err))
+		case ctx.Err() == nil:
+			p.notOwned(n, err)
+		}
+		if p.sleep(ctx, n) != nil {
+			return nil
+		}
+		since = time.Now().Add(-ownPauseMax)
+	}
+	return nil
+}
+
+// sleep is how long the partition is not asked for.
+func (p *Partition) sleep(ctx context.Context, n int) error {
+	retry := backoff.Policy{Base: min(p.cfg.retry.Base, ownPauseMax),
+		Cap: min(p.cfg.retry.Cap, ownPauseMax)}
+	return backoff.Sleep(ctx, retry.Delay(n, 0, nil))
+}
+
+// acquire asks for the partition once, with a count that the brokers were asked for since then.
+func (p *Partition) acquire(ctx context.Context, since time.Time) (*holding, error) {
+	count, err := p.at.Counts.Of(ctx, p.at.Topic, since)
+	if err != nil {
+		return nil, fmt.Errorf("kafkaadapter: the number of partitions is not known: %w", err)
+	}
+	if count <= p.at.Partition {
+		return nil, fmt.Errorf(
+			"kafkaadapter: the broker that was asked knows of %d partitions, and has not heard of this one", count)
+	}
+	at := kafkaadapter.Assigned{Group: p.cfg.group, Topic: p.at.Topic, Partition: p.at.Partition,
+		Count: count, Generation: p.at.Generation}
+	o, err := p.cfg.Own.Acquire(ctx, at)
+	switch {
+	case err != nil:
+		return nil, err
+	case o == nil:
+		return nil, &dedup.InputError{Field: "Own.Acquire",
+			Reason: "returned neither an Ownership nor an error"}
+	}
+	return p.hold(o, count), nil
+}
+
+func (p *Partition) hold(o kafkaadapter.Ownership, count int32) *holding {
+	h := &holding{Ownership: o, count: count}
+	run, cancel := context.WithCancelCause(p.lanes.Context())
+	lost := func() {
+		cancel(fmt.Errorf("%w: %w", dedup.ErrLeaseLost,
+			cmp.Or(context.Cause(o.Context()), ErrRevoked)))
+	}
+	detach := context.AfterFunc(o.Context(), lost)
+	h.run, h.end = run, func() {
+		detach()
+		lost() // the first cause counts: that of a drain, if there was one
+	}
+	return h
+}
+
+func (p *Partition) owned(n int) {
+	if n > 0 {
+		p.cfg.Logger.Info("kafkaadapter: the partition is owned", "topic", p.at.Topic, "partition",
+			p.at.Partition)
+	}
+	p.gate.Release(flow.NotOwned)
+}
+
+func (p *Partition) notOwned(n int, err error) {
+	p.gate.Hold(flow.NotOwned)
+	if n == 0 {
+		p.cfg.Logger.Warn("kafkaadapter: paused, the partition is not owned", "topic", p.at.Topic,
+			"partition", p.at.Partition, "error", err)
+	}
+}
+
+// lost gives up what another one is to be acquired in place of.
+func (p *Partition) lost(ctx context.Context, h *holding) {
+	p.notOwned(0, context.Cause(h.Context()))
+	p.releaseOwnership(context.WithoutCancel(ctx), h)
+}
+
+// disown releases the partition. Everything of it has ended by then, or goes on by itself.
+func (p *Partition) disown() {
+	if h := p.owner.last.Load(); h != nil {
+		p.releaseOwnership(p.base, h)
+	}
+}
+
+func (p *Partition) releaseOwnership(ctx context.Context, h *holding) {
+	h.release.Do(func() {
+		ctx, cancel := context.WithTimeout(ctx, ownTimeout)
+		defer cancel()
+		lost := h.lost()
+		if err := h.Release(ctx); err != nil && !lost {
+			p.cfg.Logger.Warn("kafkaadapter: the partition was not released, and lapses",
+				"topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+		}
+		h.end()
+	})
+}
+
+// isRefusal reports whether an error says that the caller is wrong, and not one message. A
+// key is the only part of a question that comes from the message.
+func isRefusal(err error) bool {
+	var input *dedup.InputError
+	return errors.As(err, &input) && input.Field != "Key"
+}
+
+// refused is why the consumer cannot go on after an answer of the store, or nil. Of what is
+// not owned the store may say anything.
+func (p *Partition) refused(err error) error {
+	if p.cfg.Own == nil || !isRefusal(err) || p.owner.now() == nil || p.ctx.Err() != nil {
+		return nil
+	}
+	return p.errorf(fmt.Errorf("%w: %w", errRefused, err))
+}
+
+// handlers is the context that handlers begin under from now on.
+func (p *Partition) handlers() context.Context {
+	if h := p.owner.last.Load(); h != nil {
+		return h.run
+	}
+	return p.lanes.Context()
+}

@@ -1,0 +1,95 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+// park puts a message aside for good, or stops the consumer: never a silent skip. The
+// claim is given back in the second case, so that a restart tries again.
+func (p *Partition) park(t task, reason error) {
+	it := t.Item
+	p.cfg.suspects.end(it) // it does not run
+	if p.cfg.Park == nil {
+		p.letGo(it)
+		t.Settle(flow.Stop(p.unprocessable(it, fmt.Errorf("there is no Config.Park: %w", reason))))
+		return
+	}
+	if p.unidentified(t, reason) {
+		return
+	}
+	p.parking.add(parkJob{p, t, reason})
+}
+
+func (p *Partition) unprocessable(it *item, reason error) error {
+	return &kafkaadapter.UnprocessableError{Topic: p.at.Topic, Partition: p.at.Partition,
+		Offset: it.msg.Offset, Err: reason}
+}
+
+// parked finishes a message that Park has kept.
+func (p *Partition) parked(t task, reason error) {
+	it := t.Item
+	p.logParked(it, reason)
+	if hook := p.cfg.Observer.Parked; hook != nil {
+		hook(&it.msg, reason)
+	}
+	if it.claim == nil {
+		p.done(it)
+		t.Settle(flow.Done())
+		return
+	}
+	// The record spares duplicates a second run. Without it they would only be parked
+	// again, so its failure does not keep the offset. One that is merely given up on has not
+	// failed for good: it keeps its count, or becomes uncertain if it has called MarkIrreversible.
+	how := dedup.Completion{Claim: it.claim, Err: reason}
+	if !errors.Is(reason, kafkaadapter.ErrAttempts) {
+		how.Err = Parked(reason)
+	}
+	p.ends.Add(ending{task: t, how: how, parked: true})
+}
+
+// parkedMark begins the text of failures that are on record because their messages have
+// been put aside. What Config.Resolve has found to have failed is on record before that.
+const parkedMark = "parked: "
+
+// Parked is the failure on record of a message that has been put aside for a reason.
+func Parked(reason error) error { return dedup.Permanent(fmt.Errorf("%s%w", parkedMark, reason)) }
+
+// FoundFailed reports whether a failure is on record that nobody has put aside by then.
+func FoundFailed(c *dedup.Claim) bool {
+	return c.Record.State == driver.StateFailed &&
+		!strings.HasPrefix(string(c.Record.Result), parkedMark)
+}
+
+// unparked reports whether a message that is on record as failed has still to be put aside:
+// it was found out about when it was here before, and that was cut short. Others with its
+// id have nothing to do with it.
+func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
+	here, found := p.origin(it), &c.Record.Origin
+	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition &&
+		found.Offset == here.Offset
+}
+
+func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.panicked("Config.Park", it, v)
+		}
+	}()
+	return p.cfg.Park(ctx, &it.msg, reason)
+}
+
+// letGo releases the claim of a message that is not done.
+func (p *Partition) letGo(it *item) {
+	if it.claim != nil {
+		_ = it.claim.Release(p.base) // a few tries; what fails lapses
+	}
+	p.drop(it)
+}

@@ -1,0 +1,206 @@
+package kafkadriver
+
+import (
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+const (
+	// parkers is how many calls of Park are under way at once, for all partitions of a topic.
+	parkers = 16
+	// probeMax is the longest pause between two calls of Park while they fail.
+	probeMax = time.Second
+)
+
+// parkings are a consumer's, one for each topic that it reads: each may have a dead-letter topic of
+// its own, and the letters of one must not wait for the other's. The zero value is ready.
+type parkings struct {
+	mu      sync.Mutex
+	byTopic map[string]*parking
+}
+
+func (k *parkings) of(topic string) *parking {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.byTopic == nil {
+		k.byTopic = make(map[string]*parking)
+	}
+	if k.byTopic[topic] == nil {
+		k.byTopic[topic] = new(parking)
+	}
+	return k.byTopic[topic]
+}
+
+// parking calls Park, on goroutines of its own. A dead-letter topic that is down takes each letter
+// until its time is over; on the workers that would leave few of them to healthy messages. While
+// calls fail, one at a time is made, with pauses, and the other messages wait, without a worker:
+// their keys wait, and their offsets, and nothing else. Goroutines exist only while there is
+// something to do.
+type parking struct {
+	mu       sync.Mutex
+	queue    []parkJob
+	active   int
+	failures int  // in a row
+	paused   bool // until the next probe
+}
+
+type parkJob struct {
+	p      *Partition
+	task   task
+	reason error
+}
+
+// add queues a message. That of a partition which is being given up is put aside now or by the
+// next owner.
+func (k *parking) add(j parkJob) {
+	k.mu.Lock()
+	failing := k.failures > 0
+	k.mu.Unlock()
+	if failing {
+		j.yield()
+	}
+	k.mu.Lock()
+	if j.p.leaving.Load() && (k.paused || len(k.queue) > 0 || k.active >= k.limit()) {
+		k.mu.Unlock()
+		j.putOff()
+		return
+	}
+	k.queue = append(k.queue, j)
+	k.start()
+	k.mu.Unlock()
+}
+
+// yield gives back the claims of what waits behind the message in its lane: when all that may be
+// claimed ahead is stuck there, healthy messages are claimed one by one. Only for a job that is
+// in nobody else's hands. Once its task is settled, those behind it run, under the very claims.
+func (j parkJob) yield() { j.p.yield(j.task.Item) }
+
+func (k *parking) limit() int {
+	if k.failures > 0 {
+		return 1
+	}
+	return parkers
+}
+
+// start begins as many calls as there may be; k.mu is held.
+func (k *parking) start() {
+	for n := len(k.queue); n > 0 && !k.paused && k.active < k.limit(); n-- {
+		k.active++
+		go k.run()
+	}
+}
+
+func (k *parking) run() {
+	for {
+		k.mu.Lock()
+		if len(k.queue) == 0 || k.paused || k.active > k.limit() {
+			k.active--
+			k.mu.Unlock()
+			return
+		}
+		j := k.queue[0]
+		k.queue[0] = parkJob{}
+		k.queue = k.queue[1:]
+		k.mu.Unlock()
+		k.one(j)
+	}
+}
+
+func (k *parking) one(j parkJob) {
+	returned := false
+	defer func() {
+		if !returned { // Park ended this goroutine
+			k.mu.Lock()
+			k.active--
+			k.start()
+			k.mu.Unlock()
+			j.p.letGo(j.task.Item)
+			j.task.Settle(flow.Stop(flow.ErrNoVerdict))
+		}
+	}()
+	err := j.p.callPark(j.p.lanes.Context(), j.task.Item, j.reason)
+	returned = true
+	switch {
+	case err != nil && j.p.lanes.Context().Err() != nil: // cut short: that says nothing of Park
+		j.putOff()
+		return
+	case err != nil:
+		k.failed(j, err)
+		return
+	}
+	k.mu.Lock()
+	k.failures = 0
+	k.start()
+	k.mu.Unlock()
+	j.p.parked(j.task, j.reason)
+}
+
+// failed keeps the message, and all that wait, for later, and those of partitions that are being
+// given up for their next owners. Nobody else has the jobs meanwhile: a partition that is given
+// up while they are out of the queue has said so before it looks there.
+func (k *parking) failed(j parkJob, err error) {
+	k.mu.Lock()
+	first, delay := k.failures == 0, min(j.p.cfg.retry.Delay(k.failures, 0, nil), probeMax)
+	k.failures++
+	probe := !k.paused
+	k.paused = true
+	waiting := append(k.queue, j) //nolint:gocritic // the queue is taken
+	k.queue = nil
+	k.mu.Unlock()
+	if first {
+		j.p.warn("message could not be parked; others wait for it, one is tried at a time",
+			j.task.Item, err)
+	}
+	for _, w := range waiting {
+		w.yield()
+	}
+	k.mu.Lock()
+	k.queue = append(waiting, k.queue...)
+	leaving := k.take(func(of *Partition) bool { return of.leaving.Load() })
+	if probe {
+		time.AfterFunc(delay, k.resume)
+	}
+	k.mu.Unlock()
+	for _, l := range leaving {
+		l.putOff()
+	}
+}
+
+func (k *parking) resume() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.paused = false
+	k.start()
+}
+
+// drop puts off what waits of a partition that is being given up.
+func (k *parking) drop(p *Partition) {
+	k.mu.Lock()
+	jobs := k.take(func(of *Partition) bool { return of == p })
+	k.mu.Unlock()
+	for _, j := range jobs {
+		j.putOff()
+	}
+}
+
+// take removes jobs from the queue; k.mu is held.
+func (k *parking) take(which func(*Partition) bool) (jobs []parkJob) {
+	kept := make([]parkJob, 0, len(k.queue))
+	for _, j := range k.queue {
+		if which(j.p) {
+			jobs = append(jobs, j)
+		} else {
+			kept = append(kept, j)
+		}
+	}
+	k.queue = kept
+	return jobs
+}
+
+// putOff leaves a message to the next owner of its partition.
+func (j parkJob) putOff() {
+	j.task.Item.bad = j.reason // do not run it again before it is parked
+	j.p.putOff(j.task, 0)      // which gives a claim back that nobody comes for any more
+}

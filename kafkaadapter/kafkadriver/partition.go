@@ -1,0 +1,287 @@
+package kafkadriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+)
+
+// ErrRevoked ends the intake of a partition that has been given up.
+var ErrRevoked = errors.New("kafkaadapter: partition revoked")
+
+// Partition is one partition from assignment to revocation:
+//
+//	p, err := engine.Assign(assignment)
+//	err = p.Start()
+//	for ... { err = p.Take(messages) }   // until p.Context() ends
+//	err = p.End()
+//
+// Two goroutines feed its lanes. The adapter's takes whatever the client has fetched, at
+// once and always: a reader that stops makes sarama hold up every partition of the same
+// broker. The claimer asks the store about it, batch by batch, and may have to wait for
+// the store. How much can pile up between them is bounded by pausing the partition.
+type Partition struct {
+	cfg     *Engine
+	at      Assignment
+	tracker flow.Tracker
+	gate    *flow.Gate
+	lanes   *flow.Lanes[*item]
+	pending pending
+	queued  queued
+	asks    *flow.Gather[task]
+	ends    *flow.Gather[ending]
+	source  string // of the messages' origin
+	scope   letter.TopicScope
+	doubts  atomic.Int64 // effects that are not on record although that was tried
+	owner   owner
+
+	leaving atomic.Bool // it is being given up
+	parking *parking    // of its topic
+
+	identified, noIDWarned atomic.Bool // a message with an id has come; it was said that none has
+	noIDs                  atomic.Int64
+
+	// base carries the assignment's values and outlives it: a handler that cannot be
+	// stopped still has to be able to renew and record.
+	base context.Context
+	// ctx ends with the assignment, or by stop, with the reason.
+	ctx  context.Context
+	stop context.CancelCauseFunc
+
+	claiming sync.WaitGroup
+	claimer  error // of the claimer, when it has ended
+}
+
+// item is one message on its way. It is worked on by one goroutine at a time: the
+// intake, the claimer, the worker that has its turn, and whoever gives the partition up.
+// Only the claim of a queued one is shared; see queued.
+type item struct {
+	msg       kafkaadapter.Message
+	bad       error // why it must not run at all
+	elsewhere bool  // its first topic is another one, so its record may be from there
+	labelled  bool  // Config.Label was asked
+
+	slot   flow.Slot
+	claim  *dedup.Claim       // held, once Acquired
+	answer *dedup.Claim       // of the claimer's question, between asking and sorting
+	run    context.Context    // of the kept claim
+	end    context.CancelFunc // ends the renewal
+	under  context.Context    // what its handler would begin under when the store was asked
+
+	before    int           // attempts that others have made, as far as was heard
+	standing  time.Time     // since when it waits to be the suspect that runs
+	over      atomic.Bool   // it holds no claim any more
+	begun     bool          // the handler was called under the claim that is held
+	landed    bool          // the effect has happened, and is not known to be on record
+	landedAt  time.Time     // when its handler had returned
+	tries     int           // failures in a row, for the backoff
+	polls     int           // questions in a row that did not win the claim, likewise
+	waiting   time.Time     // since when
+	busy      time.Time     // since when it has been in flight elsewhere; zero: it is not
+	wait      time.Duration // last backoff
+	uncertain bool          // its worker is to find out
+}
+
+// Assign makes a partition; it starts nothing.
+func (e *Engine) Assign(at Assignment) (*Partition, error) {
+	p := &Partition{cfg: e, at: at, base: context.WithoutCancel(at.Context),
+		scope: e.scopes.Topic(at.Topic)}
+	p.ctx, p.stop = context.WithCancelCause(at.Context)
+	p.pending.ready = make(chan struct{}, 1)
+	t := &e.Tuning
+	var err error
+	p.gate, err = flow.NewGate(flow.GateConfig{
+		High: t.HighWater, Low: t.LowWater, Level: p.tracker.Len,
+		Pause:  func() { p.pause(true) },
+		Resume: func() { p.pause(false) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	lanes := flow.LanesConfig{Workers: t.Workers, Order: e.order, OnStop: p.fail}
+	if e.BatchHandler != nil {
+		lanes.Batch = t.BatchMax
+	}
+	p.lanes, err = flow.NewBatchLanes(p.base, lanes, p.process, alone)
+	p.asks = flow.NewGather(t.BatchMax, endSenders, p.askBatch)
+	p.ends = flow.NewGather(t.BatchMax, endSenders, p.endBatch)
+	p.parking = e.parkings.of(at.Topic)
+	p.identified.Store(e.identified.has(at.Topic, at.Partition))
+	p.source = at.Topic
+	if e.group != "" {
+		p.source = e.group + "/" + at.Topic // neither may contain a slash
+	}
+	return p, err
+}
+
+// pause pauses or resumes fetching.
+func (p *Partition) pause(on bool) {
+	p.at.Pause(on)
+	if hook := p.cfg.Observer.Paused; hook != nil {
+		hook(p.at.Topic, p.at.Partition, on)
+	}
+}
+
+// Context ends when nothing more is to be taken: [Partition.End] is to be called then.
+func (p *Partition) Context() context.Context { return p.ctx }
+
+// Start begins to commit the partition, and to claim what is taken.
+func (p *Partition) Start() error {
+	if err := p.at.Committer.Add(p.at.Topic, p.at.Partition, &p.tracker); err != nil {
+		p.stop(err)
+		return p.errorf(err)
+	}
+	p.cfg.show(p, true)
+	if hook := p.cfg.Observer.Assigned; hook != nil {
+		hook(p.at.Topic, p.at.Partition, p.at.Generation)
+	}
+	if !p.cfg.unclaimed() {
+		p.claiming.Go(func() {
+			if p.claimer = p.claimLoop(p.ctx); p.claimer != nil {
+				p.fail(p.claimer)
+			}
+		})
+	}
+	if p.cfg.Own != nil {
+		p.claiming.Go(func() {
+			if p.owner.failed = p.own(p.ctx); p.owner.failed != nil {
+				p.fail(p.owner.failed)
+			}
+		})
+	}
+	return nil
+}
+
+// End gives a started partition up, and returns why it could not go on, if that is so.
+func (p *Partition) End() error {
+	p.stop(ErrRevoked)
+	p.claiming.Wait()
+	p.giveUp()
+	p.cfg.show(p, false)
+	if err := p.lanes.Err(); errors.Is(err, flow.ErrNoVerdict) {
+		return p.errorf(fmt.Errorf("a handler ended its goroutine: %w", err))
+	}
+	return cmp.Or(p.lanes.Err(), p.claimer, p.owner.failed)
+}
+
+// fail stops the consumer: this partition at once, the others with it.
+func (p *Partition) fail(err error) {
+	p.stop(err) // first: what the lanes refuse from now on is claimed again until then
+	p.at.Halt()
+	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition,
+		"error", err)
+}
+
+// Take takes messages that have arrived, in the order of their offsets. It waits for the store and
+// for handlers no longer than breath, and only at the high mark. The error of an offset that is not
+// above the one before ends the partition: what it knows no longer describes what is being
+// delivered.
+//
+// The messages are copied.
+func (p *Partition) Take(messages []kafkaadapter.Message) error {
+	items := make([]item, len(messages))
+	for i := range messages {
+		items[i].msg, items[i].end = messages[i], noEnd
+		p.cfg.identify(&items[i], &p.scope)
+	}
+	p.note(items)
+	taken := make([]*item, len(items))
+	for i := range items {
+		it := &items[i]
+		slot, err := p.tracker.Track(it.msg.Offset)
+		if err != nil {
+			return p.errorf(err) // those before it are not run: nobody has seen them
+		}
+		it.slot, taken[i] = slot, it
+	}
+	if p.cfg.unclaimed() {
+		p.submit(taken)
+	} else {
+		p.pending.add(taken)
+	}
+	p.breathe()
+	p.gate.Check()
+	return nil
+}
+
+func noEnd() {}
+
+// breath is how long a partition at its high mark is given before it is paused.
+const breath = 20 * time.Millisecond
+
+// breathe waits a moment for what is in flight to fall below the high mark. To be paused
+// is dear for a partition that is fast: clients fetch the others of its broker meanwhile,
+// and when these have nothing, that fetch takes its whole MaxWaitTime, and what is resumed
+// is fetched after it. One that is slow is paused for much longer than a breath, which its
+// neighbours then have to wait for once.
+func (p *Partition) breathe() {
+	full := func() bool {
+		return p.tracker.Len() >= p.cfg.Tuning.HighWater && p.gate.Reasons() == 0
+	}
+	if !full() {
+		return
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); full() && time.Since(began) < breath; {
+		select {
+		case <-tick.C:
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// submit hands items to the lanes. Lanes that have stopped take none: the items go the
+// way of those that were never claimed, and are given back.
+func (p *Partition) submit(items []*item) {
+	if err := p.lanes.SubmitAll(items, laneKey); err != nil {
+		p.pending.add(items)
+	}
+}
+
+// laneKey is Kafka's key, where no key and an empty one mean no order.
+func laneKey(it *item) []byte {
+	if len(it.msg.Key) == 0 {
+		return nil
+	}
+	return it.msg.Key
+}
+
+// done finishes a message: its record exists, or it is parked durably.
+func (p *Partition) done(it *item) {
+	p.drop(it)
+	if it.slot.Done() {
+		p.at.Committer.Finished(1)
+		p.gate.Ease()
+	}
+}
+
+// drop forgets an item's claim: it has ended, or lapses.
+func (p *Partition) drop(it *item) {
+	it.end()
+	it.over.Store(true)
+	if p.cfg.Allow.TakeOver {
+		p.cfg.abandoned.remove(it)
+	}
+	it.claim, it.run = nil, nil
+}
+
+func (p *Partition) errorf(err error) error {
+	return fmt.Errorf("kafkaadapter: %s/%d: %w", p.at.Topic, p.at.Partition, err)
+}
+
+// warn logs what happened to a message.
+func (p *Partition) warn(what string, it *item, err error) {
+	p.cfg.Logger.Warn("kafkaadapter: "+what, "topic", p.at.Topic, "partition", p.at.Partition,
+		"offset", it.msg.Offset, "error", err)
+}

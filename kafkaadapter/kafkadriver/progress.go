@@ -1,0 +1,36 @@
+package kafkadriver
+
+import (
+	"slices"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+func progressOf(partitions []*Partition) []kafkaadapter.Progress {
+	all := make([]kafkaadapter.Progress, len(partitions))
+	for i, p := range partitions {
+		all[i] = p.progress()
+	}
+	slices.SortFunc(all, compareProgress)
+	return all
+}
+
+func (p *Partition) progress() kafkaadapter.Progress {
+	at, paused := p.tracker.Progress(), p.gate.Reasons()
+	out := kafkaadapter.Progress{
+		Topic: p.at.Topic, Partition: p.at.Partition,
+		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held,
+		Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
+		Backlogged: paused&flow.Backlog != 0, StoreDown: paused&flow.StoreDown != 0,
+		PausedFor: p.gate.Paused(), NotOwned: p.cfg.Own != nil && p.owner.now() == nil,
+	}
+	from := at.Watermark
+	if from < 0 {
+		from = max(p.at.Begin, at.Oldest) // nothing is finished
+	}
+	if from >= 0 && p.at.LogEnd != nil {
+		out.Lag = max(p.at.LogEnd()-from, 0)
+	}
+	return out
+}

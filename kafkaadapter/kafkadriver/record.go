@@ -1,0 +1,120 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+)
+
+const (
+	// endSenders is how many batches of ends, and of questions, are under way at once.
+	endSenders = 2
+	// endPatience bounds how long a batch of ends holds up the next one.
+	endPatience = time.Second
+	// doubtPause is how long messages wait while too many effects are not on record.
+	doubtPause = 100 * time.Millisecond
+)
+
+var errCancelled = errors.New("kafkaadapter: handler was cancelled")
+
+// ending is a claim on its way to its end.
+type ending struct {
+	task task
+	how  dedup.Completion
+	// parked: the message has been put aside, and needs no record to be done.
+	parked bool
+}
+
+// endBatch ends claims in one round trip. It does not depend on the session any more: what
+// has happened is to be recorded, until the lease ends. One that could not be learnt within
+// endPatience goes on by itself, so that it holds up nobody else.
+func (p *Partition) endBatch(batch []ending) {
+	if p.cfg.Own != nil {
+		batch = p.endable(batch)
+	}
+	done := make([]dedup.Completion, len(batch))
+	for i := range batch {
+		done[i] = batch[i].how
+	}
+	ctx, cancel := context.WithTimeout(p.base, endPatience)
+	errs := p.cfg.Deduper.CompleteBatch(ctx, done)
+	cancel()
+	tasks, verdicts := make([]task, 0, len(batch)), make([]flow.Verdict, 0, len(batch))
+	for i, e := range batch {
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		if dedup.OutcomeUnknown(err) && e.how.Err == nil {
+			p.doubts.Add(1)
+			go p.endAlone(e)
+			continue
+		}
+		tasks, verdicts = append(tasks, e.task), append(verdicts, p.ended(e, err))
+	}
+	flow.SettleAll(tasks, verdicts)
+}
+
+// endable are the ends that may be recorded now. The others wait by themselves, as effects in
+// doubt.
+func (p *Partition) endable(batch []ending) []ending {
+	now := make([]ending, 0, len(batch))
+	for _, e := range batch {
+		if p.mayEnd(e) {
+			now = append(now, e)
+			continue
+		}
+		p.doubts.Add(1)
+		go p.endAlone(e)
+	}
+	return now
+}
+
+// endAlone records an effect that is in doubt, until the lease ends.
+func (p *Partition) endAlone(e ending) {
+	p.awaitEnd(e)
+	errs := p.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{e.how})
+	p.doubts.Add(-1)
+	if errs == nil {
+		errs = []error{nil}
+	}
+	e.task.Settle(p.ended(e, errs[0]))
+}
+
+func isInput(err error) bool {
+	if err == nil {
+		return false
+	}
+	var input *dedup.InputError
+	return errors.As(err, &input)
+}
+
+// ended is what the end of a claim means to its message.
+func (p *Partition) ended(e ending, err error) flow.Verdict {
+	it := e.task.Item
+	if e.how.NotAttempted && isInput(err) {
+		p.letGo(it) // its irreversible part may have begun: that counts
+	}
+	if hook := p.cfg.Observer.Recorded; hook != nil && !e.parked && e.how.Err == nil && err == nil {
+		hook(&it.msg, time.Since(it.landedAt))
+	}
+	switch {
+	case e.parked, e.how.Err == nil && err == nil:
+		p.done(it)
+		return flow.Done()
+	case e.how.Err != nil: // released, or it lapses
+		p.drop(it)
+		return p.retryAfter(it, e.how.Err)
+	}
+	// Another owner was there, or the store cannot be asked: whether the message is on
+	// record is for the store to say. The offset is not marked on our word.
+	p.warn("effect is not known to be recorded", it, err)
+	if hook := p.cfg.Observer.Unrecorded; hook != nil {
+		hook(&it.msg, err)
+	}
+	p.drop(it)
+	return p.retry(it)
+}

@@ -1,0 +1,54 @@
+package kafkadriver
+
+import (
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// The rest of this file is for clients whose broker acknowledges single messages, as in a share
+// group. They have no partitions, so no [Partition] either.
+
+// Identify finds the id and the scope of a message, or what is wrong with it. Elsewhere says that
+// its first topic is another one, so that its record may be from there.
+func (e *Engine) Identify(m *kafkaadapter.Message) (elsewhere bool, bad error) {
+	e.mu.Lock()
+	scope, ok := e.topics[m.Topic]
+	if !ok {
+		scope = e.scopes.Topic(m.Topic)
+		e.topics[m.Topic] = scope
+	}
+	e.mu.Unlock()
+	it := item{msg: *m}
+	e.identify(&it, &scope)
+	*m = it.msg
+	if m.ID != "" {
+		e.identified.add(m.Topic, m.Partition)
+	}
+	return it.elsewhere, it.bad
+}
+
+// HasIDs reports whether a message with an id has come of a partition, in this process.
+func (e *Engine) HasIDs(topic string, partition int32) bool {
+	return e.identified.has(topic, partition)
+}
+
+// SkippedOtherSource warns, once for a topic, that a message is skipped although another topic or
+// group has made its record.
+func (e *Engine) SkippedOtherSource(m *kafkaadapter.Message) {
+	e.others.warn(e.Logger, m.Topic, m.Partition, m.Offset, m.Scope)
+}
+
+// RequestOf is the option by which the message is claimed.
+func (e *Engine) RequestOf(m *kafkaadapter.Message) dedup.Option {
+	r := dedup.Request{Key: m.ID, Scope: m.Scope, NoResult: true,
+		Origin: driver.Origin{Source: e.group + "/" + m.Topic, Partition: m.Partition,
+			Offset: m.Offset}}
+	if e.Fingerprint {
+		r.Fingerprint = driver.FingerprintOf(m.Value)
+	}
+	if e.Label != nil {
+		r.Label = Label(e.Label(m))
+	}
+	return func(to *dedup.Request) { *to = r }
+}

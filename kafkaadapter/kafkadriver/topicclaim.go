@@ -1,0 +1,109 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
+
+// errReadAgain: the offset that the session begins a partition with may be of another topic.
+var errReadAgain = errors.New("kafkaadapter: the offset to begin with is no longer the group's")
+
+// Rewind commits an offset in a session that has the partition.
+type Rewind func(ctx context.Context, topic string, partition int32, next int64,
+	metadata string) error
+
+// Claimed pins the topic of a partition that is assigned, before its first message is taken, and
+// compares it with the offset that the partition begins with. The client asked for that offset
+// before:
+//
+//  1. The client fetches the offset 200 of the old topic.
+//  2. The topic is deleted, and its offset with it; another one is created.
+//  3. The partition begins at 200 of the new topic.
+//
+// So the offset is asked for again, after the UUID. It reports false when the partition must not
+// be read: the session ends then, and the next one begins where it should. It asks until it has
+// an answer or ctx ends.
+func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int32, initial int64,
+	commit Rewind) bool {
+	for failures := 0; ; failures++ {
+		ok, err := s.claim(ctx, topic, partition, initial, commit)
+		if err == nil {
+			return ok
+		}
+		if failures == 0 {
+			s.told(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
+		}
+		if backoff.Sleep(ctx, s.retry.Delay(failures, 0, nil)) != nil {
+			return false
+		}
+	}
+}
+
+func (s *SessionTopics) claim(ctx context.Context, topic string, partition int32, initial int64,
+	commit Rewind) (bool, error) {
+	found, err := s.look(ctx, []string{topic})
+	if err != nil {
+		return false, err
+	}
+	state, known := found[topic]
+	switch {
+	case !known || state.Absent:
+		s.end(fmt.Errorf("kafkaadapter: topic %q: %w", topic, errNoTopic))
+		return false, nil
+	case state.UUID == "":
+		s.noUUID(topic)
+		return true, nil
+	}
+	s.pin(topic, state.UUID)
+	s.mu.Lock()
+	if s.uuids[topic] == "" {
+		s.uuids[topic] = state.UUID
+	}
+	s.mu.Unlock()
+	s.compare(found)
+	if s.IsStale(topic) {
+		return false, nil
+	}
+	return s.begins(ctx, topic, partition, initial, state.UUID, commit)
+}
+
+// begins compares where the client begins with what the group has committed, and for which topic.
+func (s *SessionTopics) begins(ctx context.Context, topic string, partition int32, initial int64,
+	uuid string, commit Rewind) (bool, error) {
+	offset, metadata, err := s.source.Committed(ctx, topic, partition)
+	if err != nil {
+		return false, fmt.Errorf("kafkaadapter: its offset cannot be asked for: %w", err)
+	}
+	stamped := msgid.Stamped(metadata)
+	switch {
+	case offset >= 0 && stamped != "" && stamped != uuid:
+		return false, s.restart(ctx, topic, partition, uuid,
+			commit, fmt.Errorf("the offset %d was committed for UUID %s", offset, stamped))
+	case offset < 0 && initial == atEnd && s.replaced(topic, uuid):
+		return false, s.restart(ctx, topic, partition, uuid,
+			commit, errors.New("nothing is committed for it"))
+	case offset < 0 && initial >= 0, offset >= 0 && initial > offset:
+		s.end(fmt.Errorf("%w: %s/%d begins at %d, committed is %d", errReadAgain, topic, partition,
+			initial, offset))
+		return false, nil
+	}
+	return true, nil
+}
+
+// restart commits the start of a topic, with which the next session begins.
+func (s *SessionTopics) restart(ctx context.Context, topic string, partition int32, uuid string,
+	commit Rewind, why error) error {
+	oldest, err := s.source.Oldest(ctx, topic, partition)
+	if err == nil {
+		err = commit(ctx, topic, partition, oldest, msgid.Stamp(uuid))
+	}
+	if err != nil {
+		return fmt.Errorf("kafkaadapter: its start cannot be committed: %w", err)
+	}
+	s.recreated(topic, why)
+	return nil
+}

@@ -1,0 +1,305 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+var errNoTopic = errors.New("the topic does not exist")
+
+const (
+	// atEnd is where a client begins a partition that it would read from its end.
+	atEnd = -1
+	// lookPatience bounds one look.
+	lookPatience = 5 * time.Second
+	// topicLook is the time between two looks at the topics of a session.
+	topicLook = time.Second
+	// topicAbsences is how many looks in a row must miss a topic before it is left out: a broker
+	// may hear of a new topic later than another one.
+	topicAbsences = 2
+)
+
+// Topics knows which topic a name stands for: one that is deleted and created again has
+// another UUID. Kafka forgets a group's offsets with a topic, but a commit names its topic by name
+// alone. So a consumer that does not look commits the old watermark into the new topic, or reads
+// the new topic from the old one's offset on. It serves all sessions of an adapter.
+type Topics struct {
+	source TopicSource
+	retry  backoff.Policy
+	told   func(error)
+
+	mu         sync.Mutex
+	subscribed []string          // of Run
+	absent     map[string]bool   // left out of the session
+	known      map[string]string // UUIDs, as they were pinned last
+	successor  map[string]string // UUIDs of topics that replaced another while this process ran
+	blind      bool              // that there are no UUIDs was told
+}
+
+// TopicState is what a name stands for.
+type TopicState struct {
+	// UUID of the topic, as Kafka's tools write it. Empty: not known.
+	UUID string
+	// Absent: there is no topic of that name.
+	Absent bool
+}
+
+// TopicSource is what a client can ask the brokers about topics.
+type TopicSource interface {
+	// Topics returns the states of the names; one that it does not know is left out. It must not
+	// create a topic. Ask the group's coordinator if that can be, because it compares a commit with
+	// the topics that it knows.
+	Topics(ctx context.Context, topics []string) (map[string]TopicState, error)
+	// Committed is the group's offset of a partition, -1 for none, and its metadata.
+	Committed(ctx context.Context, topic string, partition int32) (offset int64, metadata string,
+		err error)
+	// Oldest is the first offset of a partition's log.
+	Oldest(ctx context.Context, topic string, partition int32) (int64, error)
+}
+
+// NewTopics returns the topics of a consumer.
+func (e *Engine) NewTopics(source TopicSource) *Topics {
+	limit := min(e.Attempts.RetryMax, topicLook)
+	return &Topics{
+		source: source, told: e.GroupError,
+		retry:  backoff.Policy{Base: min(e.Attempts.RetryBase, limit), Cap: limit},
+		absent: make(map[string]bool), known: make(map[string]string),
+		successor: make(map[string]string),
+	}
+}
+
+// look asks what the names stand for.
+func (w *Topics) look(ctx context.Context, topics []string) (map[string]TopicState, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
+	defer cancel()
+	found, err := w.source.Topics(ctx, topics)
+	if err != nil {
+		return nil, fmt.Errorf("kafkaadapter: the topics cannot be looked up: %w", err)
+	}
+	return found, nil
+}
+
+// Present waits until one of the topics exists, and returns those that do: sarama's Consume would
+// fail for all of them when one does not.
+func (w *Topics) Present(ctx context.Context, topics []string) []string {
+	w.mu.Lock()
+	w.subscribed = topics
+	w.mu.Unlock()
+	for ctx.Err() == nil {
+		found, err := w.look(ctx, topics)
+		if err != nil {
+			return topics // Consume tells
+		}
+		var there []string
+		for _, topic := range topics {
+			if w.leaveOut(topic, found[topic].Absent); !found[topic].Absent {
+				there = append(there, topic)
+			}
+		}
+		if len(there) > 0 {
+			return there
+		}
+		_ = backoff.Sleep(ctx, topicLook)
+	}
+	return topics
+}
+
+// leaveOut notes whether a topic is left out, and reports it once.
+func (w *Topics) leaveOut(topic string, absent bool) {
+	w.mu.Lock()
+	news := absent && !w.absent[topic]
+	w.absent[topic] = absent
+	w.mu.Unlock()
+	if news {
+		w.told(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic,
+			errNoTopic))
+	}
+}
+
+// pin notes the UUID of a topic that is assigned.
+func (w *Topics) pin(topic, uuid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if before := w.known[topic]; before != "" && before != uuid {
+		w.successor[topic] = uuid
+	}
+	w.known[topic] = uuid
+}
+
+// replaced reports whether the topic with this UUID replaced another while this process ran.
+func (w *Topics) replaced(topic, uuid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.successor[topic] == uuid
+}
+
+// noUUID tells once that a topic has none.
+func (w *Topics) noUUID(topic string) {
+	w.mu.Lock()
+	news := !w.blind
+	w.blind = true
+	w.mu.Unlock()
+	if news {
+		w.told(fmt.Errorf("kafkaadapter: topic %q has no UUID: brokers, and the version that the client speaks, must be 2.8 at least; "+
+			"stop the group before a topic is deleted and created again, or messages of the new one are skipped", topic))
+	}
+}
+
+// awaited are the subscribed topics that are left out.
+func (w *Topics) awaited() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for _, topic := range w.subscribed {
+		if w.absent[topic] {
+			all = append(all, topic)
+		}
+	}
+	return all
+}
+
+// SessionTopics are the topics of one session, as they were when its partitions were assigned.
+type SessionTopics struct {
+	*Topics
+	end     context.CancelCauseFunc // ends the session
+	stop    context.CancelFunc      // ends run
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	uuids  map[string]string // pinned
+	stale  map[string]bool   // another topic has the name: nothing may be committed
+	missed map[string]int    // looks in a row that did not find a pinned topic
+}
+
+// Begin watches the topics of a session until close.
+func (w *Topics) Begin(end context.CancelCauseFunc) *SessionTopics {
+	s := &SessionTopics{
+		Topics: w, end: end,
+		uuids: make(map[string]string), stale: make(map[string]bool), missed: make(map[string]int),
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.running.Go(func() { s.run(ctx) })
+	return s
+}
+
+// Close ends the watch, and waits until nobody looks any more.
+func (s *SessionTopics) Close() {
+	s.stop()
+	s.running.Wait()
+}
+
+// run looks at the topics now and then. A look that fails is made again: until then the commits,
+// which look for themselves, wait.
+func (s *SessionTopics) run(ctx context.Context) {
+	for backoff.Sleep(ctx, topicLook) == nil {
+		awaited := s.awaited()
+		topics := append(s.pinned(), awaited...)
+		if len(topics) == 0 {
+			continue
+		}
+		found, err := s.look(ctx, topics)
+		if err != nil {
+			continue
+		}
+		s.compare(found)
+		s.count(found)
+		for _, topic := range awaited {
+			if state, ok := found[topic]; ok && !state.Absent {
+				s.end(fmt.Errorf("kafkaadapter: topic %q exists", topic))
+			}
+		}
+	}
+}
+
+func (s *SessionTopics) pinned() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.uuids))
+}
+
+// compare ends the session when a name stands for another topic.
+func (s *SessionTopics) compare(found map[string]TopicState) {
+	for topic, state := range found {
+		s.mu.Lock()
+		pinned := s.uuids[topic]
+		changed := pinned != "" && state.UUID != "" && state.UUID != pinned && !s.stale[topic]
+		if changed {
+			s.stale[topic] = true
+		}
+		s.mu.Unlock()
+		if changed {
+			s.recreated(topic, fmt.Errorf("its UUID was %s and is %s", pinned, state.UUID))
+		}
+	}
+}
+
+func (s *SessionTopics) recreated(topic string, how error) {
+	err := fmt.Errorf("%w: %q: %w; it is read from its start", kafkaadapter.ErrTopicRecreated, topic, how)
+	s.told(err)
+	s.end(err)
+}
+
+// count ends the session when a topic is gone: the next one leaves it out.
+func (s *SessionTopics) count(found map[string]TopicState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for topic := range s.uuids {
+		state, ok := found[topic]
+		switch {
+		case ok && state.Absent:
+			s.missed[topic]++
+		case ok:
+			s.missed[topic] = 0
+		}
+		if s.missed[topic] == topicAbsences {
+			s.end(fmt.Errorf("kafkaadapter: topic %q: %w", topic,
+				errNoTopic))
+		}
+	}
+}
+
+// MayCommit looks at topics right before a commit. False: the name stands for no topic, for
+// another one, or nobody knows. An offset that is left out is committed by a later round, or, where
+// the topic is another one, never.
+//
+// The look and the commit are two requests on one connection, and a topic that is replaced between
+// them is not seen. The commit says which topic it belongs to in its metadata, so whoever is
+// assigned the partition next sees it (claimed).
+func (s *SessionTopics) MayCommit(ctx context.Context, topics []string) (map[string]bool, error) {
+	found, err := s.look(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	s.compare(found)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	may := make(map[string]bool, len(topics))
+	for _, topic := range topics {
+		state, ok := found[topic]
+		may[topic] = ok && !state.Absent && !s.stale[topic]
+	}
+	return may, nil
+}
+
+// IsStale reports whether the name stands for another topic by now.
+func (s *SessionTopics) IsStale(topic string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stale[topic]
+}
+
+// UUID is that of the topic when it was assigned, empty when it is not known.
+func (s *SessionTopics) UUID(topic string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.uuids[topic]
+}

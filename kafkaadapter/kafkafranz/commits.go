@@ -1,0 +1,300 @@
+package kafkafranz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// commitPatience bounds an attempt to commit. To give up on one closes the connection to the
+// coordinator, so it is longer than a rebalance of members that are well.
+const commitPatience = 10 * time.Second
+
+var (
+	errUnanswered = errors.New("kafkafranz: the commit was not answered")
+	errRejoined   = fmt.Errorf("kafkafranz: the member has joined again under another id: %w",
+		kerr.UnknownMemberID)
+)
+
+// commits commits the offsets of one session, and knows what became of it.
+type commits struct {
+	s *session
+
+	failed bool // the last attempt; of the committer's goroutine
+
+	mu      sync.Mutex
+	offsets map[topicPartition]*progress // of this member's partitions
+}
+
+// progress is the next offset to read, as it should be, and as the broker is known to have it.
+type progress struct {
+	marked, confirmed int64
+	member            string // whose partition it is
+	epochs            epochs
+}
+
+func newCommits(s *session) *commits {
+	return &commits{s: s, offsets: make(map[topicPartition]*progress)}
+}
+
+// begin takes a partition in.
+func (c *commits) begin(at topicPartition, member string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offsets[at] = &progress{marked: -1, confirmed: -1, member: member}
+}
+
+// forget drops a partition that has been given up. A commit that is still due would be taken
+// under a later generation of the group, in which it is somebody else's.
+func (c *commits) forget(at topicPartition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.offsets, at)
+}
+
+// forgetAll drops all of them: they are somebody else's.
+func (c *commits) forgetAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.offsets)
+}
+
+// note remembers the leader epochs of what was received.
+func (c *commits) note(at topicPartition, records []*kgo.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.offsets[at]; o != nil {
+		for _, r := range records {
+			o.epochs.add(r.Offset, r.LeaderEpoch)
+		}
+	}
+}
+
+// mark notes the next offset to commit.
+func (c *commits) mark(topic string, partition int32, next int64) {
+	c.mu.Lock()
+	o := c.offsets[topicPartition{topic, partition}]
+	if o != nil {
+		o.marked = next
+	}
+	c.mu.Unlock()
+	if hook := c.s.engine.Observer.Committing; hook != nil && o != nil {
+		hook(topic, partition, next)
+	}
+}
+
+// confirmed is what the broker is known to have. Of what has been given up nothing is due.
+func (c *commits) confirmed(topic string, partition int32) (next int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.offsets[topicPartition{topic, partition}]
+	if o == nil {
+		return math.MaxInt64, true
+	}
+	return o.confirmed, o.confirmed >= 0
+}
+
+// due is one partition of a request.
+type due struct {
+	next int64
+	of   *progress // also when the partition has been given up, and assigned, meanwhile
+}
+
+func (c *commits) unconfirmed() (all map[topicPartition]due,
+	offsets map[string]map[int32]kgo.EpochOffset) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, offsets = make(map[topicPartition]due), make(map[string]map[int32]kgo.EpochOffset)
+	for at, o := range c.offsets {
+		if o.marked <= o.confirmed {
+			continue
+		}
+		all[at] = due{o.marked, o}
+		if offsets[at.topic] == nil {
+			offsets[at.topic] = make(map[int32]kgo.EpochOffset)
+		}
+		offsets[at.topic][at.partition] = kgo.EpochOffset{Epoch: o.epochs.before(o.marked),
+			Offset: o.marked}
+	}
+	return all, offsets
+}
+
+// commit makes one attempt. The committer repeats it for as long as anything is not
+// confirmed, so every answer but "done" means again: also REQUEST_TIMED_OUT, which may
+// have been applied, and REBALANCE_IN_PROGRESS.
+func (c *commits) commit() {
+	all, offsets := c.unconfirmed()
+	if len(all) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.s.base, commitPatience)
+	defer cancel()
+	ctx = kgo.PreCommitFnContext(ctx, func(r *kmsg.OffsetCommitRequest) error {
+		return c.keep(r, all)
+	})
+	done := func(_ *kgo.Client, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse,
+		err error) {
+		c.answered(all, refusals(all, r, answer, err))
+	}
+	c.s.client.CommitOffsetsSync(ctx, offsets, done)
+}
+
+// keep takes out of a request what has been given up since it was asked for. The client may
+// have waited for a join, and names the generation after it: under that one the commit of
+// what is somebody else's would be taken. The same goes for a member that was expelled, has
+// joined again under another id, and was given back what had been somebody else's meanwhile.
+func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	topics := r.Topics[:0:0]
+	for _, topic := range r.Topics {
+		var kept []kmsg.OffsetCommitRequestTopicPartition
+		for _, p := range topic.Partitions {
+			at := topicPartition{topic.Topic, p.Partition}
+			o, d := c.offsets[at], all[at]
+			switch {
+			case o == nil || o != d.of:
+				delete(all, at)
+			case o.member != r.MemberID:
+				return errRejoined
+			default:
+				kept = append(kept, p)
+			}
+		}
+		if topic.Partitions = kept; len(kept) > 0 {
+			stamp(&topic)
+			topics = append(topics, topic)
+		}
+	}
+	r.Topics = topics
+	return nil
+}
+
+// refusals are what the broker, or the client, says of each partition; nil is a commit.
+func refusals(all map[topicPartition]due, r *kmsg.OffsetCommitRequest,
+	answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
+	codes, out := codesOf(r, answer), make(map[topicPartition]error, len(all))
+	for at := range all {
+		out[at] = err
+		if code, ok := codes[at]; ok {
+			out[at] = kerr.ErrorForCode(code)
+		} else if err == nil {
+			out[at] = errUnanswered
+		}
+	}
+	return out
+}
+
+// answered notes what became of each partition. An answer that fences this member off cancels its
+// handlers before anybody hears of it: a log or a hook may take its time. The client must not be
+// asked for its generation here. It joins again by itself when it reads such an answer, keeps its
+// member id and its partitions, and has the next generation in a millisecond: then an answer
+// of this generation looks like one of a generation that the member has left, is not taken
+// for a fence, and the handlers of partitions that others had meanwhile run on.
+func (c *commits) answered(all map[topicPartition]due, refusals map[topicPartition]error) {
+	if answer := c.fencing(all, refusals); answer != nil {
+		c.s.fence(answer)
+	}
+	for at, d := range all {
+		c.ended(at, d, refusals[at])
+	}
+}
+
+// fencing returns an answer that fences this member off from a partition that it still has. What it
+// has given up since it asked, as lost or as revoked, may have been somebody else's.
+func (c *commits) fencing(all map[topicPartition]due, refusals map[topicPartition]error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for at, d := range all {
+		if isFencing(refusals[at]) && c.offsets[at] == d.of {
+			return refusals[at]
+		}
+	}
+	return nil
+}
+
+// codesOf are the answer's error codes. Newer answers name topics by their UUID alone.
+func codesOf(r *kmsg.OffsetCommitRequest,
+	answer *kmsg.OffsetCommitResponse) map[topicPartition]int16 {
+	if answer == nil {
+		return nil
+	}
+	names := make(map[[16]byte]string)
+	for _, topic := range r.Topics {
+		names[topic.TopicID] = topic.Topic
+	}
+	codes := make(map[topicPartition]int16)
+	for _, topic := range answer.Topics {
+		name := topic.Topic
+		if name == "" {
+			name = names[topic.TopicID]
+		}
+		for _, p := range topic.Partitions {
+			codes[topicPartition{name, p.Partition}] = p.ErrorCode
+		}
+	}
+	return codes
+}
+
+// ended is the end of an attempt for one partition. It logs the first failure of a series:
+// there is one per interval.
+func (c *commits) ended(at topicPartition, d due, refusal error) {
+	observer, logger := c.s.engine.Observer, c.s.engine.Logger
+	if refusal != nil {
+		if !c.failed {
+			logger.Warn("kafkafranz: offset is not committed", "topic", at.topic, "partition",
+				at.partition, "offset", d.next, "error", refusal)
+			c.failed = true
+		}
+		if hook := observer.CommitFailed; hook != nil {
+			hook(at.topic, at.partition, refusal)
+		}
+		return
+	}
+	c.mu.Lock()
+	d.of.confirmed = d.next
+	c.mu.Unlock()
+	if c.failed {
+		logger.Info("kafkafranz: offsets are committed again", "topic", at.topic, "partition",
+			at.partition)
+		c.failed = false
+	}
+	if hook := observer.Committed; hook != nil {
+		hook(at.topic, at.partition, d.next)
+	}
+}
+
+// epochs are the leader epochs of a partition's records. A commit names that of the last
+// record before it, by which a client that begins there sees that the log was cut (KIP-320).
+type epochs []epochFrom
+
+// epochFrom is an epoch and the first offset that was received of it.
+type epochFrom struct {
+	offset int64
+	epoch  int32
+}
+
+func (e *epochs) add(offset int64, epoch int32) {
+	if n := len(*e); n == 0 || (*e)[n-1].epoch != epoch {
+		*e = append(*e, epochFrom{offset, epoch})
+	}
+}
+
+// before is the epoch of the last record below an offset, and forgets older ones. It is -1
+// when that is not known.
+func (e *epochs) before(next int64) int32 {
+	for len(*e) > 1 && (*e)[1].offset < next {
+		*e = (*e)[1:]
+	}
+	if len(*e) == 0 || (*e)[0].offset >= next {
+		return -1
+	}
+	return (*e)[0].epoch
+}

@@ -1,0 +1,120 @@
+package kafkafranz
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+// Consumer is a member of one consumer group. [Consume] makes one and runs it.
+type Consumer struct {
+	engine  *kafkadriver.Engine
+	running atomic.Bool
+}
+
+// New checks the configuration; an [*dedup.InputError] names the first bad field. It starts
+// nothing and contacts nobody.
+func New(group string, cfg kafkaadapter.Config) (*Consumer, error) {
+	if group == "" {
+		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
+	}
+	engine, err := kafkadriver.New("kafkafranz", group, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Consumer{engine: engine}, nil
+}
+
+// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It is
+// [New] and [Consumer.Run], which say what else it returns.
+func Consume(ctx context.Context, brokers []string, group string, topics []string, opts []kgo.Opt,
+	cfg kafkaadapter.Config) error {
+	c, err := New(group, cfg)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx, append([]kgo.Opt{kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topics...)},
+		opts...)...)
+}
+
+// Run makes a client of the options and consumes until ctx ends; then it returns nil, after its
+// partitions have been drained, which takes up to Tuning.Drain and a few seconds, and the group
+// has been left. It needs kgo.ConsumeTopics, sets kgo.ConsumerGroup, and takes every other option:
+// seeds, SASL, TLS, dialer, balancers, kgo.InstanceID, kgo.ServerSideBalancer, hooks. Without
+// options of your own it reads committed messages from the start of each partition, and takes an
+// offset that is out of range for an error:
+//
+//	kgo.FetchIsolationLevel(kgo.ReadCommitted())
+//	kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())
+//	kgo.ConsumeResetOffset(kgo.NoResetOffset())
+//	kgo.FetchMaxWait(100 * time.Millisecond)
+//
+// It replaces the callbacks for assigned, revoked and lost partitions and for fetched offsets, and
+// turns automatic commits off. The client belongs to Run: nobody else may poll it, commit with it,
+// or close it. When the group has fenced this member off, or a partition cannot be read on, it is
+// closed, and after a backoff another one is made of the same options.
+//
+// It returns an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor
+// parked, an error that wraps dedup.ErrClosed when the Deduper has been closed, one that wraps
+// kerr.FencedInstanceID when another process runs under the same kgo.InstanceID,
+// kgo.ErrClientClosed when somebody has closed the client, kafkaadapter.ErrRunning when it runs
+// already, an [*dedup.InputError] that names a bad option, what kgo says of the options, one that
+// wraps an [*dedup.InputError] when Owning.Acquire returns it, or the store of an owned partition
+// does, and an error for a handler that ends its goroutine. Offsets of unfinished messages stay
+// uncommitted in each case.
+func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
+	switch {
+	case ctx == nil:
+		return &dedup.InputError{Field: "Context", Reason: "is nil"}
+	case slices.Contains(opts, nil):
+		return &dedup.InputError{Field: "Options", Reason: "has one that is nil"}
+	case !c.running.CompareAndSwap(false, true):
+		return kafkaadapter.ErrRunning
+	}
+	defer c.running.Store(false)
+	opts = append(slices.Clone(opts), kgo.ConsumerGroup(c.engine.Group()))
+	for failures := 0; ; failures++ {
+		began := time.Now()
+		s, err := c.open(ctx, opts)
+		if err != nil {
+			return err
+		}
+		err = s.run(ctx)
+		switch {
+		case kafkadriver.IsFatal(err), errors.Is(err, kgo.ErrClientClosed),
+			// whoever has the id now would be fenced by us, and so on
+			errors.Is(err, kerr.FencedInstanceID):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		}
+		c.engine.GroupError(err)
+		if time.Since(began) > c.engine.Attempts.RetryMax {
+			failures = 0
+		}
+		if c.engine.Backoff(ctx, failures) != nil {
+			return nil
+		}
+	}
+}
+
+// Progress returns a reading of every partition that this member has, in order. It costs a few
+// locks a partition, and is safe at any time but inside Observer.Paused.
+func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
+
+// isFencing tells that the partitions of whoever gets this answer to a commit belong to another
+// member. STALE_MEMBER_EPOCH is not among them: a KIP-848 coordinator counts the epoch up before
+// the member hears of it, and a member that it has given up is unknown to it.
+func isFencing(err error) bool {
+	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) ||
+		errors.Is(err, kerr.FencedInstanceID) || errors.Is(err, kerr.FencedMemberEpoch)
+}

@@ -1,0 +1,239 @@
+package kafkafranz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+// Of the question for a message: how much of a partition is sent at once, beyond one batch, and how
+// long a broker waits for it, which it need not, because it is there.
+const (
+	lagBytes = 64 << 10
+	lagWait  = 500 // ms
+)
+
+// Where a partition begins and ends, as ListOffsets has it.
+const newest, oldest = -1, -2
+
+var errNotAnswered = errors.New("it is not in the brokers' answer")
+
+// Lags is how old the oldest message is that a group has not read, by topic: the age of the next
+// message of the partition that is furthest behind, and 0 for a topic that is read to its end. A
+// group that is behind for longer than the window of its Deduper runs duplicates whose first is
+// forgotten by then, so a lag must stay below it, as [Retentions] must; telemetry.AuditConfig.Lags
+// asks for it.
+//
+// A partition in which the group has committed nothing counts from its oldest message, where it
+// begins with AtStart; one whose messages were deleted unread, likewise. What compaction or a
+// transaction has left behind is passed over; messages of a transaction that was aborted, or still
+// runs, count. A message's age is that of its time (CreateTime is the producer's clock,
+// LogAppendTime the broker's) by the clock of this process; one from the future counts as new. A
+// share group commits no offsets here: to Lags it has read nothing.
+//
+// It costs four round trips, and for each partition that is not read to its end another one to its
+// leader, which sends a batch or 64 KiB: ask every few minutes. The group needs Describe, and the
+// topics Describe and Read. Requests are tried again until ctx ends. The client may be in use
+// elsewhere, and what it consumes stays as it is.
+//
+// The error is an [*dedup.InputError] for a nil ctx or client, an empty group and no topics, or why
+// the brokers did not answer. A message without a time is an error, too.
+func Lags(ctx context.Context, client *kgo.Client, group string,
+	topics ...string) (map[string]time.Duration, error) {
+	switch {
+	case ctx == nil:
+		return nil, &dedup.InputError{Field: "Context", Reason: "is nil"}
+	case client == nil:
+		return nil, &dedup.InputError{Field: "Client", Reason: "is nil"}
+	case group == "":
+		return nil, &dedup.InputError{Field: "Group", Reason: "is empty"}
+	case len(topics) == 0:
+		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
+	}
+	q := question{client: client, ids: map[string][16]byte{},
+		leaders: map[kafkadriver.Place]int32{}}
+	unread, err := q.unread(ctx, group, topics)
+	if err != nil {
+		return nil, fmt.Errorf("kafkafranz: %w", err)
+	}
+	ages, err := kafkadriver.Ages(time.Now(), topics, unread,
+		func(at kafkadriver.Place, offset int64) (kafkadriver.Stretch, error) {
+			return q.readFrom(ctx, at, offset)
+		})
+	if err != nil {
+		return nil, fmt.Errorf("kafkafranz: %w", err)
+	}
+	return ages, nil
+}
+
+// question is what Lags has learnt of the topics.
+type question struct {
+	client  *kgo.Client
+	ids     map[string][16]byte
+	leaders map[kafkadriver.Place]int32
+}
+
+// unread is what the group has not read of the topics' partitions.
+func (q *question) unread(ctx context.Context, group string,
+	topics []string) (map[kafkadriver.Place]kafkadriver.Span, error) {
+	if err := q.describe(ctx, topics); err != nil {
+		return nil, err
+	}
+	committed, err1 := q.committed(ctx, group)
+	first, err2 := q.offsets(ctx, oldest)
+	end, err3 := q.offsets(ctx, newest)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	spans := make(map[kafkadriver.Place]kafkadriver.Span, len(q.leaders))
+	for at := range q.leaders {
+		next, ok := committed[at]
+		if !ok {
+			next = -1
+		}
+		spans[at] = kafkadriver.SpanOf(next, first[at], end[at])
+	}
+	return spans, nil
+}
+
+// describe asks for the topics' partitions and their leaders.
+func (q *question) describe(ctx context.Context, topics []string) error {
+	ask := kmsg.NewPtrMetadataRequest()
+	for _, topic := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(topic)
+		ask.Topics = append(ask.Topics, t)
+	}
+	answer, err := ask.RequestWith(ctx, q.client)
+	if err != nil {
+		return fmt.Errorf("the topics' partitions cannot be asked for: %w", err)
+	}
+	for _, t := range answer.Topics {
+		if t.Topic == nil {
+			continue
+		}
+		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
+			return fmt.Errorf("topic %q: %w", *t.Topic, err)
+		}
+		q.ids[*t.Topic] = t.TopicID
+		for _, p := range t.Partitions {
+			q.leaders[kafkadriver.Place{Topic: *t.Topic, Partition: p.Partition}] = p.Leader
+		}
+	}
+	for _, topic := range topics {
+		if _, ok := q.ids[topic]; !ok {
+			return fmt.Errorf("topic %q: %w", topic, errNotAnswered)
+		}
+	}
+	return nil
+}
+
+// committed is where the group goes on, where it has committed.
+func (q *question) committed(ctx context.Context,
+	group string) (map[kafkadriver.Place]int64, error) {
+	ask := kmsg.NewPtrOffsetFetchRequest()
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = group // no topics: all of them
+	ask.Groups = append(ask.Groups, g)
+	answer, err := ask.RequestWith(ctx, q.client)
+	if err != nil {
+		return nil, fmt.Errorf("the offsets of group %q cannot be asked for: %w", group, err)
+	}
+	all := make(map[kafkadriver.Place]int64)
+	for _, g := range answer.Groups {
+		// it has never run
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil &&
+			!errors.Is(err, kerr.GroupIDNotFound) {
+			return nil, fmt.Errorf("the offsets of group %q cannot be asked for: %w", group, err)
+		}
+		for _, t := range g.Topics {
+			for _, p := range t.Partitions {
+				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+					return nil, fmt.Errorf("the offset of group %q in %s/%d: %w", group, t.Topic,
+						p.Partition, err)
+				}
+				all[kafkadriver.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+			}
+		}
+	}
+	return all, nil
+}
+
+// offsets are those of one end of all partitions.
+func (q *question) offsets(ctx context.Context, end int64) (map[kafkadriver.Place]int64, error) {
+	ask := kmsg.NewPtrListOffsetsRequest()
+	for topic := range q.ids {
+		t := kmsg.NewListOffsetsRequestTopic()
+		t.Topic = topic
+		for at := range q.leaders {
+			if at.Topic == topic {
+				p := kmsg.NewListOffsetsRequestTopicPartition()
+				p.Partition, p.Timestamp = at.Partition, end
+				t.Partitions = append(t.Partitions, p)
+			}
+		}
+		ask.Topics = append(ask.Topics, t)
+	}
+	answer, err := ask.RequestWith(ctx, q.client)
+	if err != nil {
+		return nil, fmt.Errorf("the partitions' offsets cannot be asked for: %w", err)
+	}
+	all := make(map[kafkadriver.Place]int64, len(q.leaders))
+	for _, t := range answer.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return nil, fmt.Errorf("the offsets of %s/%d cannot be asked for: %w", t.Topic,
+					p.Partition, err)
+			}
+			all[kafkadriver.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+		}
+	}
+	for at := range q.leaders {
+		if _, ok := all[at]; !ok {
+			return nil, fmt.Errorf("the offsets of %s/%d: %w", at.Topic, at.Partition,
+				errNotAnswered)
+		}
+	}
+	return all, nil
+}
+
+// readFrom has a partition's leader send what begins at offset.
+func (q *question) readFrom(ctx context.Context, at kafkadriver.Place,
+	offset int64) (kafkadriver.Stretch, error) {
+	ask := kmsg.NewPtrFetchRequest()
+	ask.MaxWaitMillis, ask.MinBytes, ask.MaxBytes = lagWait, 1, lagBytes
+	t, p := kmsg.NewFetchRequestTopic(), kmsg.NewFetchRequestTopicPartition()
+	t.Topic, t.TopicID = at.Topic, q.ids[at.Topic] // by version one or the other is sent
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = at.Partition, offset, lagBytes
+	t.Partitions = append(t.Partitions, p)
+	ask.Topics = append(ask.Topics, t)
+	got, err := q.client.Broker(int(q.leaders[at])).RetriableRequest(ctx, ask)
+	if err != nil {
+		return kafkadriver.Stretch{}, err
+	}
+	answer, ok := got.(*kmsg.FetchResponse)
+	if !ok || len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
+		if ok && answer.ErrorCode != 0 {
+			return kafkadriver.Stretch{}, kerr.ErrorForCode(answer.ErrorCode)
+		}
+		return kafkadriver.Stretch{}, errNotAnswered
+	}
+	sent, after := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: offset,
+		Topic: at.Topic, Partition: at.Partition},
+		&answer.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
+	switch {
+	case len(sent.Records) > 0:
+		return kafkadriver.Stretch{Found: true, Sent: sent.Records[0].Timestamp}, nil
+	case sent.Err != nil:
+		return kafkadriver.Stretch{}, sent.Err
+	}
+	return kafkadriver.Stretch{After: after}, nil
+}

@@ -1,0 +1,168 @@
+package kafkafranz
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// wantInput wants an error that names a field.
+func wantInput(t *testing.T, err error, field string) {
+	t.Helper()
+	var input *dedup.InputError
+	if assert.ErrorAs(t, err, &input, field) {
+		assert.Equal(t, field, input.Field, "%v", err)
+	}
+}
+
+func nothing(context.Context, *kafkaadapter.Message) error { return nil }
+
+// A configuration that cannot be meant is refused with the field's name.
+func TestBadConfig(t *testing.T) {
+	d, err := dedup.New(dedup.Memory(10),
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
+	require.NoError(t, err)
+	good := kafkaadapter.Config{Deduper: d, Handler: nothing}
+	for field, change := range map[string]func(*kafkaadapter.Config){
+		"Handler": func(c *kafkaadapter.Config) { c.Handler = nil },
+		"BatchHandler": func(c *kafkaadapter.Config) {
+			c.BatchHandler = func(context.Context, []*kafkaadapter.Message) []error { return nil }
+		},
+		"Deduper":   func(c *kafkaadapter.Config) { c.Deduper = nil },
+		"Unclaimed": func(c *kafkaadapter.Config) { c.Unclaimed = true },
+		"Allow.TakeOver": func(c *kafkaadapter.Config) {
+			c.Deduper, c.Unclaimed, c.Allow.TakeOver = nil, true, true
+		},
+		"Attempts.Max": func(c *kafkaadapter.Config) { c.Attempts.Max = 1 },
+		"Order":        func(c *kafkaadapter.Config) { c.Order = 9 },
+		"Scope":        func(c *kafkaadapter.Config) { c.Scope = "\x00" },
+		"Tuning.LowWater": func(c *kafkaadapter.Config) {
+			c.Tuning.HighWater, c.Tuning.LowWater = 5, 5
+		},
+		"Attempts.RetryBase": func(c *kafkaadapter.Config) {
+			c.Attempts.RetryBase, c.Attempts.RetryMax = time.Second, time.Millisecond
+		},
+		"Tuning.Drain":   func(c *kafkaadapter.Config) { c.Tuning.Drain = -1 },
+		"Tuning.Workers": func(c *kafkaadapter.Config) { c.Tuning.Workers = -1 },
+	} {
+		cfg := good
+		change(&cfg)
+		_, err := New(group, cfg)
+		wantInput(t, err, "kafkaadapter.Config."+field)
+	}
+	_, err = New("", good)
+	wantInput(t, err, "group")
+	_, err = New(group, good)
+	require.NoError(t, err, "the defaults")
+}
+
+// Options under which messages would be lost are refused by their names, before the group
+// hears of this member.
+func TestBadOptions(t *testing.T) {
+	r := newRig(t, cooperative, 1)
+	run := func(ctx context.Context, opts ...kgo.Opt) error {
+		cfg := r.config(&link{Store: r.store}, nil)
+		cfg.Observer.Assigned = func(string, int32, int32) { r.note("assigned") }
+		c, err := New(group, cfg)
+		require.NoError(t, err)
+		return c.Run(ctx, append(opts, kgo.SeedBrokers(r.cluster.ListenAddrs()...))...)
+	}
+	for field, opts := range map[string][]kgo.Opt{
+		"kgo.ConsumeTopics":        nil,
+		"kgo.BlockRebalanceOnPoll": {kgo.BlockRebalanceOnPoll()},
+		"kgo.TransactionalID":      {kgo.TransactionalID("t")},
+		"kgo.ConsumeStartOffset":   {kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd())},
+		"kgo.ConsumeResetOffset":   {kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd())},
+		"kgo.RebalanceTimeout":     {kgo.RebalanceTimeout(3 * time.Second)},
+		"Options":                  {nil},
+		"Options ":                 {kgo.AutoCommitMarks()},
+	} {
+		if opts != nil {
+			opts = append(opts, kgo.ConsumeTopics(orders))
+		}
+		wantInput(t, run(t.Context(), opts...), strings.TrimSpace(field))
+	}
+	wantInput(t, run(nil), "Context")
+	for what, opt := range map[string]kgo.Opt{"ShareGroup": kgo.ShareGroup(group),
+		"max fetch wait": kgo.FetchMaxWait(-1)} {
+		require.ErrorContains(t, run(t.Context(), kgo.ConsumeTopics(orders), opt), what,
+			"kgo's own check")
+	}
+	if info := r.cluster.GroupInfo(group); info != nil {
+		assert.Empty(t, info.Members, "the group has heard of a member")
+	}
+	assert.Zero(t, r.noted("assigned"), "partitions that the observer was told of")
+}
+
+// What skips messages is allowed to those who say so.
+func TestAllowSkip(t *testing.T) {
+	r := newRig(t, cooperative, 1)
+	r.early = true
+	r.produce(0, 0, 5)
+	started := make(chan struct{})
+	m := r.join(nil, func(c *kafkaadapter.Config) {
+		c.Allow.Skip = true
+		c.Observer.Assigned = func(string, int32, int32) { close(started) }
+	}, kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd()))
+	<-started
+	n := 0
+	r.eventually(func() (bool, string) { // the end may be asked for after some of them
+		r.produce(0, 100+n, 1)
+		n++
+		return r.totalEffects() > 0, "nothing arrives"
+	})
+	r.committed()
+	m.leave()
+	assert.Zero(t, r.effects["evt_000000"], "a message from before the start was not skipped")
+}
+
+// One Run at a time, and another one after it.
+func TestRunsOnce(t *testing.T) {
+	r := newRig(t, cooperative, 1)
+	running := make(chan struct{}, 2)
+	cfg := r.config(&link{Store: r.store}, func(context.Context, *kafkaadapter.Message) error {
+		running <- struct{}{}
+		return nil
+	})
+	c, err := New(group, cfg)
+	require.NoError(t, err)
+	l := newLine()
+	for i := range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx, r.options(l)...) }()
+		r.produce(0, i, 1)
+		<-running
+		require.ErrorIs(t, c.Run(ctx, r.options(l)...), kafkaadapter.ErrRunning, "a second Run")
+		cancel()
+		require.NoError(t, <-done, "Run")
+	}
+	r.committed()
+	r.once(2)
+}
+
+// A committed offset that the log does not have is an error that goes on until somebody
+// decides, and skips nothing.
+func TestOffsetOutOfRange(t *testing.T) {
+	r := newRig(t, cooperative, 1)
+	r.produce(0, 0, 10)
+	m := r.join(nil, nil)
+	r.committed()
+	m.leave()
+	r.produce(0, 10, 10)
+	require.NoError(t, r.cluster.DeleteRecords(orders, 0, 15))
+	m = r.join(nil, func(c *kafkaadapter.Config) {
+		c.Observer.GroupError = func(error) { r.note("error") }
+	})
+	r.eventually(func() (bool, string) { return r.noted("error") >= 2, "no error is told" })
+	m.leave()
+	r.once(10)
+}

@@ -1,0 +1,110 @@
+package kafkafranz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+const (
+	// topicLook is the time between two looks at a client's topics.
+	topicLook = time.Second
+	// lookPatience bounds one look.
+	lookPatience = 5 * time.Second
+	// topicAbsences is how many looks in a row must miss a topic before it is deleted: a broker may
+	// hear of a topic later than another one.
+	topicAbsences = 2
+)
+
+// topicWatch looks whether the topics of a client are still the ones that it began with. A client
+// never reads a topic that is created under the name of one that it has read, and says so only
+// after ten seconds, or, in a share group, not at all.
+type topicWatch struct {
+	client *kgo.Client
+	gone   func(topic string) // another topic has the name; called once at most
+	told   func(error)        // a topic has no UUID
+	uuids  map[string][16]byte
+	missed map[string]int // looks in a row, of topics that were there
+	blind  bool
+	share  bool
+}
+
+func newTopicWatch(client *kgo.Client, gone func(string), told func(error)) *topicWatch {
+	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte),
+		missed: make(map[string]int)}
+}
+
+// run looks until ctx ends, or a topic is gone. A look that fails is made again.
+func (w *topicWatch) run(ctx context.Context) {
+	for {
+		if topic := w.look(ctx); topic != "" {
+			w.gone(topic)
+			return
+		}
+		if kafkadriver.Sleep(ctx, topicLook) != nil {
+			return
+		}
+	}
+}
+
+// look returns a topic that is another one by now.
+func (w *topicWatch) look(ctx context.Context) string {
+	topics := w.client.GetConsumeTopics() // with a regular expression: those that it has found
+	if len(topics) == 0 {
+		return ""
+	}
+	answer, err := lookUp(ctx, w.client, topics)
+	if err != nil {
+		return ""
+	}
+	for _, t := range answer {
+		if t.Topic == nil {
+			continue
+		}
+		err := kerr.ErrorForCode(t.ErrorCode)
+		if w.compare(*t.Topic, t.TopicID, err) || w.deleted(*t.Topic, err) {
+			return *t.Topic
+		}
+	}
+	return ""
+}
+
+// compare notes a topic's UUID, and reports whether it had another one.
+func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bool) {
+	switch before, ok := w.uuids[topic]; {
+	case err == nil && uuid == [16]byte{}:
+		if !w.blind {
+			w.told(fmt.Errorf("kafkafranz: topic %q has no UUID, brokers must be 2.8 at least: stop the group before a topic is "+
+				"deleted and created again, or messages of the new one are skipped", topic))
+		}
+		w.blind = true
+		return false
+	case uuid == [16]byte{}: // it does not exist, or nobody knows
+		return false
+	case !ok:
+		w.uuids[topic] = uuid
+		return false
+	default:
+		return before != uuid
+	}
+}
+
+// deleted reports whether a topic of a share group is gone. While a member is assigned a topic that
+// does not exist, Kafka 4.3 answers its fetches with UNKNOWN_SERVER_ERROR. The broker still locks
+// the messages of the other topics in these fetches, for half a minute. A client that leaves
+// releases its locks, and the next client is not assigned the topic. In a group of another kind the
+// fetch itself reports the missing topic.
+func (w *topicWatch) deleted(topic string, err error) bool {
+	if _, known := w.uuids[topic]; !known || !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		delete(w.missed, topic)
+		return false
+	}
+	w.missed[topic]++
+	return w.share && w.missed[topic] >= topicAbsences
+}

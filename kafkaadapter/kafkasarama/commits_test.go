@@ -1,0 +1,350 @@
+package kafkasarama
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// What is confirmed is told, and not sent again; nothing goes over the session (see fakeSession).
+func TestCommitClientConfirms(t *testing.T) {
+	var told []int64
+	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
+		c.Observer.Committed = func(_ string, _ int32, next int64) { told = append(told, next) }
+		c.Observer.CommitFailed = func(_ string, _ int32, err error) { t.Errorf("failed: %v", err) }
+	}, func(r *rig) {
+		r.group.add(ids(3)...)
+		r.after(time.Second)
+		r.wantCommitted(3)
+		sent := r.coordinator.sent()
+		r.after(time.Hour)
+		assert.Equal(t, sent, r.coordinator.sent(), "commits, with those of what was confirmed")
+		r.group.add(message("last", ""))
+		r.after(time.Second)
+		r.wantCommitted(4)
+		r.stop()
+		r.wantStop()
+		for i, request := range r.coordinator.requests {
+			assert.Equal(t, groupName, request.ConsumerGroup)
+			assert.Equal(t, "member", request.ConsumerID)
+			assert.EqualValues(t, 1, request.ConsumerGroupGeneration)
+			assert.Nil(t, request.GroupInstanceId)
+			assert.False(t, r.coordinator.lookUps[i], "the coordinator was looked up again")
+		}
+	})
+	require.NotEmpty(t, told)
+	assert.EqualValues(t, 4, told[len(told)-1])
+}
+
+// Every answer that does not fence is told, and followed by another attempt, for as long
+// as it takes; the coordinator is looked up again where that may help.
+func TestCommitClientRepeats(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer error
+		lookUp bool
+		apply  bool
+	}{
+		{"coordinator moved", sarama.ErrNotCoordinatorForConsumer, true, false},
+		{"coordinator not available", sarama.ErrConsumerCoordinatorNotAvailable, true, false},
+		{"coordinator is loading", sarama.ErrOffsetsLoadInProgress, false, false},
+		{"rebalance in progress", sarama.ErrRebalanceInProgress, false, false},
+		{"timed out", sarama.ErrRequestTimedOut, false, false},
+		{"timed out, and applied", sarama.ErrRequestTimedOut, false, true},
+		{"metadata too large", sarama.ErrOffsetMetadataTooLarge, false, false},
+		{"not authorized", sarama.ErrGroupAuthorizationFailed, false, false},
+		{"unknown topic", sarama.ErrUnknownTopicOrPartition, false, false},
+		{"unknown code", sarama.KError(12345), false, false},
+		{"connection cut", io.EOF, true, false},
+		{"connection cut, and applied", io.EOF, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, times := range []int{1, 2, 1000} {
+				var told []error
+				var committed int
+				inBubble(t, 1, nil, func(r *rig, cfg *kafkaadapter.Config) {
+					r.coordinator.apply = c.apply
+					r.coordinator.refuse(times, c.answer)
+					cfg.Observer.CommitFailed = func(_ string, _ int32, err error) {
+						told = append(told, err)
+					}
+					cfg.Observer.Committed = func(string, int32, int64) { committed++ }
+				}, func(r *rig) {
+					r.group.add(message("last", ""))
+					r.after(time.Duration(times+2) * 250 * time.Millisecond)
+					r.wantCommitted(1)
+					r.wantRuns("last", 1)
+					joins, _ := r.group.joined()
+					assert.Equal(t, 1, joins, "sessions")
+					require.Len(r.t, r.coordinator.lookUps, times+1)
+					assert.Equal(t, []bool{false, c.lookUp}, r.coordinator.lookUps[:2])
+				})
+				require.Len(t, told, times)
+				require.ErrorIs(t, told[0], c.answer)
+				assert.Equal(t, 1, committed)
+			}
+		})
+	}
+}
+
+// An answer that fences ends the session at once, with the answer as the reason; the
+// member joins again, and nothing is lost or doubled.
+func TestCommitClientIsFenced(t *testing.T) {
+	for _, code := range []sarama.KError{sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration,
+		sarama.ErrFencedInstancedId} {
+		t.Run(code.Error(), func(t *testing.T) {
+			var told toldErrors
+			inBubble(t, 2, nil, func(r *rig, c *kafkaadapter.Config) {
+				r.coordinator.refuse(1, code)
+				c.Observer.GroupError = told.add
+			}, func(r *rig) {
+				r.group.add(message("a", ""), message("b", ""))
+				r.after(249 * time.Millisecond)
+				assert.Empty(t, told.all(), "told before the commit")
+				r.after(250 * time.Millisecond)
+				require.NotEmpty(r.t, told.all())
+				require.ErrorIs(r.t, told.all()[0], kafkaadapter.ErrFenced)
+				require.ErrorIs(r.t, told.all()[0], code)
+				assert.Equal(t, 1, r.coordinator.sent(), "commits of a session that is fenced")
+				r.after(time.Minute)
+				r.wantRunning()
+				r.wantCommitted(2)
+				r.wantRuns("a", 1)
+				r.wantRuns("b", 1)
+			})
+		})
+	}
+}
+
+// A group that fences every commit gets none, and the effects happen once.
+func TestCommitClientIsFencedForEver(t *testing.T) {
+	inBubble(t, 1, nil, func(r *rig, _ *kafkaadapter.Config) {
+		r.coordinator.forever = sarama.ErrUnknownMemberId
+	}, func(r *rig) {
+		r.group.add(ids(5)...)
+		r.after(10 * time.Minute)
+		r.wantCommitted(0)
+		joins, _ := r.group.joined()
+		assert.True(t, 5 <= joins && joins <= 1500, "joined %d times in 10 minutes", joins)
+		r.coordinator.set(func() { r.coordinator.forever = nil })
+		r.after(time.Minute)
+		r.wantCommitted(5)
+		for i := range 5 {
+			r.wantRuns(fmt.Sprint("id", i), 1)
+		}
+	})
+}
+
+// sarama tells of a member that is fenced by ending the session's context with that cause.
+func TestHeartbeatFences(t *testing.T) {
+	for cause, fenced := range map[error]bool{
+		sarama.ErrUnknownMemberId: true, sarama.ErrIllegalGeneration: true,
+		sarama.ErrFencedInstancedId:   true,
+		sarama.ErrRebalanceInProgress: false, context.Canceled: false,
+	} {
+		inBubble(t, 1, nil, nil, func(r *rig) {
+			r.after(time.Second)
+			_, session := r.group.joined()
+			state := r.consumer.session(session)
+			session.cancel(cause)
+			r.after(time.Second)
+			ended := context.Cause(state.assigned)
+			require.ErrorIs(r.t, ended, cause, "why the partitions ended")
+			assert.Equal(t, fenced, errors.Is(ended, kafkaadapter.ErrFenced), cause)
+			if !fenced {
+				assert.NoError(t, context.Cause(state.fenced), cause)
+				return
+			}
+			require.ErrorIs(r.t, context.Cause(state.fenced), kafkaadapter.ErrFenced)
+			require.ErrorIs(r.t, context.Cause(state.fenced), cause)
+		})
+	}
+}
+
+// A handler that runs when the group fences its member off does not keep the session.
+func TestFencedPartitionIsGivenUp(t *testing.T) {
+	inBubble(t, 1, func(ctx context.Context, _ *kafkaadapter.Message) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, func(_ *rig, c *kafkaadapter.Config) { c.Tuning.Drain = time.Second }, func(r *rig) {
+		r.group.add(message("a", ""))
+		r.after(time.Second)
+		_, session := r.group.joined()
+		r.consumer.session(session).fence(fencedBy(sarama.ErrUnknownMemberId))
+		r.after(2 * time.Second)
+		_, now := r.group.joined()
+		assert.NotSame(t, session, now, "the session goes on")
+		r.stop()
+		r.after(time.Minute)
+	})
+}
+
+// stubSession has a generation that changes, as a session of a cooperative group does.
+type stubSession struct {
+	sarama.ConsumerGroupSession
+	generation int32
+	member     string
+	committing func()
+}
+
+// GenerationID implements sarama.ConsumerGroupSession.
+func (s *stubSession) GenerationID() int32 { return s.generation }
+
+// MemberID implements sarama.ConsumerGroupSession.
+func (s *stubSession) MemberID() string { return s.member }
+
+// Commit implements sarama.ConsumerGroupSession.
+func (s *stubSession) Commit() {
+	if s.committing != nil {
+		s.committing()
+	}
+}
+
+// newCommitsFor makes commits on a stub, and counts how often they fence.
+func newCommitsFor(t *testing.T, s *stubSession,
+	instance string) (c *commits, f *fakeCoordinator, fenced *int) {
+	t.Helper()
+	f, fenced = newFakeCoordinator(newFakeGroup(t, 2)), new(int)
+	f.config.Consumer.Group.InstanceId = instance
+	consumer, err := newConsumer(f, groupName, usable(t, kafkaadapter.Config{}))
+	require.NoError(t, err)
+	c = consumer.newCommits(s, &session{
+		fence: func(error) { *fenced++ },
+		topics: &sessionTopics{topicWatch: consumer.topics, uuids: map[string]string{},
+			stale: map[string]bool{}},
+	})
+	return c, f, fenced
+}
+
+// wantConfirmed requires what the coordinator is known to have of a partition, -1 for nothing.
+func wantConfirmed(t *testing.T, c *commits, partition int32, want int64) {
+	t.Helper()
+	next, ok := c.confirmed(topic, partition)
+	if !ok {
+		next = -1
+	}
+	assert.Equal(t, want, next, "what is confirmed")
+}
+
+// A commit of a generation that has passed meanwhile is refused, and nobody is fenced: the
+// session knows the new one already, or learns it from a join that is under way.
+func TestOldGenerationIsNotFenced(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		code   sarama.KError
+		change func(*stubSession) // while the join is waited for
+		fenced int
+	}{
+		{"a new generation", sarama.ErrIllegalGeneration, func(s *stubSession) {
+			s.generation++
+		}, 0},
+		{"a new member id", sarama.ErrUnknownMemberId, func(s *stubSession) {
+			s.member = "other"
+		}, 0},
+		{"nothing new", sarama.ErrIllegalGeneration, func(*stubSession) {}, 1},
+		{"an instance id that somebody else has", sarama.ErrFencedInstancedId,
+			func(s *stubSession) { s.generation++ }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &stubSession{generation: 7, member: "member"}
+			s.committing = func() { c.change(s) }
+			commits, f, fenced := newCommitsFor(t, s, "")
+			f.answers = []error{c.code}
+			commits.mark(topic, 0, 5)
+			commits.commit()
+			assert.Equal(t, c.fenced, *fenced)
+			commits.commit()
+			if c.fenced > 0 {
+				wantConfirmed(t, commits, 0, -1)
+				return
+			}
+			wantConfirmed(t, commits, 0, 5)
+			last := f.requests[len(f.requests)-1]
+			assert.Equal(t, s.generation, last.ConsumerGroupGeneration)
+			assert.Equal(t, s.member, last.ConsumerID)
+		})
+	}
+}
+
+// What was not committed when a partition was given up is not committed later: it may be
+// somebody else's in the session's next generation. When it comes back it begins anew.
+func TestForgottenPartitionIsNotCommitted(t *testing.T) {
+	commits, f, _ := newCommitsFor(t, &stubSession{generation: 1, member: "member"}, "")
+	commits.mark(topic, 0, 50)
+	commits.commit()
+	f.answers = []error{sarama.ErrOffsetsLoadInProgress}
+	commits.mark(topic, 0, 60)
+	commits.mark(topic, 1, 9)
+	commits.commit()
+	commits.forget(topic, 0)
+	commits.commit()
+	require.Len(t, f.requests, 3)
+	_, _, err := f.requests[2].Offset(topic, 0)
+	require.Error(t, err, "a partition that was given up is committed")
+	wantConfirmed(t, commits, 0, -1)
+	commits.mark(topic, 0, 55) // somebody has gone back
+	commits.commit()
+	wantConfirmed(t, commits, 0, 55)
+}
+
+// A partition that the answer leaves out is not taken for committed.
+func TestIncompleteAnswer(t *testing.T) {
+	commits, f, _ := newCommitsFor(t, &stubSession{generation: 1, member: "member"}, "")
+	var told toldErrors
+	commits.observer.CommitFailed = func(_ string, _ int32, err error) { told.add(err) }
+	delete(f.group.log, 1) // the coordinator knows nothing of it
+	commits.mark(topic, 0, 5)
+	commits.mark(topic, 1, 6)
+	commits.commit()
+	wantConfirmed(t, commits, 0, 5)
+	wantConfirmed(t, commits, 1, -1)
+	require.Len(t, told.all(), 1)
+	require.ErrorIs(t, told.all()[0], sarama.ErrIncompleteResponse)
+}
+
+// A static member is known by its instance id, where the request has room for it.
+func TestCommitOfAStaticMember(t *testing.T) {
+	commits, f, _ := newCommitsFor(t, &stubSession{generation: 1, member: "member"}, "pod-1")
+	for version, want := range map[sarama.KafkaVersion]bool{sarama.V2_8_0_0: true,
+		sarama.V2_2_0_0: false} {
+		f.config.Version = version
+		r := commits.request([]due{{topicPartition{topic, 0}, 5, nil}})
+		if !want {
+			assert.Nil(t, r.GroupInstanceId, version)
+		} else if assert.NotNil(t, r.GroupInstanceId, version) {
+			assert.Equal(t, "pod-1", *r.GroupInstanceId)
+		}
+	}
+}
+
+// Handlers are cancelled at once, not when the drain budget is used up: the partition is
+// somebody else's.
+func TestFencingCancelsHandlersAtOnce(t *testing.T) {
+	var after time.Duration
+	handler := func(ctx context.Context, m *kafkaadapter.Message) error {
+		if m.ID != "slow" || after > 0 {
+			return nil
+		}
+		began := time.Now()
+		<-ctx.Done()
+		after = time.Since(began)
+		return ctx.Err()
+	}
+	inBubble(t, 1, handler, func(r *rig, _ *kafkaadapter.Config) {
+		r.coordinator.refuse(1, sarama.ErrIllegalGeneration)
+	}, func(r *rig) {
+		r.group.add(message("quick", ""), message("slow", ""))
+		r.after(time.Minute)
+		assert.True(t, 0 < after && after <= time.Second, "cancelled after %v", after)
+		r.wantCommitted(2)
+	})
+}

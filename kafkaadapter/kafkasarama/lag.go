@@ -1,0 +1,151 @@
+package kafkasarama
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+// Of the question for a message: how much of a partition is sent at once, beyond one batch, and how
+// long a broker waits for it, which it need not, because it is there.
+const (
+	lagBytes = 64 << 10
+	lagWait  = 500 // ms
+)
+
+var errOldFormat = errors.New("it is of the format before Kafka 0.11")
+
+// Lags is how old the oldest message is that a group has not read, by topic: the age of the next
+// message of the partition that is furthest behind, and 0 for a topic that is read to its end. A
+// group that is behind for longer than the window of its Deduper runs duplicates whose first is
+// forgotten by then, so a lag must stay below it, as [Retentions] must; telemetry.AuditConfig.Lags
+// asks for it.
+//
+// A partition in which the group has committed nothing counts from its oldest message, where it
+// begins with OffsetOldest; one whose messages were deleted unread, likewise. What compaction or a
+// transaction has left behind is passed over; messages of a transaction that was aborted, or still
+// runs, count. A message's age is that of its time (CreateTime is the producer's clock,
+// LogAppendTime the broker's) by the clock of this process; one from the future counts as new.
+//
+// It costs four round trips, and for each partition that is not read to its end another one to its
+// leader, which sends a batch or 64 KiB: ask every few minutes. When a partition has another leader
+// than the client knows, the client is refreshed and all are asked again, as often and as far apart
+// as Config.Metadata.Retry says. The group needs Describe, and the topics Describe and Read. sarama
+// heeds no context: a broker that does not answer is given up after Net.ReadTimeout and the retries
+// of Config.Admin. The client stays open, and may be in use elsewhere.
+//
+// The error is an [*dedup.InputError] for a nil client, an empty group and no topics, or why the
+// brokers did not answer. A message without a time, and one of the format before Kafka 0.11, are
+// errors, too.
+func Lags(client sarama.Client, group string, topics ...string) (map[string]time.Duration, error) {
+	switch {
+	case client == nil:
+		return nil, &dedup.InputError{Field: "Client", Reason: "is nil"}
+	case group == "":
+		return nil, &dedup.InputError{Field: "Group", Reason: "is empty"}
+	case len(topics) == 0:
+		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
+	}
+	// never closed: that would close the client
+	admin, err := sarama.NewClusterAdminFromClient(client)
+	if err != nil {
+		return nil, fmt.Errorf("kafkasarama: the lag of group %q cannot be asked for: %w",
+			group, err)
+	}
+	ages, err := lags(client, admin, group, topics)
+	for again := client.Config().Metadata.Retry; again.Max > 0 && moved(err); again.Max-- {
+		// The admin asks whom the client takes for the leader, and would until its next refresh, by
+		// default ten minutes later.
+		if client.RefreshMetadata(topics...) != nil {
+			break
+		}
+		ages, err = lags(client, admin, group, topics)
+		if moved(err) { // the brokers do not all know yet
+			<-time.After(again.Backoff)
+		}
+	}
+	return ages, err
+}
+
+// moved reports whether a broker that was asked is not the leader, or is about to be.
+func moved(err error) bool {
+	return errors.Is(err, sarama.ErrNotLeaderForPartition) ||
+		errors.Is(err, sarama.ErrLeaderNotAvailable) ||
+		errors.Is(err, sarama.ErrFencedLeaderEpoch) || errors.Is(err, sarama.ErrUnknownLeaderEpoch)
+}
+
+func lags(client sarama.Client, admin sarama.ClusterAdmin, group string,
+	topics []string) (map[string]time.Duration, error) {
+	_, unread, err := unreadBy(admin, group, topics)
+	if err != nil {
+		return nil, err
+	}
+	ages, err := kafkadriver.Ages(time.Now(), topics, unread,
+		func(at kafkadriver.Place, offset int64) (kafkadriver.Stretch, error) {
+			return readFrom(client, at, offset)
+		})
+	if err != nil {
+		return nil, fmt.Errorf("kafkasarama: %w", err)
+	}
+	return ages, nil
+}
+
+// readFrom has a partition's leader send what begins at offset.
+func readFrom(client sarama.Client, at kafkadriver.Place,
+	offset int64) (kafkadriver.Stretch, error) {
+	leader, err := client.Leader(at.Topic, at.Partition)
+	if err != nil {
+		return kafkadriver.Stretch{}, err
+	}
+	request := &sarama.FetchRequest{Version: 5, MaxWaitTime: lagWait, MinBytes: 1,
+		MaxBytes: lagBytes, SessionEpoch: -1}
+	if client.Config().Version.IsAtLeast(sarama.V2_1_0_0) {
+		// a broker refuses to send what zstd has compressed to an older one (KIP-110)
+		request.Version = 10
+	}
+	request.AddBlock(at.Topic, at.Partition, offset, lagBytes, -1)
+	response, err := leader.Fetch(request)
+	if err != nil {
+		return kafkadriver.Stretch{}, err
+	}
+	block := response.GetBlock(at.Topic, at.Partition)
+	switch {
+	case block == nil:
+		return kafkadriver.Stretch{}, sarama.ErrIncompleteResponse
+	case block.Err != sarama.ErrNoError:
+		return kafkadriver.Stretch{}, block.Err
+	}
+	return firstOf(block.RecordsSet, offset)
+}
+
+// firstOf finds the first message from an offset on. A batch is sent whole, and may begin before
+// it.
+func firstOf(batches []*sarama.Records, offset int64) (kafkadriver.Stretch, error) {
+	s := kafkadriver.Stretch{After: offset}
+	for _, b := range batches {
+		switch batch := b.RecordBatch; {
+		case batch == nil:
+			return s, errOldFormat
+		case batch.PartialTrailingRecord: // the rest of it was not sent
+			return s, nil
+		case !batch.Control:
+			for _, r := range batch.Records {
+				if batch.FirstOffset+r.OffsetDelta < offset {
+					continue
+				}
+				sent := batch.FirstTimestamp.Add(r.TimestampDelta)
+				if batch.LogAppendTime {
+					sent = batch.MaxTimestamp
+				}
+				return kafkadriver.Stretch{Found: true, Sent: sent}, nil
+			}
+		}
+		s.After = max(s.After, b.RecordBatch.LastOffset()+1)
+	}
+	return s, nil
+}

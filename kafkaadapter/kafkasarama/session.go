@@ -1,0 +1,116 @@
+package kafkasarama
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+// commitRepeat is for how long a commit in doubt is repeated. The broker's answers say what is
+// committed, so it is not used up.
+const commitRepeat = time.Minute
+
+// session is what a Consumer keeps of a session, from Setup to Cleanup.
+type session struct {
+	committer *flow.Committer
+	commits   *commits
+	topics    *sessionTopics
+
+	// fenced carries the session's values, and ends when the group has fenced this member off,
+	// with an ErrFenced as its cause: earlier than the session does, or later, while its
+	// partitions are being drained.
+	fenced context.Context
+	fence  context.CancelCauseFunc
+	// assigned ends with the session, or when fenced does.
+	assigned context.Context
+	end      context.CancelCauseFunc // ends assigned
+}
+
+// begin starts a session's committer.
+func (c *Consumer) begin(member sarama.ConsumerGroupSession) error {
+	s := c.newSession(member)
+	s.topics = c.topics.begin(s.end)
+	s.commits = c.newCommits(member, s)
+	var err error
+	s.committer, err = flow.NewCommitter(flow.CommitterConfig{
+		Interval: c.engine.Tuning.CommitEvery, Count: c.engine.Tuning.CommitCount,
+		Repeat: commitRepeat, Mark: s.mark(c.engine.Observer.Committing),
+		Commit: s.commits.commit, Confirmed: s.commits.confirmed,
+	})
+	if err != nil {
+		s.topics.close()
+		return err
+	}
+	c.mu.Lock()
+	c.sessions[member] = s
+	c.mu.Unlock()
+	s.committer.Start()
+	return nil
+}
+
+// mark notes a watermark to commit, unless it is of a topic that was deleted.
+func (s *session) mark(told func(string, int32, int64)) func(string, int32, int64) {
+	return func(topic string, partition int32, next int64) {
+		if s.topics.isStale(topic) {
+			return
+		}
+		if told != nil {
+			told(topic, partition, next)
+		}
+		s.commits.mark(topic, partition, next)
+	}
+}
+
+// newSession makes the session's contexts. sarama ends its own with the answer to a heartbeat as
+// the cause, which may be that the member is fenced.
+func (c *Consumer) newSession(member sarama.ConsumerGroupSession) *session {
+	s := &session{}
+	ctx := member.Context()
+	s.fenced, s.fence = context.WithCancelCause(context.WithoutCancel(ctx))
+	// No child of ctx: it would end with the cause as sarama calls it.
+	assigned, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	s.assigned, s.end = assigned, end
+	context.AfterFunc(s.fenced, func() { end(context.Cause(s.fenced)) })
+	context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if isFencing(cause) {
+			cause = fencedBy(cause)
+			s.fence(cause) // not by way of the session: its Cleanup may be quicker
+		}
+		end(cause)
+	})
+	return s
+}
+
+func fencedBy(answer error) error { return fmt.Errorf("%w: %w", kafkaadapter.ErrFenced, answer) }
+
+// session is the state of a session between its Setup and its Cleanup, or nil.
+func (c *Consumer) session(member sarama.ConsumerGroupSession) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sessions[member]
+}
+
+// end commits what is finished and stops the session's committer.
+func (c *Consumer) end(member sarama.ConsumerGroupSession) error {
+	c.mu.Lock()
+	s := c.sessions[member]
+	delete(c.sessions, member)
+	c.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	// The session's context has ended by now; its commit still counts, and must not keep the
+	// group from rebalancing.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(member.Context()),
+		kafkadriver.CommitTimeout)
+	defer cancel()
+	defer s.topics.close()
+	return s.committer.Stop(ctx)
+}

@@ -1,0 +1,159 @@
+package kafkasarama
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+// Retentions is how long topics keep messages, negative without limit: for so long a replay, or a
+// group that is behind, may bring one back. A topic that is only compacted keeps without limit. It
+// costs one round trip, and its retries, and is the rule of thumb that kafkaadapter.CheckWindow is.
+//
+// The error is an [*dedup.InputError] for a nil admin and for no topics, or why the brokers did not
+// answer.
+func Retentions(admin sarama.ClusterAdmin, topics ...string) (map[string]time.Duration, error) {
+	switch {
+	case admin == nil:
+		return nil, &dedup.InputError{Field: "Admin", Reason: "is nil"}
+	case len(topics) == 0:
+		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
+	}
+	return retentionsOf(admin, topics)
+}
+
+// retentionsOf is how long topics keep messages, negative without limit.
+func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.Duration, error) {
+	asked := make([]*sarama.ConfigResource, len(topics))
+	for i, topic := range topics {
+		asked[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic,
+			ConfigNames: []string{"retention.ms", "cleanup.policy"}}
+	}
+	answers, err := admin.DescribeConfigs(asked, sarama.DescribeConfigsOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("kafkasarama: the topics' retention cannot be asked for: %w", err)
+	}
+	found := make(map[string]time.Duration, len(topics))
+	for _, answer := range answers {
+		if answer.ErrorCode != sarama.ErrNoError {
+			return nil, fmt.Errorf(
+				"kafkasarama: the retention of topic %q cannot be asked for: %w", answer.Name,
+				answer.ErrorCode)
+		}
+		if found[answer.Name], err = retentionIn(answer.Configs); err != nil {
+			return nil, fmt.Errorf("kafkasarama: topic %q: %w", answer.Name, err)
+		}
+	}
+	for _, topic := range topics {
+		if _, ok := found[topic]; !ok {
+			return nil, fmt.Errorf("kafkasarama: the retention of topic %q was not answered",
+				topic)
+		}
+	}
+	return found, nil
+}
+
+// retentionIn reads a topic's configuration.
+func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
+	values := map[string]string{}
+	for _, e := range entries {
+		values[e.Name] = e.Value
+	}
+	return kafkadriver.Retention(values)
+}
+
+// unreadBy is what the group has not read of the topics' partitions, and their numbers.
+func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32,
+	map[kafkadriver.Place]kafkadriver.Span, error) {
+	partitions, err := partitionsOf(admin, topics)
+	if err != nil {
+		return nil, nil, err
+	}
+	committed, err := admin.ListConsumerGroupOffsets(group, partitions)
+	if errors.Is(err, sarama.ErrGroupIDNotFound) { // it has never run
+		committed, err = &sarama.OffsetFetchResponse{}, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("kafkasarama: the offsets of group %q cannot be asked for: %w",
+			group, err)
+	}
+	first, err1 := offsetsAt(admin, partitions, sarama.OffsetOldest)
+	end, err2 := offsetsAt(admin, partitions, sarama.OffsetNewest)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, nil, err
+	}
+	unread := make(map[kafkadriver.Place]kafkadriver.Span)
+	for topic, numbers := range partitions {
+		for _, n := range numbers {
+			at, next := kafkadriver.Place{Topic: topic, Partition: n}, int64(-1)
+			if block := committed.GetBlock(topic, n); block != nil {
+				if block.Err != sarama.ErrNoError {
+					return nil, nil, fmt.Errorf("kafkasarama: the offset of group %q in %s/%d: %w",
+						group, topic, n, block.Err)
+				}
+				next = block.Offset
+			}
+			unread[at] = kafkadriver.SpanOf(next, first[at], end[at])
+		}
+	}
+	return partitions, unread, nil
+}
+
+// partitionsOf are the numbers of the topics' partitions, in order.
+func partitionsOf(admin sarama.ClusterAdmin, topics []string) (map[string][]int32, error) {
+	answers, err := admin.DescribeTopics(topics)
+	if err != nil {
+		return nil, fmt.Errorf("kafkasarama: the topics' partitions cannot be asked for: %w", err)
+	}
+	partitions := make(map[string][]int32, len(topics))
+	for _, answer := range answers {
+		if answer.Err != sarama.ErrNoError {
+			return nil, fmt.Errorf("kafkasarama: topic %q: %w", answer.Name, answer.Err)
+		}
+		for _, p := range answer.Partitions {
+			partitions[answer.Name] = append(partitions[answer.Name], p.ID)
+		}
+		slices.Sort(partitions[answer.Name])
+	}
+	return partitions, nil
+}
+
+// offsetsAt are the partitions' first offsets from a time on, or its special values; -1
+// where there is none.
+func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
+	ms int64) (map[kafkadriver.Place]int64, error) {
+	asked := make(map[string]map[int32]int64, len(partitions))
+	for topic, numbers := range partitions {
+		asked[topic] = make(map[int32]int64, len(numbers))
+		for _, n := range numbers {
+			asked[topic][n] = ms
+		}
+	}
+	answers, err := admin.ListOffsets(asked, nil)
+	if err != nil {
+		return nil, fmt.Errorf("kafkasarama: the partitions' offsets cannot be asked for: %w", err)
+	}
+	offsets := make(map[kafkadriver.Place]int64)
+	for topic, numbers := range partitions {
+		for _, n := range numbers {
+			answer := answers[topic][n]
+			if answer == nil {
+				return nil, fmt.Errorf("kafkasarama: the offsets of %s/%d were not answered",
+					topic, n)
+			}
+			// sarama says so in both ways
+			if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) {
+				return nil, fmt.Errorf("kafkasarama: the offsets of %s/%d cannot be asked for: %w",
+					topic, n, answer.Err)
+			}
+			offsets[kafkadriver.Place{Topic: topic, Partition: n}] = answer.Offset
+		}
+	}
+	return offsets, nil
+}
