@@ -102,6 +102,20 @@ type Attempts struct {
 	// BusyTimeout is how long a message may be in flight elsewhere before it goes to Park, with
 	// ErrBusy. Without Park it waits on. Default 15 min.
 	BusyTimeout time.Duration
+	// Delayed are topics in which failed messages are tried again, so that they hold up nothing:
+	// see "Retry topics" in the package documentation. Not with Own or RangeHandler. Default
+	// none: a message is retried in its place, and messages of its key wait for it.
+	Delayed []DelayedTopic
+	// Producer sends to the topics of Delayed, and belongs to the caller. Required with Delayed.
+	Producer Producer
+}
+
+// DelayedTopic is a topic whose messages wait before they are handled.
+type DelayedTopic struct {
+	// Topic is its name, without which nothing is sent there. It must exist.
+	Topic string
+	// Delay is the time that a message waits there, from its timestamp on. Positive.
+	Delay time.Duration
 }
 
 // Allow permits what is refused by default, because it can lose or repeat effects.

@@ -39,6 +39,22 @@
 // with the same ids, and two groups, have an effect each. What comes through a retry topic, is
 // replayed, or was mirrored keeps its record, with Config.RetryTopics and Config.TopicName.
 //
+// # Retry topics
+//
+// A message that fails is retried in its place by default: messages of its key wait, and so does
+// the offset. With Attempts.Delayed it goes to the first of these topics after its first failure,
+// to the next one after each failure there, and after the last one to Park, with an error that
+// wraps [ErrAttempts]. It waits in each for the topic's delay, which must be shorter than the
+// Deduper's Hold: the steps of an attempt are remembered for that long. Order by key is given up
+// for it: what came behind it runs at once. An error of [RetryAfter] is retried in its place.
+//
+// The letter carries id, scope, first topic, position and attempts, so it is claimed under the same
+// key, and dedup.DownstreamKey and the count of attempts stay the same. Its offset is committed
+// after the brokers have acknowledged it. A crash between the two sends it twice, which its record
+// makes harmless. One that is too large for the topic is retried in its place. Only consumers with
+// this setting may write to these topics. Every driver's Consume subscribes to them; who makes the
+// client must.
+//
 // # Owned partitions
 //
 // With Config.Own a member owns the partitions that it is assigned, and a key that is new needs no

@@ -27,6 +27,8 @@ type Observer struct {
 	Unrecorded func(m *Message, err error)
 	// Parked: Config.Park has kept the message, for this reason.
 	Parked func(m *Message, reason error)
+	// Delayed: the message has failed, and a topic of Attempts.Delayed has it.
+	Delayed func(m *Message, topic string, err error)
 	// PassedOver: a wrapped handler marked a later message and not this one, which was recorded
 	// with it; see kafkasarama.Wrap.
 	PassedOver func(m *Message)

@@ -18,9 +18,13 @@ const aheadPatience = 250 * time.Millisecond
 // nil when ctx ends, as it does when the lanes stop, and an error for what must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
 	for {
-		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax)
-		if err != nil {
+		batch, err := p.due(ctx)
+		switch {
+		case err != nil:
 			return nil //nolint:nilerr // the partition ends, and knows why
+		case p.cfg.unclaimed():
+			p.submit(batch)
+			continue
 		}
 		if !p.queued.room(ctx, p.cfg.Tuning.ClaimAhead, aheadPatience) {
 			// Everything claimed ahead is stuck behind keys that take long. Other keys
@@ -183,7 +187,7 @@ func (p *Partition) origin(it *item) driver.Origin {
 func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.claim, it.begun, it.busy = c, false, time.Time{}
 	it.over.Store(false)
-	it.msg.Attempt = c.Attempt
+	it.msg.Attempt = max(c.Attempt, it.carried+1)
 	it.run, it.end = c.KeepAlive(it.under) // which does not end the renewal
 }
 

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type Engine struct {
 	retry  backoff.Policy
 	group  string
 	scopes letter.Scopes
+	delays map[string]int // by topic: its place in Attempts.Delayed
 
 	abandoned  abandoned
 	suspects   suspects
@@ -61,7 +63,12 @@ func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
 	e.retry = backoff.Policy{Base: e.Attempts.RetryBase, Cap: e.Attempts.RetryMax}
 	e.order = flow.Order(e.Order)
 	e.scopes = letter.Scopes{Explicit: cfg.Scope, Group: group, TopicName: cfg.TopicName,
-		Retry: cfg.RetryTopics}
+		Retry: slices.Clone(cfg.RetryTopics)}
+	e.delays = make(map[string]int, len(e.Attempts.Delayed))
+	for i, d := range e.Attempts.Delayed {
+		e.delays[d.Topic] = i
+		e.scopes.Retry = append(e.scopes.Retry, d.Topic)
+	}
 	if e.RangeHandler != nil {
 		e.BatchHandler = e.RangeHandler.Batch
 	}

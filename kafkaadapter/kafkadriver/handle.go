@@ -173,6 +173,7 @@ func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error)
 	case inTime && p.exhausted(it):
 		p.park(t, fmt.Errorf("%w: %d, the last one: %w", kafkaadapter.ErrAttempts, it.msg.Attempt,
 			err))
+	case inTime && p.delays(t, err):
 	default:
 		p.failed(ctx, t, err)
 	}

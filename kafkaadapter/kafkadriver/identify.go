@@ -2,6 +2,7 @@ package kafkadriver
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/internal/letter"
@@ -20,6 +21,11 @@ func (e *Engine) identify(it *item, topic *letter.TopicScope) {
 	it.elsewhere = scoped.First != m.Topic
 	if fault := topic.Fault(m); fault != nil {
 		it.bad = fault
+	}
+	if len(e.delays) > 0 && topic.Retried(m) {
+		it.carried, _ = strconv.Atoi(m.Header(letter.Attempts)) // 0 where it is none
+		// counted up by each run, or set by the claim
+		m.Attempt = it.carried
 	}
 }
 

@@ -36,9 +36,16 @@ func (p *Partition) unprocessable(it *item, reason error) error {
 // parked finishes a message that Park has kept.
 func (p *Partition) parked(t task, reason error) {
 	it := t.Item
-	p.logParked(it, reason)
-	if hook := p.cfg.Observer.Parked; hook != nil {
-		hook(&it.msg, reason)
+	later := (*laterError)(nil)
+	if errors.As(reason, &later) {
+		if hook := p.cfg.Observer.Delayed; hook != nil {
+			hook(&it.msg, later.topic, later.err)
+		}
+	} else {
+		p.logParked(it, reason)
+		if hook := p.cfg.Observer.Parked; hook != nil {
+			hook(&it.msg, reason)
+		}
 	}
 	if it.claim == nil {
 		p.done(it)
@@ -49,7 +56,7 @@ func (p *Partition) parked(t task, reason error) {
 	// again, so its failure does not keep the offset. One that is merely given up on has not
 	// failed for good: it keeps its count, or becomes uncertain if it has called MarkIrreversible.
 	how := dedup.Completion{Claim: it.claim, Err: reason}
-	if !errors.Is(reason, kafkaadapter.ErrAttempts) {
+	if later == nil && !errors.Is(reason, kafkaadapter.ErrAttempts) {
 		how.Err = Parked(reason)
 	}
 	p.ends.Add(ending{task: t, how: how, parked: true})
@@ -78,11 +85,17 @@ func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
 }
 
 func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {
+	what := "Config.Park"
 	defer func() {
 		if v := recover(); v != nil {
-			err = p.panicked("Config.Park", it, v)
+			err = p.panicked(what, it, v)
 		}
 	}()
+	if later := (*laterError)(nil); errors.As(reason, &later) {
+		what = "Attempts.Producer"
+		return p.cfg.Attempts.Producer.Send(ctx,
+			kafkaadapter.Letter(later.topic, &it.msg, later.err))
+	}
 	return p.cfg.Park(ctx, &it.msg, reason)
 }
 

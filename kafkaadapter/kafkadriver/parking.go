@@ -1,9 +1,11 @@
 package kafkadriver
 
 import (
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 )
 
@@ -126,6 +128,8 @@ func (k *parking) one(j parkJob) {
 	case err != nil && j.p.lanes.Context().Err() != nil: // cut short: that says nothing of Park
 		j.putOff()
 		return
+	case err != nil && k.inPlace(j, err):
+		return
 	case err != nil:
 		k.failed(j, err)
 		return
@@ -135,6 +139,16 @@ func (k *parking) one(j parkJob) {
 	k.start()
 	k.mu.Unlock()
 	j.p.parked(j.task, j.reason)
+}
+
+// inPlace retries a message in its place that a topic of Attempts.Delayed does not take.
+func (k *parking) inPlace(j parkJob, err error) bool {
+	later := (*laterError)(nil)
+	if !errors.As(j.reason, &later) || !errors.Is(err, kafkaadapter.ErrTooLarge) {
+		return false
+	}
+	j.p.failed(j.p.lanes.Context(), j.task, later.err)
+	return true
 }
 
 // failed keeps the message, and all that wait, for later, and those of partitions that are being

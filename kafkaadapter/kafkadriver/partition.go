@@ -41,7 +41,8 @@ type Partition struct {
 	ends    *flow.Gather[ending]
 	source  string // of the messages' origin
 	scope   letter.TopicScope
-	doubts  atomic.Int64 // effects that are not on record although that was tried
+	delay   time.Duration // of the topic's messages
+	doubts  atomic.Int64  // effects that are not on record although that was tried
 	owner   owner
 
 	leaving atomic.Bool // it is being given up
@@ -69,6 +70,9 @@ type item struct {
 	bad       error // why it must not run at all
 	elsewhere bool  // its first topic is another one, so its record may be from there
 	labelled  bool  // Config.Label was asked
+	carried   int   // attempts that its letter tells of
+
+	due time.Time // of a message in a topic of Attempts.Delayed
 
 	slot   flow.Slot
 	claim  *dedup.Claim       // held, once Acquired
@@ -107,6 +111,9 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
+	if i, ok := e.delays[at.Topic]; ok {
+		p.delay = e.Attempts.Delayed[i].Delay
+	}
 	lanes := flow.LanesConfig{Workers: t.Workers, Order: e.order, OnStop: p.fail}
 	if e.BatchHandler != nil {
 		lanes.Batch = t.BatchMax
@@ -144,7 +151,7 @@ func (p *Partition) Start() error {
 	if hook := p.cfg.Observer.Assigned; hook != nil {
 		hook(p.at.Topic, p.at.Partition, p.at.Generation)
 	}
-	if !p.cfg.unclaimed() {
+	if p.claims() {
 		p.claiming.Go(func() {
 			if p.claimer = p.claimLoop(p.ctx); p.claimer != nil {
 				p.fail(p.claimer)
@@ -192,6 +199,7 @@ func (p *Partition) Take(messages []kafkaadapter.Message) error {
 	for i := range messages {
 		items[i].msg, items[i].end = messages[i], noEnd
 		p.cfg.identify(&items[i], &p.scope)
+		p.putOffTo(&items[i])
 	}
 	p.note(items)
 	taken := make([]*item, len(items))
@@ -203,10 +211,10 @@ func (p *Partition) Take(messages []kafkaadapter.Message) error {
 		}
 		it.slot, taken[i] = slot, it
 	}
-	if p.cfg.unclaimed() {
-		p.submit(taken)
-	} else {
+	if p.claims() {
 		p.pending.add(taken)
+	} else {
+		p.submit(taken)
 	}
 	p.breathe()
 	p.gate.Check()

@@ -42,6 +42,16 @@ func (q *pending) take(n int) []*item {
 	return items
 }
 
+// putBack returns items to the front.
+func (q *pending) putBack(items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.items = append(items[:len(items):len(items)], q.items...)
+}
+
 // next waits for items and takes up to n.
 func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
 	for {

@@ -41,7 +41,7 @@ func orElse[T comparable](p *T, v T) {
 
 func (e *Engine) check() error {
 	for _, check := range []func() error{e.checkNegative, e.checkHandlers, e.checkOwn,
-		e.checkRest} {
+		e.checkDelayed, e.checkRest} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -119,6 +119,34 @@ func (e *Engine) checkOwn() error {
 		return e.Bad("TopicName", "%s", lies)
 	case len(e.RetryTopics) > 0:
 		return e.Bad("RetryTopics", "%s", lies)
+	}
+	return nil
+}
+
+func (e *Engine) checkDelayed() error {
+	all := e.Attempts.Delayed
+	for i, d := range all {
+		at := fmt.Sprintf("Attempts.Delayed[%d].", i)
+		switch {
+		case d.Topic == "":
+			return e.Bad(at+"Topic", "is empty")
+		case d.Delay <= 0:
+			return e.Bad(at+"Delay", "is %v; it must be positive", d.Delay)
+		case slices.ContainsFunc(all[:i], func(o kafkaadapter.DelayedTopic) bool {
+			return o.Topic == d.Topic
+		}):
+			return e.Bad(at+"Topic", "is %q, as one before it is", d.Topic)
+		}
+	}
+	switch set := len(all) > 0; {
+	case !set && e.Attempts.Producer != nil:
+		return e.Bad("Attempts.Producer", "is set, and Attempts.Delayed is empty")
+	case set && e.Attempts.Producer == nil:
+		return e.Bad("Attempts.Producer", "is nil; Attempts.Delayed needs it")
+	case set && e.RangeHandler != nil:
+		return e.Bad("Attempts.Delayed", "is set together with RangeHandler")
+	case set && e.Own != nil:
+		return e.Bad("Attempts.Delayed", "is set together with Own: a record lies with the partition that made it, and is not found from another topic")
 	}
 	return nil
 }

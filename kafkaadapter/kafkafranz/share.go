@@ -98,6 +98,7 @@ func checkShare(cfg *kafkaadapter.Config, opts *ShareOptions) error {
 		{Name: "RangeHandler", Set: cfg.RangeHandler != nil},
 		{Name: "Positions", Set: cfg.Positions},
 		{Name: "Attempts.Max", Set: cfg.Attempts.Max != 0},
+		{Name: "Attempts.Delayed", Set: cfg.Attempts.Delayed != nil},
 		{Name: "Order", Set: cfg.Order != kafkaadapter.ByKey},
 		{Name: "Own", Set: cfg.Own != nil},
 		{Name: "Allow.TakeOver", Set: cfg.Allow.TakeOver},

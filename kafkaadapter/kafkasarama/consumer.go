@@ -67,12 +67,12 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 	return c, nil
 }
 
-// Run consumes the topics until ctx ends, and then returns nil after its partitions have been
-// drained, which takes up to Tuning.Drain and a few seconds. It joins the group again after a
-// rebalance and, with a backoff, after an error. It reads the group's Errors channel, which nobody
-// else may read meanwhile. It does not close the group. When ctx ends while the group is being
-// joined, sarama first waits for the coordinator's answer: up to Consumer.Group.Rebalance.Timeout,
-// 60 s by default.
+// Run consumes the topics, and those of Attempts.Delayed, until ctx ends, and then returns nil
+// after its partitions have been drained, which takes up to Tuning.Drain and a few seconds. It
+// joins the group again after a rebalance and, with a backoff, after an error. It reads the
+// group's Errors channel, which nobody else may read meanwhile. It does not close the group. When
+// ctx ends while the group is being joined, sarama first waits for the coordinator's answer: up to
+// Consumer.Group.Rebalance.Timeout, 60 s by default.
 //
 // An error that lasts, such as a password that is refused since, or a topic that may not be read,
 // does not end it. Observer.GroupError and the log are told at every try, and it continues when the
@@ -90,7 +90,7 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 //
 // Offsets of unfinished messages stay uncommitted in each case.
 func (c *Consumer) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
-	return c.member.Run(ctx, group, topics, handler{c})
+	return c.member.Run(ctx, group, c.engine.Subscribed(topics), handler{c})
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few

@@ -46,6 +46,7 @@ type fakeGroup struct {
 	newest     bool    // what nothing was committed of begins at its end
 	rewind     bool    // an operator resets the group to the start before the next session
 	joins      int
+	topics     []string
 }
 
 func newFakeGroup(t *testing.T, partitions int32) *fakeGroup {
@@ -113,10 +114,19 @@ func (g *fakeGroup) replay() {
 	g.rebalance()
 }
 
+// subscribed are the topics of the last Consume.
+func (g *fakeGroup) subscribed() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.topics
+}
+
 // Consume implements sarama.ConsumerGroup.
-func (g *fakeGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
+func (g *fakeGroup) Consume(ctx context.Context, topics []string,
+	h sarama.ConsumerGroupHandler) error {
 	g.mu.Lock()
 	g.joins++
+	g.topics = topics
 	if len(g.refuse) > 0 {
 		err := g.refuse[0]
 		g.refuse = g.refuse[1:]

@@ -25,7 +25,7 @@ const (
 type Metrics struct {
 	maker *meter.Maker
 
-	handled, waiting, parked, unrecorded, missingID, commitsFailed, acksRefused,
+	handled, waiting, delayed, parked, unrecorded, missingID, commitsFailed, acksRefused,
 	abandoned metric.Int64Counter
 
 	ok, failed, named []metric.AddOption
@@ -45,6 +45,8 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 			"Runs of the handler for a message"),
 		waiting: maker.Counter("onceward.kafka.waiting", "{observation}",
 			"How often a message was found in flight elsewhere"),
+		delayed: maker.Counter("onceward.kafka.delayed", "{message}",
+			"Messages that failed, and that a topic of Attempts.Delayed has"),
 		parked: maker.Counter("onceward.kafka.parked", "{message}",
 			"Messages that Config.Park has kept"),
 		unrecorded: maker.Counter("onceward.kafka.unrecorded", "{message}",
@@ -63,8 +65,8 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	if maker.Err() != nil {
 		return nil, maker.Err()
 	}
-	for _, rare := range []metric.Int64Counter{m.parked, m.unrecorded, m.missingID, m.commitsFailed,
-		m.acksRefused, m.abandoned} {
+	for _, rare := range []metric.Int64Counter{m.delayed, m.parked, m.unrecorded, m.missingID,
+		m.commitsFailed, m.acksRefused, m.abandoned} {
 		// a series that appears with its first event has not risen
 		rare.Add(context.Background(), 0, m.named...)
 	}
@@ -83,6 +85,7 @@ func (m *Metrics) Observer() kafkaadapter.Observer {
 		Handled:      func(_ *kafkaadapter.Message, _ time.Duration, err error) { m.count(err) },
 		Waiting:      func(*kafkaadapter.Message) { m.add(m.waiting, 1) },
 		Unrecorded:   func(*kafkaadapter.Message, error) { m.add(m.unrecorded, 1) },
+		Delayed:      func(*kafkaadapter.Message, string, error) { m.add(m.delayed, 1) },
 		Parked:       func(*kafkaadapter.Message, error) { m.add(m.parked, 1) },
 		CommitFailed: func(string, int32, error) { m.add(m.commitsFailed, 1) },
 		AckRefused:   func(string, int32, error) { m.add(m.acksRefused, 1) },

@@ -29,6 +29,7 @@ func client(m *Metrics) *metrictest.Client {
 		MissingID: func() {
 			o.MissingID(nil)
 		}, Waiting: func() { o.Waiting(nil) }, Unrecorded: func() { o.Unrecorded(nil, failed) },
+		Delayed: func() { o.Delayed(nil, "orders.retry", failed) },
 		Parked: func() {
 			o.Parked(nil, failed)
 		}, CommitFailed: func() { o.CommitFailed("orders", 7, failed) },

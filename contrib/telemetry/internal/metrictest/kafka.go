@@ -15,9 +15,9 @@ import (
 type Client struct {
 	// Hooks, each as for one message or one event. AckRefused is nil where the client has no share
 	// groups.
-	MissingID, Waiting, Unrecorded, Parked, CommitFailed, AckRefused func()
-	Handled                                                          func(error)
-	Revoked                                                          func(returned, abandoned int)
+	MissingID, Waiting, Unrecorded, Delayed, Parked, CommitFailed, AckRefused func()
+	Handled                                                                   func(error)
+	Revoked                                                                   func(returned, abandoned int)
 
 	Observe        func(progress func() []kafkaadapter.Progress) error
 	ObserveNothing func() error
@@ -63,15 +63,16 @@ func of(series map[string]float64) map[string]float64 {
 
 func (c *Client) hooks(t *testing.T, collect func() map[string]float64) {
 	got := collect()
-	for _, rare := range []string{"parked", "unrecorded", "missing_id", "commit.failures",
-		"ack.refused", "abandoned"} {
+	for _, rare := range []string{"delayed", "parked", "unrecorded", "missing_id",
+		"commit.failures", "ack.refused", "abandoned"} {
 		if value, is := got[kafkaPrefix+rare]; !is || value != 0 {
 			t.Errorf("%s does not begin at 0", rare)
 		}
 	}
 	want := map[string]float64{
 		"missing_id": 1, "handled{kafka.failed=false}": 2, "handled{kafka.failed=true}": 1,
-		"waiting": 4, "unrecorded": 2, "parked": 5, "commit.failures": 6, "abandoned": 3,
+		"waiting": 4, "unrecorded": 2, "delayed": 7, "parked": 5, "commit.failures": 6,
+		"abandoned": 3,
 	}
 	failed := errors.New("down")
 	for _, err := range []error{nil, nil, failed} {
@@ -80,7 +81,7 @@ func (c *Client) hooks(t *testing.T, collect func() map[string]float64) {
 	c.Revoked(2, 3)
 	for name, hook := range map[string]func(){
 		"missing_id": c.MissingID, "waiting": c.Waiting, "unrecorded": c.Unrecorded,
-		"parked": c.Parked, "commit.failures": c.CommitFailed,
+		"delayed": c.Delayed, "parked": c.Parked, "commit.failures": c.CommitFailed,
 	} {
 		for range int(want[name]) {
 			hook()

@@ -1,0 +1,92 @@
+package kafkadriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// Subscribed are the topics of a consumer: those that it was given, and those of Attempts.Delayed.
+func (e *Engine) Subscribed(topics []string) []string {
+	all := slices.Clone(topics)
+	for _, d := range e.Attempts.Delayed {
+		if len(topics) > 0 && !slices.Contains(all, d.Topic) {
+			all = append(all, d.Topic)
+		}
+	}
+	return all
+}
+
+// laterError sends a message that has failed to a topic of Attempts.Delayed. It is parked there:
+// the same goroutines send it, and it keeps its key waiting until the brokers have it.
+type laterError struct {
+	topic string
+	err   error
+}
+
+func (e *laterError) Error() string { return e.err.Error() }
+func (e *laterError) Unwrap() error { return e.err }
+
+// delays sends a message that has failed on to the next topic, or to Park after the last one.
+// False: it is to be retried in its place.
+func (p *Partition) delays(t task, err error) bool {
+	all := p.cfg.Attempts.Delayed
+	var asks interface{ RetryAfter() time.Duration }
+	if len(all) == 0 || errors.As(err, &asks) {
+		return false
+	}
+	next := 0
+	if at, ok := p.cfg.delays[p.at.Topic]; ok {
+		next = at + 1
+	}
+	if next == len(all) {
+		p.park(t, fmt.Errorf("%w in %q, the last topic: %w", kafkaadapter.ErrAttempts,
+			p.at.Topic, err))
+		return true
+	}
+	p.cfg.suspects.end(t.Item) // it does not run
+	p.parking.add(parkJob{p, t, &laterError{all[next].Topic, err}})
+	return true
+}
+
+// claims reports whether messages wait for the claimer before they go to the lanes: to be claimed,
+// or for their time.
+func (p *Partition) claims() bool { return !p.cfg.unclaimed() || p.delay > 0 }
+
+// due waits for messages whose time has come, and takes up to a batch.
+func (p *Partition) due(ctx context.Context) ([]*item, error) {
+	for {
+		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax)
+		if err != nil || p.delay == 0 {
+			return batch, err
+		}
+		n := 0
+		for n < len(batch) && time.Until(batch[n].due) <= 0 {
+			n++
+		}
+		p.pending.putBack(batch[n:])
+		if n > 0 {
+			return batch[:n], nil
+		}
+		if err := backoff.Sleep(ctx, time.Until(batch[0].due)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// putOffTo sets when a message is due that has come: after the delay of its topic at the latest,
+// for the clock of its producer, or of its broker, may be ahead.
+func (p *Partition) putOffTo(it *item) {
+	if p.delay == 0 {
+		return
+	}
+	it.due = it.msg.Timestamp.Add(p.delay)
+	if latest := time.Now().Add(p.delay); it.due.After(latest) {
+		it.due = latest
+	}
+}
