@@ -1,14 +1,18 @@
 package kafkadriver
 
 import (
+	"context"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 )
 
 // Offsets are what a member is to commit of its partitions, and what the group's coordinator is
 // known to have. It is safe for concurrent use.
 type Offsets struct {
-	e *Engine
+	e      *Engine
+	topics *SessionTopics // or nil
 
 	mu     sync.Mutex
 	at     map[numbered]*offset
@@ -24,12 +28,17 @@ type Due struct {
 	Partition int32
 	// Next is the offset of the next message to read.
 	Next int64
+	// Metadata says which topic the commit is for: see [Stamp]. Without SessionTopics it is empty.
+	Metadata string
 
 	of *offset // also when the partition was given up, and assigned anew, meanwhile
 }
 
-// NewOffsets returns the offsets of one session.
-func (e *Engine) NewOffsets() *Offsets { return &Offsets{e: e, at: make(map[numbered]*offset)} }
+// NewOffsets returns the offsets of one session. With its topics nothing is due for a name that
+// stands for another topic by now; without them (nil) the driver sees to that.
+func (e *Engine) NewOffsets(topics *SessionTopics) *Offsets {
+	return &Offsets{e: e, topics: topics, at: make(map[numbered]*offset)}
+}
 
 // Add takes a partition in that is assigned.
 func (o *Offsets) Add(topic string, partition int32) {
@@ -61,6 +70,9 @@ func (o *Offsets) ForgetTopic(topic string) {
 // Mark notes the next offset to commit, and tells Observer.Committing. It is for
 // [Engine.NewCommitter].
 func (o *Offsets) Mark(topic string, partition int32, next int64) {
+	if o.topics != nil && o.topics.isStale(topic) {
+		return
+	}
 	o.mu.Lock()
 	of := o.at[numbered{topic, partition}]
 	if of != nil {
@@ -84,14 +96,42 @@ func (o *Offsets) Confirmed(topic string, partition int32) (next int64, ok bool)
 	return of.confirmed, of.confirmed >= 0
 }
 
-// Due are the offsets that are not confirmed.
-func (o *Offsets) Due() []Due {
+// Due are the offsets that are not confirmed, to be committed now. With SessionTopics it looks
+// first whether their topics are still those that were assigned. While that is not known, nothing
+// is due.
+func (o *Offsets) Due(ctx context.Context) []Due {
+	all := o.unconfirmed()
+	if o.topics == nil || len(all) == 0 {
+		return all
+	}
+	names := make(map[string]bool)
+	for _, d := range all {
+		names[d.Topic] = true
+	}
+	may, err := o.topics.mayCommit(ctx, slices.Collect(maps.Keys(names)))
+	if err != nil {
+		for _, d := range all {
+			o.Ended(d, err)
+		}
+		return nil
+	}
+	kept := all[:0]
+	for _, d := range all {
+		if may[d.Topic] && o.Holds(d) { // the look takes its time
+			d.Metadata = Stamp(o.topics.UUID(d.Topic))
+			kept = append(kept, d)
+		}
+	}
+	return kept
+}
+
+func (o *Offsets) unconfirmed() []Due {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var all []Due
 	for at, of := range o.at {
 		if of.marked > of.confirmed {
-			all = append(all, Due{at.topic, at.number, of.marked, of})
+			all = append(all, Due{Topic: at.topic, Partition: at.number, Next: of.marked, of: of})
 		}
 	}
 	return all

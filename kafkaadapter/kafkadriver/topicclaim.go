@@ -1,6 +1,7 @@
 package kafkadriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
+
+var errUntold = errors.New("the brokers do not report it")
 
 // errReadAgain: the offset that the session begins a partition with may be of another topic.
 var errReadAgain = errors.New("kafkaadapter: the offset to begin with is no longer the group's")
@@ -35,9 +38,9 @@ func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int
 			return ok
 		}
 		if failures == 0 {
-			s.told(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
+			s.all.told(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
 		}
-		if backoff.Sleep(ctx, s.retry.Delay(failures, 0, nil)) != nil {
+		if backoff.Sleep(ctx, s.all.retry.Delay(failures, 0, nil)) != nil {
 			return false
 		}
 	}
@@ -45,27 +48,27 @@ func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int
 
 func (s *SessionTopics) claim(ctx context.Context, topic string, partition int32, initial int64,
 	commit Rewind) (bool, error) {
-	found, err := s.look(ctx, []string{topic})
+	found, err := s.all.look(ctx, []string{topic})
 	if err != nil {
 		return false, err
 	}
 	state, known := found[topic]
 	switch {
-	case !known || state.Absent:
-		s.end(fmt.Errorf("kafkaadapter: topic %q: %w", topic, errNoTopic))
+	case !known || state.Absent != nil:
+		s.end(absentError(topic, cmp.Or(state.Absent, errUntold)))
 		return false, nil
 	case state.UUID == "":
-		s.noUUID(topic)
+		s.all.noUUID(topic)
 		return true, nil
 	}
-	s.pin(topic, state.UUID)
+	s.all.pin(topic, state.UUID)
 	s.mu.Lock()
 	if s.uuids[topic] == "" {
 		s.uuids[topic] = state.UUID
 	}
 	s.mu.Unlock()
 	s.compare(found)
-	if s.IsStale(topic) {
+	if s.isStale(topic) {
 		return false, nil
 	}
 	return s.begins(ctx, topic, partition, initial, state.UUID, commit)
@@ -74,7 +77,7 @@ func (s *SessionTopics) claim(ctx context.Context, topic string, partition int32
 // begins compares where the client begins with what the group has committed, and for which topic.
 func (s *SessionTopics) begins(ctx context.Context, topic string, partition int32, initial int64,
 	uuid string, commit Rewind) (bool, error) {
-	offset, metadata, err := s.source.Committed(ctx, topic, partition)
+	offset, metadata, err := s.all.source.Committed(ctx, topic, partition)
 	if err != nil {
 		return false, fmt.Errorf("kafkaadapter: its offset cannot be asked for: %w", err)
 	}
@@ -83,7 +86,7 @@ func (s *SessionTopics) begins(ctx context.Context, topic string, partition int3
 	case offset >= 0 && stamped != "" && stamped != uuid:
 		return false, s.restart(ctx, topic, partition, uuid,
 			commit, fmt.Errorf("the offset %d was committed for UUID %s", offset, stamped))
-	case offset < 0 && initial == atEnd && s.replaced(topic, uuid):
+	case offset < 0 && initial == atEnd && s.all.replaced(topic, uuid):
 		return false, s.restart(ctx, topic, partition, uuid,
 			commit, errors.New("nothing is committed for it"))
 	case offset < 0 && initial >= 0, offset >= 0 && initial > offset:
@@ -97,7 +100,7 @@ func (s *SessionTopics) begins(ctx context.Context, topic string, partition int3
 // restart commits the start of a topic, with which the next session begins.
 func (s *SessionTopics) restart(ctx context.Context, topic string, partition int32, uuid string,
 	commit Rewind, why error) error {
-	oldest, err := s.source.Oldest(ctx, topic, partition)
+	oldest, err := s.all.source.Oldest(ctx, topic, partition)
 	if err == nil {
 		err = commit(ctx, topic, partition, oldest, msgid.Stamp(uuid))
 	}

@@ -2,7 +2,6 @@ package kafkadriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,8 +11,6 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 )
-
-var errNoTopic = errors.New("the topic does not exist")
 
 const (
 	// atEnd is where a client begins a partition that it would read from its end.
@@ -48,11 +45,12 @@ type Topics struct {
 type TopicState struct {
 	// UUID of the topic, as Kafka's tools write it. Empty: not known.
 	UUID string
-	// Absent: there is no topic of that name.
-	Absent bool
+	// Absent is the client's error that says that there is no topic of that name, or nil.
+	Absent error
 }
 
-// TopicSource is what a client can ask the brokers about topics.
+// TopicSource is what a client can ask the brokers about topics. A client that knows no contexts
+// ignores ctx, and gives up by itself.
 type TopicSource interface {
 	// Topics returns the states of the names; one that it does not know is left out. It must not
 	// create a topic. Ask the group's coordinator if that can be, because it compares a commit with
@@ -100,7 +98,7 @@ func (w *Topics) Present(ctx context.Context, topics []string) []string {
 		}
 		var there []string
 		for _, topic := range topics {
-			if w.leaveOut(topic, found[topic].Absent); !found[topic].Absent {
+			if w.leaveOut(topic, found[topic].Absent); found[topic].Absent == nil {
 				there = append(there, topic)
 			}
 		}
@@ -113,14 +111,13 @@ func (w *Topics) Present(ctx context.Context, topics []string) []string {
 }
 
 // leaveOut notes whether a topic is left out, and reports it once.
-func (w *Topics) leaveOut(topic string, absent bool) {
+func (w *Topics) leaveOut(topic string, absent error) {
 	w.mu.Lock()
-	news := absent && !w.absent[topic]
-	w.absent[topic] = absent
+	news := absent != nil && !w.absent[topic]
+	w.absent[topic] = absent != nil
 	w.mu.Unlock()
 	if news {
-		w.told(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic,
-			errNoTopic))
+		w.told(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic, absent))
 	}
 }
 
@@ -168,7 +165,7 @@ func (w *Topics) awaited() []string {
 
 // SessionTopics are the topics of one session, as they were when its partitions were assigned.
 type SessionTopics struct {
-	*Topics
+	all     *Topics
 	end     context.CancelCauseFunc // ends the session
 	stop    context.CancelFunc      // ends run
 	running sync.WaitGroup
@@ -179,10 +176,10 @@ type SessionTopics struct {
 	missed map[string]int    // looks in a row that did not find a pinned topic
 }
 
-// Begin watches the topics of a session until close.
+// Begin watches the topics of a session until Close. end is called to end the session.
 func (w *Topics) Begin(end context.CancelCauseFunc) *SessionTopics {
 	s := &SessionTopics{
-		Topics: w, end: end,
+		all: w, end: end,
 		uuids: make(map[string]string), stale: make(map[string]bool), missed: make(map[string]int),
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -201,19 +198,19 @@ func (s *SessionTopics) Close() {
 // which look for themselves, wait.
 func (s *SessionTopics) run(ctx context.Context) {
 	for backoff.Sleep(ctx, topicLook) == nil {
-		awaited := s.awaited()
+		awaited := s.all.awaited()
 		topics := append(s.pinned(), awaited...)
 		if len(topics) == 0 {
 			continue
 		}
-		found, err := s.look(ctx, topics)
+		found, err := s.all.look(ctx, topics)
 		if err != nil {
 			continue
 		}
 		s.compare(found)
 		s.count(found)
 		for _, topic := range awaited {
-			if state, ok := found[topic]; ok && !state.Absent {
+			if state, ok := found[topic]; ok && state.Absent == nil {
 				s.end(fmt.Errorf("kafkaadapter: topic %q exists", topic))
 			}
 		}
@@ -242,9 +239,14 @@ func (s *SessionTopics) compare(found map[string]TopicState) {
 	}
 }
 
+func absentError(topic string, absent error) error {
+	return fmt.Errorf("kafkaadapter: topic %q: %w", topic, absent)
+}
+
 func (s *SessionTopics) recreated(topic string, how error) {
-	err := fmt.Errorf("%w: %q: %w; it is read from its start", kafkaadapter.ErrTopicRecreated, topic, how)
-	s.told(err)
+	err := fmt.Errorf("%w: %q: %w; it is read from its start", kafkaadapter.ErrTopicRecreated,
+		topic, how)
+	s.all.told(err)
 	s.end(err)
 }
 
@@ -255,27 +257,26 @@ func (s *SessionTopics) count(found map[string]TopicState) {
 	for topic := range s.uuids {
 		state, ok := found[topic]
 		switch {
-		case ok && state.Absent:
+		case ok && state.Absent != nil:
 			s.missed[topic]++
 		case ok:
 			s.missed[topic] = 0
 		}
 		if s.missed[topic] == topicAbsences {
-			s.end(fmt.Errorf("kafkaadapter: topic %q: %w", topic,
-				errNoTopic))
+			s.end(absentError(topic, state.Absent))
 		}
 	}
 }
 
-// MayCommit looks at topics right before a commit. False: the name stands for no topic, for
+// mayCommit looks at topics right before a commit. False: the name stands for no topic, for
 // another one, or nobody knows. An offset that is left out is committed by a later round, or, where
 // the topic is another one, never.
 //
 // The look and the commit are two requests on one connection, and a topic that is replaced between
 // them is not seen. The commit says which topic it belongs to in its metadata, so whoever is
-// assigned the partition next sees it (claimed).
-func (s *SessionTopics) MayCommit(ctx context.Context, topics []string) (map[string]bool, error) {
-	found, err := s.look(ctx, topics)
+// assigned the partition next sees it (Claimed).
+func (s *SessionTopics) mayCommit(ctx context.Context, topics []string) (map[string]bool, error) {
+	found, err := s.all.look(ctx, topics)
 	if err != nil {
 		return nil, err
 	}
@@ -285,13 +286,13 @@ func (s *SessionTopics) MayCommit(ctx context.Context, topics []string) (map[str
 	may := make(map[string]bool, len(topics))
 	for _, topic := range topics {
 		state, ok := found[topic]
-		may[topic] = ok && !state.Absent && !s.stale[topic]
+		may[topic] = ok && state.Absent == nil && !s.stale[topic]
 	}
 	return may, nil
 }
 
-// IsStale reports whether the name stands for another topic by now.
-func (s *SessionTopics) IsStale(topic string) bool {
+// isStale reports whether the name stands for another topic by now.
+func (s *SessionTopics) isStale(topic string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stale[topic]

@@ -42,10 +42,10 @@ func (c *Consumer) consumeClaim(member sarama.ConsumerGroupSession,
 		return errors.New("kafkasarama: ConsumeClaim without Setup")
 	}
 	topic, number := claim.Topic(), claim.Partition()
-	if !s.topics.claimed(s.assigned, topic, number, claim.InitialOffset(), s.commits.rewind) {
+	if !s.topics.Claimed(s.assigned, topic, number, claim.InitialOffset(), s.commits.rewind) {
 		return nil // another session begins where this one should have
 	}
-	uuid := s.topics.uuid(topic)
+	uuid := s.topics.UUID(topic)
 	if uuid == "" && (c.engine.Positions || c.engine.RangeHandler != nil) {
 		return fmt.Errorf("kafkasarama: topic %q has no UUID, which Positions and a RangeHandler need: brokers and sarama.Config.Version must be 2.8 at least", topic)
 	}
@@ -61,9 +61,10 @@ func (c *Consumer) consumeClaim(member sarama.ConsumerGroupSession,
 	if err != nil {
 		return err
 	}
+	s.commits.Add(topic, number)
 	intake := c.intake(p, claim, uuid)
 	ended := p.End()
-	s.commits.forget(topic, number)
+	s.commits.Forget(topic, number)
 	return cmp.Or(ended, intake, context.Cause(s.fenced))
 }
 

@@ -1,14 +1,12 @@
 package kafkasarama
 
 import (
+	"context"
 	"errors"
-	"log/slog"
-	"sync"
 
 	"github.com/IBM/sarama"
 
-	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
 // commits commits the offsets of one session over a client of its own, and knows
@@ -19,31 +17,17 @@ import (
 // Nothing is marked with sarama. With AutoCommit off it would flush nothing by itself
 // either, and where a partition begins it asks the broker.
 type commits struct {
+	*kafkadriver.Offsets
 	group    string
 	instance *string // of a static member
 	session  sarama.ConsumerGroupSession
 	client   groupClient
-	observer kafkaadapter.Observer
-	logger   *slog.Logger
 	fence    func(error)
-	topics   *sessionTopics
 
 	// Of the committer's goroutine.
 	lookUp bool // the coordinator has to be looked up again
 	over   bool // fenced: nothing that is sent counts any more
-	failed bool // the last attempt
-
-	mu      sync.Mutex
-	offsets map[topicPartition]*progress
 }
-
-type topicPartition struct {
-	topic     string
-	partition int32
-}
-
-// progress is the next offset to read, as it should be, and as the broker is known to have it.
-type progress struct{ marked, confirmed int64 }
 
 // groupClient is what a Consumer needs of a sarama.Client.
 type groupClient interface {
@@ -55,11 +39,14 @@ type groupClient interface {
 	// Config is the client's.
 	Config() *sarama.Config
 
-	topicSource
+	kafkadriver.TopicSource
 }
 
 // realClient is the groupClient of a sarama.Client.
-type realClient struct{ sarama.Client }
+type realClient struct {
+	sarama.Client
+	group string
+}
 
 // Commit implements groupClient.
 func (c realClient) Commit(r *sarama.OffsetCommitRequest,
@@ -93,64 +80,13 @@ func (c realClient) Count(topic string) (int32, error) {
 
 func (c *Consumer) newCommits(member sarama.ConsumerGroupSession, s *session) *commits {
 	out := &commits{
-		group: c.engine.Group(), session: member, client: c.client, observer: c.engine.Observer,
-		logger: c.engine.Logger, fence: func(err error) { s.fence(fencedBy(err)) },
-		offsets: make(map[topicPartition]*progress), topics: s.topics,
+		Offsets: c.engine.NewOffsets(s.topics), group: c.engine.Group(), session: member,
+		client: c.client, fence: func(err error) { s.fence(fencedBy(err)) },
 	}
 	if id := c.client.Config().Consumer.Group.InstanceId; id != "" {
 		out.instance = &id
 	}
 	return out
-}
-
-// mark notes the next offset to commit.
-func (c *commits) mark(topic string, partition int32, next int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := topicPartition{topic, partition}
-	if c.offsets[at] == nil {
-		c.offsets[at] = &progress{confirmed: -1}
-	}
-	c.offsets[at].marked = next
-}
-
-// confirmed is what the broker is known to have.
-func (c *commits) confirmed(topic string, partition int32) (next int64, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o := c.offsets[topicPartition{topic, partition}]
-	if o == nil || o.confirmed < 0 {
-		return 0, false
-	}
-	return o.confirmed, true
-}
-
-// forget drops a partition that has been given up. A session of a cooperative group goes
-// on into generations in which it is somebody else's, and under which a commit that is
-// still due would be taken.
-func (c *commits) forget(topic string, partition int32) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.offsets, topicPartition{topic, partition})
-}
-
-// due is one partition of a request.
-type due struct {
-	topicPartition
-	next int64
-	of   *progress // also when the partition has been forgotten, and assigned, meanwhile
-}
-
-func (c *commits) unconfirmed() []due {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []due
-	for at, o := range c.offsets {
-		if o.marked > o.confirmed {
-			all = append(all, due{at, o.marked, o})
-		}
-	}
-	return all
 }
 
 // commit makes one attempt. The committer repeats it for as long as anything is not
@@ -160,35 +96,27 @@ func (c *commits) commit() {
 	if c.over {
 		return
 	}
-	all := c.vet(c.unconfirmed())
+	all := c.Due(context.Background())
 	if len(all) == 0 {
 		return
 	}
-	request := c.request(all)
-	response, err := c.client.Commit(request, c.lookUp)
-	if err != nil {
-		c.lookUp = true
-		for _, d := range all {
-			c.refused(d, err)
-		}
-		return
+	request := c.request()
+	for _, d := range all {
+		add(request, d.Topic, d.Partition, d.Next, d.Metadata)
 	}
-	c.lookUp = false
+	response, err := c.client.Commit(request, c.lookUp)
+	c.lookUp = err != nil
 	var fencing error
 	for _, d := range all {
-		code, ok := response.Errors[d.topic][d.partition]
-		switch {
-		case !ok:
-			c.refused(d, sarama.ErrIncompleteResponse)
-		case code == sarama.ErrNoError:
-			c.confirm(d)
-		default:
-			c.lookUp = c.lookUp || isMoved(code)
-			if isFencing(code) {
-				fencing = code
+		answer := err
+		if err == nil {
+			answer = answerIn(response, d.Topic, d.Partition)
+			c.lookUp = c.lookUp || isMoved(answer)
+			if isFencing(answer) {
+				fencing = answer
 			}
-			c.refused(d, code)
 		}
+		c.Ended(d, answer)
 	}
 	if fencing != nil && !c.rejoined(request, fencing) {
 		c.over = true
@@ -196,18 +124,8 @@ func (c *commits) commit() {
 	}
 }
 
-func (c *commits) request(all []due) *sarama.OffsetCommitRequest {
-	r := c.newRequest()
-	for _, d := range all {
-		// No leader epoch: with a wrong one other clients would take the log for cut.
-		r.AddBlockWithLeaderEpoch(d.topic, d.partition, d.next, -1,
-			0, msgid.Stamp(c.topics.uuid(d.topic)))
-	}
-	return r
-}
-
-// newRequest is a request of this member, for nothing yet.
-func (c *commits) newRequest() *sarama.OffsetCommitRequest {
+// request is one of this member, for nothing yet.
+func (c *commits) request() *sarama.OffsetCommitRequest {
 	r := sarama.NewOffsetCommitRequest(c.client.Config(), c.group)
 	r.ConsumerID, r.ConsumerGroupGeneration = c.session.MemberID(), c.session.GenerationID()
 	if r.Version >= 7 {
@@ -216,30 +134,22 @@ func (c *commits) newRequest() *sarama.OffsetCommitRequest {
 	return r
 }
 
-func (c *commits) confirm(d due) {
-	c.mu.Lock()
-	d.of.confirmed = d.next
-	c.mu.Unlock()
-	if c.failed {
-		c.logger.Info("kafkasarama: offsets are committed again", "topic", d.topic, "partition",
-			d.partition)
-		c.failed = false
-	}
-	if hook := c.observer.Committed; hook != nil {
-		hook(d.topic, d.partition, d.next)
-	}
+// add adds a partition to a request. It names no leader epoch: with a wrong one other clients would
+// take the log for cut.
+func add(r *sarama.OffsetCommitRequest, topic string, partition int32, next int64, stamp string) {
+	r.AddBlockWithLeaderEpoch(topic, partition, next, -1, 0, stamp)
 }
 
-// refused logs the first failure of a series: there is one per interval.
-func (c *commits) refused(d due, err error) {
-	if !c.failed {
-		c.logger.Warn("kafkasarama: offset is not committed", "topic", d.topic, "partition",
-			d.partition, "offset", d.next, "error", err)
-		c.failed = true
+// answerIn is what became of a partition: nil when it is committed.
+func answerIn(r *sarama.OffsetCommitResponse, topic string, partition int32) error {
+	code, ok := r.Errors[topic][partition]
+	switch {
+	case !ok:
+		return sarama.ErrIncompleteResponse
+	case code != sarama.ErrNoError:
+		return code
 	}
-	if hook := c.observer.CommitFailed; hook != nil {
-		hook(d.topic, d.partition, err)
-	}
+	return nil
 }
 
 // rejoined reports whether the request was refused because it is one of a generation, or a
@@ -264,9 +174,9 @@ func (c *commits) rejoined(r *sarama.OffsetCommitRequest, fencing error) bool {
 }
 
 // isMoved tells answers of a broker that does not coordinate the group.
-func isMoved(code sarama.KError) bool {
-	return code == sarama.ErrNotCoordinatorForConsumer ||
-		code == sarama.ErrConsumerCoordinatorNotAvailable
+func isMoved(answer error) bool {
+	return errors.Is(answer, sarama.ErrNotCoordinatorForConsumer) ||
+		errors.Is(answer, sarama.ErrConsumerCoordinatorNotAvailable)
 }
 
 // isFencing tells that the partitions of whoever gets this answer are somebody else's.
@@ -275,46 +185,14 @@ func isFencing(err error) bool {
 		errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 
-// vet keeps those partitions of a request whose topics are still the ones that were assigned.
-func (c *commits) vet(all []due) []due {
-	if len(all) == 0 {
-		return all
-	}
-	var topics []string
-	asked := make(map[string]bool)
-	for _, d := range all {
-		if !asked[d.topic] {
-			asked[d.topic] = true
-			topics = append(topics, d.topic)
-		}
-	}
-	may, err := c.topics.mayCommit(topics)
-	kept := all[:0]
-	for _, d := range all {
-		switch {
-		case err != nil:
-			c.refused(d, err)
-		case may[d.topic]:
-			kept = append(kept, d)
-		}
-	}
-	return kept
-}
-
 // rewind commits the start of a partition whose topic is another one by now.
-func (c *commits) rewind(topic string, partition int32, next int64, metadata string) error {
-	r := c.newRequest()
-	r.AddBlockWithLeaderEpoch(topic, partition, next, -1, 0, metadata)
+func (c *commits) rewind(_ context.Context, topic string, partition int32, next int64,
+	metadata string) error {
+	r := c.request()
+	add(r, topic, partition, next, metadata)
 	response, err := c.client.Commit(r, true)
 	if err != nil {
 		return err
 	}
-	code, ok := response.Errors[topic][partition]
-	switch {
-	case !ok:
-		return sarama.ErrIncompleteResponse
-	case code != sarama.ErrNoError:
-		return code
-	}
-	return nil
+	return answerIn(response, topic, partition)
 }

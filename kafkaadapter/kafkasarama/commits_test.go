@@ -209,26 +209,37 @@ func (s *stubSession) Commit() {
 	}
 }
 
-// newCommitsFor makes commits on a stub, and counts how often they fence.
-func newCommitsFor(t *testing.T, s *stubSession,
-	instance string) (c *commits, f *fakeCoordinator, fenced *int) {
+// stubbed are commits on a stub, with both partitions of the topic.
+type stubbed struct {
+	*commits
+	coordinator *fakeCoordinator
+	fenced      int        // how often
+	told        toldErrors // of commits that failed
+}
+
+func newStubbed(t *testing.T, s *stubSession, instance string) *stubbed {
 	t.Helper()
-	f, fenced = newFakeCoordinator(newFakeGroup(t, 2)), new(int)
-	f.config.Consumer.Group.InstanceId = instance
-	consumer, err := newConsumer(f, groupName, usable(t, kafkaadapter.Config{}))
+	out := &stubbed{coordinator: newFakeCoordinator(newFakeGroup(t, 2))}
+	out.coordinator.config.Consumer.Group.InstanceId = instance
+	cfg := usable(t, kafkaadapter.Config{})
+	cfg.Observer.CommitFailed = func(_ string, _ int32, err error) { out.told.add(err) }
+	consumer, err := newConsumer(out.coordinator, groupName, cfg)
 	require.NoError(t, err)
-	c = consumer.newCommits(s, &session{
-		fence: func(error) { *fenced++ },
-		topics: &sessionTopics{topicWatch: consumer.topics, uuids: map[string]string{},
-			stale: map[string]bool{}},
+	topics := consumer.topics.Begin(func(error) {})
+	t.Cleanup(topics.Close)
+	out.commits = consumer.newCommits(s, &session{
+		fence: func(error) { out.fenced++ }, topics: topics,
 	})
-	return c, f, fenced
+	for partition := range int32(2) {
+		out.Add(topic, partition)
+	}
+	return out
 }
 
 // wantConfirmed requires what the coordinator is known to have of a partition, -1 for nothing.
-func wantConfirmed(t *testing.T, c *commits, partition int32, want int64) {
+func (c *stubbed) wantConfirmed(t *testing.T, partition int32, want int64) {
 	t.Helper()
-	next, ok := c.confirmed(topic, partition)
+	next, ok := c.Confirmed(topic, partition)
 	if !ok {
 		next = -1
 	}
@@ -257,18 +268,19 @@ func TestOldGenerationIsNotFenced(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := &stubSession{generation: 7, member: "member"}
 			s.committing = func() { c.change(s) }
-			commits, f, fenced := newCommitsFor(t, s, "")
-			f.answers = []error{c.code}
-			commits.mark(topic, 0, 5)
+			commits := newStubbed(t, s, "")
+			commits.coordinator.answers = []error{c.code}
+			commits.Mark(topic, 0, 5)
 			commits.commit()
-			assert.Equal(t, c.fenced, *fenced)
+			assert.Equal(t, c.fenced, commits.fenced)
 			commits.commit()
 			if c.fenced > 0 {
-				wantConfirmed(t, commits, 0, -1)
+				commits.wantConfirmed(t, 0, -1)
 				return
 			}
-			wantConfirmed(t, commits, 0, 5)
-			last := f.requests[len(f.requests)-1]
+			commits.wantConfirmed(t, 0, 5)
+			requests := commits.coordinator.requests
+			last := requests[len(requests)-1]
 			assert.Equal(t, s.generation, last.ConsumerGroupGeneration)
 			assert.Equal(t, s.member, last.ConsumerID)
 		})
@@ -278,46 +290,46 @@ func TestOldGenerationIsNotFenced(t *testing.T) {
 // What was not committed when a partition was given up is not committed later: it may be
 // somebody else's in the session's next generation. When it comes back it begins anew.
 func TestForgottenPartitionIsNotCommitted(t *testing.T) {
-	commits, f, _ := newCommitsFor(t, &stubSession{generation: 1, member: "member"}, "")
-	commits.mark(topic, 0, 50)
+	commits := newStubbed(t, &stubSession{generation: 1, member: "member"}, "")
+	commits.Mark(topic, 0, 50)
 	commits.commit()
-	f.answers = []error{sarama.ErrOffsetsLoadInProgress}
-	commits.mark(topic, 0, 60)
-	commits.mark(topic, 1, 9)
+	commits.coordinator.answers = []error{sarama.ErrOffsetsLoadInProgress}
+	commits.Mark(topic, 0, 60)
+	commits.Mark(topic, 1, 9)
 	commits.commit()
-	commits.forget(topic, 0)
+	commits.Forget(topic, 0)
 	commits.commit()
-	require.Len(t, f.requests, 3)
-	_, _, err := f.requests[2].Offset(topic, 0)
+	require.Len(t, commits.coordinator.requests, 3)
+	_, _, err := commits.coordinator.requests[2].Offset(topic, 0)
 	require.Error(t, err, "a partition that was given up is committed")
-	wantConfirmed(t, commits, 0, -1)
-	commits.mark(topic, 0, 55) // somebody has gone back
+	commits.Add(topic, 0)
+	commits.wantConfirmed(t, 0, -1)
+	commits.Mark(topic, 0, 55) // somebody has gone back
 	commits.commit()
-	wantConfirmed(t, commits, 0, 55)
+	commits.wantConfirmed(t, 0, 55)
 }
 
 // A partition that the answer leaves out is not taken for committed.
 func TestIncompleteAnswer(t *testing.T) {
-	commits, f, _ := newCommitsFor(t, &stubSession{generation: 1, member: "member"}, "")
-	var told toldErrors
-	commits.observer.CommitFailed = func(_ string, _ int32, err error) { told.add(err) }
-	delete(f.group.log, 1) // the coordinator knows nothing of it
-	commits.mark(topic, 0, 5)
-	commits.mark(topic, 1, 6)
+	commits := newStubbed(t, &stubSession{generation: 1, member: "member"}, "")
+	delete(commits.coordinator.group.log, 1) // the coordinator knows nothing of it
+	commits.Mark(topic, 0, 5)
+	commits.Mark(topic, 1, 6)
 	commits.commit()
-	wantConfirmed(t, commits, 0, 5)
-	wantConfirmed(t, commits, 1, -1)
-	require.Len(t, told.all(), 1)
-	require.ErrorIs(t, told.all()[0], sarama.ErrIncompleteResponse)
+	commits.wantConfirmed(t, 0, 5)
+	commits.wantConfirmed(t, 1, -1)
+	told := commits.told.all()
+	require.Len(t, told, 1)
+	require.ErrorIs(t, told[0], sarama.ErrIncompleteResponse)
 }
 
 // A static member is known by its instance id, where the request has room for it.
 func TestCommitOfAStaticMember(t *testing.T) {
-	commits, f, _ := newCommitsFor(t, &stubSession{generation: 1, member: "member"}, "pod-1")
+	commits := newStubbed(t, &stubSession{generation: 1, member: "member"}, "pod-1")
 	for version, want := range map[sarama.KafkaVersion]bool{sarama.V2_8_0_0: true,
 		sarama.V2_2_0_0: false} {
-		f.config.Version = version
-		r := commits.request([]due{{topicPartition{topic, 0}, 5, nil}})
+		commits.coordinator.config.Version = version
+		r := commits.request()
 		if !want {
 			assert.Nil(t, r.GroupInstanceId, version)
 		} else if assert.NotNil(t, r.GroupInstanceId, version) {

@@ -19,7 +19,7 @@ type Consumer struct {
 	engine *kafkadriver.Engine
 	client groupClient
 	counts *kafkadriver.Counts
-	topics *topicWatch
+	topics *kafkadriver.Topics
 	member member.Member
 
 	mu       sync.Mutex
@@ -41,7 +41,7 @@ func New(client sarama.Client, group string, cfg kafkaadapter.Config) (*Consumer
 	case client.Closed():
 		return nil, &dedup.InputError{Field: "client", Reason: "is closed"}
 	}
-	return newConsumer(realClient{client}, group, cfg)
+	return newConsumer(realClient{client, group}, group, cfg)
 }
 
 func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Consumer, error) {
@@ -59,10 +59,10 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 	c := &Consumer{engine: engine, client: client,
 		sessions: make(map[sarama.ConsumerGroupSession]*session)}
 	c.counts = kafkadriver.NewCounts(c.count)
-	c.topics = newTopicWatch(engine, client)
+	c.topics = engine.NewTopics(client)
 	c.member = member.Member{
 		Retry: backoff.Policy{Base: engine.Attempts.RetryBase, Cap: engine.Attempts.RetryMax},
-		Busy:  kafkaadapter.ErrRunning, Failed: engine.GroupError, Topics: c.topics.present,
+		Busy:  kafkaadapter.ErrRunning, Failed: engine.GroupError, Topics: c.topics.Present,
 	}
 	return c, nil
 }

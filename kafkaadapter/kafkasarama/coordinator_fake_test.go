@@ -1,11 +1,14 @@
 package kafkasarama
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
 // fakeCoordinator is the groupClient of a fakeGroup, which it commits to.
@@ -131,7 +134,8 @@ func (f *fakeTopic) stamp(partition int32, metadata string) {
 }
 
 // Topics implements groupClient.
-func (f *fakeCoordinator) Topics(_ string, topics []string) ([]*sarama.TopicMetadata, error) {
+func (f *fakeCoordinator) Topics(_ context.Context,
+	topics []string) (map[string]kafkadriver.TopicState, error) {
 	t := &f.topic
 	t.mu.Lock()
 	before := t.before
@@ -155,11 +159,12 @@ func (f *fakeCoordinator) Topics(_ string, topics []string) ([]*sarama.TopicMeta
 	if broken {
 		return nil, errors.New("nobody answers")
 	}
-	return []*sarama.TopicMetadata{answer}, nil
+	return statesOf([]*sarama.TopicMetadata{answer}), nil
 }
 
 // Committed implements groupClient.
-func (f *fakeCoordinator) Committed(_, _ string, partition int32) (int64, string, error) {
+func (f *fakeCoordinator) Committed(_ context.Context, _ string, partition int32) (int64, string,
+	error) {
 	f.group.mu.Lock()
 	defer f.group.mu.Unlock()
 	f.topic.mu.Lock()
@@ -172,7 +177,7 @@ func (f *fakeCoordinator) Committed(_, _ string, partition int32) (int64, string
 }
 
 // Oldest implements groupClient.
-func (f *fakeCoordinator) Oldest(string, int32) (int64, error) { return 0, nil }
+func (f *fakeCoordinator) Oldest(context.Context, string, int32) (int64, error) { return 0, nil }
 
 // delete deletes the topic, and with it what was committed. Whoever reads it reads on.
 func (f *fakeCoordinator) delete() {

@@ -3,24 +3,18 @@ package kafkasarama
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// commitRepeat is for how long a commit in doubt is repeated. The broker's answers say what is
-// committed, so it is not used up.
-const commitRepeat = time.Minute
-
 // session is what a Consumer keeps of a session, from Setup to Cleanup.
 type session struct {
-	committer *flow.Committer
+	committer *kafkadriver.Committer
 	commits   *commits
-	topics    *sessionTopics
+	topics    *kafkadriver.SessionTopics
 
 	// fenced carries the session's values, and ends when the group has fenced this member off,
 	// with an ErrFenced as its cause: earlier than the session does, or later, while its
@@ -35,16 +29,13 @@ type session struct {
 // begin starts a session's committer.
 func (c *Consumer) begin(member sarama.ConsumerGroupSession) error {
 	s := c.newSession(member)
-	s.topics = c.topics.begin(s.end)
+	s.topics = c.topics.Begin(s.end)
 	s.commits = c.newCommits(member, s)
 	var err error
-	s.committer, err = flow.NewCommitter(flow.CommitterConfig{
-		Interval: c.engine.Tuning.CommitEvery, Count: c.engine.Tuning.CommitCount,
-		Repeat: commitRepeat, Mark: s.mark(c.engine.Observer.Committing),
-		Commit: s.commits.commit, Confirmed: s.commits.confirmed,
-	})
+	s.committer, err = c.engine.NewCommitter(s.commits.Mark, s.commits.commit,
+		s.commits.Confirmed)
 	if err != nil {
-		s.topics.close()
+		s.topics.Close()
 		return err
 	}
 	c.mu.Lock()
@@ -52,19 +43,6 @@ func (c *Consumer) begin(member sarama.ConsumerGroupSession) error {
 	c.mu.Unlock()
 	s.committer.Start()
 	return nil
-}
-
-// mark notes a watermark to commit, unless it is of a topic that was deleted.
-func (s *session) mark(told func(string, int32, int64)) func(string, int32, int64) {
-	return func(topic string, partition int32, next int64) {
-		if s.topics.isStale(topic) {
-			return
-		}
-		if told != nil {
-			told(topic, partition, next)
-		}
-		s.commits.mark(topic, partition, next)
-	}
 }
 
 // newSession makes the session's contexts. sarama ends its own with the answer to a heartbeat as
@@ -111,6 +89,6 @@ func (c *Consumer) end(member sarama.ConsumerGroupSession) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(member.Context()),
 		kafkadriver.CommitTimeout)
 	defer cancel()
-	defer s.topics.close()
+	defer s.topics.Close()
 	return s.committer.Stop(ctx)
 }

@@ -1,40 +1,49 @@
 package kafkasarama
 
 import (
+	"context"
 	"errors"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// topicSource tells which topic a name stands for now, and what a group has committed.
-type topicSource interface {
-	// Topics describes topics. It must not create one.
-	Topics(group string, topics []string) ([]*sarama.TopicMetadata, error)
-	// Committed is the group's offset of a partition, -1 for none, and its metadata.
-	Committed(group, topic string, partition int32) (offset int64, metadata string, err error)
-	// Oldest is the first offset of a partition's log.
-	Oldest(topic string, partition int32) (int64, error)
-}
-
-// Topics implements topicSource. It asks the coordinator, which is the broker that takes the
-// commit: what it knows of a topic is what it will compare the commit with.
-func (c realClient) Topics(group string, topics []string) (found []*sarama.TopicMetadata,
-	err error) {
-	err = c.coordinate(group, func(b *sarama.Broker) error {
+// Topics implements kafkadriver.TopicSource. It asks the coordinator, which is the broker that
+// takes the commit: what it knows of a topic is what it will compare the commit with.
+func (c realClient) Topics(_ context.Context,
+	topics []string) (found map[string]kafkadriver.TopicState, err error) {
+	err = c.coordinate(func(b *sarama.Broker) error {
 		answer, err := b.GetMetadata(sarama.NewMetadataRequest(c.Config().Version, topics))
 		if err == nil {
-			found = answer.Topics
+			found = statesOf(answer.Topics)
 		}
 		return err
 	})
 	return found, err
 }
 
-// Committed implements topicSource.
-func (c realClient) Committed(group, topic string, partition int32) (offset int64, metadata string,
-	err error) {
-	err = c.coordinate(group, func(b *sarama.Broker) error {
-		answer, err := b.FetchOffset(sarama.NewOffsetFetchRequest(c.Config().Version, group,
+// statesOf are what names stand for. One that the answer does not report is left out.
+func statesOf(answers []*sarama.TopicMetadata) map[string]kafkadriver.TopicState {
+	found := make(map[string]kafkadriver.TopicState, len(answers))
+	for _, answer := range answers {
+		switch {
+		case answer.Err == sarama.ErrUnknownTopicOrPartition:
+			found[answer.Name] = kafkadriver.TopicState{Absent: answer.Err}
+		case answer.Uuid != sarama.Uuid{}:
+			found[answer.Name] = kafkadriver.TopicState{UUID: answer.Uuid.String()}
+		case answer.Err == sarama.ErrNoError:
+			found[answer.Name] = kafkadriver.TopicState{}
+		}
+	}
+	return found
+}
+
+// Committed implements kafkadriver.TopicSource.
+func (c realClient) Committed(_ context.Context, topic string, partition int32) (offset int64,
+	metadata string, err error) {
+	err = c.coordinate(func(b *sarama.Broker) error {
+		answer, err := b.FetchOffset(sarama.NewOffsetFetchRequest(c.Config().Version, c.group,
 			map[string][]int32{topic: {partition}}))
 		if err == nil {
 			offset, metadata, err = offsetIn(answer, topic, partition)
@@ -44,8 +53,8 @@ func (c realClient) Committed(group, topic string, partition int32) (offset int6
 	return offset, metadata, err
 }
 
-// Oldest implements topicSource.
-func (c realClient) Oldest(topic string, partition int32) (int64, error) {
+// Oldest implements kafkadriver.TopicSource.
+func (c realClient) Oldest(_ context.Context, topic string, partition int32) (int64, error) {
 	// the leader of the topic that was deleted is another
 	if err := c.RefreshMetadata(topic); err != nil {
 		return 0, err
@@ -54,8 +63,8 @@ func (c realClient) Oldest(topic string, partition int32) (int64, error) {
 }
 
 // coordinate asks the group's coordinator, which is looked up again after an error.
-func (c realClient) coordinate(group string, ask func(*sarama.Broker) error) error {
-	broker, err := c.Coordinator(group)
+func (c realClient) coordinate(ask func(*sarama.Broker) error) error {
+	broker, err := c.Coordinator(c.group)
 	if err != nil {
 		return err
 	}
@@ -65,7 +74,7 @@ func (c realClient) coordinate(group string, ask func(*sarama.Broker) error) err
 	if answer := sarama.KError(0); !errors.As(err, &answer) {
 		_ = broker.Close() // a dead connection stays one; Coordinator opens another
 	}
-	return errors.Join(err, c.RefreshCoordinator(group))
+	return errors.Join(err, c.RefreshCoordinator(c.group))
 }
 
 func offsetIn(answer *sarama.OffsetFetchResponse, topic string, partition int32) (int64,

@@ -138,7 +138,7 @@ func (re *recreation) offsetOfDeletedTopic(committed int64) {
 			}
 		})
 	})
-	re.consumer.topics.known = map[string]string{} // it is another process
+	re.consumer.topics = re.consumer.engine.NewTopics(re.coordinator) // it is another process
 	re.group.rebalance()
 	re.after(10 * time.Second)
 	for i := range 10 {

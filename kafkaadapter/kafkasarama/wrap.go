@@ -185,6 +185,11 @@ func (s *wrappedSession) ResetOffset(topic string, partition int32, offset int64
 	}
 }
 
+type topicPartition struct {
+	topic     string
+	partition int32
+}
+
 // wrappedClaim is the claim that the inner handler sees.
 type wrappedClaim struct {
 	sarama.ConsumerGroupClaim
