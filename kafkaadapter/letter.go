@@ -119,8 +119,8 @@ func (c *DeadLetterConfig) send(ctx context.Context, m *Message) error {
 	return c.Producer.Send(ctx, m)
 }
 
-// Letter makes the letter of a message to a topic, with the headers above. It is for drivers.
-func Letter(topic string, m *Message, reason error) *Message { return whole(topic, m, reason) }
+// DeadLetter makes the letter of a message to a topic, with the headers above. It is for drivers.
+func DeadLetter(topic string, m *Message, reason error) *Message { return whole(topic, m, reason) }
 
 // whole makes the dead letter of a message. Headers of ours that the message has, because it was a
 // letter before, are replaced, unless its value was left out: then they say where it is.

@@ -94,7 +94,7 @@ func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err e
 	if later := (*laterError)(nil); errors.As(reason, &later) {
 		what = "Attempts.Producer"
 		return p.cfg.Attempts.Producer.Send(ctx,
-			kafkaadapter.Letter(later.topic, &it.msg, later.err))
+			kafkaadapter.DeadLetter(later.topic, &it.msg, later.err))
 	}
 	return p.cfg.Park(ctx, &it.msg, reason)
 }

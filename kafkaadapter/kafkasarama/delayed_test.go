@@ -65,7 +65,7 @@ func TestFailedMessageGoesToTheFirstDelayedTopic(t *testing.T) {
 
 // letterOf is what comes to a topic of Attempts.Delayed after one attempt, sent now.
 func letterOf(id string) *sarama.ConsumerMessage {
-	letter := kafkaadapter.Letter(topic, &kafkaadapter.Message{ID: id, Attempt: 1,
+	letter := kafkaadapter.DeadLetter(topic, &kafkaadapter.Message{ID: id, Attempt: 1,
 		Topic: "payments", Value: []byte(id), Key: []byte("k")}, errBroken)
 	m := &sarama.ConsumerMessage{Key: letter.Key, Value: letter.Value, Timestamp: time.Now()}
 	for _, h := range letter.Headers() {

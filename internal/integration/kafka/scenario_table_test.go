@@ -64,11 +64,15 @@ var scenarios = []struct {
 	{22, "shutdown: the context ends, the client is closed while draining, twice",
 		[]string{"TestShutdown", "TestGroupClosedWhileDraining"}},
 	{23, "all of it at random", []string{"TestSoak", "TestCommitsNeverRunAheadOfRecords"}},
-	{24, "planted bugs are seen", []string{"TestPlantedBugsAreSeen"}},
+	{24, "planted bugs are seen",
+		[]string{"TestPlantedBugsAreSeen", "TestWrappedPlantedFaultsAreSeen"}},
 	{25, "Apache Kafka, one node and three: killed, stopped, without in-sync replicas",
 		[]string{"TestRealKafkaOneNode", "TestRealKafkaThreeNodes",
 			"TestWebhooksOnceThroughAKill"}},
 	{26, "partitions are owned: one is lost while its member lives, a member is killed, records are misplaced", []string{"TestLostPartitionStaysWithItsMember", "TestOwnedThroughAKill"}},
+	{27, "a handler of sarama's, wrapped, is killed (its own consumer)",
+		[]string{"TestWrappedThroughKills"}},
+	{28, "messages fail, and are tried again in topics with delays", []string{"TestRetryTopics"}},
 }
 
 // Every scenario has a test, under the name by which the table calls it or one that begins

@@ -15,9 +15,11 @@ import (
 type Client struct {
 	// Hooks, each as for one message or one event. AckRefused is nil where the client has no share
 	// groups.
-	MissingID, Waiting, Unrecorded, Delayed, Parked, CommitFailed, AckRefused func()
-	Handled                                                                   func(error)
-	Revoked                                                                   func(returned, abandoned int)
+	MissingID, Waiting, Unrecorded func()
+	Delayed, Parked                func()
+	CommitFailed, AckRefused       func()
+	Handled                        func(error)
+	Revoked                        func(returned, abandoned int)
 
 	Observe        func(progress func() []kafkaadapter.Progress) error
 	ObserveNothing func() error
