@@ -48,10 +48,10 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 
 // Run makes a client of the options and consumes until ctx ends; then it returns nil, after its
 // partitions have been drained, which takes up to Tuning.Drain and a few seconds, and the group
-// has been left. It needs kgo.ConsumeTopics, of Attempts.Delayed too, sets kgo.ConsumerGroup, and takes every other option:
-// seeds, SASL, TLS, dialer, balancers, kgo.InstanceID, kgo.ServerSideBalancer, hooks. Without
-// options of your own it reads committed messages from the start of each partition, and takes an
-// offset that is out of range for an error:
+// has been left. It needs kgo.ConsumeTopics, of Attempts.Delayed too, sets kgo.ConsumerGroup, and
+// takes every other option: seeds, SASL, TLS, dialer, balancers, kgo.InstanceID,
+// kgo.ServerSideBalancer, hooks. Without options of your own it reads committed messages from the
+// start of each partition, and takes an offset that is out of range for an error:
 //
 //	kgo.FetchIsolationLevel(kgo.ReadCommitted())
 //	kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())
