@@ -82,7 +82,9 @@ func TestLetterWaitsInADelayedTopic(t *testing.T) {
 			p := &fakeProducer{}
 			var got kafkaadapter.Message
 			handler := func(ctx context.Context, m *kafkaadapter.Message) error {
-				got = *m
+				if m.ID == "bad" {
+					got = *m
+				}
 				return fails(ctx, m)
 			}
 			inBubble(t, 1, handler, func(r *rig, c *kafkaadapter.Config) {
