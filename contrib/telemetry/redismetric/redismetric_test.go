@@ -118,7 +118,12 @@ func TestStoreOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	counted := 0.0
-	got := collect()
+	var got map[string]float64
+	// the pipeline of New may end a moment after its answer
+	require.Eventually(t, func() bool {
+		got = collect()
+		return got["onceward.redis.pipelines"] == 0
+	}, 10*time.Second, time.Millisecond)
 	for name, value := range got {
 		if strings.HasPrefix(name, "onceward.redis.findings") {
 			counted += value
