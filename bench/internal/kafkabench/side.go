@@ -213,9 +213,7 @@ func (e *env) latency(all *harness.Groups) {
 			return s.Compare(side, against).Called(title + ", p50 from send to handler").
 				In(harness.P50)
 		}
-		for _, l := range layouts[:2] {
-			add(adapterSide(l.name), byHandSide).Wants("<= 1.1x (stretch 0.9x)")
-		}
+		add(adapterSide(layouts[0].name), byHandSide).Wants("<= 1.1x (stretch 0.9x)")
 		add(byHandSide, "")
 		s.Pairs = e.chosen(s.Pairs)
 		for _, one := range (point{partitions: 4}).sides() {
