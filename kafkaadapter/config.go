@@ -90,7 +90,7 @@ type Attempts struct {
 	// composition only runs of this process since the assignment count. A downstream that is
 	// down uses attempts up, too: choose Max and the backoff so that together they outlast it.
 	//
-	// A message that kills its process also kills what runs beside it, at most twice: a message
+	// A message that kills its process also kills what runs next to it, at most twice: a message
 	// with two attempts elsewhere, and none here, runs alone in all partitions of the consumer.
 	// So let Max be at least 3, and set Timeout. Default 0: no limit. 1 is refused.
 	Max int

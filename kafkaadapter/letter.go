@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/letter"
 )
 
-// The headers that a dead letter has beside those of its message.
+// The headers that a dead letter has in addition to those of its message.
 const (
 	// HeaderID has the id of the message, under which it was claimed. It is missing where there
 	// is none, or none that a Deduper takes.
@@ -104,7 +104,7 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	if err := c.send(ctx, small); !errors.Is(err, ErrTooLarge) {
 		return err
 	}
-	// It is not the value: a key or a header of a megabyte must not hold up its key for ever.
+	// It is not the value: a key or a header of a megabyte must not hold up its key for good.
 	small.Key = nil
 	small.headers = slices.DeleteFunc(small.headers, func(h Header) bool {
 		return !letter.IsOwn(h.Key)

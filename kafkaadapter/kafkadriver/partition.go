@@ -70,7 +70,7 @@ type item struct {
 	bad       error // why it must not run at all
 	elsewhere bool  // its first topic is another one, so its record may be from there
 	labelled  bool  // Config.Label was asked
-	carried   int   // attempts that its letter tells of
+	carried   int   // attempts that its letter reports
 
 	due time.Time // of a message in a topic of Attempts.Delayed
 

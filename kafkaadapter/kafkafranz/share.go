@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// ShareOptions are what a [Share] has beside kafkaadapter.Config.
+// ShareOptions are the options of a [Share] that kafkaadapter.Config does not have.
 type ShareOptions struct {
 	// Deliveries is how often the broker delivers a message before it archives it without a
 	// word: the group's delivery count limit (group.share.delivery.count.limit). The broker does
