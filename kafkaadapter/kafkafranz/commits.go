@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
 // commitPatience bounds an attempt to commit. To give up on one closes the connection to the
@@ -25,105 +26,64 @@ var (
 
 // commits commits the offsets of one session, and knows what became of it.
 type commits struct {
+	*kafkadriver.Offsets
 	s *session
 
-	failed bool // the last attempt; of the committer's goroutine
-
-	mu      sync.Mutex
-	offsets map[topicPartition]*progress // of this member's partitions
+	mu   sync.Mutex
+	held map[topicPartition]*holding // this member's partitions
 }
 
-// progress is the next offset to read, as it should be, and as the broker is known to have it.
-type progress struct {
-	marked, confirmed int64
-	member            string // whose partition it is
-	epochs            epochs
+// holding is what the commit of a partition needs besides its offset.
+type holding struct {
+	member string // whose partition it is
+	epochs epochs
 }
 
 func newCommits(s *session) *commits {
-	return &commits{s: s, offsets: make(map[topicPartition]*progress)}
+	return &commits{s: s, Offsets: s.engine.NewOffsets(nil),
+		held: make(map[topicPartition]*holding)}
 }
 
 // begin takes a partition in.
 func (c *commits) begin(at topicPartition, member string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.offsets[at] = &progress{marked: -1, confirmed: -1, member: member}
+	c.held[at] = &holding{member: member}
+	c.mu.Unlock()
+	c.Add(at.topic, at.partition)
 }
 
-// forget drops a partition that has been given up. A commit that is still due would be taken
-// under a later generation of the group, in which it is somebody else's.
-func (c *commits) forget(at topicPartition) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.offsets, at)
-}
-
-// forgetAll drops all of them: they are somebody else's.
-func (c *commits) forgetAll() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.offsets)
-}
+func (c *commits) forget(at topicPartition) { c.Forget(at.topic, at.partition) }
 
 // note remembers the leader epochs of what was received.
 func (c *commits) note(at topicPartition, records []*kgo.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if o := c.offsets[at]; o != nil {
+	if h := c.held[at]; h != nil {
 		for _, r := range records {
-			o.epochs.add(r.Offset, r.LeaderEpoch)
+			h.epochs.add(r.Offset, r.LeaderEpoch)
 		}
 	}
 }
 
-// mark notes the next offset to commit.
-func (c *commits) mark(topic string, partition int32, next int64) {
-	c.mu.Lock()
-	o := c.offsets[topicPartition{topic, partition}]
-	if o != nil {
-		o.marked = next
-	}
-	c.mu.Unlock()
-	if hook := c.s.engine.Observer.Committing; hook != nil && o != nil {
-		hook(topic, partition, next)
-	}
-}
-
-// confirmed is what the broker is known to have. Of what has been given up nothing is due.
-func (c *commits) confirmed(topic string, partition int32) (next int64, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o := c.offsets[topicPartition{topic, partition}]
-	if o == nil {
-		return math.MaxInt64, true
-	}
-	return o.confirmed, o.confirmed >= 0
-}
-
-// due is one partition of a request.
-type due struct {
-	next int64
-	of   *progress // also when the partition has been given up, and assigned, meanwhile
-}
-
-func (c *commits) unconfirmed() (all map[topicPartition]due,
+// unconfirmed are the offsets to commit.
+func (c *commits) unconfirmed() (all map[topicPartition]kafkadriver.Due,
 	offsets map[string]map[int32]kgo.EpochOffset) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all, offsets = make(map[topicPartition]due), make(map[string]map[int32]kgo.EpochOffset)
-	for at, o := range c.offsets {
-		if o.marked <= o.confirmed {
-			continue
+	all = make(map[topicPartition]kafkadriver.Due)
+	offsets = make(map[string]map[int32]kgo.EpochOffset)
+	for _, d := range c.Due(c.s.base) {
+		all[topicPartition{d.Topic, d.Partition}] = d
+		if offsets[d.Topic] == nil {
+			offsets[d.Topic] = make(map[int32]kgo.EpochOffset)
 		}
-		all[at] = due{o.marked, o}
-		if offsets[at.topic] == nil {
-			offsets[at.topic] = make(map[int32]kgo.EpochOffset)
-		}
-		offsets[at.topic][at.partition] = kgo.EpochOffset{Epoch: o.epochs.before(o.marked),
-			Offset: o.marked}
+		offsets[d.Topic][d.Partition] = kgo.EpochOffset{Epoch: c.epoch(d), Offset: d.Next}
 	}
 	return all, offsets
+}
+
+func (c *commits) epoch(d kafkadriver.Due) int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[topicPartition{d.Topic, d.Partition}].epochs.before(d.Next)
 }
 
 // commit makes one attempt. The committer repeats it for as long as anything is not
@@ -150,19 +110,17 @@ func (c *commits) commit() {
 // have waited for a join, and names the generation after it: under that one the commit of
 // what is somebody else's would be taken. The same goes for a member that was expelled, has
 // joined again under another id, and was given back what had been somebody else's meanwhile.
-func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]kafkadriver.Due) error {
 	topics := r.Topics[:0:0]
 	for _, topic := range r.Topics {
 		var kept []kmsg.OffsetCommitRequestTopicPartition
 		for _, p := range topic.Partitions {
 			at := topicPartition{topic.Topic, p.Partition}
-			o, d := c.offsets[at], all[at]
+			d, asked := all[at]
 			switch {
-			case o == nil || o != d.of:
+			case !asked || !c.Holds(d):
 				delete(all, at)
-			case o.member != r.MemberID:
+			case c.memberOf(at) != r.MemberID:
 				return errRejoined
 			default:
 				kept = append(kept, p)
@@ -177,8 +135,14 @@ func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) 
 	return nil
 }
 
+func (c *commits) memberOf(at topicPartition) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[at].member
+}
+
 // refusals are what the broker, or the client, says of each partition; nil is a commit.
-func refusals(all map[topicPartition]due, r *kmsg.OffsetCommitRequest,
+func refusals(all map[topicPartition]kafkadriver.Due, r *kmsg.OffsetCommitRequest,
 	answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
 	codes, out := codesOf(r, answer), make(map[topicPartition]error, len(all))
 	for at := range all {
@@ -198,22 +162,22 @@ func refusals(all map[topicPartition]due, r *kmsg.OffsetCommitRequest,
 // member id and its partitions, and has the next generation in a millisecond: then an answer
 // of this generation looks like one of a generation that the member has left, is not taken
 // for a fence, and the handlers of partitions that others had meanwhile run on.
-func (c *commits) answered(all map[topicPartition]due, refusals map[topicPartition]error) {
+func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
+	refusals map[topicPartition]error) {
 	if answer := c.fencing(all, refusals); answer != nil {
 		c.s.fence(answer)
 	}
 	for at, d := range all {
-		c.ended(at, d, refusals[at])
+		c.Ended(d, refusals[at])
 	}
 }
 
 // fencing returns an answer that fences this member off from a partition that it still has. What it
 // has given up since it asked, as lost or as revoked, may have been somebody else's.
-func (c *commits) fencing(all map[topicPartition]due, refusals map[topicPartition]error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (c *commits) fencing(all map[topicPartition]kafkadriver.Due,
+	refusals map[topicPartition]error) error {
 	for at, d := range all {
-		if isFencing(refusals[at]) && c.offsets[at] == d.of {
+		if isFencing(refusals[at]) && c.Holds(d) {
 			return refusals[at]
 		}
 	}
@@ -241,34 +205,6 @@ func codesOf(r *kmsg.OffsetCommitRequest,
 		}
 	}
 	return codes
-}
-
-// ended is the end of an attempt for one partition. It logs the first failure of a series:
-// there is one per interval.
-func (c *commits) ended(at topicPartition, d due, refusal error) {
-	observer, logger := c.s.engine.Observer, c.s.engine.Logger
-	if refusal != nil {
-		if !c.failed {
-			logger.Warn("kafkafranz: offset is not committed", "topic", at.topic, "partition",
-				at.partition, "offset", d.next, "error", refusal)
-			c.failed = true
-		}
-		if hook := observer.CommitFailed; hook != nil {
-			hook(at.topic, at.partition, refusal)
-		}
-		return
-	}
-	c.mu.Lock()
-	d.of.confirmed = d.next
-	c.mu.Unlock()
-	if c.failed {
-		logger.Info("kafkafranz: offsets are committed again", "topic", at.topic, "partition",
-			at.partition)
-		c.failed = false
-	}
-	if hook := observer.Committed; hook != nil {
-		hook(at.topic, at.partition, d.next)
-	}
 }
 
 // epochs are the leader epochs of a partition's records. A commit names that of the last

@@ -187,11 +187,11 @@ func TestCommitsOfWhatIsGone(t *testing.T) {
 		}
 		return r
 	}
-	c := newCommits(&session{engine: &kafkadriver.Engine{}})
+	c := newCommits(&session{engine: &kafkadriver.Engine{}, base: t.Context()})
 	for _, topic := range []string{"a", "b"} {
 		for p := range int32(2) {
 			c.begin(topicPartition{topic, p}, "me")
-			c.mark(topic, p, 7)
+			c.Mark(topic, p, 7)
 		}
 	}
 	all, offsets := c.unconfirmed()
@@ -209,22 +209,22 @@ func TestCommitsOfWhatIsGone(t *testing.T) {
 	assert.Equal(t, "a", r.Topics[0].Topic)
 	assert.EqualValues(t, 1, r.Topics[0].Partitions[0].Partition)
 	assert.True(t, isFencing(c.keep(request("another"), all)), "under another id")
-	_, ok := c.confirmed("a", 1)
+	_, ok := c.Confirmed("a", 1)
 	assert.False(t, ok, "what was not answered is confirmed")
-	next, ok := c.confirmed("b", 0)
+	next, ok := c.Confirmed("b", 0)
 	assert.True(t, ok && next >= 7, "what was given up is due: %d, %v", next, ok)
-	c.forgetAll()
+	c.ForgetTopic("")
 	all, _ = c.unconfirmed()
 	assert.Empty(t, all, "due")
 }
 
 // A fencing answer to what has been given up meanwhile, lost or revoked, fences nothing.
 func TestFencedOffFromWhatIsGone(t *testing.T) {
-	c := newCommits(&session{engine: &kafkadriver.Engine{}})
+	c := newCommits(&session{engine: &kafkadriver.Engine{}, base: t.Context()})
 	kept, gone, back := topicPartition{"a", 0}, topicPartition{"a", 1}, topicPartition{"a", 2}
 	for _, at := range []topicPartition{kept, gone, back} {
 		c.begin(at, "me")
-		c.mark(at.topic, at.partition, 7)
+		c.Mark(at.topic, at.partition, 7)
 	}
 	all, _ := c.unconfirmed()
 	c.forget(gone)

@@ -64,8 +64,8 @@ func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	s.over = err != nil
 	s.commits = newCommits(s)
 	s.counts = kafkadriver.NewCounts(s.count)
-	s.committer, _ = s.engine.NewCommitter(s.commits.mark, s.commits.commit,
-		s.commits.confirmed) // its settings have been checked
+	s.committer, _ = s.engine.NewCommitter(s.commits.Mark, s.commits.commit,
+		s.commits.Confirmed) // its settings have been checked
 	close(s.ready)
 	if err != nil {
 		s.stop(err)
@@ -186,6 +186,6 @@ func (s *session) fence(answer error) {
 		a.lose(cause)
 	}
 	s.mu.Unlock()
-	s.commits.forgetAll()
+	s.commits.ForgetTopic("")
 	s.stop(cause)
 }

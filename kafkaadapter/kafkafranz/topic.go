@@ -117,7 +117,7 @@ func (s *session) gate(at topicPartition, on bool) {
 // commit names its topic by name alone, and would be taken for the topic that is there now.
 func (s *session) unknownTopic(at topicPartition, err error) error {
 	if s.unknown.persists(at.topic, time.Now()) {
-		s.commits.forgetTopic(at.topic)
+		s.commits.ForgetTopic(at.topic)
 		return topicGone(at.topic)
 	}
 	s.engine.GroupError(fmt.Errorf("kafkafranz: %s/%d: %w", at.topic, at.partition, err))
@@ -127,19 +127,8 @@ func (s *session) unknownTopic(at topicPartition, err error) error {
 
 // topicGone ends the session for a topic that is another one by now.
 func (s *session) topicGone(topic string) {
-	s.commits.forgetTopic(topic)
+	s.commits.ForgetTopic(topic)
 	s.stop(topicGone(topic))
-}
-
-// forgetTopic drops the partitions of a topic.
-func (c *commits) forgetTopic(topic string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for at := range c.offsets {
-		if at.topic == topic {
-			delete(c.offsets, at)
-		}
-	}
 }
 
 // count asks the brokers for the number of a topic's partitions.

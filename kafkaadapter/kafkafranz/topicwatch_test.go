@@ -235,11 +235,11 @@ func TestNothingIsDueForATopicThatIsGone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &session{engine: &kafkadriver.Engine{}, stop: func(error) {}}
+			s := &session{engine: &kafkadriver.Engine{}, base: t.Context(), stop: func(error) {}}
 			s.commits = newCommits(s)
 			for _, topic := range []string{orders, payments} {
 				s.commits.begin(topicPartition{topic, 0}, "me")
-				s.commits.mark(topic, 0, 7)
+				s.commits.Mark(topic, 0, 7)
 			}
 			end(s)
 			all, _ := s.commits.unconfirmed()
