@@ -56,7 +56,8 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 //     the first attempt.
 //
 // A duplicate has skip TOPIC, below a claim of its own and with a link to that of the first; a
-// message that is put aside has park TOPIC, likewise. The first one's claim is found in its
+// message that is put aside has park TOPIC, and one that waits for its next attempt in a topic of
+// Attempts.Delayed has delay TOPIC, in the same way. The first one's claim is found in its
 // record's label, 55 bytes, so the links between processes, and those of duplicates, need
 // dedup.Config.Labels. Of what is done, redisadapter's layout Compact keeps no label. A
 // claim that is not sampled has none. Where cfg.Label is set it stays, and there are no links.
@@ -85,7 +86,8 @@ func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
 
 // observe adds the hooks of spans to those that there are.
 func (t *Tracer) observe(o kafkaadapter.Observer) kafkaadapter.Observer {
-	skipped, recorded, unrecorded, parked := o.Skipped, o.Recorded, o.Unrecorded, o.Parked
+	skipped, recorded, unrecorded := o.Skipped, o.Recorded, o.Unrecorded
+	parked, delayed := o.Parked, o.Delayed
 	o.Skipped = func(m *kafkaadapter.Message, cause driver.Cause, age time.Duration) {
 		t.spans.Skipped(message(m), cause, age)
 		if skipped != nil {
@@ -108,6 +110,12 @@ func (t *Tracer) observe(o kafkaadapter.Observer) kafkaadapter.Observer {
 		t.spans.Parked(message(m), reason)
 		if parked != nil {
 			parked(m, reason)
+		}
+	}
+	o.Delayed = func(m *kafkaadapter.Message, topic string, err error) {
+		t.spans.Delayed(message(m), err)
+		if delayed != nil {
+			delayed(m, topic, err)
 		}
 	}
 	return o

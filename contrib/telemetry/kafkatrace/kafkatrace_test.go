@@ -28,7 +28,7 @@ func tracer(t testing.TB, provider trace.TracerProvider) *Tracer {
 
 func observer(c spantest.Config[*kafkaadapter.Message]) kafkaadapter.Observer {
 	return kafkaadapter.Observer{Skipped: c.Skipped, Recorded: c.Recorded, Unrecorded: c.Unrecorded,
-		Parked: c.Parked}
+		Parked: c.Parked, Delayed: c.Delayed}
 }
 
 func traced(
@@ -38,6 +38,7 @@ func traced(
 	return spantest.Config[*kafkaadapter.Message]{
 		Label: label, Handler: handler, BatchHandler: batch, Skipped: o.Skipped,
 		Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
+		Delayed: o.Delayed,
 	}
 }
 

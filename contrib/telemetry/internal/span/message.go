@@ -165,8 +165,13 @@ func (t *Messages) Skipped(m Message, cause driver.Cause, age time.Duration) {
 }
 
 // Parked is the span of a message that was put aside.
-func (t *Messages) Parked(m Message, reason error) {
-	_, s := t.start(t.own(context.Background(), &m), &m, "park", trace.WithLinks(Links(m.Found)...))
+func (t *Messages) Parked(m Message, reason error) { t.aside("park", m, reason) }
+
+// Delayed is the span of a message that has failed and waits in another topic.
+func (t *Messages) Delayed(m Message, reason error) { t.aside("delay", m, reason) }
+
+func (t *Messages) aside(name string, m Message, reason error) {
+	_, s := t.start(t.own(context.Background(), &m), &m, name, trace.WithLinks(Links(m.Found)...))
 	Fail(s, reason)
 	s.End()
 }

@@ -69,6 +69,7 @@ type Config[M any] struct {
 	Recorded     func(M, time.Duration)
 	Unrecorded   func(M, error)
 	Parked       func(M, error)
+	Delayed      func(M, string, error)
 }
 
 // Client is one of Kafka that is traced, by one of two packages, of which the same is expected.
@@ -158,6 +159,12 @@ func (c *Client[M]) messages(t *testing.T) {
 				cfg.Parked(c.Deliver(0, Producer, First), dedup.ErrMismatch)
 			},
 			[]string{"internal park orders below 02b7 links [3331] Error"},
+		},
+		{
+			"a failure that waits for its next attempt", func(cfg Config[M]) {
+				cfg.Delayed(c.Deliver(1, Producer, First), "orders.retry", errSecret)
+			},
+			[]string{"internal delay orders below 02b7 links [3331] Error"},
 		},
 		{
 			"an effect that is not on record", func(cfg Config[M]) {
@@ -265,13 +272,15 @@ func (c *Client[M]) keeps(t *testing.T) {
 		Recorded:   func(M, time.Duration) { told++ },
 		Unrecorded: func(M, error) { told++ },
 		Parked:     func(M, error) { told++ },
+		Delayed:    func(M, string, error) { told++ },
 	})
 	m := c.Deliver(1, "", "")
 	cfg.Skipped(m, "", 0)
 	cfg.Recorded(m, 0)
 	cfg.Unrecorded(m, errSecret)
 	cfg.Parked(m, errSecret)
-	if told != 4 || cfg.Label(m) != "mine" || cfg.Handler != nil || cfg.BatchHandler != nil {
+	cfg.Delayed(m, "orders.retry", errSecret)
+	if told != 5 || cfg.Label(m) != "mine" || cfg.Handler != nil || cfg.BatchHandler != nil {
 		t.Errorf("told %d times, label %q", told, cfg.Label(m))
 	}
 }
