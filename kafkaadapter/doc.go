@@ -5,6 +5,8 @@
 //
 //   - kafkasarama: IBM/sarama
 //   - kafkafranz: twmb/franz-go, also KIP-848 groups and share groups
+//   - kafkasegmentio: segmentio/kafka-go
+//   - kafkaconfluent: confluentinc/confluent-kafka-go on librdkafka, with cgo
 //
 // There are two modes. With Config.Deduper every message is claimed by its id, in batches, before
 // its handler runs, and recorded before its offset may be committed: mode Claimed. With

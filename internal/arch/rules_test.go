@@ -10,6 +10,8 @@ const (
 	sarama    = "github.com/IBM/sarama"
 	miniredis = "github.com/alicebob/miniredis/v2"
 	franzGo   = "github.com/twmb/franz-go"
+	kafkaGo   = "github.com/segmentio/kafka-go"
+	confluent = "github.com/confluentinc/confluent-kafka-go/v2"
 	pgx       = "github.com/jackc/pgx/v5"
 	bits      = "github.com/bits-and-blooms/bloom/v3"
 	grpcGo    = "google.golang.org/grpc"
@@ -162,6 +164,15 @@ var table = map[string]rule{
 		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",
 			franzGo},
 	},
+	"kafkaadapter/kafkasegmentio": {
+		imports: []string{"dedup", "kafkaadapter", "kafkaadapter/kafkadriver", kafkaGo},
+		tests:   []string{"dedup/driver", franzGo},
+	},
+	"kafkaadapter/kafkaconfluent": {
+		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",
+			confluent},
+		tests: []string{franzGo},
+	},
 	"kafkaadapter/internal/letter": {imports: []string{"dedup", "dedup/driver",
 		"kafkaadapter/internal/msgid"}},
 	"kafkaadapter/internal/member": {imports: []string{"dedup", "internal/backoff", sarama}},
@@ -271,8 +282,8 @@ var table = map[string]rule{
 // tests may import them, and no other library.
 var libraries = []string{
 	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
-	"kafkaadapter/kafkafranz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub",
-	"sqladapter/pgxv5",
+	"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkafranz", "kafkaadapter/kafkasegmentio",
+	"outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5",
 }
 
 // importers are the nested modules that import libraries.

@@ -8,6 +8,7 @@ require (
 	github.com/IBM/sarama v1.61.1
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/confluentinc/confluent-kafka-go/v2 v2.11.1
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
@@ -24,7 +25,9 @@ require (
 	github.com/microsoft/go-mssqldb v1.11.2
 	github.com/onceward/onceward v0.0.0
 	github.com/onceward/onceward/contrib/owned v0.0.0
+	github.com/onceward/onceward/kafkaadapter/kafkaconfluent v0.0.0
 	github.com/onceward/onceward/kafkaadapter/kafkafranz v0.0.0
+	github.com/onceward/onceward/kafkaadapter/kafkasegmentio v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
 	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
 	github.com/onceward/onceward/outbox/saramapub v0.0.0
@@ -32,6 +35,7 @@ require (
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/segmentio/kafka-go v0.4.51
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
 	github.com/stretchr/testify v1.12.1
 	github.com/twmb/franz-go v1.22.2
@@ -67,11 +71,17 @@ require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/moby/go-archive v0.3.3 // indirect
+	github.com/moby/patternmatcher v0.6.1 // indirect
+	github.com/moby/sys/atomicwriter v0.1.0 // indirect
+	github.com/moby/sys/sequential v0.7.0 // indirect
+	github.com/moby/sys/user v0.4.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/sirupsen/logrus v1.9.4 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
@@ -159,7 +169,11 @@ replace github.com/onceward/onceward => ../../
 
 replace github.com/onceward/onceward/contrib/owned => ../../contrib/owned
 
+replace github.com/onceward/onceward/kafkaadapter/kafkaconfluent => ../../kafkaadapter/kafkaconfluent
+
 replace github.com/onceward/onceward/kafkaadapter/kafkafranz => ../../kafkaadapter/kafkafranz
+
+replace github.com/onceward/onceward/kafkaadapter/kafkasegmentio => ../../kafkaadapter/kafkasegmentio
 
 replace github.com/onceward/onceward/outbox/franzpub => ../../outbox/franzpub
 

@@ -37,7 +37,7 @@ func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int
 		if err == nil {
 			return ok
 		}
-		if failures == 0 {
+		if failures == 0 && ctx.Err() == nil {
 			s.all.told(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
 		}
 		if backoff.Sleep(ctx, s.all.retry.Delay(failures, 0, nil)) != nil {

@@ -22,7 +22,9 @@ func TestPackageExamples(t *testing.T) {
 		drivers  string
 	}{
 		"sqladapter": {4, sqlite}, "outbox": {1, sqlite}, "sqladapter/pgxv5": {1, ""},
-		"kafkaadapter/kafkafranz": {1, ""}, "outbox/franzpub": {1, ""}, "outbox/saramapub": {1, ""},
+		"kafkaadapter/kafkaconfluent": {1, ""}, "kafkaadapter/kafkafranz": {1, ""},
+		"kafkaadapter/kafkasegmentio": {1, ""}, "outbox/franzpub": {1, ""},
+		"outbox/saramapub": {1, ""},
 	} {
 		t.Run(dir, func(t *testing.T) {
 			examples := row.examples

@@ -48,7 +48,8 @@ var packages = func() map[string]string {
 		"dedup", "dedup/deduptest", "dedup/layered", "dedup/resolver", "redisadapter", "sqladapter",
 		"sqladapter/pgxv5", "outbox",
 		"outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
-		"kafkaadapter", "kafkaadapter/kafkasarama", "kafkaadapter/kafkafranz", "kafkaadapter/txn",
+		"kafkaadapter", "kafkaadapter/kafkasarama", "kafkaadapter/kafkafranz",
+		"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkasegmentio", "kafkaadapter/txn",
 		"httpadapter", "httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "retry",
 		"contrib/owned", "contrib/telemetry", "contrib/watermilladapter", "console",
 	} {

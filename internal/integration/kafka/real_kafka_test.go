@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,7 +93,7 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 	t.Helper()
 	var scenes []*scene
 	var members [][]*member
-	for _, f := range flavors {
+	for _, f := range slices.Concat(flavors, []flavor{segmentio}) {
 		s := f.realScene(t, server, realPartitions, replicas)
 		slow := func(ctx context.Context, _ *kafkaadapter.Message) error {
 			return backoff.Sleep(ctx, 20*time.Millisecond)

@@ -4,15 +4,18 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkaconfluent"
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
@@ -32,6 +35,9 @@ var topicFlavors = []topicFlavor{
 		offsets: true},
 	{name: "franz KIP-848", start: franzConsumer(kgo.Balancers(kgo.StickyBalancer()),
 		kgo.ServerSideBalancer()), offsets: true},
+	{name: "segmentio", start: segmentioConsumer, offsets: true},
+	{name: "confluent eager", start: confluentConsumer("range"), offsets: true},
+	{name: "confluent cooperative", start: confluentConsumer("cooperative-sticky"), offsets: true},
 	{name: "franz share", start: shareConsumer, prepare: readShareFromStart},
 }
 
@@ -70,6 +76,22 @@ func franzConsumer(opts ...kgo.Opt) func(*consumer) func(context.Context) error 
 		require.NoError(c.t, err)
 		all := slices.Concat(c.membership().franzOptions(), oftenAsked, opts)
 		return func(ctx context.Context) error { return f.Run(ctx, all...) }
+	}
+}
+
+func segmentioConsumer(c *consumer) func(context.Context) error {
+	s, err := c.membership().segmentio(c.config())
+	require.NoError(c.t, err)
+	return s.Run
+}
+
+func confluentConsumer(strategy string) func(*consumer) func(context.Context) error {
+	return func(c *consumer) func(context.Context) error {
+		f, err := kafkaconfluent.New(c.group, c.config())
+		require.NoError(c.t, err)
+		properties := kafka.ConfigMap{"bootstrap.servers": strings.Join(c.brokers, ","),
+			"session.timeout.ms": 6000, "partition.assignment.strategy": strategy}
+		return func(ctx context.Context) error { return f.Run(ctx, properties, c.topics) }
 	}
 }
 

@@ -1,0 +1,215 @@
+package kafkaconfluent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+const (
+	// beginPatience is how long the partitions of an assignment may take to begin: nothing is
+	// polled meanwhile.
+	beginPatience = 10 * time.Second
+	// lostLook is the time between two looks whether what is being drained is lost.
+	lostLook = 100 * time.Millisecond
+)
+
+// assigned is a partition in the hands of this member.
+type assigned struct {
+	s    *session
+	at   kafkadriver.Place
+	uuid string
+	p    *kafkadriver.Partition
+	lose context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
+	high atomic.Int64            // the end of the log, as of the last fetch
+
+	// Of the polls.
+	batch []kafkaadapter.Message
+	next  int64 // the offset after the last message
+}
+
+// rebalance is called inside a poll, or inside Close, and has to hand the partitions on to
+// librdkafka. Until it has returned they are this member's, unless they are lost.
+func (s *session) rebalance(client *kafka.Consumer, event kafka.Event) error {
+	gradual := client.GetRebalanceProtocol() == "COOPERATIVE"
+	var err error
+	switch e := event.(type) {
+	case kafka.AssignedPartitions:
+		parts := s.begin(e.Partitions)
+		if gradual {
+			err = client.IncrementalAssign(parts)
+		} else {
+			err = client.Assign(parts)
+		}
+	case kafka.RevokedPartitions:
+		s.revoke(e.Partitions, client.AssignmentLost())
+		if gradual {
+			err = client.IncrementalUnassign(e.Partitions)
+		} else {
+			err = client.Unassign()
+		}
+	}
+	if err != nil {
+		s.stop(fmt.Errorf("kafkaconfluent: %v: %w", event, err))
+	}
+	return err
+}
+
+func placeOf(part *kafka.TopicPartition) kafkadriver.Place {
+	return kafkadriver.Place{Topic: *part.Topic, Partition: part.Partition}
+}
+
+// begin starts the partitions, and returns them with the offsets that they begin at. If one of them
+// cannot begin the session ends.
+func (s *session) begin(parts []kafka.TopicPartition) []kafka.TopicPartition {
+	s.mu.Lock()
+	over := s.over // fenced, or being closed
+	s.mu.Unlock()
+	if over || len(parts) == 0 {
+		return parts
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, beginPatience)
+	defer cancel()
+	found, err := s.committed(ctx, parts)
+	if err != nil {
+		s.stop(fmt.Errorf("kafkaconfluent: the group's offsets cannot be asked for: %w", err))
+		return parts
+	}
+	begins := make([]kafka.TopicPartition, len(found))
+	var starting sync.WaitGroup
+	for i := range found {
+		begins[i] = kafka.TopicPartition{Topic: found[i].Topic, Partition: found[i].Partition,
+			Offset: found[i].Offset}
+		if begins[i].Offset < 0 {
+			begins[i].Offset = s.start
+		}
+		starting.Go(func() { s.claim(ctx, placeOf(&begins[i]), int64(begins[i].Offset)) })
+	}
+	starting.Wait()
+	return begins
+}
+
+// claim starts a partition once it is known that the offset is one of its topic.
+func (s *session) claim(ctx context.Context, at kafkadriver.Place, offset int64) {
+	if !s.topics.Claimed(ctx, at.Topic, at.Partition, offset, s.rewind) {
+		s.stop(fmt.Errorf("kafkaconfluent: %s/%d could not begin within %v", at.Topic,
+			at.Partition, beginPatience)) // or it has ended for another reason
+		return
+	}
+	a := &assigned{s: s, at: at, uuid: s.topics.UUID(at.Topic)}
+	if e := s.engine; a.uuid == "" && (e.RangeHandler != nil || e.Positions) {
+		s.stop(fmt.Errorf("kafkaconfluent: topic %q has no UUID, which Positions and a RangeHandler need: brokers must be 2.8 at least", at.Topic))
+		return
+	}
+	if err := a.start(offset); err != nil {
+		a.lose(err)
+		s.stop(err)
+		return
+	}
+	s.mu.Lock()
+	s.assigned[at] = a
+	late := s.over
+	s.mu.Unlock()
+	if late {
+		a.lose(kafkaadapter.ErrFenced)
+	}
+}
+
+func (a *assigned) start(offset int64) (err error) {
+	s, at := a.s, a.at
+	ctx, lose := context.WithCancelCause(s.base)
+	a.lose = lose
+	parts := []kafka.TopicPartition{{Topic: &at.Topic, Partition: at.Partition}}
+	a.p, err = s.engine.Assign(kafkadriver.Assignment{
+		Topic: at.Topic, Partition: at.Partition, Context: ctx, Fenced: ctx,
+		Committer: s.committer, Counts: s.counts, LogEnd: a.high.Load, Begin: offset,
+		Halt: func() { s.stop(context.Canceled) },
+		Pause: func(on bool) {
+			_ = s.use(func() error {
+				if on {
+					return s.client.Pause(parts)
+				}
+				return s.client.Resume(parts)
+			})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.offsets.Add(at.Topic, at.Partition)
+	return a.p.Start()
+}
+
+// revoke drains partitions that have to be given up. A lost one belongs to another member already.
+func (s *session) revoke(parts []kafka.TopicPartition, lost bool) {
+	places := make([]kafkadriver.Place, len(parts))
+	for i := range parts {
+		places[i] = placeOf(&parts[i])
+	}
+	if lost {
+		s.lose(kafkaadapter.ErrFenced)
+	}
+	s.giveUp(places)
+}
+
+// giveUp ends partitions, all at the same time: their budgets are one budget. Nothing is polled
+// meanwhile, so it looks itself whether they are lost.
+func (s *session) giveUp(places []kafkadriver.Place) {
+	ctx, cancel := context.WithCancel(s.base)
+	defer cancel()
+	var draining, looking sync.WaitGroup
+	for _, at := range places {
+		if a := s.find(at); a != nil {
+			draining.Go(a.giveUp)
+		}
+	}
+	looking.Go(func() {
+		for kafkadriver.Sleep(ctx, lostLook) == nil {
+			if s.client.AssignmentLost() {
+				s.lose(kafkaadapter.ErrFenced)
+			}
+		}
+	})
+	draining.Wait()
+	cancel()
+	looking.Wait()
+}
+
+func (s *session) find(at kafkadriver.Place) *assigned {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.assigned[at]
+}
+
+func (a *assigned) giveUp() {
+	err := a.p.End()
+	a.lose(nil)
+	a.s.offsets.Forget(a.at.Topic, a.at.Partition)
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
+	delete(a.s.assigned, a.at)
+	if err != nil {
+		a.s.failed = errors.Join(a.s.failed, err)
+	}
+}
+
+// take hands on what the polls have brought.
+func (a *assigned) take() error {
+	messages := a.batch
+	a.batch = a.batch[:0]
+	if a.p.Context().Err() != nil {
+		return nil // it is being given up
+	}
+	if _, high, err := a.s.client.GetWatermarkOffsets(a.at.Topic, a.at.Partition); err == nil {
+		a.high.Store(high)
+	}
+	return a.p.Take(messages)
+}

@@ -1,0 +1,24 @@
+// Package kafkaconfluent consumes Kafka with confluent-kafka-go (librdkafka) so that the effect of
+// every message happens once: an offset is committed only after the message's effect and its record
+// have landed. Package kafkaadapter says what all clients have in common; records, ids and dead
+// letters are the same with each of them.
+//
+//	err := kafkaconfluent.Consume(ctx, brokers, "payments", []string{"charges"}, nil,
+//		kafkaadapter.Config{Deduper: d, Handler: handle})
+//
+// The client needs cgo; librdkafka is linked statically. Its groups are eager by default. For
+// cooperative groups set partition.assignment.strategy to cooperative-sticky. KIP-848 groups, with
+// group.protocol set to consumer, are a preview in librdkafka 2.11.
+//
+// librdkafka calls back for a rebalance inside a poll, and no other partition is polled meanwhile:
+// while a revoked partition is drained, the others of this member get no new messages.
+//
+// librdkafka does not tell the generation of the group, so Allow.TakeOver is refused, and
+// duplicates after a rebalance count as redelivered by the broker.
+//
+// A topic that is deleted and created again under a running consumer is noticed within some
+// seconds, by its UUID: the client is closed, Observer.GroupError is told
+// kafkaadapter.ErrTopicRecreated, and another client reads the new topic from its start. Commits
+// carry the UUID in their metadata. Brokers before 2.8 have no UUIDs, which Observer.GroupError is
+// told: stop the group before a topic is deleted there.
+package kafkaconfluent

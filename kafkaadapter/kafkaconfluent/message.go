@@ -1,0 +1,54 @@
+package kafkaconfluent
+
+import (
+	"strings"
+
+	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// Message makes a message of one that the client has delivered, for kafkaadapter.Replay and for
+// tests of a handler. ID, Scope and Attempt are those of a consumer, and empty.
+func Message(m *kafka.Message) *kafkaadapter.Message {
+	if m == nil {
+		return nil
+	}
+	out := messageOf(m)
+	return &out
+}
+
+func messageOf(m *kafka.Message) kafkaadapter.Message {
+	out := kafkaadapter.Message{Partition: m.TopicPartition.Partition,
+		Offset: int64(m.TopicPartition.Offset), Key: m.Key, Value: m.Value,
+		Timestamp: m.Timestamp, Raw: m}
+	if m.TopicPartition.Topic != nil {
+		out.Topic = *m.TopicPartition.Topic
+	}
+	out.ReadHeaders(headers{})
+	return out
+}
+
+// headers reads the headers of a *kafka.Message.
+type headers struct{}
+
+// Last implements kafkaadapter.HeaderReader.
+func (headers) Last(raw any, name string) ([]byte, bool) {
+	m := raw.(*kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
+	for i := len(m.Headers) - 1; i >= 0; i-- {
+		if h := &m.Headers[i]; strings.EqualFold(h.Key, name) {
+			return h.Value, true
+		}
+	}
+	return nil, false
+}
+
+// All implements kafkaadapter.HeaderReader.
+func (headers) All(raw any) kafkaadapter.Headers {
+	m := raw.(*kafka.Message) //nolint:errcheck,forcetypeassert // messageOf has put it there
+	all := make(kafkaadapter.Headers, len(m.Headers))
+	for i, h := range m.Headers {
+		all[i] = kafkaadapter.Header{Key: h.Key, Value: h.Value}
+	}
+	return all
+}

@@ -1,0 +1,182 @@
+package kafkasegmentio
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+const (
+	// dialTimeout bounds making a connection, unless Options.Transport says otherwise.
+	dialTimeout = 5 * time.Second
+	// joinPause is between two attempts to join the group.
+	joinPause = time.Second
+)
+
+// Consumer is a member of one consumer group. [Consume] makes one and runs it.
+type Consumer struct {
+	engine  *kafkadriver.Engine
+	brokers []string
+	topics  []string
+	opts    Options
+	running atomic.Bool
+}
+
+// New checks its arguments; an [*dedup.InputError] names the first bad one. It starts nothing and
+// contacts nobody.
+func New(brokers []string, group string, topics []string, opts Options,
+	cfg kafkaadapter.Config) (*Consumer, error) {
+	if group == "" {
+		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
+	}
+	engine, err := kafkadriver.New("kafkasegmentio", group, cfg)
+	if err != nil {
+		return nil, err
+	}
+	opts.Balancers = slices.Clone(opts.Balancers)
+	c := &Consumer{engine: engine, brokers: slices.Clone(brokers),
+		topics: engine.Subscribed(topics), opts: opts}
+	c.setDefaults()
+	slices.Sort(c.topics)
+	c.topics = slices.Compact(c.topics)
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It is
+// [New] and [Consumer.Run], which say what else it returns.
+func Consume(ctx context.Context, brokers []string, group string, topics []string, opts Options,
+	cfg kafkaadapter.Config) error {
+	c, err := New(brokers, group, topics, opts, cfg)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx)
+}
+
+// Run consumes until ctx ends, and then returns nil after its partitions have been drained, which
+// takes up to Tuning.Drain and a few seconds, and the group has been left. It joins the group again
+// after a rebalance and after an error. When ctx ends while the group is being joined, kafka-go
+// first waits for the coordinator's answer, up to Options.RebalanceTimeout.
+//
+// An error that lasts, such as a password that is refused, does not end it. Observer.GroupError and
+// the log are told at every try. Cancel ctx in the hook where that is not wanted.
+//
+// It returns
+//
+//   - an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor parked
+//   - an error that wraps dedup.ErrClosed when the Deduper has been closed
+//   - kafkaadapter.ErrRunning when it runs already
+//   - an [*dedup.InputError] for a nil ctx, and an error that wraps one when Owning.Acquire
+//     returns it, or the store of an owned partition does
+//   - an error for a handler that ends its goroutine
+//
+// Offsets of unfinished messages stay uncommitted in each case.
+func (c *Consumer) Run(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return &dedup.InputError{Field: "Context", Reason: "is nil"}
+	case !c.running.CompareAndSwap(false, true):
+		return kafkaadapter.ErrRunning
+	}
+	defer c.running.Store(false)
+	cl := c.newCluster()
+	defer cl.transport.CloseIdleConnections()
+	topics := c.engine.NewTopics(cl)
+	m := member{c: c}
+	defer m.leave()
+	for failures := 0; ctx.Err() == nil; failures++ {
+		began := time.Now()
+		err := m.consume(ctx, cl, topics)
+		switch {
+		case kafkadriver.IsFatal(err):
+			return err
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			c.engine.GroupError(err)
+		}
+		if err == nil || time.Since(began) > c.engine.Attempts.RetryMax {
+			failures = 0
+		}
+		if err != nil && c.engine.Backoff(ctx, failures) != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// consume is in the group for one generation.
+func (m *member) consume(ctx context.Context, cl *cluster, topics *kafkadriver.Topics) error {
+	// Present takes all topics for present when it has no answer.
+	if _, err := cl.Topics(ctx, m.c.topics); err != nil {
+		return err
+	}
+	if err := m.join(topics.Present(ctx, m.c.topics)); err != nil {
+		return err
+	}
+	generation, err := m.group.Next(ctx)
+	switch {
+	case errors.Is(err, kafka.RebalanceInProgress):
+		return nil // kafka-go joins again
+	case err != nil:
+		return err
+	}
+	return m.c.session(ctx, cl, topics, generation)
+}
+
+// Progress returns a reading of every partition that this member has, in order. It costs a few
+// locks a partition, and is safe at any time but inside Observer.Paused.
+func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
+
+// member is in the group for the topics that exist. Topics that do not exist would be created by
+// the look of kafka-go's leader, or fail it for all others.
+type member struct {
+	c      *Consumer
+	group  *kafka.ConsumerGroup
+	topics []string
+}
+
+// join makes the member one for these topics.
+func (m *member) join(topics []string) (err error) {
+	if m.group != nil && slices.Equal(m.topics, topics) {
+		return nil
+	}
+	m.leave()
+	o := &m.c.opts
+	m.topics = slices.Clone(topics)
+	m.group, err = kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
+		ID: m.c.engine.Group(), Brokers: m.c.brokers, Topics: m.topics,
+		Dialer: &kafka.Dialer{ClientID: o.Transport.ClientID, DialFunc: o.Transport.Dial,
+			Timeout: cmp.Or(o.Transport.DialTimeout, dialTimeout), TLS: o.Transport.TLS,
+			SASLMechanism: o.Transport.SASL},
+		GroupBalancers: slices.Clone(o.Balancers), SessionTimeout: o.SessionTimeout,
+		HeartbeatInterval: o.HeartbeatInterval, RebalanceTimeout: o.RebalanceTimeout,
+		JoinGroupBackoff: joinPause,
+	})
+	return err
+}
+
+// leave leaves the group, after what the session has to give up.
+func (m *member) leave() {
+	if m.group != nil {
+		_ = m.group.Close() // always nil
+	}
+}
+
+// isFencing reports whether the partitions of a member that gets this answer belong to another one.
+func isFencing(err error) bool {
+	return errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberId) ||
+		errors.Is(err, kafka.FencedInstanceID)
+}
