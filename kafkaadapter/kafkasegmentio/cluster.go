@@ -64,6 +64,20 @@ func ask[R kafka.Response](ctx context.Context, c *cluster, request kafka.Reques
 	return answer, nil
 }
 
+// read sends a call, and returns the value that it has read. When ctx has ended the call may still
+// be under way, so it shares nothing with the caller.
+func read[T any](ctx context.Context, c *cluster, request kafka.Request) (value T, err error) {
+	got, err := ask[*reply](ctx, c, request)
+	if err != nil {
+		return value, err
+	}
+	value, ok := got.value.(T)
+	if !ok {
+		return value, errNoAnswer
+	}
+	return value, nil
+}
+
 // Topics implements kafkadriver.TopicSource. It asks the coordinator, which is the broker that
 // takes the commit.
 func (c *cluster) Topics(ctx context.Context,
@@ -202,10 +216,10 @@ func (c *cluster) commit(ctx context.Context, generation *kafka.Generation,
 }
 
 // call is a request that writes itself and reads its answer, for what kafka-go does not have, or
-// reads wrongly. It is its own answer.
+// reads wrongly. Its answer is a reply: see read.
 type call struct {
 	key     protocol.ApiKey
-	do      func(rw io.ReadWriter, version int16) error
+	do      func(rw io.ReadWriter, version int16) (any, error)
 	version int16 // the newest of the broker and of kafka-go
 }
 
@@ -220,8 +234,18 @@ func (c *call) Required(versions map[protocol.ApiKey]int16) bool {
 
 // RawExchange implements protocol.RawExchanger.
 func (c *call) RawExchange(rw io.ReadWriter) (protocol.Message, error) {
-	return c, c.do(rw, c.version)
+	value, err := c.do(rw, c.version)
+	return &reply{c.key, value}, err
 }
+
+// reply is the answer to a call.
+type reply struct {
+	key   protocol.ApiKey
+	value any
+}
+
+// ApiKey implements protocol.Message.
+func (r *reply) ApiKey() protocol.ApiKey { return r.key } //nolint:staticcheck // kafka-go's name
 
 // groupCall is for the coordinator of a group.
 type groupCall struct {
@@ -277,13 +301,11 @@ func appendText(b []byte, text string) []byte {
 func (c *cluster) heartbeat(ctx context.Context, generation *kafka.Generation) error {
 	body := appendText(binary.BigEndian.AppendUint32(appendText(nil, c.group),
 		uint32(generation.ID)), generation.MemberID)
-	var code kafka.Error
-	_, err := ask[*call](ctx, c, &groupCall{group: c.group, call: call{key: protocol.Heartbeat,
-		do: func(rw io.ReadWriter, _ int16) error {
+	code, err := read[kafka.Error](ctx, c, &groupCall{group: c.group, call: call{
+		key: protocol.Heartbeat, do: func(rw io.ReadWriter, _ int16) (any, error) {
 			answer, err := c.exchange(rw, protocol.Heartbeat, 0, false, body)
 			d := decoder{b: answer}
-			code = kafka.Error(d.int16())
-			return err
+			return kafka.Error(d.int16()), err
 		}}})
 	if err == nil && code != 0 {
 		return code

@@ -2,6 +2,8 @@ package kafkasegmentio
 
 import (
 	"context"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -169,6 +171,44 @@ func TestFencedByACommit(t *testing.T) {
 	m.leave()
 	r.once(2)
 	assert.True(t, r.told(kafkaadapter.ErrFenced))
+}
+
+// The answer to a request whose caller has left touches nothing that the caller has. The race
+// detector is the judge.
+func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
+	r := newRig(t, 1)
+	asked, release := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	r.cluster.ControlKey(int16(kmsg.Metadata),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.cluster.KeepControl()
+			if req.GetVersion() == uuidVersion {
+				first.Do(func() {
+					close(asked)
+					r.cluster.SleepControl(func() { <-release })
+				})
+			}
+			return nil, nil, false
+		})
+	c, err := New(r.cluster.ListenAddrs(), group, []string{orders}, Options{},
+		r.config(r.store, nil))
+	require.NoError(t, err)
+	cluster := c.newCluster()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // not the caller, whose steps would be in order with those of the answer
+		<-asked
+		cancel()
+		close(release)
+	}()
+	found, err := cluster.lookUp(ctx, []string{orders})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Empty(t, found)
+	for range 5 { // the answer comes meanwhile; to wait for it would put it in order too
+		runtime.GC()
+	}
+	found, err = cluster.lookUp(t.Context(), []string{orders})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
 }
 
 // A member that the group has given up while it drains hears of it by its own heartbeat.

@@ -67,17 +67,17 @@ func (c *cluster) fetch(ctx context.Context, topic string, partition int32, offs
 		SessionEpoch: -1, Topics: []fetch.RequestTopic{{Topic: topic,
 			Partitions: []fetch.RequestPartition{{Partition: partition, CurrentLeaderEpoch: -1,
 				FetchOffset: offset, LogStartOffset: -1, PartitionMaxBytes: int32(limit)}}}}}
-	var answer fetchAnswer
-	_, err := ask[*call](ctx, c, &leaderCall{request: request, call: call{key: protocol.Fetch,
-		do: func(rw io.ReadWriter, version int16) error {
+	answer, err := read[*fetchAnswer](ctx, c, &leaderCall{request: request, call: call{
+		key: protocol.Fetch, do: func(rw io.ReadWriter, version int16) (any, error) {
 			body, err := protocol.Marshal(version, request)
 			if err == nil {
 				body, err = c.exchange(rw, protocol.Fetch, version, false, body)
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return protocol.Unmarshal(body, version, &answer)
+			answer := new(fetchAnswer)
+			return answer, protocol.Unmarshal(body, version, answer)
 		}}})
 	switch {
 	case err != nil:

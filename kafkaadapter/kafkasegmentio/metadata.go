@@ -23,13 +23,9 @@ type topic struct {
 }
 
 // lookUp asks the group's coordinator for topics, and creates none.
-func (c *cluster) lookUp(ctx context.Context, names []string) (found []topic, err error) {
-	_, err = ask[*call](ctx, c, &groupCall{group: c.group, call: call{key: protocol.Metadata,
-		do: func(rw io.ReadWriter, _ int16) error {
-			found, err = c.lookUpBy(rw, names)
-			return err
-		}}})
-	return found, err
+func (c *cluster) lookUp(ctx context.Context, names []string) ([]topic, error) {
+	return read[[]topic](ctx, c, &groupCall{group: c.group, call: call{key: protocol.Metadata,
+		do: func(rw io.ReadWriter, _ int16) (any, error) { return c.lookUpBy(rw, names) }}})
 }
 
 // lookUpBy first asks which versions this broker has.
