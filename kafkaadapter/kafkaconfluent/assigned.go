@@ -14,13 +14,9 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-const (
-	// beginPatience is how long the partitions of an assignment may take to begin: nothing is
-	// polled meanwhile.
-	beginPatience = 10 * time.Second
-	// lostLook is the time between two looks whether what is being drained is lost.
-	lostLook = 100 * time.Millisecond
-)
+// beginPatience is how long the partitions of an assignment may take to begin: nothing is polled
+// meanwhile.
+const beginPatience = 10 * time.Second
 
 // assigned is a partition in the hands of this member.
 type assigned struct {
@@ -160,27 +156,17 @@ func (s *session) revoke(parts []kafka.TopicPartition, lost bool) {
 	s.giveUp(places)
 }
 
-// giveUp ends partitions, all at the same time: their budgets are one budget. Nothing is polled
-// meanwhile, so it looks itself whether they are lost.
+// giveUp ends partitions, all at the same time: their budgets are one budget. librdkafka does not
+// say that they are lost by then: during a rebalance it leaves AssignmentLost as it is. The answer
+// to a commit does.
 func (s *session) giveUp(places []kafkadriver.Place) {
-	ctx, cancel := context.WithCancel(s.base)
-	defer cancel()
-	var draining, looking sync.WaitGroup
+	var draining sync.WaitGroup
 	for _, at := range places {
 		if a := s.find(at); a != nil {
 			draining.Go(a.giveUp)
 		}
 	}
-	looking.Go(func() {
-		for kafkadriver.Sleep(ctx, lostLook) == nil {
-			if s.client.AssignmentLost() {
-				s.lose(kafkaadapter.ErrFenced)
-			}
-		}
-	})
 	draining.Wait()
-	cancel()
-	looking.Wait()
 }
 
 func (s *session) find(at kafkadriver.Place) *assigned {

@@ -3,6 +3,7 @@ package kafkaconfluent
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -213,28 +214,58 @@ func TestPartitionsComeAndGo(t *testing.T) {
 	})
 }
 
-// Nothing is polled while a partition is drained, and still its loss is seen.
+// A member that the group gives up while it drains hears of it by the answer to a commit: the rest
+// of its handlers is canceled, and the next owner has their effects once.
 func TestLostWhileDraining(t *testing.T) {
 	r := newRig(t, eager, 1)
-	r.produce(0, 0, 1)
-	g := newGateway()
-	patient := kafka.ConfigMap{"max.poll.interval.ms": 120000}
-	first := r.join(g.handle, draining(time.Minute), patient)
+	g, first := newGateway(), make(chan struct{})
+	patient := kafka.ConfigMap{"max.poll.interval.ms": 120000, "heartbeat.interval.ms": 300,
+		"session.timeout.ms": 6000} // the broker is to miss the member that it does not know
+	old := r.join(func(ctx context.Context, m *kafkaadapter.Message) error {
+		if m.Offset == 0 {
+			<-first
+			return nil
+		}
+		return g.handle(ctx, m)
+	}, draining(time.Minute), patient)
+	r.produce(0, 0, 2)
 	<-g.inside
-	second := r.join(nil, nil, patient)
+	info := r.cluster.GroupInfo(group)
+	require.Len(t, info.Members, 1)
+	id, beats, lost := info.Members[0].MemberID, 0, make(chan struct{})
+	var joined atomic.Bool
+	r.cluster.ControlKey(int16(kmsg.Heartbeat),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.cluster.KeepControl()
+			if !joined.Load() || req.(*kmsg.HeartbeatRequest).MemberID != id {
+				return nil, nil, false
+			}
+			switch beats++; beats {
+			case 1: // by this one it hears of the rebalance, and begins to drain
+				return nil, nil, false
+			case 2:
+				close(lost)
+			}
+			answer := req.ResponseKind().(*kmsg.HeartbeatResponse)
+			answer.ErrorCode = kerr.UnknownMemberID.Code
+			return answer, nil, true
+		})
+	next := r.join(nil, nil, patient)
 	r.eventually(func() (bool, string) {
 		info := r.cluster.GroupInfo(group)
 		return info != nil && len(info.Members) == 2, "one member"
 	})
-	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, TopLevel: true,
-		Err: kerr.UnknownMemberID})
-	r.eventually(func() (bool, string) { return len(g.ended()) > 0, "nothing was cancelled" })
+	joined.Store(true)
+	<-lost
+	assert.Empty(t, g.ended(), "it drains")
+	close(first) // its commit is refused
+	r.eventually(func() (bool, string) { return len(g.ended()) > 0, "nothing was canceled" })
 	require.ErrorIs(t, g.ended()[0], kafkaadapter.ErrFenced)
 	close(g.open)
 	r.committed()
-	first.leave()
-	second.leave()
-	r.once(1)
+	old.leave()
+	next.leave()
+	r.once(2)
 }
 
 // An error that librdkafka does not say to get over ends the session: it may skip what it could not
