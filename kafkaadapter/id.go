@@ -1,7 +1,7 @@
 package kafkaadapter
 
 import (
-	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+	"github.com/onceward/onceward/kafkaadapter/internal/deadletter"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
@@ -61,7 +61,7 @@ func FirstOf(funcs ...IDFunc) IDFunc {
 // takes some 100 ns, as long as its digest.
 func Hashed(f IDFunc) IDFunc {
 	return func(m *Message) (string, bool) {
-		if id, ok := letter.Replayed(m, m.Topic); ok && msgid.IsKey(id) {
+		if id, ok := deadletter.Replayed(m, m.Topic); ok && msgid.IsKey(id) {
 			return id, true
 		}
 		id, ok := f(m)
@@ -78,7 +78,7 @@ func Hashed(f IDFunc) IDFunc {
 //
 // [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
 func Replayed() IDFunc {
-	return func(m *Message) (string, bool) { return letter.Replayed(m, m.Topic) }
+	return func(m *Message) (string, bool) { return deadletter.Replayed(m, m.Topic) }
 }
 
 // DefaultID looks for a dead letter that was sent back, then for a header "message-id" or
@@ -103,4 +103,4 @@ func IDs(ms []*Message) []string {
 // the message's first one, see Message.FirstTopic.
 //
 // With it a message's record is found: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
-func ScopeOf(group, topic string) string { return letter.ScopeOf(group, topic) }
+func ScopeOf(group, topic string) string { return deadletter.ScopeOf(group, topic) }

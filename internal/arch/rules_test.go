@@ -145,18 +145,18 @@ var table = map[string]rule{
 	"outbox/pgxlisten": {imports: []string{"dedup/driver", "internal/backoff", "outbox", pgx}},
 	"outbox/franzpub":  {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
-		imports: []string{"dedup", "dedup/driver", "kafkaadapter/internal/letter",
+		imports: []string{"dedup", "dedup/driver", "kafkaadapter/internal/deadletter",
 			"kafkaadapter/internal/msgid"},
 		tests: []string{"sqladapter"},
 	},
 	"kafkaadapter/kafkadriver": {
 		imports: []string{"dedup", "dedup/driver", "internal/backoff", "kafkaadapter",
-			"kafkaadapter/internal/flow", "kafkaadapter/internal/letter",
+			"kafkaadapter/internal/pipeline", "kafkaadapter/internal/deadletter",
 			"kafkaadapter/internal/msgid"},
 	},
 	"kafkaadapter/kafkasarama": {
 		imports: []string{"dedup", "dedup/driver", "internal/backoff", "kafkaadapter",
-			"kafkaadapter/internal/flow", "kafkaadapter/internal/member",
+			"kafkaadapter/internal/pipeline", "kafkaadapter/internal/groupmember",
 			"kafkaadapter/internal/msgid", "kafkaadapter/kafkadriver", sarama},
 		tests: []string{"dedup/deduptest"},
 	},
@@ -173,16 +173,16 @@ var table = map[string]rule{
 			confluent},
 		tests: []string{franzGo},
 	},
-	"kafkaadapter/internal/letter": {imports: []string{"dedup", "dedup/driver",
+	"kafkaadapter/internal/deadletter": {imports: []string{"dedup", "dedup/driver",
 		"kafkaadapter/internal/msgid"}},
-	"kafkaadapter/internal/member": {imports: []string{"dedup", "internal/backoff", sarama}},
+	"kafkaadapter/internal/groupmember": {imports: []string{"dedup", "internal/backoff", sarama}},
 	"kafkaadapter/internal/msgid":  {imports: []string{"dedup/driver"}},
 	"kafkaadapter/txn": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member",
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/groupmember",
 			"kafkaadapter/internal/msgid", sarama},
 		tests: []string{"kafkaadapter/kafkasarama"},
 	},
-	"kafkaadapter/internal/flow": {
+	"kafkaadapter/internal/pipeline": {
 		imports: []string{"internal/backoff"},
 		tests:   []string{"dedup"},
 	},

@@ -21,7 +21,7 @@ const beginPatience = 10 * time.Second
 // assigned is a partition in the hands of this member.
 type assigned struct {
 	s    *session
-	at   kafkadriver.Place
+	at   kafkadriver.TopicPartition
 	uuid string
 	p    *kafkadriver.Partition
 	lose context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
@@ -59,8 +59,8 @@ func (s *session) rebalance(client *kafka.Consumer, event kafka.Event) error {
 	return err
 }
 
-func placeOf(part *kafka.TopicPartition) kafkadriver.Place {
-	return kafkadriver.Place{Topic: *part.Topic, Partition: part.Partition}
+func topicPartitionOf(part *kafka.TopicPartition) kafkadriver.TopicPartition {
+	return kafkadriver.TopicPartition{Topic: *part.Topic, Partition: part.Partition}
 }
 
 // begin starts the partitions, and returns them with the offsets that they begin at. If one of them
@@ -87,14 +87,14 @@ func (s *session) begin(parts []kafka.TopicPartition) []kafka.TopicPartition {
 		if begins[i].Offset < 0 {
 			begins[i].Offset = s.start
 		}
-		starting.Go(func() { s.claim(ctx, placeOf(&begins[i]), int64(begins[i].Offset)) })
+		starting.Go(func() { s.claim(ctx, topicPartitionOf(&begins[i]), int64(begins[i].Offset)) })
 	}
 	starting.Wait()
 	return begins
 }
 
 // claim starts a partition once it is known that the offset is one of its topic.
-func (s *session) claim(ctx context.Context, at kafkadriver.Place, offset int64) {
+func (s *session) claim(ctx context.Context, at kafkadriver.TopicPartition, offset int64) {
 	if !s.topics.Claimed(ctx, at.Topic, at.Partition, offset, s.rewind) {
 		s.stop(fmt.Errorf("kafkaconfluent: %s/%d could not begin within %v", at.Topic,
 			at.Partition, beginPatience)) // or it has ended for another reason
@@ -146,22 +146,22 @@ func (a *assigned) start(offset int64) (err error) {
 
 // revoke drains partitions that have to be given up. A lost one belongs to another member already.
 func (s *session) revoke(parts []kafka.TopicPartition, lost bool) {
-	places := make([]kafkadriver.Place, len(parts))
+	partitions := make([]kafkadriver.TopicPartition, len(parts))
 	for i := range parts {
-		places[i] = placeOf(&parts[i])
+		partitions[i] = topicPartitionOf(&parts[i])
 	}
 	if lost {
 		s.lose(kafkaadapter.ErrFenced)
 	}
-	s.giveUp(places)
+	s.giveUp(partitions)
 }
 
 // giveUp ends partitions, all at the same time: their budgets are one budget. librdkafka does not
 // say that they are lost by then: during a rebalance it leaves AssignmentLost as it is. The answer
 // to a commit does.
-func (s *session) giveUp(places []kafkadriver.Place) {
+func (s *session) giveUp(partitions []kafkadriver.TopicPartition) {
 	var draining sync.WaitGroup
-	for _, at := range places {
+	for _, at := range partitions {
 		if a := s.find(at); a != nil {
 			draining.Go(a.giveUp)
 		}
@@ -169,7 +169,7 @@ func (s *session) giveUp(places []kafkadriver.Place) {
 	draining.Wait()
 }
 
-func (s *session) find(at kafkadriver.Place) *assigned {
+func (s *session) find(at kafkadriver.TopicPartition) *assigned {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.assigned[at]

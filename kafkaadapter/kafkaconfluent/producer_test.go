@@ -95,7 +95,7 @@ func TestDeadLetterAndReplay(t *testing.T) {
 	_, err = kafkaadapter.Replay(t.Context(), d, letter)
 	require.ErrorIs(t, err, kafkaadapter.ErrSettled, "replayed again")
 	_, err = kafkaadapter.Replay(t.Context(), d, messageFrom(&kgo.Record{}))
-	require.ErrorIs(t, err, kafkaadapter.ErrNoLetter)
+	require.ErrorIs(t, err, kafkaadapter.ErrNoDeadLetter)
 }
 
 // A letter that is too large goes without its value, and if need be without key and headers.
@@ -122,7 +122,7 @@ func TestLargeLetters(t *testing.T) {
 		assert.Empty(t, messageFrom(l).Header("h"))
 	}
 	_, err := kafkaadapter.Replay(t.Context(), nil, messageFrom(letters[0]))
-	require.ErrorIs(t, err, kafkaadapter.ErrNoLetter)
+	require.ErrorIs(t, err, kafkaadapter.ErrNoDeadLetter)
 }
 
 // messageFrom is the message of a record as this client would deliver it.

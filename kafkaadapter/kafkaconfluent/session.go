@@ -41,7 +41,7 @@ type session struct {
 
 	mu       sync.Mutex
 	over     bool // nothing more is assigned
-	assigned map[kafkadriver.Place]*assigned
+	assigned map[kafkadriver.TopicPartition]*assigned
 	failed   error // of partitions
 	fatal    error // of librdkafka
 }
@@ -55,7 +55,7 @@ func (t *topicsChanged) Unwrap() error { return t.error }
 func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, error) {
 	s := &session{engine: c.engine, watch: c.topics,
 		start: startOf(config), base: context.WithoutCancel(ctx),
-		assigned: make(map[kafkadriver.Place]*assigned)}
+		assigned: make(map[kafkadriver.TopicPartition]*assigned)}
 	var err error
 	if s.client, err = kafka.NewConsumer(&config); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (s *session) poll() {
 
 // receive keeps a message for its partition, and returns the partition with its first one.
 func (s *session) receive(m *kafka.Message) *assigned {
-	at := kafkadriver.Place{Topic: *m.TopicPartition.Topic, Partition: m.TopicPartition.Partition}
+	at := topicPartitionOf(&m.TopicPartition)
 	a := s.find(at)
 	offset := int64(m.TopicPartition.Offset)
 	if a == nil || offset < a.next {

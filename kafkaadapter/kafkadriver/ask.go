@@ -7,7 +7,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // askBatch asks about messages that have had their turn and hold no claim (any more), in
@@ -24,25 +24,25 @@ func (p *Partition) askBatch(batch []task) {
 		reqs[i] = p.request(t.Item)
 	}
 	answers, err := p.cfg.Deduper.ClaimBatch(p.base, reqs)
-	verdicts := make([]flow.Verdict, len(batch))
+	decisions := make([]pipeline.Decision, len(batch))
 	for i, t := range batch {
 		if err != nil {
-			verdicts[i] = flow.Stop(err)
+			decisions[i] = pipeline.Stop(err)
 		} else {
-			verdicts[i] = p.asked(t.Item, answers[i])
+			decisions[i] = p.asked(t.Item, answers[i])
 		}
 		// that one may be given back already
 		if err != nil || answers[i].Outcome != dedup.Acquired {
 			p.passOn(t.Item)
 		}
 	}
-	flow.SettleAll(batch, verdicts)
+	pipeline.SettleAll(batch, decisions)
 	p.giveBackLate(batch)
 }
 
 // giveBackLate gives back what was won when the drain was over: nobody comes for it.
 func (p *Partition) giveBackLate(batch []task) {
-	if p.lanes.Context().Err() == nil {
+	if p.queues.Context().Err() == nil {
 		return
 	}
 	for _, t := range batch {
@@ -55,8 +55,8 @@ func (p *Partition) giveBackLate(batch []task) {
 
 // asked is what an answer means to a message whose turn it is. What has to be done on a
 // worker is noted in the item, which gets one at once.
-func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
-	next := flow.RetryAfter(0)
+func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
+	next := pipeline.RetryAfter(0)
 	left := p.left(it, c)
 	p.cfg.meet(&it.msg, c)
 	if c.Outcome != dedup.InFlight || left {
@@ -67,9 +67,9 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 		return next
 	}
 	if c.Outcome == dedup.Unknown && p.refused(c.Err()) != nil {
-		return flow.Stop(p.refused(c.Err()))
+		return pipeline.Stop(p.refused(c.Err()))
 	}
-	p.heard(it, c)
+	p.noteAttempts(it, c)
 	switch c.Outcome {
 	case dedup.Acquired:
 		it.polls = 0
@@ -85,18 +85,18 @@ func (p *Partition) asked(it *item, c *dedup.Claim) flow.Verdict {
 			return next
 		}
 		p.skip(it, c)
-		return flow.Done()
+		return pipeline.Done()
 	case dedup.InFlight:
 		if left {
 			return next // it is asked about again, knowing what was heard
 		}
 		return p.busy(it, c)
 	}
-	return flow.RetryAfter(p.poll(it))
+	return pipeline.RetryAfter(p.poll(it))
 }
 
 // busy has a message that is in flight elsewhere wait, but not for ever.
-func (p *Partition) busy(it *item, c *dedup.Claim) flow.Verdict {
+func (p *Partition) busy(it *item, c *dedup.Claim) pipeline.Decision {
 	if hook := p.cfg.Observer.Waiting; hook != nil {
 		hook(&it.msg)
 	}
@@ -107,12 +107,12 @@ func (p *Partition) busy(it *item, c *dedup.Claim) flow.Verdict {
 	limit := p.cfg.Attempts.BusyTimeout
 	if limit > 0 && p.cfg.Park != nil && time.Since(it.busy) >= limit {
 		it.bad = kafkaadapter.ErrBusy
-		return flow.RetryAfter(0)
+		return pipeline.RetryAfter(0)
 	}
 	if left := c.Record.Remaining; left > 0 {
 		wait = min(wait, left+time.Millisecond)
 	}
-	return flow.RetryAfter(wait)
+	return pipeline.RetryAfter(wait)
 }
 
 // findOut claims an uncertain message by itself, which asks Config.Resolve if there is one.
@@ -124,36 +124,36 @@ func (p *Partition) findOut(ctx context.Context, t task) {
 	req := p.request(it)
 	it.uncertain = false
 	c, err := p.cfg.Deduper.Claim(ctx, req.Key, func(r *dedup.Request) { *r = req })
-	verdict := p.foundOut(it, c, err)
+	decision := p.foundOut(it, c, err)
 	p.passOn(it)
-	t.Settle(verdict)
+	t.Settle(decision)
 	p.giveBackLate([]task{t})
 }
 
 // foundOut is what became of finding out.
-func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) flow.Verdict {
+func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) pipeline.Decision {
 	if err == nil {
 		p.cfg.meet(&it.msg, c)
 	}
 	switch {
 	case errors.Is(err, dedup.ErrClosed):
-		return flow.Stop(err)
+		return pipeline.Stop(err)
 	case err != nil:
-		return flow.RetryAfter(p.poll(it))
+		return pipeline.RetryAfter(p.poll(it))
 	case c.Outcome == dedup.Uncertain && Unprocessable(c) != nil:
 		it.bad = Unprocessable(c)
-		return flow.RetryAfter(0)
+		return pipeline.RetryAfter(0)
 	case c.Outcome == dedup.Uncertain:
-		return flow.RetryAfter(p.poll(it))
+		return pipeline.RetryAfter(p.poll(it))
 	case c.Outcome == dedup.Duplicate && FoundFailed(c): // nobody has put the message aside yet
 		it.bad = c.Err()
-		return flow.RetryAfter(0)
+		return pipeline.RetryAfter(0)
 	}
 	return p.asked(it, c)
 }
 
 // poll is how long a message waits that is in flight elsewhere, or cannot be asked
-// about. Those behind it in its lane do not keep their claims for all that time.
+// about. Those behind it in its queue do not keep their claims for all that time.
 func (p *Partition) poll(it *item) time.Duration {
 	if it.polls == 0 {
 		it.waiting, it.wait = time.Now(), 0

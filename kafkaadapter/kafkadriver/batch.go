@@ -7,7 +7,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // alone reports whether a message gets a call of the batch handler to itself: one that
@@ -55,7 +55,7 @@ func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err
 		t.Settle(p.retryAfter(t.Item, err))
 		return
 	}
-	p.ends.Add(ending{task: t,
+	p.ends.Add(completion{task: t,
 		how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), NotAttempted: true}})
 }
 
@@ -73,7 +73,7 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 		if v := recover(); v != nil {
 			errs = repeated(p.panicked("batch handler", tasks[0].Item, v), len(tasks))
 		} else if !returned {
-			errs = repeated(flow.ErrNoVerdict, len(tasks)) // it ended the goroutine
+			errs = repeated(pipeline.ErrNoDecision, len(tasks)) // it ended the goroutine
 		}
 		if hook := p.cfg.Observer.Handled; hook != nil {
 			for i, m := range messages {

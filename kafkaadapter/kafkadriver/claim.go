@@ -8,14 +8,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // aheadPatience is how long a partition's claimer waits for a message to have its turn.
 const aheadPatience = 250 * time.Millisecond
 
-// claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It returns
-// nil when ctx ends, as it does when the lanes stop, and an error for what must stop the consumer.
+// claimLoop claims what the intake brings, batch by batch, and hands it to the queues. It returns
+// nil when ctx ends, as it does when the queues stop, and an error for what must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
 	for {
 		batch, err := p.due(ctx)
@@ -44,7 +44,7 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 // While it cannot, the partition is paused and nothing new runs: fail closed. Messages
 // are handed on in the order they came, so the batch goes on as a whole.
 func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
-	defer p.gate.Release(flow.StoreDown)
+	defer p.backpressure.Release(pipeline.StoreDown)
 	ask := make([]*item, 0, len(batch))
 	for n := 0; ; n++ {
 		ask = ask[:0]
@@ -124,15 +124,15 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 		p.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.at.Topic,
 			"partition", p.at.Partition, "error", err)
 	}
-	p.gate.Hold(flow.StoreDown)
+	p.backpressure.Hold(pipeline.StoreDown)
 	return backoff.Sleep(ctx, p.cfg.retry.Delay(n, 0, nil))
 }
 
 // sortBatch acts on the answers in the order of the messages. What is in flight elsewhere
-// goes to its lane too, where it is asked about again. When the partition ended meanwhile,
+// goes to its queue too, where it is asked about again. When the partition ended meanwhile,
 // nothing new is started.
 func (p *Partition) sortBatch(batch []*item, start bool) {
-	lanes := make([]*item, 0, len(batch))
+	queued := make([]*item, 0, len(batch))
 	for _, it := range batch {
 		c := it.answer
 		it.answer = nil
@@ -145,19 +145,19 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 			continue
 		case c.Outcome == dedup.Uncertain:
 			it.uncertain = true
-			p.heard(it, c)
+			p.noteAttempts(it, c)
 		case c.Outcome == dedup.InFlight:
-			p.heard(it, c) // or left alone: it is claimed when its turn has come
+			p.noteAttempts(it, c) // or left alone: it is claimed when its turn has come
 		case c.Outcome == dedup.Acquired:
 			p.adopt(it, c)
 			p.queued.add(it)
 		}
-		lanes = append(lanes, it)
+		queued = append(queued, it)
 	}
 	if start {
-		p.submit(lanes)
+		p.submit(queued)
 	} else {
-		p.pending.add(lanes) // given back with what was not claimed
+		p.pending.add(queued) // given back with what was not claimed
 	}
 }
 
@@ -193,7 +193,7 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 
 // skip finishes the duplicate of something done.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
-	if c.Cause == driver.OtherSource && !it.elsewhere {
+	if c.Cause == driver.OtherSource && !it.otherTopic {
 		p.cfg.others.warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
 	}
 	if hook := p.cfg.Observer.Skipped; hook != nil {

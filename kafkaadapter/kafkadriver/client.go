@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/backoff"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // CommitterConfig says how a [Committer] commits: see its fields.
-type CommitterConfig = flow.CommitterConfig
+type CommitterConfig = pipeline.CommitterConfig
 
 // NewCommitter returns a committer of a session's partitions, with the intervals of the
 // configuration. Mark is told a watermark that has moved, Commit makes one attempt to commit what
@@ -18,26 +18,26 @@ type CommitterConfig = flow.CommitterConfig
 // repeated until it has all.
 func (e *Engine) NewCommitter(mark func(topic string, partition int32, next int64), commit func(),
 	confirmed func(topic string, partition int32) (next int64, ok bool)) (*Committer, error) {
-	return flow.NewCommitter(CommitterConfig{Interval: e.Tuning.CommitEvery,
+	return pipeline.NewCommitter(CommitterConfig{Interval: e.Tuning.CommitEvery,
 		Count: e.Tuning.CommitCount, Repeat: time.Minute, Mark: mark, Commit: commit,
 		Confirmed: confirmed})
 }
 
 // Gather brings items of many goroutines together into batches, of which a few are under way at
 // once.
-type Gather[T any] = flow.Gather[T]
+type Gather[T any] = pipeline.Gather[T]
 
 // NewGather returns a Gather that calls process with at most limit items at a time, from at most
 // so many goroutines.
 func NewGather[T any](limit, senders int, process func([]T)) *Gather[T] {
-	return flow.NewGather(limit, senders, process)
+	return pipeline.NewGather(limit, senders, process)
 }
 
 var (
 	// ErrDrained ends the contexts of handlers whose time to end is over.
-	ErrDrained = flow.ErrDrained
+	ErrDrained = pipeline.ErrDrained
 	// ErrGoexit: a handler ended its goroutine.
-	ErrGoexit = flow.ErrNoVerdict
+	ErrGoexit = pipeline.ErrNoDecision
 )
 
 // Stamp is the metadata of a commit to the topic with this UUID: below version 10 of OffsetCommit

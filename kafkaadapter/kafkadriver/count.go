@@ -9,9 +9,9 @@ import (
 // Counts asks the brokers how many partitions topics have. Questions that come together share
 // an answer. All methods are safe for concurrent use.
 type Counts struct {
-	ask   func(ctx context.Context, topic string) (int32, error)
-	turn  chan struct{} // holds one while somebody asks
-	known map[string]counted
+	ask    func(ctx context.Context, topic string) (int32, error)
+	asking chan struct{} // holds one while somebody asks
+	known  map[string]counted
 }
 
 // counted is an answer, and when it was asked for.
@@ -23,18 +23,18 @@ type counted struct {
 // NewCounts returns Counts that ask by this function. It may go on after its context has
 // ended: nobody waits for it then.
 func NewCounts(ask func(ctx context.Context, topic string) (int32, error)) *Counts {
-	return &Counts{ask: ask, turn: make(chan struct{}, 1), known: make(map[string]counted)}
+	return &Counts{ask: ask, asking: make(chan struct{}, 1), known: make(map[string]counted)}
 }
 
 // Of is how many partitions a topic has, by an answer to a question asked since then.
 func (c *Counts) Of(ctx context.Context, topic string, since time.Time) (int32, error) {
 	select {
-	case c.turn <- struct{}{}:
+	case c.asking <- struct{}{}:
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
 	if k, ok := c.known[topic]; ok && !k.asked.Before(since) {
-		<-c.turn
+		<-c.asking
 		return k.n, nil
 	}
 	type answer struct {
@@ -43,7 +43,7 @@ func (c *Counts) Of(ctx context.Context, topic string, since time.Time) (int32, 
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		defer func() { <-c.turn }()
+		defer func() { <-c.asking }()
 		asked := time.Now()
 		n, err := c.ask(ctx, topic)
 		if err == nil && n < 1 {

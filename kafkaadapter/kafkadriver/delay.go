@@ -54,7 +54,7 @@ func (p *Partition) delays(t task, err error) bool {
 	return true
 }
 
-// claims reports whether messages wait for the claimer before they go to the lanes: to be claimed,
+// claims reports whether messages wait for the claimer before they go to the queues: to be claimed,
 // or for their time.
 func (p *Partition) claims() bool { return !p.cfg.unclaimed() || p.delay > 0 }
 

@@ -18,18 +18,18 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
-	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+	"github.com/onceward/onceward/kafkaadapter/internal/deadletter"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // Engine is what the partitions of one consumer share. It is safe for concurrent use.
 type Engine struct {
 	kafkaadapter.Config
 	name   string // of the driver, in errors
-	order  flow.Order
+	order  pipeline.Order
 	retry  backoff.Policy
 	group  string
-	scopes letter.Scopes
+	scopes deadletter.Scopes
 	delays map[string]int // by topic: its place in Attempts.Delayed
 
 	abandoned  abandoned
@@ -41,15 +41,15 @@ type Engine struct {
 	errors     series // of the group
 
 	mu     sync.Mutex
-	shown  map[*Partition]struct{}      // for Progress
-	topics map[string]letter.TopicScope // of Identify
+	shown  map[*Partition]struct{}          // for Progress
+	topics map[string]deadletter.TopicScope // of Identify
 }
 
 // New completes and checks the configuration of a driver's consumer in a group; an
 // [*dedup.InputError] names the first bad field. It starts nothing and contacts nobody.
 func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
 	e := &Engine{Config: cfg, name: driver, group: group, shown: make(map[*Partition]struct{}),
-		topics: make(map[string]letter.TopicScope)}
+		topics: make(map[string]deadletter.TopicScope)}
 	if e.ID == nil {
 		e.ID = kafkaadapter.DefaultID()
 	}
@@ -61,8 +61,8 @@ func New(driver, group string, cfg kafkaadapter.Config) (*Engine, error) {
 		return nil, err
 	}
 	e.retry = backoff.Policy{Base: e.Attempts.RetryBase, Cap: e.Attempts.RetryMax}
-	e.order = flow.Order(e.Order)
-	e.scopes = letter.Scopes{Explicit: cfg.Scope, Group: group, TopicName: cfg.TopicName,
+	e.order = pipeline.Order(e.Order)
+	e.scopes = deadletter.Scopes{Explicit: cfg.Scope, Group: group, TopicName: cfg.TopicName,
 		Retry: slices.Clone(cfg.RetryTopics)}
 	e.delays = make(map[string]int, len(e.Attempts.Delayed))
 	for i, d := range e.Attempts.Delayed {
@@ -109,7 +109,7 @@ func (e *Engine) GroupError(err error) {
 func IsFatal(err error) bool {
 	var message *kafkaadapter.UnprocessableError
 	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) ||
-		errors.Is(err, flow.ErrNoVerdict) || errors.Is(err, errRefused)
+		errors.Is(err, pipeline.ErrNoDecision) || errors.Is(err, errRefused)
 }
 
 // Assignment is one partition in the hands of this member.
@@ -138,13 +138,13 @@ type Assignment struct {
 }
 
 // Committer commits watermarks: see [NewCommitter].
-type Committer = flow.Committer
+type Committer = pipeline.Committer
 
 // Progress is a reading of every partition that is not given up, in order. It costs a few locks a
 // partition, and must not be called inside Observer.Paused.
 func (e *Engine) Progress() []kafkaadapter.Progress {
-	// A partition that is being paused holds its gate while it asks who can pause it, so no lock
-	// of ours may be held here while the gate is waited for.
+	// A partition that is being paused holds the lock of its backpressure while it asks who can
+	// pause it, so no lock of ours may be held here while that lock is waited for.
 	e.mu.Lock()
 	shown := make([]*Partition, 0, len(e.shown))
 	for p := range e.shown {

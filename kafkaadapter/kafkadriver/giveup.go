@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 func (p *Partition) giveUp() {
 	p.leaving.Store(true)
 	p.parking.drop(p)
-	unstarted := append(p.lanes.Halt().Pending, p.pending.take(-1)...)
+	unstarted := append(p.queues.Halt().Pending, p.pending.take(-1)...)
 	var releasing sync.WaitGroup
 	releasing.Go(func() { p.release(unstarted) })
 	left := p.drain()
@@ -50,7 +50,7 @@ func (p *Partition) giveUp() {
 	}
 	releasing.Wait()
 	p.disown() // not before: a record of who owns nothing any more is refused
-	p.gate.Close()
+	p.backpressure.Close()
 	if hook := p.cfg.Observer.Revoked; hook != nil {
 		hook(p.at.Topic, p.at.Partition, len(unstarted)+len(left.Pending), len(left.Running))
 	}
@@ -58,7 +58,7 @@ func (p *Partition) giveUp() {
 
 // drain lets the running handlers end, cancels them when the budget is used up, and
 // waits a moment for those that listen.
-func (p *Partition) drain() flow.Drained[*item] {
+func (p *Partition) drain() pipeline.Drained[*item] {
 	budget, cancel := context.WithTimeout(p.base, p.cfg.Tuning.Drain)
 	defer cancel()
 	if p.at.Fenced != nil { // somebody else has the partition, already or before the drain is over
@@ -71,15 +71,15 @@ func (p *Partition) drain() flow.Drained[*item] {
 		budget, lose = context.WithCancelCause(budget)
 		defer context.AfterFunc(h.Context(), func() { lose(context.Cause(h.Context())) })()
 	}
-	left := p.lanes.Drain(budget)
+	left := p.queues.Drain(budget)
 	if len(left.Running) == 0 {
 		return left
 	}
 	grace, cancel := context.WithTimeout(p.base, drainGrace)
 	defer cancel()
 	p.parking.drop(p)
-	again := p.lanes.Drain(grace)
-	return flow.Drained[*item]{Pending: append(left.Pending, again.Pending...),
+	again := p.queues.Drain(grace)
+	return pipeline.Drained[*item]{Pending: append(left.Pending, again.Pending...),
 		Running: again.Running}
 }
 

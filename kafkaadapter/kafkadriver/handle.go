@@ -9,21 +9,21 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // yieldAfter is how long a message may wait in front of others that hold their claims.
 const yieldAfter = time.Second
 
-type task = flow.Task[*item]
+type task = pipeline.Task[*item]
 
 // process is one turn of messages on a worker: of one, or, with a batch handler, of many.
 // Each is settled here, or handed to somebody who does: the asker, or the ender.
 func (p *Partition) process(ctx context.Context, tasks []task) {
 	run := tasks[:0]
-	var front front
+	var head blockedHead
 	for i, t := range tasks {
-		ready := p.begin(ctx, t, &front)
+		ready := p.begin(ctx, t, &head)
 		tasks[i] = task{} // handed over, or moved to the front
 		if ready {
 			run = append(run, t)
@@ -38,47 +38,47 @@ func (p *Partition) process(ctx context.Context, tasks []task) {
 	}
 }
 
-// front is the last message of a turn that could not run yet. Those behind it in its lane,
+// blockedHead is the last message of a turn that could not run yet. Those behind it in its queue,
 // which are part of the same turn with a batch handler, wait for it.
-type front struct {
+type blockedHead struct {
 	it    *item // nothing but its key is to be read: it is somebody else's by now
 	asked bool  // and for the first time
 }
 
 // begin is the beginning of a message's turn, and reports whether it may run now.
-func (p *Partition) begin(ctx context.Context, t task, front *front) bool {
+func (p *Partition) begin(ctx context.Context, t task, head *blockedHead) bool {
 	it := t.Item
 	switch {
 	case ctx.Err() != nil: // the partition is gone: nothing begins any more
 		p.putOff(t, 0)
 		return false
-	case front.it != nil && sameLane(front.it, it, p.cfg.order):
-		p.holdBack(t, front.asked)
+	case head.it != nil && sameQueue(head.it, it, p.cfg.order):
+		p.holdBack(t, head.asked)
 		return false
 	case it.bad == nil && !it.landed && p.doubts.Load() >= int64(p.cfg.Tuning.Workers):
 		// So many effects have happened that could not be recorded. Running more of them
 		// would be the opposite of failing closed. Nor is one more claimed meanwhile, or
 		// counted as begun: the whole backlog would be held, and renewed, by and by.
-		*front = frontOf(it)
+		*head = blockedHeadOf(it)
 		p.putOff(t, doubtPause)
 		return false
 	}
-	waits := frontOf(it)
+	waits := blockedHeadOf(it)
 	p.queued.begin(it)
 	ready := p.ready(ctx, t)
 	if !ready {
-		*front = waits
+		*head = waits
 	}
 	return ready
 }
 
-func frontOf(it *item) front { return front{it: it, asked: it.polls == 0} }
+func blockedHeadOf(it *item) blockedHead { return blockedHead{it: it, asked: it.polls == 0} }
 
 // putOff ends a turn that has not begun. A claim is kept, or given back if nobody comes
 // for it any more.
 func (p *Partition) putOff(t task, after time.Duration) {
 	p.queued.add(t.Item)
-	t.Settle(flow.RetryAfter(after))
+	t.Settle(pipeline.RetryAfter(after))
 	p.giveBackLate([]task{t})
 }
 
@@ -123,14 +123,14 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 // partition is held on to, although the handler's context has ended.
 func (p *Partition) holds(it *item) bool {
 	return it.claim != nil &&
-		(it.run.Err() == nil || errors.Is(context.Cause(it.run), flow.ErrDrained))
+		(it.run.Err() == nil || errors.Is(context.Cause(it.run), pipeline.ErrDrained))
 }
 
 // ask has a message asked about that holds no claim.
 func (p *Partition) ask(ctx context.Context, t task) {
 	switch {
 	case !p.mayAsk(t.Item):
-		t.Settle(flow.RetryAfter(p.standBy(t.Item)))
+		t.Settle(pipeline.RetryAfter(p.standBy(t.Item)))
 	case t.Item.uncertain:
 		p.findOut(ctx, t)
 	default:
@@ -164,7 +164,7 @@ func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error)
 	switch {
 	case err == nil && p.cfg.unclaimed():
 		p.done(it)
-		t.Settle(flow.Done())
+		t.Settle(pipeline.Done())
 	case err == nil:
 		it.landed = p.holds(it) // the lease may be lost before that is recorded
 		p.landed(t)
@@ -184,7 +184,8 @@ func (p *Partition) landed(t task) {
 	if t.Item.landedAt.IsZero() {
 		t.Item.landedAt = time.Now()
 	}
-	p.ends.Add(ending{task: t, how: dedup.Completion{Claim: t.Item.claim, InTime: t.Item.landed}})
+	p.ends.Add(completion{task: t,
+		how: dedup.Completion{Claim: t.Item.claim, InTime: t.Item.landed}})
 }
 
 // overCap reports whether a message has been claimed more often than it may be. What runs
@@ -209,7 +210,7 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 		t.Settle(p.retryAfter(it, err))
 		return
 	}
-	p.ends.Add(ending{task: t,
+	p.ends.Add(completion{task: t,
 		how: dedup.Completion{Claim: it.claim, Err: retryable(err),
 			NotAttempted: ctx.Err() != nil}})
 }
@@ -234,7 +235,7 @@ func (p *Partition) handle(ctx context.Context, it *item) (err error) {
 		if v := recover(); v != nil {
 			err = p.panicked("handler", it, v)
 		} else if !returned {
-			err = flow.ErrNoVerdict // it ended the goroutine
+			err = pipeline.ErrNoDecision // it ended the goroutine
 		}
 		if hook := p.cfg.Observer.Handled; hook != nil {
 			hook(&it.msg, time.Since(began), err)
@@ -260,23 +261,23 @@ func (p *Partition) panicked(what string, it *item, v any) error {
 }
 
 // retry runs a message again after a failure.
-func (p *Partition) retry(it *item) flow.Verdict {
+func (p *Partition) retry(it *item) pipeline.Decision {
 	it.wait = p.cfg.retry.Delay(it.tries, it.wait, nil)
 	return p.again(it, it.wait)
 }
 
-// again runs a message after a while. Those behind it in its lane do not keep their claims
+// again runs a message after a while. Those behind it in its queue do not keep their claims
 // for a long one.
-func (p *Partition) again(it *item, after time.Duration) flow.Verdict {
+func (p *Partition) again(it *item, after time.Duration) pipeline.Decision {
 	it.tries++
 	if after >= yieldAfter {
 		p.yield(it)
 	}
-	return flow.RetryAfter(after)
+	return pipeline.RetryAfter(after)
 }
 
 // retryAfter is retry, at the time that the handler's error may ask for.
-func (p *Partition) retryAfter(it *item, err error) flow.Verdict {
+func (p *Partition) retryAfter(it *item, err error) pipeline.Decision {
 	var asks interface{ RetryAfter() time.Duration }
 	if !errors.As(err, &asks) {
 		return p.retry(it)

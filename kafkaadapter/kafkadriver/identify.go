@@ -5,12 +5,12 @@ import (
 	"strconv"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+	"github.com/onceward/onceward/kafkaadapter/internal/deadletter"
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
 // identify finds the id and the scope of a message, or what is wrong with it.
-func (e *Engine) identify(it *item, topic *letter.TopicScope) {
+func (e *Engine) identify(it *item, topic *deadletter.TopicScope) {
 	m := &it.msg
 	if hook := e.Observer.Delivered; hook != nil {
 		hook(m)
@@ -18,18 +18,19 @@ func (e *Engine) identify(it *item, topic *letter.TopicScope) {
 	m.ID, it.bad = e.idOf(m, topic)
 	scoped := topic.Of(m)
 	m.Scope, m.FirstTopic = scoped.Scope, scoped.First
-	it.elsewhere = scoped.First != m.Topic
+	it.otherTopic = scoped.First != m.Topic
 	if fault := topic.Fault(m); fault != nil {
 		it.bad = fault
 	}
 	if len(e.delays) > 0 && topic.Retried(m) {
-		it.carried, _ = strconv.Atoi(m.Header(letter.Attempts)) // 0 where it is none
+		it.carried, _ = strconv.Atoi(m.Header(deadletter.Attempts)) // 0 where it is none
 		// counted up by each run, or set by the claim
 		m.Attempt = it.carried
 	}
 }
 
-func (e *Engine) idOf(m *kafkaadapter.Message, topic *letter.TopicScope) (id string, err error) {
+func (e *Engine) idOf(m *kafkaadapter.Message, topic *deadletter.TopicScope) (id string,
+	err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("kafkaadapter: Config.ID panicked: %v", v)
@@ -57,7 +58,7 @@ func (e *Engine) idOf(m *kafkaadapter.Message, topic *letter.TopicScope) (id str
 // position is the id of a message that has no other. That of a letter that was sent back is the
 // one that it had.
 func position(m *kafkaadapter.Message) (string, bool) {
-	if id, ok := letter.Replayed(m, m.Topic); ok {
+	if id, ok := deadletter.Replayed(m, m.Topic); ok {
 		return id, true
 	}
 	return msgid.Position(m.TopicID, m.Partition, m.Offset, m.Timestamp), m.TopicID != ""

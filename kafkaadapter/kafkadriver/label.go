@@ -27,13 +27,13 @@ func (e *Engine) label(it *item) string {
 
 // meet notes the label of a record that somebody else has made.
 func (e *Engine) meet(m *kafkaadapter.Message, answer *dedup.Claim) {
-	if found := Found(answer); e.Label != nil && found != "" {
+	if found := FoundLabel(answer); e.Label != nil && found != "" {
 		m.Found = found
 	}
 }
 
-// Found is the label of the record that a claim has met, and did not win.
-func Found(answer *dedup.Claim) string {
+// FoundLabel is the label of the record that a claim has met, and did not win.
+func FoundLabel(answer *dedup.Claim) string {
 	if answer.Observed == dedup.Acquired {
 		return ""
 	}

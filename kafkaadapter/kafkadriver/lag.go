@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Place is a partition of a topic.
-type Place struct {
+// TopicPartition is a partition of a topic.
+type TopicPartition struct {
 	Topic     string
 	Partition int32
 }
@@ -35,8 +35,8 @@ type Stretch struct {
 // for a topic that is read. read returns what begins at an offset. It is asked one partition after
 // the other, and again where compaction, or a transaction's end, has left no message in what it
 // returned.
-func Ages(now time.Time, topics []string, unread map[Place]Span,
-	read func(at Place, offset int64) (Stretch, error)) (map[string]time.Duration, error) {
+func Ages(now time.Time, topics []string, unread map[TopicPartition]Span,
+	read func(at TopicPartition, offset int64) (Stretch, error)) (map[string]time.Duration, error) {
 	ages := make(map[string]time.Duration, len(topics))
 	for _, topic := range topics {
 		ages[topic] = 0
@@ -67,6 +67,6 @@ func Ages(now time.Time, topics []string, unread map[Place]Span,
 	return ages, nil
 }
 
-func compare(a, b Place) int {
+func compare(a, b TopicPartition) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }

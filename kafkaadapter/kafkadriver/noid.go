@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // ErrFirstNoIDs: all messages of a partition that have come so far have no id.
@@ -77,14 +77,14 @@ func (p *Partition) unidentified(t task, reason error) bool {
 		return false
 	}
 	if p.noIDs.Load() >= firstNoIDs {
-		t.Settle(flow.Stop(p.unprocessable(t.Item, ErrFirstNoIDs)))
+		t.Settle(pipeline.Stop(p.unprocessable(t.Item, ErrFirstNoIDs)))
 		return true
 	}
 	if p.noIDWarned.CompareAndSwap(false, true) {
 		p.warn("message without an id waits until the partition has one with an id, which lets it go to Config.Park, "+
 			"or more without, which stop the consumer", t.Item, reason)
 	}
-	t.Settle(flow.RetryAfter(noIDPause))
+	t.Settle(pipeline.RetryAfter(noIDPause))
 	return true
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 const (
@@ -40,7 +40,7 @@ type owner struct {
 type holding struct {
 	kafkaadapter.Ownership
 	count   int32           // of the topic's partitions, that it was acquired under
-	run     context.Context // of handlers: ends when it is lost, and when the lanes are drained
+	run     context.Context // of handlers: ends when it is lost, and when the queues are drained
 	end     func()          // frees run
 	release sync.Once
 }
@@ -158,7 +158,7 @@ func (p *Partition) acquire(ctx context.Context, since time.Time) (*holding, err
 
 func (p *Partition) hold(o kafkaadapter.Ownership, count int32) *holding {
 	h := &holding{Ownership: o, count: count}
-	run, cancel := context.WithCancelCause(p.lanes.Context())
+	run, cancel := context.WithCancelCause(p.queues.Context())
 	lost := func() {
 		cancel(fmt.Errorf("%w: %w", dedup.ErrLeaseLost,
 			cmp.Or(context.Cause(o.Context()), ErrRevoked)))
@@ -176,11 +176,11 @@ func (p *Partition) owned(n int) {
 		p.cfg.Logger.Info("kafkaadapter: the partition is owned", "topic", p.at.Topic, "partition",
 			p.at.Partition)
 	}
-	p.gate.Release(flow.NotOwned)
+	p.backpressure.Release(pipeline.NotOwned)
 }
 
 func (p *Partition) notOwned(n int, err error) {
-	p.gate.Hold(flow.NotOwned)
+	p.backpressure.Hold(pipeline.NotOwned)
 	if n == 0 {
 		p.cfg.Logger.Warn("kafkaadapter: paused, the partition is not owned", "topic", p.at.Topic,
 			"partition", p.at.Partition, "error", err)
@@ -234,5 +234,5 @@ func (p *Partition) handlers() context.Context {
 	if h := p.owner.last.Load(); h != nil {
 		return h.run
 	}
-	return p.lanes.Context()
+	return p.queues.Context()
 }

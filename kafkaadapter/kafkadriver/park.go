@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // park puts a message aside for good, or stops the consumer: never a silent skip. The
@@ -19,7 +19,8 @@ func (p *Partition) park(t task, reason error) {
 	p.cfg.suspects.end(it) // it does not run
 	if p.cfg.Park == nil {
 		p.letGo(it)
-		t.Settle(flow.Stop(p.unprocessable(it, fmt.Errorf("there is no Config.Park: %w", reason))))
+		t.Settle(pipeline.Stop(
+			p.unprocessable(it, fmt.Errorf("there is no Config.Park: %w", reason))))
 		return
 	}
 	if p.unidentified(t, reason) {
@@ -49,7 +50,7 @@ func (p *Partition) parked(t task, reason error) {
 	}
 	if it.claim == nil {
 		p.done(it)
-		t.Settle(flow.Done())
+		t.Settle(pipeline.Done())
 		return
 	}
 	// The record spares duplicates a second run. Without it they would only be parked
@@ -59,7 +60,7 @@ func (p *Partition) parked(t task, reason error) {
 	if later == nil && !errors.Is(reason, kafkaadapter.ErrAttempts) {
 		how.Err = Parked(reason)
 	}
-	p.ends.Add(ending{task: t, how: how, parked: true})
+	p.ends.Add(completion{task: t, how: how, parked: true})
 }
 
 // parkedMark begins the text of failures that are on record because their messages have

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 const (
@@ -74,7 +74,7 @@ func (k *parking) add(j parkJob) {
 	k.mu.Unlock()
 }
 
-// yield gives back the claims of what waits behind the message in its lane: when all that may be
+// yield gives back the claims of what waits behind the message in its queue: when all that may be
 // claimed ahead is stuck there, healthy messages are claimed one by one. Only for a job that is
 // in nobody else's hands. Once its task is settled, those behind it run, under the very claims.
 func (j parkJob) yield() { j.p.yield(j.task.Item) }
@@ -119,13 +119,13 @@ func (k *parking) one(j parkJob) {
 			k.start()
 			k.mu.Unlock()
 			j.p.letGo(j.task.Item)
-			j.task.Settle(flow.Stop(flow.ErrNoVerdict))
+			j.task.Settle(pipeline.Stop(pipeline.ErrNoDecision))
 		}
 	}()
-	err := j.p.callPark(j.p.lanes.Context(), j.task.Item, j.reason)
+	err := j.p.callPark(j.p.queues.Context(), j.task.Item, j.reason)
 	returned = true
 	switch {
-	case err != nil && j.p.lanes.Context().Err() != nil: // cut short: that says nothing of Park
+	case err != nil && j.p.queues.Context().Err() != nil: // cut short: that says nothing of Park
 		j.putOff()
 		return
 	case err != nil && k.inPlace(j, err):
@@ -147,7 +147,7 @@ func (k *parking) inPlace(j parkJob, err error) bool {
 	if !errors.As(j.reason, &later) || !errors.Is(err, kafkaadapter.ErrTooLarge) {
 		return false
 	}
-	j.p.failed(j.p.lanes.Context(), j.task, later.err)
+	j.p.failed(j.p.queues.Context(), j.task, later.err)
 	return true
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
-	"github.com/onceward/onceward/kafkaadapter/internal/letter"
+	"github.com/onceward/onceward/kafkaadapter/internal/deadletter"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // ErrRevoked ends the intake of a partition that has been given up.
@@ -25,25 +25,25 @@ var ErrRevoked = errors.New("kafkaadapter: partition revoked")
 //	for ... { err = p.Take(messages) }   // until p.Context() ends
 //	err = p.End()
 //
-// Two goroutines feed its lanes. The adapter's takes whatever the client has fetched, at
+// Two goroutines feed its queues. The adapter's takes whatever the client has fetched, at
 // once and always: a reader that stops makes sarama hold up every partition of the same
 // broker. The claimer asks the store about it, batch by batch, and may have to wait for
 // the store. How much can pile up between them is bounded by pausing the partition.
 type Partition struct {
-	cfg     *Engine
-	at      Assignment
-	tracker flow.Tracker
-	gate    *flow.Gate
-	lanes   *flow.Lanes[*item]
-	pending pending
-	queued  queued
-	asks    *flow.Gather[task]
-	ends    *flow.Gather[ending]
-	source  string // of the messages' origin
-	scope   letter.TopicScope
-	delay   time.Duration // of the topic's messages
-	doubts  atomic.Int64  // effects that are not on record although that was tried
-	owner   owner
+	cfg          *Engine
+	at           Assignment
+	tracker      pipeline.Tracker
+	backpressure *pipeline.Backpressure
+	queues       *pipeline.KeyQueues[*item]
+	pending      pending
+	queued       queued
+	asks         *pipeline.Gather[task]
+	ends         *pipeline.Gather[completion]
+	source       string // of the messages' origin
+	scope        deadletter.TopicScope
+	delay        time.Duration // of the topic's messages
+	doubts       atomic.Int64  // effects that are not on record although that was tried
+	owner        owner
 
 	leaving atomic.Bool // it is being given up
 	parking *parking    // of its topic
@@ -66,15 +66,15 @@ type Partition struct {
 // intake, the claimer, the worker that has its turn, and whoever gives the partition up.
 // Only the claim of a queued one is shared; see queued.
 type item struct {
-	msg       kafkaadapter.Message
-	bad       error // why it must not run at all
-	elsewhere bool  // its first topic is another one, so its record may be from there
-	labelled  bool  // Config.Label was asked
-	carried   int   // attempts that its letter reports
+	msg        kafkaadapter.Message
+	bad        error // why it must not run at all
+	otherTopic bool  // its first topic is another one, so its record may be from there
+	labelled   bool  // Config.Label was asked
+	carried    int   // attempts that its letter reports
 
 	due time.Time // of a message in a topic of Attempts.Delayed
 
-	slot   flow.Slot
+	slot   pipeline.Slot
 	claim  *dedup.Claim       // held, once Acquired
 	answer *dedup.Claim       // of the claimer's question, between asking and sorting
 	run    context.Context    // of the kept claim
@@ -103,7 +103,7 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	p.pending.ready = make(chan struct{}, 1)
 	t := &e.Tuning
 	var err error
-	p.gate, err = flow.NewGate(flow.GateConfig{
+	p.backpressure, err = pipeline.NewBackpressure(pipeline.BackpressureConfig{
 		High: t.HighWater, Low: t.LowWater, Level: p.tracker.Len,
 		Pause:  func() { p.pause(true) },
 		Resume: func() { p.pause(false) },
@@ -114,13 +114,13 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	if i, ok := e.delays[at.Topic]; ok {
 		p.delay = e.Attempts.Delayed[i].Delay
 	}
-	lanes := flow.LanesConfig{Workers: t.Workers, Order: e.order, OnStop: p.fail}
+	queues := pipeline.KeyQueuesConfig{Workers: t.Workers, Order: e.order, OnStop: p.fail}
 	if e.BatchHandler != nil {
-		lanes.Batch = t.BatchMax
+		queues.Batch = t.BatchMax
 	}
-	p.lanes, err = flow.NewBatchLanes(p.base, lanes, p.process, alone)
-	p.asks = flow.NewGather(t.BatchMax, endSenders, p.askBatch)
-	p.ends = flow.NewGather(t.BatchMax, endSenders, p.endBatch)
+	p.queues, err = pipeline.NewBatchKeyQueues(p.base, queues, p.process, alone)
+	p.asks = pipeline.NewGather(t.BatchMax, endSenders, p.askBatch)
+	p.ends = pipeline.NewGather(t.BatchMax, endSenders, p.endBatch)
 	p.parking = e.parkings.of(at.Topic)
 	p.identified.Store(e.identified.has(at.Topic, at.Partition))
 	p.source = at.Topic
@@ -174,15 +174,15 @@ func (p *Partition) End() error {
 	p.claiming.Wait()
 	p.giveUp()
 	p.cfg.show(p, false)
-	if err := p.lanes.Err(); errors.Is(err, flow.ErrNoVerdict) {
+	if err := p.queues.Err(); errors.Is(err, pipeline.ErrNoDecision) {
 		return p.errorf(fmt.Errorf("a handler ended its goroutine: %w", err))
 	}
-	return cmp.Or(p.lanes.Err(), p.claimer, p.owner.failed)
+	return cmp.Or(p.queues.Err(), p.claimer, p.owner.failed)
 }
 
 // fail stops the consumer: this partition at once, the others with it.
 func (p *Partition) fail(err error) {
-	p.stop(err) // first: what the lanes refuse from now on is claimed again until then
+	p.stop(err) // first: what the queues refuse from now on is claimed again until then
 	p.at.Halt()
 	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition,
 		"error", err)
@@ -217,7 +217,7 @@ func (p *Partition) Take(messages []kafkaadapter.Message) error {
 		p.submit(taken)
 	}
 	p.breathe()
-	p.gate.Check()
+	p.backpressure.Check()
 	return nil
 }
 
@@ -233,7 +233,7 @@ const breath = 20 * time.Millisecond
 // neighbours then have to wait for once.
 func (p *Partition) breathe() {
 	full := func() bool {
-		return p.tracker.Len() >= p.cfg.Tuning.HighWater && p.gate.Reasons() == 0
+		return p.tracker.Len() >= p.cfg.Tuning.HighWater && p.backpressure.Reasons() == 0
 	}
 	if !full() {
 		return
@@ -249,16 +249,16 @@ func (p *Partition) breathe() {
 	}
 }
 
-// submit hands items to the lanes. Lanes that have stopped take none: the items go the
+// submit hands items to the queues. KeyQueues that have stopped take none: the items go the
 // way of those that were never claimed, and are given back.
 func (p *Partition) submit(items []*item) {
-	if err := p.lanes.SubmitAll(items, laneKey); err != nil {
+	if err := p.queues.SubmitAll(items, queueKey); err != nil {
 		p.pending.add(items)
 	}
 }
 
-// laneKey is Kafka's key, where no key and an empty one mean no order.
-func laneKey(it *item) []byte {
+// queueKey is Kafka's key, where no key and an empty one mean no order.
+func queueKey(it *item) []byte {
 	if len(it.msg.Key) == 0 {
 		return nil
 	}
@@ -270,7 +270,7 @@ func (p *Partition) done(it *item) {
 	p.drop(it)
 	if it.slot.Done() {
 		p.at.Committer.Finished(1)
-		p.gate.Ease()
+		p.backpressure.Ease()
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 func progressOf(partitions []*Partition) []kafkaadapter.Progress {
@@ -17,13 +17,13 @@ func progressOf(partitions []*Partition) []kafkaadapter.Progress {
 }
 
 func (p *Partition) progress() kafkaadapter.Progress {
-	at, paused := p.tracker.Progress(), p.gate.Reasons()
+	at, paused := p.tracker.Progress(), p.backpressure.Reasons()
 	out := kafkaadapter.Progress{
 		Topic: p.at.Topic, Partition: p.at.Partition,
 		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held,
 		Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
-		Backlogged: paused&flow.Backlog != 0, StoreDown: paused&flow.StoreDown != 0,
-		PausedFor: p.gate.Paused(), NotOwned: p.cfg.Own != nil && p.owner.now() == nil,
+		Backlogged: paused&pipeline.Backlog != 0, StoreDown: paused&pipeline.StoreDown != 0,
+		PausedFor: p.backpressure.Paused(), NotOwned: p.cfg.Own != nil && p.owner.now() == nil,
 	}
 	from := at.Watermark
 	if from < 0 {

@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// A partition that is being paused holds its gate while it asks the client to pause it. Whoever
-// reads the progress meanwhile must not wait for the gate with the engine's lock in hand.
+// A partition that is being paused holds the lock of its backpressure while it asks the client to
+// pause it. Whoever reads the progress meanwhile must not wait for that lock with the engine's lock
+// in hand.
 func TestProgressDuringPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := engineOf(t, func(c *kafkaadapter.Config) {
@@ -27,7 +28,8 @@ func TestProgressDuringPause(t *testing.T) {
 			}
 		})
 		require.NoError(t, err)
-		committer, err := flow.NewCommitter(flow.CommitterConfig{Interval: time.Hour, Count: 1000,
+		committer, err := pipeline.NewCommitter(pipeline.CommitterConfig{
+			Interval: time.Hour, Count: 1000,
 			Repeat: time.Minute, Mark: func(string, int32, int64) {}, Commit: func() {},
 			Confirmed: func(string, int32) (int64, bool) { return 0, false }})
 		require.NoError(t, err)
@@ -63,7 +65,7 @@ func TestProgressDuringPause(t *testing.T) {
 		require.NoError(t, p.Take(messages))
 		time.Sleep(time.Minute)
 		assert.Positive(t, paused.Load())
-		assert.Zero(t, locked.Load(), "Progress waits for the gate with the engine's lock")
+		assert.Zero(t, locked.Load(), "Progress waits for the backpressure with the engine's lock")
 		cancel()
 		require.NoError(t, p.End())
 		require.Error(t, committer.Stop(ctx), "nothing is ever confirmed")

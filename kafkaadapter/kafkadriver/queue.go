@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 // pending is the queue between intake and claimer.
@@ -68,7 +68,7 @@ func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
 	}
 }
 
-// queued are the messages of the lanes that hold a claim and have not had their turn.
+// queued are the messages of the queues that hold a claim and have not had their turn.
 // Whoever takes such a claim away, to begin or to give it back, does so under the lock.
 //
 // They are known so that they can be given back by a message that waits in front of
@@ -173,12 +173,13 @@ func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 }
 
 // takeBehind takes the claims of all that cannot run before the message at the head of
-// its lane. It returns those messages too.
-func (q *queued) takeBehind(head *item, order flow.Order) (behind []*item, claims []*dedup.Claim) {
+// its queue. It returns those messages too.
+func (q *queued) takeBehind(head *item, order pipeline.Order) (behind []*item,
+	claims []*dedup.Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for it := range q.items {
-		if !sameLane(it, head, order) {
+		if !sameQueue(it, head, order) {
 			continue
 		}
 		q.remove(it)
@@ -188,13 +189,13 @@ func (q *queued) takeBehind(head *item, order flow.Order) (behind []*item, claim
 	return behind, claims
 }
 
-func sameLane(a, b *item, order flow.Order) bool {
+func sameQueue(a, b *item, order pipeline.Order) bool {
 	switch order {
-	case flow.ByPartition:
+	case pipeline.ByPartition:
 		return true
-	case flow.ByKey:
-		key := laneKey(a)
-		return key != nil && bytes.Equal(key, laneKey(b))
+	case pipeline.ByKey:
+		key := queueKey(a)
+		return key != nil && bytes.Equal(key, queueKey(b))
 	default:
 		return false
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 const (
@@ -20,8 +20,8 @@ const (
 
 var errCancelled = errors.New("kafkaadapter: handler was cancelled")
 
-// ending is a claim on its way to its end.
-type ending struct {
+// completion is a claim on its way to its end.
+type completion struct {
 	task task
 	how  dedup.Completion
 	// parked: the message has been put aside, and needs no record to be done.
@@ -31,7 +31,7 @@ type ending struct {
 // endBatch ends claims in one round trip. It does not depend on the session any more: what
 // has happened is to be recorded, until the lease ends. One that could not be learnt within
 // endPatience goes on by itself, so that it holds up nobody else.
-func (p *Partition) endBatch(batch []ending) {
+func (p *Partition) endBatch(batch []completion) {
 	if p.cfg.Own != nil {
 		batch = p.endable(batch)
 	}
@@ -42,7 +42,7 @@ func (p *Partition) endBatch(batch []ending) {
 	ctx, cancel := context.WithTimeout(p.base, endPatience)
 	errs := p.cfg.Deduper.CompleteBatch(ctx, done)
 	cancel()
-	tasks, verdicts := make([]task, 0, len(batch)), make([]flow.Verdict, 0, len(batch))
+	tasks, decisions := make([]task, 0, len(batch)), make([]pipeline.Decision, 0, len(batch))
 	for i, e := range batch {
 		var err error
 		if errs != nil {
@@ -53,15 +53,15 @@ func (p *Partition) endBatch(batch []ending) {
 			go p.endAlone(e)
 			continue
 		}
-		tasks, verdicts = append(tasks, e.task), append(verdicts, p.ended(e, err))
+		tasks, decisions = append(tasks, e.task), append(decisions, p.ended(e, err))
 	}
-	flow.SettleAll(tasks, verdicts)
+	pipeline.SettleAll(tasks, decisions)
 }
 
 // endable are the ends that may be recorded now. The others wait by themselves, as effects in
 // doubt.
-func (p *Partition) endable(batch []ending) []ending {
-	now := make([]ending, 0, len(batch))
+func (p *Partition) endable(batch []completion) []completion {
+	now := make([]completion, 0, len(batch))
 	for _, e := range batch {
 		if p.mayEnd(e) {
 			now = append(now, e)
@@ -74,7 +74,7 @@ func (p *Partition) endable(batch []ending) []ending {
 }
 
 // endAlone records an effect that is in doubt, until the lease ends.
-func (p *Partition) endAlone(e ending) {
+func (p *Partition) endAlone(e completion) {
 	p.awaitEnd(e)
 	errs := p.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{e.how})
 	p.doubts.Add(-1)
@@ -93,7 +93,7 @@ func isInput(err error) bool {
 }
 
 // ended is what the end of a claim means to its message.
-func (p *Partition) ended(e ending, err error) flow.Verdict {
+func (p *Partition) ended(e completion, err error) pipeline.Decision {
 	it := e.task.Item
 	if e.how.NotAttempted && isInput(err) {
 		p.letGo(it) // its irreversible part may have begun: that counts
@@ -104,7 +104,7 @@ func (p *Partition) ended(e ending, err error) flow.Verdict {
 	switch {
 	case e.parked, e.how.Err == nil && err == nil:
 		p.done(it)
-		return flow.Done()
+		return pipeline.Done()
 	case e.how.Err != nil: // released, or it lapses
 		p.drop(it)
 		return p.retryAfter(it, e.how.Err)

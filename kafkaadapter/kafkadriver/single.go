@@ -11,7 +11,7 @@ import (
 
 // Identify finds the id and the scope of a message, or what is wrong with it. Elsewhere says that
 // its first topic is another one, so that its record may be from there.
-func (e *Engine) Identify(m *kafkaadapter.Message) (elsewhere bool, bad error) {
+func (e *Engine) Identify(m *kafkaadapter.Message) (otherTopic bool, bad error) {
 	e.mu.Lock()
 	scope, ok := e.topics[m.Topic]
 	if !ok {
@@ -25,7 +25,7 @@ func (e *Engine) Identify(m *kafkaadapter.Message) (elsewhere bool, bad error) {
 	if m.ID != "" {
 		e.identified.add(m.Topic, m.Partition)
 	}
-	return it.elsewhere, it.bad
+	return it.otherTopic, it.bad
 }
 
 // HasIDs reports whether a message with an id has come of a partition, in this process.

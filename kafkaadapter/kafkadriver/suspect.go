@@ -60,9 +60,9 @@ func (p *Partition) left(it *item, c *dedup.Claim) bool {
 		c.Record.Attempt > 0
 }
 
-// heard notes the attempts of others: those of a claim that is in flight elsewhere, too,
+// noteAttempts notes the attempts of others: those of a claim that is in flight elsewhere, too,
 // which will have ended when the message is won here.
-func (p *Partition) heard(it *item, c *dedup.Claim) {
+func (p *Partition) noteAttempts(it *item, c *dedup.Claim) {
 	if c.Outcome == dedup.InFlight || c.Outcome == dedup.Uncertain {
 		it.before = max(it.before, c.Record.Attempt)
 	}
@@ -82,7 +82,7 @@ func (p *Partition) mayAsk(it *item) bool {
 }
 
 // standBy is how long a suspect waits before it tries again to be the one that runs. Those
-// behind it in its lane do not keep their claims for long.
+// behind it in its queue do not keep their claims for long.
 func (p *Partition) standBy(it *item) time.Duration {
 	if it.standing.IsZero() {
 		it.standing = time.Now()

@@ -38,7 +38,7 @@ func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int
 			return ok
 		}
 		if failures == 0 && ctx.Err() == nil {
-			s.all.told(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
+			s.all.report(fmt.Errorf("%s/%d cannot begin yet: %w", topic, partition, err))
 		}
 		if backoff.Sleep(ctx, s.all.retry.Delay(failures, 0, nil)) != nil {
 			return false

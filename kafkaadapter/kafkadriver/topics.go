@@ -31,7 +31,7 @@ const (
 type Topics struct {
 	source TopicSource
 	retry  backoff.Policy
-	told   func(error)
+	report func(error)
 
 	mu         sync.Mutex
 	subscribed []string          // of Run
@@ -67,7 +67,7 @@ type TopicSource interface {
 func (e *Engine) NewTopics(source TopicSource) *Topics {
 	limit := min(e.Attempts.RetryMax, topicLook)
 	return &Topics{
-		source: source, told: e.GroupError,
+		source: source, report: e.GroupError,
 		retry:  backoff.Policy{Base: min(e.Attempts.RetryBase, limit), Cap: limit},
 		absent: make(map[string]bool), known: make(map[string]string),
 		successor: make(map[string]string),
@@ -117,7 +117,8 @@ func (w *Topics) leaveOut(topic string, absent error) {
 	w.absent[topic] = absent != nil
 	w.mu.Unlock()
 	if news {
-		w.told(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic, absent))
+		w.report(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic,
+			absent))
 	}
 }
 
@@ -145,7 +146,7 @@ func (w *Topics) noUUID(topic string) {
 	w.blind = true
 	w.mu.Unlock()
 	if news {
-		w.told(fmt.Errorf("kafkaadapter: topic %q has no UUID: brokers, and the version that the client speaks, must be 2.8 at least; "+
+		w.report(fmt.Errorf("kafkaadapter: topic %q has no UUID: brokers, and the version that the client speaks, must be 2.8 at least; "+
 			"stop the group before a topic is deleted and created again, or messages of the new one are skipped", topic))
 	}
 }
@@ -246,7 +247,7 @@ func absentError(topic string, absent error) error {
 func (s *SessionTopics) recreated(topic string, how error) {
 	err := fmt.Errorf("%w: %q: %w; it is read from its start", kafkaadapter.ErrTopicRecreated,
 		topic, how)
-	s.all.told(err)
+	s.all.report(err)
 	s.end(err)
 }
 

@@ -32,7 +32,7 @@ func (s *session) onAssigned(_ context.Context, _ *kgo.Client, added map[string]
 	// revoked nothing before.
 	s.giveUp(added)
 	member, generation := s.client.GroupMetadata()
-	s.turn.between(func() {
+	s.polls.between(func() {
 		each(added, func(at topicPartition) { s.assign(at, member, generation) })
 	})
 }
@@ -119,13 +119,13 @@ func (s *session) start(at topicPartition, member string, generation int32) *ass
 
 // giveUp ends partitions, all at the same time: their budgets are one budget.
 func (s *session) giveUp(set map[string][]int32) {
-	var ending sync.WaitGroup
+	var ends sync.WaitGroup
 	each(set, func(at topicPartition) {
 		if a := s.find(at); a != nil {
-			ending.Go(a.end)
+			ends.Go(a.end)
 		}
 	})
-	ending.Wait()
+	ends.Wait()
 }
 
 func (a *assigned) giveUp() {

@@ -159,7 +159,7 @@ func TestDeadLetterAndReplay(t *testing.T) {
 	_, err = kafkaadapter.Replay(t.Context(), d, letter)
 	require.ErrorIs(t, err, kafkaadapter.ErrSettled, "replayed again")
 	_, err = kafkaadapter.Replay(t.Context(), d, Message(&kgo.Record{}))
-	require.ErrorIs(t, err, kafkaadapter.ErrNoLetter)
+	require.ErrorIs(t, err, kafkaadapter.ErrNoDeadLetter)
 }
 
 // A letter that is too large goes without its value, and if need be without key and headers.
@@ -186,7 +186,7 @@ func TestLargeLetters(t *testing.T) {
 		assert.Empty(t, Message(l).Header("h"))
 	}
 	_, err := kafkaadapter.Replay(t.Context(), nil, Message(letters[0]))
-	require.ErrorIs(t, err, kafkaadapter.ErrNoLetter)
+	require.ErrorIs(t, err, kafkaadapter.ErrNoDeadLetter)
 }
 
 // A client that could lose a letter, or wait for one forever, is refused.

@@ -12,19 +12,19 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// told is what hooks were told of labels.
-type told struct {
+// reports is what hooks were told of labels.
+type reports struct {
 	mu    sync.Mutex
 	notes []string
 }
 
-func (o *told) note(what string, m *kafkaadapter.Message) {
+func (o *reports) note(what string, m *kafkaadapter.Message) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.notes = append(o.notes, what+" "+m.Label+" found "+m.Found)
 }
 
-func (o *told) observer() kafkaadapter.Observer {
+func (o *reports) observer() kafkaadapter.Observer {
 	return kafkaadapter.Observer{
 		Handled:  func(m *kafkaadapter.Message, _ time.Duration, _ error) { o.note("handled", m) },
 		Recorded: func(m *kafkaadapter.Message, _ time.Duration) { o.note("recorded", m) },
@@ -34,7 +34,7 @@ func (o *told) observer() kafkaadapter.Observer {
 	}
 }
 
-func (o *told) want(t *testing.T, want ...string) {
+func (o *reports) want(t *testing.T, want ...string) {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +68,7 @@ var wantLabels = []string{
 
 // A retry keeps the label of the first attempt, and a duplicate finds it.
 func TestLabels(t *testing.T) {
-	r, o := newRig(t, cooperative, 1), &told{}
+	r, o := newRig(t, cooperative, 1), &reports{}
 	r.produce(0, 0, 1)
 	m := r.join(onceBroken(), func(c *kafkaadapter.Config) {
 		c.Label, c.Observer = first, o.observer()
@@ -82,7 +82,7 @@ func TestLabels(t *testing.T) {
 
 // The same in a share group.
 func TestShareLabels(t *testing.T) {
-	r, o := newShareRig(t, 1, 30*time.Second, 5), &told{}
+	r, o := newShareRig(t, 1, 30*time.Second, 5), &reports{}
 	r.produce(0, 0, 1)
 	m := r.share(onceBroken(), func(c *shareConfig) {
 		c.Label, c.Observer = first, o.observer()

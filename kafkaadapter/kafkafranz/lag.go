@@ -59,13 +59,13 @@ func Lags(ctx context.Context, client *kgo.Client, group string,
 		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
 	}
 	q := question{client: client, ids: map[string][16]byte{},
-		leaders: map[kafkadriver.Place]int32{}}
+		leaders: map[kafkadriver.TopicPartition]int32{}}
 	unread, err := q.unread(ctx, group, topics)
 	if err != nil {
 		return nil, fmt.Errorf("kafkafranz: %w", err)
 	}
 	ages, err := kafkadriver.Ages(time.Now(), topics, unread,
-		func(at kafkadriver.Place, offset int64) (kafkadriver.Stretch, error) {
+		func(at kafkadriver.TopicPartition, offset int64) (kafkadriver.Stretch, error) {
 			return q.readFrom(ctx, at, offset)
 		})
 	if err != nil {
@@ -78,12 +78,12 @@ func Lags(ctx context.Context, client *kgo.Client, group string,
 type question struct {
 	client  *kgo.Client
 	ids     map[string][16]byte
-	leaders map[kafkadriver.Place]int32
+	leaders map[kafkadriver.TopicPartition]int32
 }
 
 // unread is what the group has not read of the topics' partitions.
 func (q *question) unread(ctx context.Context, group string,
-	topics []string) (map[kafkadriver.Place]kafkadriver.Span, error) {
+	topics []string) (map[kafkadriver.TopicPartition]kafkadriver.Span, error) {
 	if err := q.describe(ctx, topics); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (q *question) unread(ctx context.Context, group string,
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
-	spans := make(map[kafkadriver.Place]kafkadriver.Span, len(q.leaders))
+	spans := make(map[kafkadriver.TopicPartition]kafkadriver.Span, len(q.leaders))
 	for at := range q.leaders {
 		next, ok := committed[at]
 		if !ok {
@@ -125,7 +125,8 @@ func (q *question) describe(ctx context.Context, topics []string) error {
 		}
 		q.ids[*t.Topic] = t.TopicID
 		for _, p := range t.Partitions {
-			q.leaders[kafkadriver.Place{Topic: *t.Topic, Partition: p.Partition}] = p.Leader
+			at := kafkadriver.TopicPartition{Topic: *t.Topic, Partition: p.Partition}
+			q.leaders[at] = p.Leader
 		}
 	}
 	for _, topic := range topics {
@@ -138,7 +139,7 @@ func (q *question) describe(ctx context.Context, topics []string) error {
 
 // committed is where the group goes on, where it has committed.
 func (q *question) committed(ctx context.Context,
-	group string) (map[kafkadriver.Place]int64, error) {
+	group string) (map[kafkadriver.TopicPartition]int64, error) {
 	ask := kmsg.NewPtrOffsetFetchRequest()
 	g := kmsg.NewOffsetFetchRequestGroup()
 	g.Group = group // no topics: all of them
@@ -147,7 +148,7 @@ func (q *question) committed(ctx context.Context,
 	if err != nil {
 		return nil, fmt.Errorf("the offsets of group %q cannot be asked for: %w", group, err)
 	}
-	all := make(map[kafkadriver.Place]int64)
+	all := make(map[kafkadriver.TopicPartition]int64)
 	for _, g := range answer.Groups {
 		// it has never run
 		if err := kerr.ErrorForCode(g.ErrorCode); err != nil &&
@@ -160,7 +161,7 @@ func (q *question) committed(ctx context.Context,
 					return nil, fmt.Errorf("the offset of group %q in %s/%d: %w", group, t.Topic,
 						p.Partition, err)
 				}
-				all[kafkadriver.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+				all[kafkadriver.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p.Offset
 			}
 		}
 	}
@@ -168,7 +169,8 @@ func (q *question) committed(ctx context.Context,
 }
 
 // offsets are those of one end of all partitions.
-func (q *question) offsets(ctx context.Context, end int64) (map[kafkadriver.Place]int64, error) {
+func (q *question) offsets(ctx context.Context,
+	end int64) (map[kafkadriver.TopicPartition]int64, error) {
 	ask := kmsg.NewPtrListOffsetsRequest()
 	for topic := range q.ids {
 		t := kmsg.NewListOffsetsRequestTopic()
@@ -186,14 +188,14 @@ func (q *question) offsets(ctx context.Context, end int64) (map[kafkadriver.Plac
 	if err != nil {
 		return nil, fmt.Errorf("the partitions' offsets cannot be asked for: %w", err)
 	}
-	all := make(map[kafkadriver.Place]int64, len(q.leaders))
+	all := make(map[kafkadriver.TopicPartition]int64, len(q.leaders))
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
 				return nil, fmt.Errorf("the offsets of %s/%d cannot be asked for: %w", t.Topic,
 					p.Partition, err)
 			}
-			all[kafkadriver.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
+			all[kafkadriver.TopicPartition{Topic: t.Topic, Partition: p.Partition}] = p.Offset
 		}
 	}
 	for at := range q.leaders {
@@ -206,7 +208,7 @@ func (q *question) offsets(ctx context.Context, end int64) (map[kafkadriver.Plac
 }
 
 // readFrom has a partition's leader send what begins at offset.
-func (q *question) readFrom(ctx context.Context, at kafkadriver.Place,
+func (q *question) readFrom(ctx context.Context, at kafkadriver.TopicPartition,
 	offset int64) (kafkadriver.Stretch, error) {
 	ask := kmsg.NewPtrFetchRequest()
 	ask.MaxWaitMillis, ask.MinBytes, ask.MaxBytes = lagWait, 1, lagBytes

@@ -20,7 +20,7 @@ func (r *rig) commitAt(partition int32, offset int64) {
 	r.t.Helper()
 	r.early = true // nobody has handled what is committed
 	q := question{client: r.client, ids: map[string][16]byte{},
-		leaders: map[kafkadriver.Place]int32{}}
+		leaders: map[kafkadriver.TopicPartition]int32{}}
 	require.NoError(r.t, q.describe(r.t.Context(), []string{orders}))
 	ask := kmsg.NewPtrOffsetCommitRequest()
 	ask.Group = group

@@ -20,7 +20,7 @@ func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 		kgo.FetchMaxWait(100 * time.Millisecond),
 	}
 	all = append(all, opts...)
-	begins := &begins{told: s.engine.GroupError, uuidsOf: uuidsOf}
+	begins := &begins{report: s.engine.GroupError, uuidsOf: uuidsOf}
 	return append(all,
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(s.onAssigned),

@@ -25,7 +25,7 @@ type session struct {
 	commits   *commits
 	counts    *kafkadriver.Counts
 	committer *kafkadriver.Committer
-	turn      *turn
+	polls     *pollOrder
 	fetching  *fetching
 	unknown   unknownTopics // of the polls' goroutine
 
@@ -47,8 +47,9 @@ type topicPartition struct {
 // open makes a client, and has it checked before it can have joined the group.
 func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	s := &session{
-		engine: c.engine, ready: make(chan struct{}), turn: newTurn(), fetching: newFetching(),
-		base: context.WithoutCancel(ctx), assigned: make(map[topicPartition]*assigned),
+		engine: c.engine, ready: make(chan struct{}), polls: newPollOrder(),
+		fetching: newFetching(),
+		base:     context.WithoutCancel(ctx), assigned: make(map[topicPartition]*assigned),
 	}
 	s.ctx, s.stop = context.WithCancelCause(ctx)
 	var err error
@@ -82,7 +83,7 @@ func (s *session) run(ctx context.Context) error {
 	watch := newTopicWatch(s.client, s.topicGone, s.engine.GroupError)
 	watching.Go(func() { watch.run(s.ctx) })
 	for s.ctx.Err() == nil {
-		s.turn.poll(s.ctx, func(ctx context.Context) {
+		s.polls.poll(s.ctx, func(ctx context.Context) {
 			if err := s.take(s.client.PollRecords(ctx, 0)); err != nil {
 				s.stop(err)
 			}

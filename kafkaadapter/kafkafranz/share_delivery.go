@@ -28,7 +28,7 @@ type delivery struct {
 	answer chan answer
 	over   bool // it is acknowledged
 
-	elsewhere bool // its first topic is another one, so its record may be from there
+	otherTopic bool // its first topic is another one, so its record may be from there
 
 	labelled bool // Config.Label was asked
 }
@@ -48,7 +48,7 @@ func (s *shareSession) deliver(r *kgo.Record) *delivery {
 	now := time.Now()
 	d := &delivery{s: s, rec: r, msg: messageOf(&seen), answer: make(chan answer, 1), began: now,
 		lock: r.AcquisitionDeadline().Sub(now)}
-	d.elsewhere, d.bad = s.engine.Identify(&d.msg)
+	d.otherTopic, d.bad = s.engine.Identify(&d.msg)
 	return d
 }
 
@@ -61,7 +61,7 @@ func (d *delivery) live() {
 		}
 	}()
 	for n := 0; ; n++ {
-		why := d.turn()
+		why := d.try()
 		if d.over {
 			return
 		}
@@ -77,8 +77,8 @@ func (d *delivery) live() {
 	}
 }
 
-// turn tries to bring a message to its end, and returns what is in the way if it could not.
-func (d *delivery) turn() error {
+// try tries to bring a message to its end, and returns what is in the way if it could not.
+func (d *delivery) try() error {
 	if d.bad != nil {
 		return d.park(nil, d.bad)
 	}
@@ -90,7 +90,7 @@ func (d *delivery) turn() error {
 	case err != nil:
 		return err
 	}
-	if found := kafkadriver.Found(c); d.s.engine.Label != nil && found != "" {
+	if found := kafkadriver.FoundLabel(c); d.s.engine.Label != nil && found != "" {
 		d.msg.Found = found
 	}
 	switch {
@@ -164,7 +164,7 @@ func (d *delivery) unparked(c *dedup.Claim) bool {
 }
 
 func (d *delivery) skip(c *dedup.Claim) error {
-	if c.Cause == driver.OtherSource && !d.elsewhere {
+	if c.Cause == driver.OtherSource && !d.otherTopic {
 		d.s.engine.SkippedOtherSource(&d.msg)
 	}
 	if hook := d.s.engine.Observer.Skipped; hook != nil {
@@ -237,7 +237,7 @@ func (d *delivery) record(c *dedup.Claim, inTime bool) error {
 
 // end ends a claim together with others.
 func (d *delivery) end(how dedup.Completion) error {
-	e := ending{how: how, done: make(chan error, 1)}
+	e := completion{how: how, done: make(chan error, 1)}
 	d.s.ends.Add(e)
 	return <-e.done
 }

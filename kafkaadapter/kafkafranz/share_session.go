@@ -33,7 +33,7 @@ type shareSession struct {
 	idle  time.Duration
 	slots chan struct{} // one for every handler that runs
 	asks  *kafkadriver.Gather[*delivery]
-	ends  *kafkadriver.Gather[ending]
+	ends  *kafkadriver.Gather[completion]
 
 	unknown unknownTopics // of run's goroutine
 	gone    string        // topic for which another client is to be made
@@ -257,8 +257,8 @@ func (s *shareSession) claim(ds []*delivery) {
 	}
 }
 
-// ending is a claim on its way to its end.
-type ending struct {
+// completion is a claim on its way to its end.
+type completion struct {
 	how  dedup.Completion
 	done chan error
 }
@@ -266,7 +266,7 @@ type ending struct {
 // end ends claims in one round trip. It does not depend on Run any more: what has happened
 // is to be recorded, until the lease ends. One that could not be learnt within endPatience
 // goes on by itself, so that it holds up nobody else.
-func (s *shareSession) end(batch []ending) {
+func (s *shareSession) end(batch []completion) {
 	done := make([]dedup.Completion, len(batch))
 	for i := range batch {
 		done[i] = batch[i].how

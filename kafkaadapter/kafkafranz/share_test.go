@@ -286,7 +286,7 @@ func TestShareShutdown(t *testing.T) {
 }
 
 // A handler that ends its goroutine stops Run, and its message is released.
-func TestShareNoVerdict(t *testing.T) {
+func TestShareNoDecision(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 5)
 	r.produce(0, 0, 1)
 	m := r.share(func(context.Context, *kafkaadapter.Message) error {

@@ -33,7 +33,7 @@ func stamp(topic *kmsg.OffsetCommitRequestTopic) {
 // begins finds the partitions whose offset was committed for a topic that was deleted since. They
 // begin at the start of their log. It is for one client, which fetches one assignment at a time.
 type begins struct {
-	told    func(error)
+	report  func(error)
 	anew    map[topicPartition]bool // of the assignment that is being fetched
 	uuidsOf func(context.Context, *kgo.Client, []string) (map[string][16]byte, error)
 }
@@ -60,7 +60,7 @@ func (b *begins) fetched(ctx context.Context, client *kgo.Client,
 		for partition, uuid := range partitions {
 			if now != "" && uuid != now {
 				b.anew[topicPartition{topic, partition}] = true
-				b.told(fmt.Errorf("%w: the offset of partition %d was committed for UUID %s",
+				b.report(fmt.Errorf("%w: the offset of partition %d was committed for UUID %s",
 					topicGone(topic), partition, uuid))
 			}
 		}

@@ -110,7 +110,7 @@ func TestOffsetsAreNotTrustedWithoutALook(t *testing.T) {
 	down := errors.New("down")
 	var told []error
 	b := &begins{
-		told: func(err error) { told = append(told, err) },
+		report: func(err error) { told = append(told, err) },
 		uuidsOf: func(context.Context, *kgo.Client, []string) (map[string][16]byte, error) {
 			return nil, down
 		},

@@ -28,15 +28,15 @@ const (
 type topicWatch struct {
 	client *kgo.Client
 	gone   func(topic string) // another topic has the name; called once at most
-	told   func(error)        // a topic has no UUID
+	report func(error)        // a topic has no UUID
 	uuids  map[string][16]byte
 	missed map[string]int // looks in a row, of topics that were there
 	blind  bool
 	share  bool
 }
 
-func newTopicWatch(client *kgo.Client, gone func(string), told func(error)) *topicWatch {
-	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte),
+func newTopicWatch(client *kgo.Client, gone func(string), report func(error)) *topicWatch {
+	return &topicWatch{client: client, gone: gone, report: report, uuids: make(map[string][16]byte),
 		missed: make(map[string]int)}
 }
 
@@ -80,7 +80,7 @@ func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bo
 	switch before, ok := w.uuids[topic]; {
 	case err == nil && uuid == [16]byte{}:
 		if !w.blind {
-			w.told(fmt.Errorf("kafkafranz: topic %q has no UUID, brokers must be 2.8 at least: stop the group before a topic is "+
+			w.report(fmt.Errorf("kafkafranz: topic %q has no UUID, brokers must be 2.8 at least: stop the group before a topic is "+
 				"deleted and created again, or messages of the new one are skipped", topic))
 		}
 		w.blind = true

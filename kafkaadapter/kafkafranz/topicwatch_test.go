@@ -122,18 +122,18 @@ func TestPartitionThatFailsRests(t *testing.T) {
 	})
 }
 
-// lines is a slog.Handler that keeps the lines of one message.
-type lines struct {
+// messageLog is a slog.Handler that keeps the lines of one message.
+type messageLog struct {
 	slog.Handler
 	mu  sync.Mutex
 	all []string
 }
 
 // Enabled implements slog.Handler.
-func (*lines) Enabled(context.Context, slog.Level) bool { return true }
+func (*messageLog) Enabled(context.Context, slog.Level) bool { return true }
 
 // Handle implements slog.Handler.
-func (l *lines) Handle(_ context.Context, r slog.Record) error {
+func (l *messageLog) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if strings.Contains(r.Message, "consumer group") {
@@ -177,7 +177,7 @@ func TestTopicRecreated(t *testing.T) {
 		r.early = true // commits of the topic that is gone, which the oracle does not tell apart
 		g := newGateway()
 		g.deaf = true
-		log := &lines{}
+		log := &messageLog{}
 		var mu sync.Mutex
 		gone := 0
 		m := r.join(func(ctx context.Context, m *kafkaadapter.Message) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
@@ -72,7 +72,7 @@ func (c *Consumer) consumeClaim(member sarama.ConsumerGroupSession,
 // store or for a handler: sarama would hold up every partition of the same broker.
 func (c *Consumer) intake(p *kafkadriver.Partition, claim sarama.ConsumerGroupClaim,
 	uuid string) error {
-	in, err := flow.NewIntake(claim.Messages(), flow.IntakeConfig{
+	in, err := pipeline.NewIntake(claim.Messages(), pipeline.IntakeConfig{
 		BatchMax: c.engine.Tuning.BatchMax, BatchWait: c.engine.Tuning.BatchWait})
 	if err != nil {
 		return err

@@ -384,9 +384,9 @@ func (h slowLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// The lanes have stopped, and that is still being logged: what is taken meanwhile waits for
+// The queues have stopped, and that is still being logged: what is taken meanwhile waits for
 // the end, and is not claimed again and again.
-func TestStoppedLanesAreFedNoMore(t *testing.T) {
+func TestStoppedQueuesAreFedNoMore(t *testing.T) {
 	inBubble(t, 1, failForGood, func(_ *rig, c *kafkaadapter.Config) {
 		c.Logger = slog.New(slowLog{slog.DiscardHandler})
 	}, func(r *rig) {

@@ -7,7 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/member"
+	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 )
 
 // SafeConfig sets in c what a [Consumer] needs, leaves the rest alone, and returns c. A
@@ -70,7 +70,7 @@ func (c *Consumer) CheckConfig(sc *sarama.Config) error {
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := sc.Consumer.Group
-	poll := member.PollFault(sc.Consumer.MaxWaitTime, group.Heartbeat.Interval,
+	poll := groupmember.PollFault(sc.Consumer.MaxWaitTime, group.Heartbeat.Interval,
 		group.Session.Timeout)
 	switch {
 	case sc.Consumer.Offsets.AutoCommit.Enable:

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/member"
+	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
@@ -20,7 +20,7 @@ type Consumer struct {
 	client groupClient
 	counts *kafkadriver.Counts
 	topics *kafkadriver.Topics
-	member member.Member
+	member groupmember.Member
 
 	mu       sync.Mutex
 	sessions map[sarama.ConsumerGroupSession]*session
@@ -60,7 +60,7 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 		sessions: make(map[sarama.ConsumerGroupSession]*session)}
 	c.counts = kafkadriver.NewCounts(c.count)
 	c.topics = engine.NewTopics(client)
-	c.member = member.Member{
+	c.member = groupmember.Member{
 		Retry: backoff.Policy{Base: engine.Attempts.RetryBase, Cap: engine.Attempts.RetryMax},
 		Busy:  kafkaadapter.ErrRunning, Failed: engine.GroupError, Topics: c.topics.Present,
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// While the dead-letter topic is down the offset stays and the lane waits; other keys move
+// While the dead-letter topic is down the offset stays and the key waits; other keys move
 // on, and the handler is not run again. When it is back, the letter is there once.
 func TestDeadLetterTopicThatIsDown(t *testing.T) {
 	p := &fakeProducer{}

@@ -86,7 +86,7 @@ func lags(client sarama.Client, admin sarama.ClusterAdmin, group string,
 		return nil, err
 	}
 	ages, err := kafkadriver.Ages(time.Now(), topics, unread,
-		func(at kafkadriver.Place, offset int64) (kafkadriver.Stretch, error) {
+		func(at kafkadriver.TopicPartition, offset int64) (kafkadriver.Stretch, error) {
 			return readFrom(client, at, offset)
 		})
 	if err != nil {
@@ -96,7 +96,7 @@ func lags(client sarama.Client, admin sarama.ClusterAdmin, group string,
 }
 
 // readFrom has a partition's leader send what begins at offset.
-func readFrom(client sarama.Client, at kafkadriver.Place,
+func readFrom(client sarama.Client, at kafkadriver.TopicPartition,
 	offset int64) (kafkadriver.Stretch, error) {
 	leader, err := client.Leader(at.Topic, at.Partition)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
@@ -94,7 +94,7 @@ func TestRevokeCancelsWhatTakesTooLong(t *testing.T) {
 		r.wantHeld("slow")
 		r.after(time.Second)
 		r.wantStop()
-		require.ErrorIs(r.t, cause, flow.ErrDrained)
+		require.ErrorIs(r.t, cause, pipeline.ErrDrained)
 		r.wantFree("slow")
 		r.wantCommitted(0)
 		r.wantNoted("partition 0: 1 returned, 0 abandoned")
@@ -240,7 +240,7 @@ func TestSecondClaimOfAPartitionIsRefused(t *testing.T) {
 		second := &fakeClaim{session: r.group.session, initial: sarama.OffsetOldest,
 			messages: make(chan *sarama.ConsumerMessage)}
 		err := handler{r.consumer}.ConsumeClaim(r.group.session, second)
-		require.ErrorIs(r.t, err, flow.ErrTracked)
+		require.ErrorIs(r.t, err, pipeline.ErrTracked)
 		r.after(5 * time.Second)
 		r.wantCommitted(1)
 	})

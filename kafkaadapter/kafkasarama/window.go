@@ -70,7 +70,7 @@ func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
 
 // unreadBy is what the group has not read of the topics' partitions, and their numbers.
 func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32,
-	map[kafkadriver.Place]kafkadriver.Span, error) {
+	map[kafkadriver.TopicPartition]kafkadriver.Span, error) {
 	partitions, err := partitionsOf(admin, topics)
 	if err != nil {
 		return nil, nil, err
@@ -88,10 +88,10 @@ func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[str
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, nil, err
 	}
-	unread := make(map[kafkadriver.Place]kafkadriver.Span)
+	unread := make(map[kafkadriver.TopicPartition]kafkadriver.Span)
 	for topic, numbers := range partitions {
 		for _, n := range numbers {
-			at, next := kafkadriver.Place{Topic: topic, Partition: n}, int64(-1)
+			at, next := kafkadriver.TopicPartition{Topic: topic, Partition: n}, int64(-1)
 			if block := committed.GetBlock(topic, n); block != nil {
 				if block.Err != sarama.ErrNoError {
 					return nil, nil, fmt.Errorf("kafkasarama: the offset of group %q in %s/%d: %w",
@@ -127,7 +127,7 @@ func partitionsOf(admin sarama.ClusterAdmin, topics []string) (map[string][]int3
 // offsetsAt are the partitions' first offsets from a time on, or its special values; -1
 // where there is none.
 func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
-	ms int64) (map[kafkadriver.Place]int64, error) {
+	ms int64) (map[kafkadriver.TopicPartition]int64, error) {
 	asked := make(map[string]map[int32]int64, len(partitions))
 	for topic, numbers := range partitions {
 		asked[topic] = make(map[int32]int64, len(numbers))
@@ -139,7 +139,7 @@ func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
 	if err != nil {
 		return nil, fmt.Errorf("kafkasarama: the partitions' offsets cannot be asked for: %w", err)
 	}
-	offsets := make(map[kafkadriver.Place]int64)
+	offsets := make(map[kafkadriver.TopicPartition]int64)
 	for topic, numbers := range partitions {
 		for _, n := range numbers {
 			answer := answers[topic][n]
@@ -152,7 +152,7 @@ func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
 				return nil, fmt.Errorf("kafkasarama: the offsets of %s/%d cannot be asked for: %w",
 					topic, n, answer.Err)
 			}
-			offsets[kafkadriver.Place{Topic: topic, Partition: n}] = answer.Offset
+			offsets[kafkadriver.TopicPartition{Topic: topic, Partition: n}] = answer.Offset
 		}
 	}
 	return offsets, nil

@@ -150,7 +150,8 @@ func TestUnread(t *testing.T) {
 		{"empty", 10, 10, -1, 10},
 	} {
 		f := &fakeAdmin{oldest: c.oldest, newest: c.newest, committed: c.committed}
-		want := map[kafkadriver.Place]kafkadriver.Span{{Topic: "a"}: {Next: c.next, End: c.newest}}
+		want := map[kafkadriver.TopicPartition]kafkadriver.Span{
+			{Topic: "a"}: {Next: c.next, End: c.newest}}
 		_, got, err := unreadBy(f, "g", []string{"a"})
 		require.NoError(t, err, c.name)
 		assert.Equal(t, want, got, c.name)

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/internal/flow"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
@@ -28,7 +28,7 @@ type wrappedClaim struct {
 	base    context.Context // outlives the session
 	ctx     context.Context // ends with the claim
 	stop    context.CancelFunc
-	tracker flow.Tracker
+	tracker pipeline.Tracker
 	early   []*heldMessage // without an id, before the first one with an id
 
 	// marking is held by the one who ends claims.
@@ -47,7 +47,7 @@ type wrappedClaim struct {
 type heldMessage struct {
 	msg         kafkaadapter.Message
 	otherSource bool // its first topic is another one, so its record may be from there
-	slot        flow.Slot
+	slot        pipeline.Slot
 	request     dedup.Option
 	answer      *dedup.Claim
 	end         context.CancelFunc // of the renewal

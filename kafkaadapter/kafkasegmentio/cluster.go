@@ -183,7 +183,7 @@ func (c *cluster) Oldest(ctx context.Context, topic string, partition int32) (in
 // kafka.Client's OffsetCommit claims the leader epoch 0, by which other clients would take the log
 // for cut; here there is none.
 func (c *cluster) commit(ctx context.Context, generation *kafka.Generation,
-	all []kafkadriver.Due) (map[kafkadriver.Place]error, error) {
+	all []kafkadriver.Due) (map[kafkadriver.TopicPartition]error, error) {
 	r := &offsetcommit.Request{GroupID: c.group, GenerationID: generation.ID,
 		MemberID: generation.MemberID, RetentionTimeMs: -1}
 	for _, d := range all {
@@ -196,18 +196,19 @@ func (c *cluster) commit(ctx context.Context, generation *kafka.Generation,
 	if err != nil {
 		return nil, err
 	}
-	answers := make(map[kafkadriver.Place]error, len(all))
+	answers := make(map[kafkadriver.TopicPartition]error, len(all))
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			var refusal error
 			if p.ErrorCode != 0 {
 				refusal = kafka.Error(p.ErrorCode)
 			}
-			answers[kafkadriver.Place{Topic: t.Name, Partition: p.PartitionIndex}] = refusal
+			at := kafkadriver.TopicPartition{Topic: t.Name, Partition: p.PartitionIndex}
+			answers[at] = refusal
 		}
 	}
 	for _, d := range all {
-		at := kafkadriver.Place{Topic: d.Topic, Partition: d.Partition}
+		at := kafkadriver.TopicPartition{Topic: d.Topic, Partition: d.Partition}
 		if _, ok := answers[at]; !ok {
 			answers[at] = errNoAnswer
 		}

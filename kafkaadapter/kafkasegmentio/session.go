@@ -137,7 +137,7 @@ func (s *session) commit() {
 	for _, d := range all {
 		answer := err
 		if err == nil {
-			answer = answers[kafkadriver.Place{Topic: d.Topic, Partition: d.Partition}]
+			answer = answers[kafkadriver.TopicPartition{Topic: d.Topic, Partition: d.Partition}]
 		}
 		s.offsets.Ended(d, answer)
 	}
@@ -151,5 +151,5 @@ func (s *session) rewind(ctx context.Context, topic string, partition int32, nex
 	if err != nil {
 		return err
 	}
-	return answers[kafkadriver.Place{Topic: topic, Partition: partition}]
+	return answers[kafkadriver.TopicPartition{Topic: topic, Partition: partition}]
 }

@@ -70,8 +70,8 @@ func (h Handler) call(ctx context.Context,
 	return out, err
 }
 
-// letter asks for the dead letter of a message. One that there is not is nil.
-func (c *Config) letter(m *sarama.ConsumerMessage, reason error) (out *sarama.ProducerMessage,
+// deadLetter asks for the dead letter of a message. One that there is not is nil.
+func (c *Config) deadLetter(m *sarama.ConsumerMessage, reason error) (out *sarama.ProducerMessage,
 	err error) {
 	if c.DeadLetter == nil {
 		return nil, reason

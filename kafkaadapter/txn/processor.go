@@ -7,7 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/backoff"
-	"github.com/onceward/onceward/kafkaadapter/internal/member"
+	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 )
 
 // Processor is a sarama.ConsumerGroupHandler. Use [Processor.Run], which also pauses
@@ -19,7 +19,7 @@ import (
 type Processor struct {
 	cfg    Config
 	dial   func(transactionalID string) (broker, error)
-	member member.Member
+	member groupmember.Member
 }
 
 // New checks the configuration; an [*dedup.InputError] names the first bad field. It

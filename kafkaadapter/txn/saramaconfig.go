@@ -7,7 +7,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/kafkaadapter/internal/member"
+	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 )
 
 // handover is how much sooner than the group's rebalance timeout a partition must be given
@@ -57,7 +57,7 @@ func (p *Processor) CheckConfig(c *sarama.Config) error {
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := c.Consumer.Group
-	poll := member.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval,
+	poll := groupmember.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval,
 		group.Session.Timeout)
 	switch {
 	case c.Consumer.Offsets.AutoCommit.Enable:

@@ -156,11 +156,11 @@ func (w *worker) retry(batch []*sarama.ConsumerMessage, err error) error {
 
 // bury commits the dead letter of a message in the place of its outputs.
 func (w *worker) bury(m *sarama.ConsumerMessage, reason error) error {
-	letter, err := w.cfg.letter(m, reason)
+	deadLetter, err := w.cfg.deadLetter(m, reason)
 	if err != nil {
 		return &endError{unprocessable(m, err)}
 	}
-	err = w.transact([]*sarama.ProducerMessage{letter}, m.Offset+1)
+	err = w.transact([]*sarama.ProducerMessage{deadLetter}, m.Offset+1)
 	var blame *runError
 	switch {
 	case errors.As(err, &blame) && dedup.IsPermanent(blame.error):

@@ -73,7 +73,7 @@ func (l leave) Unwrap() error { return l.error }
 
 // stays tells reasons that concern one letter alone from those that end the run.
 func stays(err error) bool {
-	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoLetter) ||
+	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoDeadLetter) ||
 		errors.Is(err, dedup.ErrUncertain) ||
 		errors.Is(err, dedup.ErrInFlight) || errors.As(err, new(*dedup.InputError)) ||
 		errors.Is(err, kafkaadapter.ErrTooLarge)

@@ -87,22 +87,22 @@ func (s *scene) notOnce() (found []string) {
 func (s *scene) disorder() (found []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	type lane struct {
+	type queue struct {
 		partition int32
 		key       string
 	}
-	last, seen := map[lane]int64{}, map[string]bool{}
+	last, seen := map[queue]int64{}, map[string]bool{}
 	for _, e := range s.order {
 		if e.key == "" || seen[e.id] {
 			continue
 		}
 		seen[e.id] = true
-		l := lane{e.partition, e.key}
-		if before, ok := last[l]; ok && e.offset < before {
+		q := queue{e.partition, e.key}
+		if before, ok := last[q]; ok && e.offset < before {
 			found = append(found, fmt.Sprintf("key %q of partition %d: %d after %d", e.key,
 				e.partition, e.offset, before))
 		}
-		last[l] = e.offset
+		last[q] = e.offset
 	}
 	return found
 }

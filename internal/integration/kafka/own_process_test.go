@@ -183,7 +183,7 @@ func (g *ownedGroup) judge(victim int, held string) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	effects, marked, verdicts := map[string][]int{}, map[string]bool{}, map[string]int{}
+	effects, marked, answers := map[string][]int{}, map[string]bool{}, map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		var what, of string
 		var pid int
@@ -195,8 +195,8 @@ func (g *ownedGroup) judge(victim int, held string) {
 			effects[of] = append(effects[of], pid)
 		case "marked":
 			marked[fmt.Sprint(of, " ", pid)] = true
-		case "verdict":
-			verdicts[of]++
+		case "filter":
+			answers[of]++
 		}
 	}
 	var bad, again []string
@@ -218,8 +218,8 @@ func (g *ownedGroup) judge(victim int, held string) {
 			}
 		}
 	}
-	g.t.Logf("%d ids; %d had their effect again after the kill; verdicts: %v", len(effects),
-		len(again), verdicts)
+	g.t.Logf("%d ids; %d had their effect again after the kill; answers of the filter: %v",
+		len(effects), len(again), answers)
 	switch {
 	case len(bad) > 0:
 		g.t.Errorf("%d ids had not one effect (the victim was %d), first: %s",
@@ -227,7 +227,7 @@ func (g *ownedGroup) judge(victim int, held string) {
 	case !slices.Contains(again, held):
 		g.t.Errorf("%s was inside its effect when the process was killed, and %v ran again",
 			held, again)
-	case verdicts["new"] == 0:
+	case answers["new"] == 0:
 		g.t.Error("nothing was new: every key was claimed")
 	}
 }

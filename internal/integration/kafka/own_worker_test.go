@@ -59,7 +59,7 @@ func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 		return err
 	}
 	opts := ownedOptions(cfg.Prefix)
-	opts.Observer.Filtered = func(e dedup.Event) { w.say("verdict", e.FilterAnswer) }
+	opts.Observer.Filtered = func(e dedup.Event) { w.say("filter", e.FilterAnswer) }
 	if w.store, err = owned.New(ctx, client, inner, opts); err != nil {
 		return err
 	}

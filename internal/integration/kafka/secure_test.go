@@ -205,8 +205,8 @@ func (s *secured) producer(t *testing.T) sarama.SyncProducer {
 	return p
 }
 
-// told is what a consumer with a broker that wants to know who is there has come to.
-type told struct {
+// reports is what a consumer with a broker that wants to know who is there has come to.
+type reports struct {
 	mu      sync.Mutex
 	effects map[string]int
 	parked  int
@@ -214,14 +214,14 @@ type told struct {
 	errs    []error
 }
 
-func (r *told) note(f func()) {
+func (r *reports) note(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	f()
 }
 
 // consumer has its effects, dead letters and commits over clients of this configuration.
-func (s *secured) consumer(t *testing.T, r *told) *kafkasarama.Consumer {
+func (s *secured) consumer(t *testing.T, r *reports) *kafkasarama.Consumer {
 	t.Helper()
 	letters, err := kafkasarama.Producer(s.producer(t))
 	if err != nil {
@@ -268,7 +268,7 @@ func TestSASLAndTLS(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := &told{effects: map[string]int{}}
+			r := &reports{effects: map[string]int{}}
 			c, config := s.consumer(t, r), s.config(rightPassword)
 			if err := c.CheckConfig(config); err != nil {
 				t.Fatal(err)
@@ -301,7 +301,7 @@ func TestSASLAndTLS(t *testing.T) {
 }
 
 // wantOnce wants the effects of all ids but the first, whose message is parked.
-func (r *told) wantOnce(t *testing.T, n int) {
+func (r *reports) wantOnce(t *testing.T, n int) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -349,7 +349,7 @@ func TestWrongPasswordMakesNoGroup(t *testing.T) {
 func TestPasswordRefusedWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := securities[1].start(t)
-	r := &told{effects: map[string]int{}}
+	r := &reports{effects: map[string]int{}}
 	c := s.consumer(t, r)
 	if _, _, err := s.producer(t).SendMessage(numbered(0,
 		1, 1)[0].message(sceneTopic)); err != nil {
@@ -380,7 +380,7 @@ func TestPasswordRefusedWhileRunning(t *testing.T) {
 }
 
 // failures counts the errors of the group that are of this kind.
-func (r *told) failures(kind error) (n int, all string) {
+func (r *reports) failures(kind error) (n int, all string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, err := range r.errs {

@@ -75,7 +75,7 @@ func (m *tracedMember) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tracer, err := kafkatrace.New(spanTeller{m.By, m.tell}.provider(),
+	tracer, err := kafkatrace.New(spanForwarder{m.By, m.tell}.provider(),
 		kafkatrace.Config{Name: "payments", Group: m.Group})
 	if err != nil {
 		return err

@@ -38,23 +38,23 @@ func (s *spanSeen) at() string {
 
 func (s *spanSeen) operation() string { return s.Attributes["messaging.operation.name"] }
 
-// spanTeller is a processor that tells of each span at once, so that what a process did is
+// spanForwarder is a processor that tells of each span at once, so that what a process did is
 // known when it is killed.
-type spanTeller struct {
+type spanForwarder struct {
 	by   string
 	tell func(spanSeen)
 }
 
-func (p spanTeller) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
+func (p spanForwarder) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
 	p.tell(seenAs(p.by, s, false))
 }
-func (p spanTeller) OnEnd(s sdk.ReadOnlySpan) {
+func (p spanForwarder) OnEnd(s sdk.ReadOnlySpan) {
 	p.tell(seenAs(p.by, s, true))
 }
-func (p spanTeller) Shutdown(context.Context) error   { return nil }
-func (p spanTeller) ForceFlush(context.Context) error { return nil }
+func (p spanForwarder) Shutdown(context.Context) error   { return nil }
+func (p spanForwarder) ForceFlush(context.Context) error { return nil }
 
-func (p spanTeller) provider() trace.TracerProvider {
+func (p spanForwarder) provider() trace.TracerProvider {
 	return sdk.NewTracerProvider(sdk.WithSpanProcessor(p))
 }
 

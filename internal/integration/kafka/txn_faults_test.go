@@ -53,7 +53,7 @@ func TestStreamedThroughEveryFault(t *testing.T) {
 		t.Run(fmt.Sprint(row.key.Name(), "/", row.err.Message), func(t *testing.T) {
 			t.Parallel()
 			c := embeddedNodes(t, 1)
-			s := newStage(t, c.ListenAddrs(), "", 2)
+			s := newTxnFixture(t, c.ListenAddrs(), "", 2)
 			s.produce(200)
 			var seen atomic.Int64 // the fault comes in the middle
 			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{row.key}, Err: row.err,

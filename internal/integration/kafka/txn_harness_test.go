@@ -15,10 +15,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/txn"
 )
 
-// stage is a broker with an input topic, an output topic of as many partitions, and a
+// txnFixture is a broker with an input topic, an output topic of as many partitions, and a
 // topic for dead letters. What is produced for an input goes to the output partition of
 // the same number and names the input's position.
-type stage struct {
+type txnFixture struct {
 	t             *testing.T
 	brokers       []string
 	in, out, dead string
@@ -31,10 +31,10 @@ type stage struct {
 	failed map[string]int // runs, by error
 }
 
-// newStage makes the topics; prefix keeps tests on one real broker apart.
-func newStage(t *testing.T, brokers []string, prefix string, partitions int32) *stage {
+// newTxnFixture makes the topics; prefix keeps tests on one real broker apart.
+func newTxnFixture(t *testing.T, brokers []string, prefix string, partitions int32) *txnFixture {
 	t.Helper()
-	s := &stage{
+	s := &txnFixture{
 		t: t, brokers: brokers, partitions: partitions, sent: map[int32][]string{},
 		failed: map[string]int{},
 		in:     prefix + "in", out: prefix + "out", dead: prefix + "dead",
@@ -47,7 +47,7 @@ func newStage(t *testing.T, brokers []string, prefix string, partitions int32) *
 }
 
 // produce spreads n inputs over the partitions.
-func (s *stage) produce(n int) {
+func (s *txnFixture) produce(n int) {
 	s.t.Helper()
 	var records []record
 	for i := range n {
@@ -58,13 +58,13 @@ func (s *stage) produce(n int) {
 }
 
 // stream has one output per input.
-func (s *stage) stream(m *sarama.ConsumerMessage) *sarama.ProducerMessage {
+func (s *txnFixture) stream(m *sarama.ConsumerMessage) *sarama.ProducerMessage {
 	return &sarama.ProducerMessage{Topic: s.out, Partition: m.Partition,
 		Value: sarama.StringEncoder(fmt.Sprintf("%d@%d", m.Partition, m.Offset))}
 }
 
 // streamBatch has one output per input, or one that names them all.
-func (s *stage) streamBatch(_ context.Context,
+func (s *txnFixture) streamBatch(_ context.Context,
 	batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 	var all []*sarama.ProducerMessage
 	for _, m := range batch {
@@ -97,7 +97,7 @@ type processorConfig struct {
 }
 
 // join starts a member with short timeouts.
-func (s *stage) join(change ...func(*processorConfig)) *processor {
+func (s *txnFixture) join(change ...func(*processorConfig)) *processor {
 	s.t.Helper()
 	m := &processor{net: newTap(), producerNet: newTap(), done: make(chan error, 1)}
 	consumer, producers := clientConfig(), clientConfig()
@@ -133,7 +133,7 @@ func (s *stage) join(change ...func(*processorConfig)) *processor {
 	return m
 }
 
-func (s *stage) note(err error) {
+func (s *txnFixture) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text, _, _ := strings.Cut(err.Error(), "\n")
@@ -141,7 +141,7 @@ func (s *stage) note(err error) {
 }
 
 // failures is what made runs fail, and how often.
-func (s *stage) failures() string {
+func (s *txnFixture) failures() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []string
@@ -174,7 +174,7 @@ func (m *processor) crash() {
 }
 
 // positions is what the group has committed.
-func (s *stage) positions() (map[int32]int64, error) {
+func (s *txnFixture) positions() (map[int32]int64, error) {
 	admin, err := sarama.NewClusterAdmin(s.brokers, clientConfig())
 	if err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (s *stage) positions() (map[int32]int64, error) {
 }
 
 // wantCommittedToEnd waits until the group has processed all that was produced.
-func (s *stage) wantCommittedToEnd(limit time.Duration) {
+func (s *txnFixture) wantCommittedToEnd(limit time.Duration) {
 	s.t.Helper()
 	eventually(s.t, limit, func() (bool, string) {
 		at, err := s.positions()
@@ -215,7 +215,7 @@ func (s *stage) wantCommittedToEnd(limit time.Duration) {
 }
 
 // wantCommitted waits until n inputs are committed.
-func (s *stage) wantCommitted(n int64, limit time.Duration) {
+func (s *txnFixture) wantCommitted(n int64, limit time.Duration) {
 	s.t.Helper()
 	eventually(s.t, limit, func() (bool, string) {
 		at, err := s.positions()
@@ -229,7 +229,7 @@ func (s *stage) wantCommitted(n int64, limit time.Duration) {
 
 // wantOutputOnce requires that nobody is at work, and that a read_committed reader sees the
 // output of every input below the committed offsets once, in order, and nothing else.
-func (s *stage) wantOutputOnce() {
+func (s *txnFixture) wantOutputOnce() {
 	s.t.Helper()
 	outputs := s.read(s.out)
 	at, err := s.positions()
@@ -273,7 +273,7 @@ func difference(got, want []string) string {
 // read returns the committed messages of a topic. A message of its own comes last in each
 // partition; it is not visible before every transaction ahead of it has ended, so one that
 // hangs fails the test.
-func (s *stage) read(topic string) map[int32][]string {
+func (s *txnFixture) read(topic string) map[int32][]string {
 	s.t.Helper()
 	const sentinel = "last-"
 	s.reads++

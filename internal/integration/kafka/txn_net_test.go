@@ -10,12 +10,12 @@ import (
 )
 
 // What a tapDialer may do to a request.
-type verdict int
+type decision int
 
 const (
-	pass      verdict = iota
-	loseReply         // the broker gets it and answers, and the connection breaks
-	cutHere           // the connection breaks before it
+	pass      decision = iota
+	loseReply          // the broker gets it and answers, and the connection breaks
+	cutHere            // the connection breaks before it
 )
 
 // tapDialer dials connections that break at requests of a kind.
@@ -23,7 +23,7 @@ type tapDialer struct {
 	mu    sync.Mutex
 	conns map[net.Conn]bool
 	dead  bool
-	judge func(key int16) verdict
+	judge func(key int16) decision
 	final bool          // the first connection that breaks is the last
 	died  chan struct{} // closed then
 }
@@ -33,19 +33,19 @@ func newTap() *tapDialer {
 }
 
 // tap has every request judged from now on.
-func (d *tapDialer) tap(judge func(key int16) verdict) {
+func (d *tapDialer) tap(judge func(key int16) decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.judge = judge
 }
 
 // dieAt has the process lose all its connections at the n-th request of a kind.
-func (d *tapDialer) dieAt(key int16, n int64, how verdict) {
+func (d *tapDialer) dieAt(key int16, n int64, how decision) {
 	d.mu.Lock()
 	d.final = true
 	d.mu.Unlock()
 	var seen atomic.Int64
-	d.tap(func(k int16) verdict {
+	d.tap(func(k int16) decision {
 		if k == key && seen.Add(1) == n {
 			return how
 		}
@@ -102,7 +102,7 @@ type tappedConn struct {
 	net.Conn
 	dialer *tapDialer
 	mu     sync.Mutex
-	then   verdict // of the request on its way
+	then   decision // of the request on its way
 }
 
 var errTapped = errors.New("connection lost")

@@ -44,7 +44,7 @@ func TestStreamedThroughRebalances(t *testing.T) {
 			t.Parallel()
 			const n = 4000
 			c := embedded(t)
-			s := newStage(t, c.ListenAddrs(), "", 4)
+			s := newTxnFixture(t, c.ListenAddrs(), "", 4)
 			s.produce(n)
 			var faults []kfake.Fault
 			for key, err := range map[kmsg.Key]*kerr.Error{
@@ -79,13 +79,13 @@ func TestStreamedThroughRebalances(t *testing.T) {
 // A member dies at any request of a transaction, before it or after it: its transaction is
 // seen whole or not at all, offsets and outputs, also while nobody has taken over.
 func TestStreamedCrashInATransaction(t *testing.T) {
-	how := map[string]verdict{"before": cutHere, "after": loseReply}
+	how := map[string]decision{"before": cutHere, "after": loseReply}
 	for protocol, rebalance := range streamProtocols {
 		for when, v := range how {
 			for _, key := range transactional {
 				t.Run(fmt.Sprint(protocol, " ", when, " ", key.Name()), func(t *testing.T) {
 					t.Parallel()
-					s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 2)
+					s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 2)
 					s.produce(400)
 					victim := s.join(rebalance, func(pc *processorConfig) {
 						pc.producerNet.dieAt(int16(key), 7, v)
@@ -117,12 +117,12 @@ func TestStreamedCrashInATransaction(t *testing.T) {
 func TestStreamedCommitInDoubt(t *testing.T) {
 	for _, how := range []struct {
 		name string
-		v    verdict
+		v    decision
 	}{{"not made", cutHere}, {"made", loseReply}} {
 		t.Run(how.name, func(t *testing.T) {
 			t.Parallel()
 			const n = 400
-			s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+			s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 			s.produce(n)
 			var ends, sessions, resumed atomic.Int64
 			m := s.join(func(pc *processorConfig) {
@@ -130,7 +130,7 @@ func TestStreamedCommitInDoubt(t *testing.T) {
 				pc.txn.Observer.Resumed = func(string, int32, int64) { resumed.Add(1) }
 				pc.txn.Observer.Revoked = func(string, int32, bool) { sessions.Add(1) }
 			})
-			m.producerNet.tap(func(key int16) verdict {
+			m.producerNet.tap(func(key int16) decision {
 				if key != int16(kmsg.EndTxn) {
 					return pass
 				}
@@ -174,7 +174,7 @@ func TestStreamedZombie(t *testing.T) {
 }
 
 func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want string) {
-	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(100)
 	working, release := make(chan struct{}), make(chan struct{})
 	zombie := s.join(rebalance, func(pc *processorConfig) {
@@ -202,7 +202,7 @@ func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want st
 func TestStreamedFencedByID(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(n)
 	var taken atomic.Int64 // times
 	m := s.join(func(pc *processorConfig) {
@@ -244,7 +244,7 @@ func TestStreamedDeadLetters(t *testing.T) {
 	t.Parallel()
 	const n = 300
 	c := embeddedNodes(t, 1)
-	s := newStage(t, c.ListenAddrs(), "", 2)
+	s := newTxnFixture(t, c.ListenAddrs(), "", 2)
 	s.produce(n)
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidProducerEpoch, Count: -1,
 		When: func(kmsg.Request) bool { return rand.IntN(10) == 0 }})
@@ -292,7 +292,7 @@ func TestStreamedDeadLetters(t *testing.T) {
 // handler: the first is fenced by the name.
 func TestStreamedStaticMember(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(100)
 	static := func(pc *processorConfig) {
 		pc.consumer.Consumer.Group.InstanceId = "first"
@@ -333,7 +333,7 @@ func holdSecondRun(c *txn.Config, working chan<- struct{}, release <-chan struct
 // Without dead letters Run stops, with every message before the bad one committed.
 func TestStreamedStops(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	s.produce(100)
 	m := s.join(func(pc *processorConfig) {
 		inner := pc.txn.Handler
@@ -365,7 +365,7 @@ func TestStreamedStops(t *testing.T) {
 // Input that was written in transactions has gaps, and what was aborted is not processed.
 func TestStreamedFromTransactions(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
+	s := newTxnFixture(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	cfg := clientConfig()
 	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests, cfg.Producer.Transaction.ID = true,
 		1, "upstream"
@@ -409,7 +409,7 @@ func TestStreamedFromTransactions(t *testing.T) {
 func TestStreamedOnApacheKafka(t *testing.T) {
 	const n = 2000
 	brokers := servertest.Kafka(t)
-	s := newStage(t, brokers, strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 4)
+	s := newTxnFixture(t, brokers, strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 4)
 	s.produce(n)
 	slow := func(pc *processorConfig) { // as a broker's own limits are
 		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second
@@ -440,7 +440,8 @@ func TestStreamedOnApacheKafka(t *testing.T) {
 func TestStreamedTopicRecreated(t *testing.T) {
 	t.Parallel()
 	const n = 300
-	s := newStage(t, servertest.Kafka(t), strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 1)
+	s := newTxnFixture(t, servertest.Kafka(t),
+		strings.ReplaceAll(servertest.Prefix(t), ":", "-"), 1)
 	var recreated atomic.Bool
 	m := s.join(func(pc *processorConfig) {
 		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second // of the shared broker
@@ -470,7 +471,7 @@ func TestStreamedTopicRecreated(t *testing.T) {
 }
 
 // replaceInput deletes the input topic and creates it again.
-func (s *stage) replaceInput() {
+func (s *txnFixture) replaceInput() {
 	s.t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.brokers, clientConfig())
 	require.NoError(s.t, err)

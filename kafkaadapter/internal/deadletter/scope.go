@@ -1,0 +1,102 @@
+package deadletter
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
+
+// ScopeOf is the scope of the keys of a topic's messages in a consumer group. The adapters
+// document it.
+func ScopeOf(group, topic string) string {
+	// A topic's name has no slash, so the last slash divides the two.
+	if scope := group + "/" + topic; !strings.Contains(topic, "/") && msgid.IsScope(scope) {
+		return scope
+	}
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(group)) + "/" + group + "/" + topic))
+	return msgid.HashPrefix + hex.EncodeToString(sum[:])
+}
+
+// Scopes says under which scope a consumer claims its messages.
+type Scopes struct {
+	// Explicit is the scope of all messages, unless it is empty.
+	Explicit string
+	// Group of the consumer. Empty with an explicit scope, or where nothing is claimed.
+	Group string
+	// TopicName is the name under which a topic's keys are scoped. Nil: the topic's own.
+	TopicName func(topic string) string
+	// Retry are the topics whose messages' headers are believed.
+	Retry []string
+}
+
+// TopicScope is what Scopes say of one topic.
+type TopicScope struct {
+	scopes *Scopes
+	own    Scoped
+	retry  bool
+}
+
+// Scoped is the scope of a message, and the first topic that it came from.
+type Scoped struct{ Scope, First string }
+
+// Topic asks TopicName.
+func (s *Scopes) Topic(topic string) TopicScope {
+	first := topic
+	if s.TopicName != nil {
+		if name := s.TopicName(topic); name != "" {
+			first = name
+		}
+	}
+	return TopicScope{scopes: s, own: s.scoped(first), retry: slices.Contains(s.Retry, topic)}
+}
+
+func (s *Scopes) scoped(first string) Scoped {
+	switch {
+	case s.Explicit != "":
+		return Scoped{s.Explicit, first}
+	case s.Group == "":
+		return Scoped{"", first}
+	}
+	return Scoped{ScopeOf(s.Group, first), first}
+}
+
+// Of is the scope of a message. Its headers count only in a topic that the consumer retries
+// from: anybody may write them to another one, and whoever copies headers to messages of
+// another kind does. Believed there they would make a new message look like the duplicate of
+// another topic's message, and its effect would be lost. Not believed where they are true,
+// they let an effect run again, which is the smaller harm.
+func (t *TopicScope) Of(h msgid.Headers) Scoped {
+	if !t.retry {
+		return t.own
+	}
+	first := h.Header(FirstTopic)
+	if first == "" || first == t.own.First {
+		return t.own
+	}
+	return t.scopes.scoped(first)
+}
+
+// Retried reports whether the message is a letter that is to be tried again. Its headers are
+// believed then.
+func (t *TopicScope) Retried(h msgid.Headers) bool { return t.retry && h.Header(FirstTopic) != "" }
+
+// Fallback is the id that a letter had, for a message in which nothing else finds one.
+func (t *TopicScope) Fallback(h msgid.Headers) (string, bool) {
+	if !t.Retried(h) {
+		return "", false
+	}
+	id := h.Header(ID)
+	return id, id != ""
+}
+
+// Fault is why a retried letter must not run: its value is not there.
+func (t *TopicScope) Fault(h msgid.Headers) error {
+	if !t.Retried(h) || h.Header(TooLarge) == "" {
+		return nil
+	}
+	return tooLarge(h)
+}

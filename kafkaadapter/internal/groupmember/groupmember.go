@@ -1,0 +1,211 @@
+// Package groupmember runs a member of a sarama consumer group: it joins again and again, reads
+// what sarama tells on Errors alone, pauses partitions, and ends when one of them has met
+// what another session will not mend.
+package groupmember
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// rejoinMax bounds the wait before joining again without an error to wait for: the others'
+// rebalance waits for this member.
+const rejoinMax = 2 * time.Second
+
+// Member is what one Run needs. Its fields are set before the first, and stay.
+type Member struct {
+	// Retry is the backoff after an error of the group.
+	Retry backoff.Policy
+	// Busy is what a second Run returns while the first has not.
+	Busy error
+	// Failed is told of every error of the group.
+	Failed func(error)
+	// Paused is told when a partition is paused (true) or resumed; it may be nil.
+	Paused func(topic string, partition int32, paused bool)
+	// Topics returns those of the topics that a session is to consume: sarama's Consume fails
+	// when one does not exist. It may wait until ctx ends. Nil: all.
+	Topics func(ctx context.Context, topics []string) []string
+
+	mu    sync.Mutex
+	group sarama.ConsumerGroup // of Run; nil with Consume alone
+	halt  context.CancelFunc   // ends Run's consuming
+	fatal error
+}
+
+// Run consumes the topics until ctx ends, and then returns nil. It returns what
+// [Member.Fail] was told, sarama.ErrClosedConsumerGroup, Busy, and an [*dedup.InputError]
+// for a nil argument or no topics; any other error of the group is Failed's business.
+func (m *Member) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string,
+	handler sarama.ConsumerGroupHandler) error {
+	switch {
+	case ctx == nil:
+		return &dedup.InputError{Field: "Context", Reason: "is nil"}
+	case group == nil:
+		return &dedup.InputError{Field: "Group", Reason: "is nil"}
+	case len(topics) == 0:
+		return &dedup.InputError{Field: "Topics", Reason: "is empty"}
+	case slices.Contains(topics, ""):
+		return &dedup.InputError{Field: "Topics", Reason: "has an empty name"}
+	}
+	consuming, halt := context.WithCancel(ctx)
+	defer halt()
+	if err := m.begin(group, halt); err != nil {
+		return err
+	}
+	defer m.end()
+
+	var listening sync.WaitGroup
+	stop := make(chan struct{})
+	listening.Go(func() { m.listen(group.Errors(), stop) })
+	defer listening.Wait()
+	defer close(stop)
+	return m.consume(consuming, group, topics, handler)
+}
+
+func (m *Member) begin(group sarama.ConsumerGroup, halt context.CancelFunc) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.group != nil {
+		return m.Busy
+	}
+	m.group, m.halt, m.fatal = group, halt, nil
+	return nil
+}
+
+func (m *Member) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.group, m.halt = nil, nil
+}
+
+// consume joins again and again.
+func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string,
+	handler sarama.ConsumerGroupHandler) error {
+	rejoin := backoff.Policy{Base: min(m.Retry.Base, rejoinMax), Cap: min(m.Retry.Cap, rejoinMax)}
+	for failures := 0; ; failures++ {
+		present := topics
+		if m.Topics != nil {
+			present = m.Topics(ctx, topics)
+		}
+		began := time.Now()
+		err := group.Consume(ctx, present, handler)
+		if fatal := m.Fatal(); fatal != nil {
+			return fatal
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, sarama.ErrClosedConsumerGroup) {
+			return err
+		}
+		policy := rejoin
+		if err != nil {
+			m.Failed(err)
+			policy = m.Retry
+		} else if time.Since(began) > time.Second {
+			failures = -1 // a session that lived: this was a rebalance
+			continue
+		}
+		// One that did not live, again and again, is an error that sarama tells on Errors
+		// alone, such as an offset out of range.
+		if backoff.Sleep(ctx, policy.Delay(failures, 0, nil)) != nil {
+			return nil
+		}
+	}
+}
+
+// listen reads the group's errors: what nobody reads sarama throws away.
+func (m *Member) listen(errs <-chan error, stop <-chan struct{}) {
+	for {
+		select {
+		case err, ok := <-errs:
+			if !ok {
+				return
+			}
+			m.Failed(err)
+		case <-stop:
+			m.listenLast(errs)
+			return
+		}
+	}
+}
+
+// listenLast reads what is there, such as what became of the last commit.
+func (m *Member) listenLast(errs <-chan error) {
+	for {
+		select {
+		case err, ok := <-errs:
+			if !ok {
+				return
+			}
+			m.Failed(err)
+		default:
+			return
+		}
+	}
+}
+
+// Fail keeps an error for Run to return. It does not end it.
+func (m *Member) Fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fatal = errors.Join(m.fatal, err)
+}
+
+// Halt ends all partitions of Run.
+func (m *Member) Halt() {
+	m.mu.Lock()
+	halt := m.halt
+	m.mu.Unlock()
+	if halt != nil {
+		halt()
+	}
+}
+
+// Fatal is what Fail was told, in this Run or in the last.
+func (m *Member) Fatal() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fatal
+}
+
+// Pause pauses or resumes a partition, and reports whether there is a Run that can.
+func (m *Member) Pause(topic string, partition int32, on bool) bool {
+	m.mu.Lock()
+	group := m.group
+	m.mu.Unlock()
+	if group != nil {
+		set := map[string][]int32{topic: {partition}}
+		if on {
+			group.Pause(set)
+		} else {
+			group.Resume(set)
+		}
+	}
+	if m.Paused != nil {
+		m.Paused(topic, partition, on)
+	}
+	return group != nil
+}
+
+// PollFault is what is wrong with how long a client whose requests to a broker wait for each
+// other may wait for messages, and empty if nothing is. Such is sarama, whose Broker holds
+// its mutex for a request and its response, so a heartbeat to a coordinator that leads a
+// consumed partition, too, waits for the poll that is under way. It can lose the mutex to the
+// next poll once: after a millisecond of waiting Go hands it over in turn.
+func PollFault(poll, heartbeat, session time.Duration) string {
+	if 2*poll+heartbeat < session {
+		return ""
+	}
+	return fmt.Sprintf("is %v: a heartbeat may wait for two polls, and with Consumer.Group.Heartbeat.Interval (%v) "+
+		"that is not below Consumer.Group.Session.Timeout (%v): the member would be put out of its group while it is alive", poll, heartbeat, session)
+}

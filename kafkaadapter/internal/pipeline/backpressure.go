@@ -1,0 +1,191 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// DefaultHigh is the default of [BackpressureConfig].High: eight batches of the default size.
+const DefaultHigh = 2048
+
+// Reason is a set of causes for which a partition is paused.
+type Reason uint8
+
+// The causes. Backlog belongs to [Backpressure.Check], the others to the caller.
+const (
+	// Backlog means that too much is in flight.
+	Backlog Reason = 1 << iota
+	// StoreDown means that the store cannot be asked: nothing may run.
+	StoreDown
+	// NotOwned means that the partition is not owned: nothing may run.
+	NotOwned
+)
+
+// String returns the names of the causes joined by "+", and "none" for no cause.
+func (r Reason) String() string {
+	var names []string
+	for _, one := range []struct {
+		reason Reason
+		name   string
+	}{{Backlog, "backlog"}, {StoreDown, "store down"}, {NotOwned, "not owned"}} {
+		if r&one.reason != 0 {
+			names = append(names, one.name)
+			r &^= one.reason
+		}
+	}
+	if r != 0 {
+		names = append(names, fmt.Sprintf("Reason(%#x)", uint8(r)))
+	}
+	if names == nil {
+		return "none"
+	}
+	return strings.Join(names, "+")
+}
+
+// BackpressureConfig lends a [Backpressure] what it works with.
+type BackpressureConfig struct {
+	// High pauses: the partition is paused when Level is at High or above.
+	// Default: [DefaultHigh].
+	High int
+	// Low resumes: a partition paused for its backlog goes on when Level is at Low or
+	// below. It must be below High; the distance keeps a partition from flapping.
+	// Default: half of High.
+	Low int
+	// Level tells how much is in flight, usually [Tracker.Len]. Required.
+	Level func() int
+	// Pause and Resume stop and restart fetching of the partition. Both are required,
+	// and must tolerate a partition that has been revoked.
+	Pause, Resume func()
+}
+
+// Backpressure pauses a partition while at least one reason to do so holds, and resumes it
+// when the last one is gone. What the client has fetched already still arrives: keep
+// reading it, since a reader that stops throttles its neighbours on the same broker.
+//
+// All methods are safe for concurrent use. The functions of the config are called
+// under the Backpressure's lock, never two at a time: they must return without waiting and
+// must not call the Backpressure.
+type Backpressure struct {
+	cfg BackpressureConfig
+
+	mu      sync.Mutex
+	held    Reason
+	closed  bool
+	since   time.Time     // start of the current pause, if held
+	elapsed time.Duration // all pauses that have ended
+}
+
+// NewBackpressure returns an open Backpressure. It returns an error that names the field for a
+// missing function, a negative mark, or a Low that is not below High.
+func NewBackpressure(cfg BackpressureConfig) (*Backpressure, error) {
+	switch {
+	case cfg.Level == nil:
+		return nil, errors.New("pipeline: Backpressure needs Level")
+	case cfg.Pause == nil || cfg.Resume == nil:
+		return nil, errors.New("pipeline: Backpressure needs Pause and Resume")
+	case cfg.High < 0:
+		return nil, fmt.Errorf("pipeline: High is negative: %d", cfg.High)
+	case cfg.Low < 0:
+		return nil, fmt.Errorf("pipeline: Low is negative: %d", cfg.Low)
+	}
+	if cfg.High == 0 {
+		cfg.High = DefaultHigh
+	}
+	if cfg.Low == 0 {
+		cfg.Low = cfg.High / 2
+	}
+	if cfg.Low >= cfg.High {
+		return nil, fmt.Errorf("pipeline: Low %d is not below High %d", cfg.Low, cfg.High)
+	}
+	return &Backpressure{cfg: cfg}, nil
+}
+
+// Check reads Level and holds or releases Backlog. Call it after a batch was tracked.
+//
+// Level is read under the lock and not handed in, because a number read outside can
+// be old when it is applied: the reader reads "full" and is put aside; the workers
+// finish everything and find nothing to resume; the reader pauses the partition,
+// and nobody is left who would ever resume it.
+func (b *Backpressure) Check() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch level := b.cfg.Level(); {
+	case level >= b.cfg.High:
+		b.set(b.held | Backlog)
+	case level <= b.cfg.Low:
+		b.set(b.held &^ Backlog)
+	}
+}
+
+// Ease is Check that never holds. Call it after a slot was finished: there is less in
+// flight than before, and whoever added it decides whether it is too much.
+func (b *Backpressure) Ease() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.cfg.Level() <= b.cfg.Low {
+		b.set(b.held &^ Backlog)
+	}
+}
+
+// Hold adds reasons. Holding what is held already changes nothing: reasons are not
+// counted, so each needs one owner.
+func (b *Backpressure) Hold(reasons Reason) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.set(b.held | reasons)
+}
+
+// Release takes reasons away. Releasing what is not held changes nothing.
+func (b *Backpressure) Release(reasons Reason) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.set(b.held &^ reasons)
+}
+
+// Close resumes the partition if it is paused, and makes every later call do
+// nothing. Call it when the claim ends, whatever the way: a client may remember the
+// pause and start the partition's next claim paused. Close is idempotent.
+func (b *Backpressure) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.set(0)
+	b.closed = true
+}
+
+// Reasons returns what holds now; 0 means that the partition is not paused.
+func (b *Backpressure) Reasons() Reason {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held
+}
+
+// Paused returns how long the partition has been paused in all, the current pause
+// included.
+func (b *Backpressure) Paused() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held == 0 {
+		return b.elapsed
+	}
+	return b.elapsed + time.Since(b.since)
+}
+
+// set makes reasons the held ones and tells the client about a transition.
+func (b *Backpressure) set(reasons Reason) {
+	if b.closed {
+		return
+	}
+	before := b.held
+	b.held = reasons
+	switch {
+	case before == 0 && reasons != 0:
+		b.since = time.Now()
+		b.cfg.Pause()
+	case before != 0 && reasons == 0:
+		b.elapsed += time.Since(b.since)
+		b.cfg.Resume()
+	}
+}

@@ -1,0 +1,238 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of [CommitterConfig].
+const (
+	DefaultCommitInterval = 250 * time.Millisecond
+	DefaultCommitCount    = 1000
+	DefaultCommitRepeat   = time.Minute
+)
+
+// ErrTracked is returned by [Committer.Add] for a partition that it has already.
+var ErrTracked = errors.New("pipeline: the partition has a tracker already")
+
+// finalCommits is how often the last commit of a claim is made when nobody confirms
+// it. The first one may be lost to a coordinator that has moved, and makes the client
+// forget it; the second one then finds the new one.
+const finalCommits = 2
+
+// CommitterConfig lends a [Committer] the client's two halves of a commit.
+type CommitterConfig struct {
+	// Interval between two looks at the watermarks. Default: [DefaultCommitInterval].
+	Interval time.Duration
+	// Count of finished messages, over all partitions, after which the committer does
+	// not wait for the interval. Default: [DefaultCommitCount].
+	Count int
+	// Repeat is for how long after the last mark Commit is repeated at every interval,
+	// at least twice, if Confirmed is nil. Default: [DefaultCommitRepeat], longer than
+	// the usual session timeout: whoever has not reached the group's coordinator until
+	// then has lost its partitions.
+	Repeat time.Duration
+	// Mark notes the next offset to commit of a partition with the client. Required.
+	Mark func(topic string, partition int32, next int64)
+	// Commit sends what is marked and returns when the attempt is over. It may fail
+	// without saying so. Required. Calls never overlap.
+	Commit func()
+	// Confirmed, if set, returns the offset that the broker is known to have, and
+	// ok == false when that is not known. Commit is then repeated, without end, until
+	// what it returns has caught up with what was marked.
+	Confirmed func(topic string, partition int32) (next int64, ok bool)
+}
+
+// Committer commits the watermarks of a consumer group session, on a goroutine of its
+// own: a commit may wait for a whole long poll (sarama takes the same lock for both),
+// which no message should.
+//
+// It commits again while in doubt. Sarama's Commit makes one attempt, returns nothing,
+// and is silent about a coordinator that moved or is loading; its mark stays dirty,
+// but nobody sends it again. Without a repetition the last messages before a silence
+// stay uncommitted for ever. A repetition with nothing dirty sends nothing.
+//
+// One Committer serves one session with all its claims, because a commit is one
+// request for all of them. All methods are safe for concurrent use. Mark and Confirmed
+// are called under the committer's lock: they must answer from memory and must not
+// call back.
+type Committer struct {
+	cfg      CommitterConfig
+	repeats  int // intervals in Repeat
+	finished atomic.Int64
+	kick     chan struct{} // holds one wish for a round
+	stopping chan struct{}
+	done     chan struct{} // closed when the goroutine has ended
+	start    sync.Once
+	stop     sync.Once
+
+	mu     sync.Mutex
+	claims map[partition]*claim
+	quiet  int // repetitions that are still due, if Confirmed is nil
+	stats  CommitStats
+}
+
+type partition struct {
+	topic string
+	id    int32
+}
+
+// claim is a partition's entry, from Add to Remove.
+type claim struct {
+	tracker *Tracker
+	marked  int64         // offset given to Mark last, -1 before
+	leaving chan struct{} // set by Remove, closed after the last commit
+}
+
+// NewCommitter returns a Committer that has not been started. It returns an error that
+// names the field for a missing function or a negative number.
+func NewCommitter(cfg CommitterConfig) (*Committer, error) {
+	switch {
+	case cfg.Mark == nil || cfg.Commit == nil:
+		return nil, errors.New("pipeline: Committer needs Mark and Commit")
+	case cfg.Interval < 0:
+		return nil, fmt.Errorf("pipeline: Interval is negative: %v", cfg.Interval)
+	case cfg.Count < 0:
+		return nil, fmt.Errorf("pipeline: Count is negative: %d", cfg.Count)
+	case cfg.Repeat < 0:
+		return nil, fmt.Errorf("pipeline: Repeat is negative: %v", cfg.Repeat)
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = DefaultCommitInterval
+	}
+	if cfg.Count == 0 {
+		cfg.Count = DefaultCommitCount
+	}
+	if cfg.Repeat == 0 {
+		cfg.Repeat = DefaultCommitRepeat
+	}
+	return &Committer{
+		cfg:      cfg,
+		repeats:  max(2, int(cfg.Repeat/cfg.Interval)),
+		kick:     make(chan struct{}, 1),
+		stopping: make(chan struct{}),
+		done:     make(chan struct{}),
+		claims:   make(map[partition]*claim),
+	}, nil
+}
+
+// Start starts the goroutine, which [Committer.Stop] ends. Only the first call does
+// anything. It must not be called after Stop.
+func (c *Committer) Start() {
+	c.start.Do(func() { go c.run() })
+}
+
+// Stop marks and commits a last time and ends the goroutine. It waits for that until
+// ctx ends, and returns an error that wraps [context.Cause] of ctx if a commit was
+// still under way: the goroutine ends when that returns. Later calls wait for the same
+// end. Without a Start there is nothing to commit and Stop returns nil.
+func (c *Committer) Stop(ctx context.Context) error {
+	c.start.Do(func() { close(c.done) })
+	c.stop.Do(func() { close(c.stopping) })
+	select {
+	case <-c.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("pipeline: the last commit did not end: %w", context.Cause(ctx))
+	}
+}
+
+// Add begins to commit the watermark of a partition. It returns [ErrTracked] if the
+// partition was added and not removed.
+func (c *Committer) Add(topic string, id int32, t *Tracker) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := partition{topic, id}
+	if c.claims[p] != nil {
+		return fmt.Errorf("%w: %s/%d", ErrTracked, topic, id)
+	}
+	c.claims[p] = &claim{tracker: t, marked: -1}
+	return nil
+}
+
+// Finished adds n messages to those that count towards an early commit. It never
+// blocks and costs an atomic addition.
+func (c *Committer) Finished(n int) {
+	before := c.finished.Add(int64(n)) - int64(n)
+	if limit := int64(c.cfg.Count); before < limit && before+int64(n) >= limit {
+		c.wake()
+	}
+}
+
+// Remove commits a partition's watermark a last time and forgets the partition. It
+// waits for the commit until ctx ends and then returns an error that wraps
+// [context.Cause] of ctx; the partition is forgotten all the same. After Remove has
+// returned Mark is not called for this claim again, which matters when the partition
+// may be somebody else's by then. Removing what is not there does nothing.
+// It needs a committer that was started.
+func (c *Committer) Remove(ctx context.Context, topic string, id int32) error {
+	left := c.leave(partition{topic, id})
+	if left == nil {
+		return nil
+	}
+	select {
+	case <-left:
+		return nil
+	case <-c.done:
+		// The goroutine may have served this claim as its last act, or never seen it.
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-left:
+		return nil
+	default:
+	}
+	delete(c.claims, partition{topic, id})
+	if err := context.Cause(ctx); err != nil {
+		return fmt.Errorf("pipeline: %s/%d was not committed: %w", topic, id, err)
+	}
+	return fmt.Errorf("pipeline: %s/%d was not committed: the committer has stopped", topic, id)
+}
+
+// leave asks for the last commit of p and returns what is closed after it.
+func (c *Committer) leave(p partition) <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cl := c.claims[p]
+	if cl == nil {
+		return nil
+	}
+	if cl.leaving == nil {
+		cl.leaving = make(chan struct{})
+		c.wake()
+	}
+	return cl.leaving
+}
+
+// CommitStats counts what a [Committer] did.
+type CommitStats struct {
+	// Commits were attempted.
+	Commits uint64
+	// Repeated is how many of them had no new mark to send.
+	Repeated uint64
+	// Unconfirmed partitions are marked above what the broker is known to have. Without
+	// Confirmed it is all partitions while Commit is being repeated, then none.
+	Unconfirmed int
+}
+
+// Stats returns a consistent reading.
+func (c *Committer) Stats() CommitStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stats := c.stats
+	stats.Unconfirmed = c.unconfirmed()
+	return stats
+}
+
+func (c *Committer) wake() {
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}

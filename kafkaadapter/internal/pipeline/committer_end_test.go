@@ -1,0 +1,240 @@
+package pipeline_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
+)
+
+func TestRemoveCommitsALastTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.latency = 100 * time.Millisecond
+		com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
+		tr := add(t, com, "t", 0)
+		track(t, tr, 4).Done()
+		late := track(t, tr, 5)
+		if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
+			t.Fatal(err)
+		}
+		c.wantBroker("t", 0, 5)
+		// A handler that ends after its claim must not mark what may be another's.
+		late.Done()
+		com.Finished(100000)
+		time.Sleep(3 * time.Hour)
+		if marks, _ := c.counts(); marks != 1 {
+			t.Errorf("%d marks, one of them after Remove", marks)
+		}
+		if err := com.Remove(t.Context(), "t", 0); err != nil {
+			t.Errorf("a second Remove: %v", err)
+		}
+		// The partition comes back to this member, from where the broker is.
+		again := add(t, com, "t", 0)
+		track(t, again, 5).Done()
+		if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
+			t.Fatal(err)
+		}
+		c.wantBroker("t", 0, 6)
+	})
+}
+
+// The first last commit finds that the coordinator has moved, the second one finds it.
+func TestLastCommitIsRepeatedAtOnce(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		confirmed bool
+		lose      int
+		commits   int
+	}{
+		{"lost, nobody confirms", false, 1, 2},
+		{"arrived, nobody confirms", false, 0, 2},
+		{"lost, not confirmed", true, 1, 2},
+		{"arrived and confirmed", true, 0, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newClient(t)
+				c.lose, c.confirmed = row.lose, row.confirmed
+				com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
+				track(t, add(t, com, "t", 0), 4).Done()
+				if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
+					t.Fatal(err)
+				}
+				c.wantBroker("t", 0, 5)
+				if _, commits := c.counts(); commits != row.commits {
+					t.Errorf("%d commits, want %d", commits, row.commits)
+				}
+			})
+		})
+	}
+}
+
+func TestRemoveOfAnIdlePartitionCommitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
+		track(t, add(t, com, "t", 0), 4)
+		if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
+			t.Fatal(err)
+		}
+		if marks, commits := c.counts(); marks != 0 || commits != 0 {
+			t.Errorf("%d marks, %d commits", marks, commits)
+		}
+	})
+}
+
+func TestManyRemovesShareACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.latency = 100 * time.Millisecond
+		com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
+		var wg sync.WaitGroup
+		for id := range int32(50) {
+			track(t, add(t, com, "t", id), 4).Done()
+			wg.Go(func() {
+				if err := com.Remove(within(t, time.Minute), "t", id); err != nil {
+					t.Errorf("partition %d: %v", id, err)
+				}
+			})
+		}
+		wg.Wait()
+		for id := range int32(50) {
+			c.wantBroker("t", id, 5)
+		}
+		if _, commits := c.counts(); commits > 2*2 {
+			t.Errorf("%d commits for 50 partitions that left together", commits)
+		}
+	})
+}
+
+func TestRemoveIsBoundedByItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.hang = make(chan struct{})
+		com := c.start(pipeline.CommitterConfig{})
+		old := add(t, com, "t", 0)
+		track(t, old, 4).Done()
+		time.Sleep(time.Second) // a commit hangs by now
+		late := track(t, old, 5)
+		late.Done()
+		start := time.Now()
+		err := com.Remove(within(t, time.Second), "t", 0)
+		if !errors.Is(err, errAsked) || time.Since(start) != time.Second {
+			t.Errorf("Remove: %v after %v", err, time.Since(start))
+		}
+		// The claim is gone although nobody served it, also for a claim that follows.
+		fresh := add(t, com, "t", 0)
+		c.set(func() { close(c.hang); c.hang = nil })
+		time.Sleep(time.Second)
+		if marks, _ := c.counts(); marks != 1 {
+			t.Errorf("%d marks: the old claim was marked after Remove", marks)
+		}
+		track(t, fresh, 5).Done()
+		time.Sleep(time.Second)
+		c.wantBroker("t", 0, 6)
+	})
+}
+
+// A Remove gives up while its very round is under way, and the partition is added
+// again: the round's end must not take the new claim away.
+func TestRoundOfAnOldClaimSparesTheNewOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.latency = time.Minute
+		com := c.start(pipeline.CommitterConfig{})
+		track(t, add(t, com, "t", 0), 4).Done()
+		if err := com.Remove(within(t, time.Second), "t", 0); !errors.Is(err, errAsked) {
+			t.Fatalf("Remove: %v", err)
+		}
+		fresh := add(t, com, "t", 0)
+		time.Sleep(time.Hour)
+		track(t, fresh, 5).Done()
+		time.Sleep(time.Hour)
+		c.wantBroker("t", 0, 6)
+	})
+}
+
+func TestStopCommitsALastTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.lose = 1
+		com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
+		a, b := add(t, com, "t", 0), add(t, com, "t", 1)
+		track(t, a, 4).Done()
+		track(t, b, 5).Done()
+		for range 2 {
+			if err := com.Stop(within(t, time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.wantBroker("t", 0, 5)
+		c.wantBroker("t", 1, 6)
+		_, before := c.counts()
+		track(t, a, 6).Done()
+		com.Finished(10000)
+		time.Sleep(3 * time.Hour)
+		if _, commits := c.counts(); commits != before {
+			t.Error("a stopped committer commits")
+		}
+		if err := com.Remove(t.Context(), "t", 0); err == nil {
+			t.Error("Remove after Stop claims to have committed")
+		}
+	})
+}
+
+func TestStopServesWhoWaitsInRemove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.latency = time.Second
+		com := c.start(pipeline.CommitterConfig{})
+		track(t, add(t, com, "t", 0), 4).Done()
+		track(t, add(t, com, "t", 1), 4).Done()
+		time.Sleep(300 * time.Millisecond) // inside a commit
+		var wg sync.WaitGroup
+		for id := range int32(2) {
+			wg.Go(func() {
+				if err := com.Remove(within(t, time.Minute), "t", id); err != nil {
+					t.Errorf("partition %d: %v", id, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := com.Stop(within(t, time.Minute)); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	})
+}
+
+func TestStopIsBoundedByItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t)
+		c.hang = make(chan struct{})
+		com := c.start(pipeline.CommitterConfig{})
+		track(t, add(t, com, "t", 0), 4).Done()
+		start := time.Now()
+		if err := com.Stop(within(t, time.Second)); !errors.Is(err, errAsked) ||
+			time.Since(start) != time.Second {
+			t.Errorf("Stop: %v after %v", err, time.Since(start))
+		}
+		close(c.hang)
+		if err := com.Stop(within(t, time.Second)); err != nil {
+			t.Errorf("Stop after the commit came back: %v", err)
+		}
+	})
+}
+
+func TestStopWithoutStart(t *testing.T) {
+	c := newClient(t)
+	com, err := pipeline.NewCommitter(pipeline.CommitterConfig{Mark: c.Mark, Commit: c.Commit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := com.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,132 @@
+package pipeline
+
+import "time"
+
+// run is the committer's goroutine.
+func (c *Committer) run() {
+	defer close(c.done)
+	ticker := time.NewTicker(c.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			c.round(onTick)
+		case <-c.kick:
+			c.round(onWish)
+		case <-c.stopping:
+			c.round(onStop)
+			return
+		}
+	}
+}
+
+// trigger is why a round is made.
+type trigger int
+
+const (
+	onTick trigger = iota // the interval is over: also time to repeat
+	onWish                // many finished, or somebody waits in Remove
+	onStop                // the last round
+)
+
+// round marks what moved, commits if that is called for, and lets those go that wait
+// in Remove. Only ticks repeat: under load with a stuck watermark the count brings a
+// wish every few milliseconds, and each would be a commit without news.
+func (c *Committer) round(why trigger) {
+	c.finished.Store(0)
+	moved, leaving := c.mark()
+	switch {
+	case why == onStop || len(leaving) > 0:
+		c.commitFinally(moved)
+	case moved:
+		c.commit(false)
+	case why == onTick && c.inDoubt():
+		c.commit(true)
+	}
+	c.release(leaving)
+}
+
+// mark gives every watermark that moved to the client. It returns the claims in Remove
+// that this round has marked for the last time.
+func (c *Committer) mark() (moved bool, leaving map[partition]*claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, cl := range c.claims {
+		if next, ok := cl.tracker.Watermark(); ok && next > cl.marked {
+			c.cfg.Mark(p.topic, p.id, next)
+			cl.marked = next
+			moved = true
+		}
+		if cl.leaving != nil {
+			if leaving == nil {
+				leaving = make(map[partition]*claim)
+			}
+			leaving[p] = cl
+		}
+	}
+	if moved {
+		c.quiet = c.repeats
+	}
+	return moved, leaving
+}
+
+// commit makes one attempt, outside of the lock: it may take long.
+func (c *Committer) commit(repeated bool) {
+	c.mu.Lock()
+	c.stats.Commits++
+	if repeated {
+		c.stats.Repeated++
+		c.quiet = max(0, c.quiet-1)
+	}
+	c.mu.Unlock()
+	c.cfg.Commit()
+}
+
+// commitFinally commits for partitions that will not see another round.
+func (c *Committer) commitFinally(moved bool) {
+	for range finalCommits {
+		if !moved && !c.inDoubt() {
+			return
+		}
+		c.commit(!moved)
+		moved = false
+	}
+}
+
+// inDoubt reports whether something marked may not have arrived.
+func (c *Committer) inDoubt() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unconfirmed() > 0
+}
+
+func (c *Committer) unconfirmed() (n int) {
+	if c.cfg.Confirmed == nil && c.quiet == 0 {
+		return 0
+	}
+	for p, cl := range c.claims {
+		if cl.marked < 0 {
+			continue
+		}
+		if c.cfg.Confirmed != nil {
+			if next, ok := c.cfg.Confirmed(p.topic, p.id); ok && next >= cl.marked {
+				continue
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// release forgets the claims in Remove that are still the ones that were marked: a
+// Remove that gave up has forgotten its own, and the partition may be there anew.
+func (c *Committer) release(leaving map[partition]*claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, cl := range leaving {
+		if c.claims[p] == cl {
+			delete(c.claims, p)
+		}
+		close(cl.leaving)
+	}
+}

@@ -1,0 +1,139 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Defaults of [IntakeConfig].
+const (
+	DefaultBatchMax  = 256
+	DefaultBatchWait = 2 * time.Millisecond
+)
+
+// ErrSourceClosed is the end of an [Intake] whose channel was closed.
+var ErrSourceClosed = errors.New("pipeline: the source is closed")
+
+// IntakeConfig bounds a batch.
+type IntakeConfig struct {
+	// BatchMax is the most items of one batch. Default: [DefaultBatchMax].
+	BatchMax int
+	// BatchWait is how long a batch that is not full waits for more, counted from
+	// when the source first ran empty. Default: [DefaultBatchWait]. A nanosecond is as
+	// good as not waiting.
+	BatchWait time.Duration
+}
+
+// Intake gathers what a channel already holds into batches.
+//
+// A store answers 256 claims in about the time of one, so the size of a batch is the
+// throughput of a partition; but a message must not wait for company that does not
+// come. Hence three steps. The first item is waited for as long as it takes. Those that are there
+// already are taken without waiting. Then, if the last batch had more than one item, the batch
+// waits for more, at most BatchWait. At a high rate the batch is full before the last step, or
+// fills in a fraction of it, so the wait costs nothing and batches are large. At a low rate items
+// come alone and wait for nothing. Without the last step a reader that is faster than the client's
+// feeding goroutine would see batches of one or two exactly when the partition is busy.
+//
+// An Intake has one reader: Next is not safe for concurrent use. It starts no
+// goroutine and needs no closing.
+type Intake[T any] struct {
+	source <-chan T
+	max    int
+	wait   time.Duration
+	timer  *time.Timer
+	busy   bool // the last batch had more than one item
+}
+
+// NewIntake returns an Intake that reads source. It returns an error for a nil
+// source and for negative limits.
+func NewIntake[T any](source <-chan T, cfg IntakeConfig) (*Intake[T], error) {
+	switch {
+	case source == nil:
+		return nil, errors.New("pipeline: Intake needs a source")
+	case cfg.BatchMax < 0:
+		return nil, fmt.Errorf("pipeline: BatchMax is negative: %d", cfg.BatchMax)
+	case cfg.BatchWait < 0:
+		return nil, fmt.Errorf("pipeline: BatchWait is negative: %v", cfg.BatchWait)
+	}
+	if cfg.BatchMax == 0 {
+		cfg.BatchMax = DefaultBatchMax
+	}
+	if cfg.BatchWait == 0 {
+		cfg.BatchWait = DefaultBatchWait
+	}
+	return &Intake[T]{source: source, max: cfg.BatchMax, wait: cfg.BatchWait}, nil
+}
+
+// Next appends the next batch to batch, which is usually the last one cut to length
+// zero, and returns it with at least one and at most BatchMax items more.
+//
+// When ctx ends, or the source is closed, it returns what it has already taken with a
+// nil error: nothing that was received is ever dropped. With nothing taken it returns
+// batch unchanged and [context.Cause] of ctx, or [ErrSourceClosed]. A context that has
+// already ended takes nothing.
+func (in *Intake[T]) Next(ctx context.Context, batch []T) ([]T, error) {
+	if ctx.Err() != nil {
+		return batch, context.Cause(ctx)
+	}
+	select {
+	case item, open := <-in.source:
+		if !open {
+			return batch, ErrSourceClosed
+		}
+		batch = append(batch, item)
+	case <-ctx.Done():
+		return batch, context.Cause(ctx)
+	}
+	before := len(batch)
+	batch, room, open := in.takeReady(batch, in.max-1)
+	if room > 0 && open && (in.busy || len(batch) > before) {
+		batch = in.takeWaiting(ctx, batch, room)
+	}
+	in.busy = len(batch) > before
+	return batch, nil
+}
+
+// takeReady appends up to room items without waiting. It returns the room that is
+// left, and open == false when the source is closed.
+func (in *Intake[T]) takeReady(batch []T, room int) (_ []T, left int, open bool) {
+	for ; room > 0; room-- {
+		select {
+		case item, open := <-in.source:
+			if !open {
+				return batch, room, false
+			}
+			batch = append(batch, item)
+		default:
+			return batch, room, true
+		}
+	}
+	return batch, 0, true
+}
+
+// takeWaiting appends up to room items until BatchWait is over, ctx ends or the
+// source is closed.
+func (in *Intake[T]) takeWaiting(ctx context.Context, batch []T, room int) []T {
+	if in.timer == nil {
+		in.timer = time.NewTimer(in.wait)
+	} else {
+		in.timer.Reset(in.wait)
+	}
+	defer in.timer.Stop()
+	for ; room > 0; room-- {
+		select {
+		case item, open := <-in.source:
+			if !open {
+				return batch
+			}
+			batch = append(batch, item)
+		case <-in.timer.C:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}

@@ -1,0 +1,270 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
+)
+
+var errAsked = errors.New("asked to stop")
+
+func newIntake(t *testing.T, source <-chan int, cfg pipeline.IntakeConfig) *pipeline.Intake[int] {
+	t.Helper()
+	in, err := pipeline.NewIntake(source, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+// crowd has the last batch have had company, so that the next one waits for more.
+func crowd(t *testing.T, in *pipeline.Intake[int], source chan<- int) {
+	t.Helper()
+	for range 2 {
+		go func() { source <- -1 }()
+	}
+	synctest.Wait()
+	if batch, err := in.Next(t.Context(), nil); err != nil || len(batch) != 2 {
+		t.Fatalf("%v, %v", batch, err)
+	}
+}
+
+func filled(from, to int) chan int {
+	source := make(chan int, 1024)
+	for i := from; i < to; i++ {
+		source <- i
+	}
+	return source
+}
+
+func numbers(from, to int) []int {
+	var out []int
+	for i := from; i < to; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+func TestIntakeTakesWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		in := newIntake(t, filled(0, 600), pipeline.IntakeConfig{})
+		for i, want := range [][]int{numbers(0, 256), numbers(256, 512), numbers(512, 600)} {
+			batch, err := in.Next(t.Context(), nil)
+			if err != nil || !slices.Equal(batch, want) {
+				t.Fatalf("batch %d: %d items, %v, want %d", i, len(batch), err, len(want))
+			}
+			if waited := time.Since(start); i < 2 && waited != 0 {
+				t.Errorf("batch %d: a full batch waited %v", i, waited)
+			}
+		}
+		if waited := time.Since(start); waited != pipeline.DefaultBatchWait {
+			t.Errorf("the batch that was not full waited %v, want %v", waited,
+				pipeline.DefaultBatchWait)
+		}
+	})
+}
+
+func TestIntakeWaitsForTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := make(chan int)
+		in := newIntake(t, source, pipeline.IntakeConfig{})
+		time.AfterFunc(time.Hour, func() { source <- 1 })
+		start := time.Now()
+		batch, err := in.Next(t.Context(), nil)
+		// it comes alone, and does not wait for company
+		if err != nil || !slices.Equal(batch, []int{1}) || time.Since(start) != time.Hour {
+			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
+		}
+	})
+}
+
+func TestIntakeWaitIsForTheWholeBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := make(chan int)
+		in := newIntake(t, source,
+			pipeline.IntakeConfig{BatchMax: 10, BatchWait: 10 * time.Millisecond})
+		crowd(t, in, source)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range 9 {
+				source <- i
+				time.Sleep(4 * time.Millisecond)
+			}
+		})
+		for round := range 3 { // also proves that the timer is set anew
+			start := time.Now()
+			batch, err := in.Next(t.Context(), nil)
+			if err != nil || len(batch) != 3 {
+				t.Fatalf("round %d: %v, %v, want the 3 of 10 ms", round, batch, err)
+			}
+			if waited := time.Since(start); waited > 14*time.Millisecond {
+				t.Errorf("round %d: waited %v", round, waited)
+			}
+		}
+		wg.Wait()
+	})
+}
+
+func TestIntakeStopsWaitingWhenFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := make(chan int)
+		in := newIntake(t, source, pipeline.IntakeConfig{BatchMax: 3, BatchWait: time.Hour})
+		crowd(t, in, source)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for i := range 3 {
+				source <- i
+				time.Sleep(time.Second)
+			}
+		})
+		defer wg.Wait()
+		start := time.Now()
+		batch, err := in.Next(t.Context(), nil)
+		if err != nil || len(batch) != 3 || time.Since(start) != 2*time.Second {
+			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
+		}
+	})
+}
+
+// One that came alone has the next one wait for nothing, and two have it wait.
+func TestIntakeWaitsWhereItIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := make(chan int, 2)
+		in := newIntake(t, source, pipeline.IntakeConfig{BatchWait: time.Minute})
+		next := func(items ...int) time.Duration {
+			for _, item := range items {
+				source <- item
+			}
+			began := time.Now()
+			_, err := in.Next(t.Context(), nil)
+			require.NoError(t, err)
+			return time.Since(began)
+		}
+		assert.Zero(t, next(1), "the first")
+		assert.Zero(t, next(2), "alone again")
+		assert.Equal(t, time.Minute, next(3, 4), "company")
+		assert.Equal(t, time.Minute, next(5), "after company")
+		assert.Zero(t, next(6), "after one that came alone")
+	})
+}
+
+func TestIntakeOfOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		in := newIntake(t, filled(0, 2), pipeline.IntakeConfig{BatchMax: 1})
+		for i := range 2 {
+			if batch, err := in.Next(t.Context(), nil); err != nil ||
+				!slices.Equal(batch, []int{i}) {
+				t.Errorf("%v, %v", batch, err)
+			}
+		}
+		if time.Since(start) != 0 {
+			t.Error("a batch of one waited for company")
+		}
+	})
+}
+
+func TestIntakeAppends(t *testing.T) {
+	in := newIntake(t, filled(1, 3), pipeline.IntakeConfig{BatchMax: 2})
+	batch, err := in.Next(t.Context(), []int{0})
+	if err != nil || !slices.Equal(batch, []int{0, 1, 2}) {
+		t.Errorf("%v, %v", batch, err)
+	}
+}
+
+// What was received has a slot nobody else will ever finish, so a batch that was
+// begun is handed over whatever happens.
+func TestIntakeEnd(t *testing.T) {
+	type end struct {
+		name  string
+		after time.Duration // after the first item, if there is one
+		how   func(source chan int, cancel context.CancelCauseFunc)
+		err   error
+	}
+	ends := []end{
+		{"closed at once", 0, func(s chan int, _ context.CancelCauseFunc) {
+			close(s)
+		}, pipeline.ErrSourceClosed},
+		{"closed while waiting", time.Millisecond, func(s chan int, _ context.CancelCauseFunc) {
+			close(s)
+		}, pipeline.ErrSourceClosed},
+		{"cancelled while waiting", time.Millisecond, func(_ chan int, c context.CancelCauseFunc) {
+			c(errAsked)
+		}, errAsked},
+	}
+	for _, row := range ends {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				source := filled(0, 2)
+				in := newIntake(t, source, pipeline.IntakeConfig{BatchWait: time.Minute})
+				if row.after == 0 {
+					row.how(source, cancel)
+				} else {
+					time.AfterFunc(row.after, func() { row.how(source, cancel) })
+				}
+				start := time.Now()
+				batch, err := in.Next(ctx, nil)
+				if err != nil || !slices.Equal(batch, []int{0, 1}) ||
+					time.Since(start) != row.after {
+					t.Fatalf("%v, %v after %v, want both items at the end", batch,
+						err, time.Since(start))
+				}
+				if batch, err := in.Next(ctx, nil); !errors.Is(err, row.err) || batch != nil {
+					t.Errorf("then: %v, %v, want %v", batch, err, row.err)
+				}
+			})
+		})
+	}
+}
+
+func TestIntakeEndBeforeTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		in := newIntake(t, make(chan int), pipeline.IntakeConfig{})
+		time.AfterFunc(time.Second, func() { cancel(errAsked) })
+		if _, err := in.Next(ctx, nil); !errors.Is(err, errAsked) {
+			t.Errorf("got %v", err)
+		}
+		source := filled(0, 5)
+		in = newIntake(t, source, pipeline.IntakeConfig{})
+		for range 20 { // a select alone would take an item in half of the cases
+			if batch, err := in.Next(ctx, nil); !errors.Is(err, errAsked) || len(batch) > 0 {
+				t.Fatalf("after the end: %v, %v", batch, err)
+			}
+		}
+	})
+}
+
+func TestIntakeConfig(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		source chan int
+		cfg    pipeline.IntakeConfig
+		want   string
+	}{
+		{"no source", nil, pipeline.IntakeConfig{}, "source"},
+		{"negative max", make(chan int), pipeline.IntakeConfig{BatchMax: -1}, "BatchMax"},
+		{"negative wait", make(chan int), pipeline.IntakeConfig{BatchWait: -1}, "BatchWait"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			in, err := pipeline.NewIntake(row.source, row.cfg)
+			if err == nil || in != nil || !strings.HasPrefix(err.Error(), "pipeline: ") ||
+				!strings.Contains(err.Error(), row.want) {
+				t.Errorf("got %v, want an error that names %s", err, row.want)
+			}
+		})
+	}
+}

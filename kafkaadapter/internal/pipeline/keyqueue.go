@@ -1,0 +1,111 @@
+package pipeline
+
+import "time"
+
+// maxFreeQueues bounds how many empty queues are kept for reuse.
+const maxFreeQueues = 1024
+
+type queueState uint8
+
+const (
+	queueIdle    queueState = iota // nobody will run it: new, or stopped
+	queueReady                     // in the ready queue
+	queueRunning                   // some of its items were handed to the process function
+	queueParked                    // its timer will make it ready
+)
+
+// keyQueue has the items of one key: those that run, and those that wait behind them. Nothing of
+// a queue starts until everything that runs has been settled.
+type keyQueue[T any] struct {
+	items ring[T]
+	run   []running[T] // in order; empty unless queueRunning
+	open  int          // of run, how many are not settled
+	key   string
+	keyed bool // in byKey under key
+	state queueState
+	timer *time.Timer // made at the first park, then reset
+
+	prev, next *keyQueue[T] // in queueList
+}
+
+// running is an item in the hands of the process function, or of whom it has handed it to.
+type running[T any] struct {
+	item     T
+	decision Decision // zero until it is settled
+	settled  bool
+}
+
+// queueList links all queues with items, oldest first, so that Drain also finds those
+// that no key leads to.
+type queueList[T any] struct {
+	first, last *keyQueue[T]
+	len         int
+}
+
+func (ls *queueList[T]) push(q *keyQueue[T]) {
+	q.prev, q.next = ls.last, nil
+	if ls.last == nil {
+		ls.first = q
+	} else {
+		ls.last.next = q
+	}
+	ls.last = q
+	ls.len++
+}
+
+func (ls *queueList[T]) remove(q *keyQueue[T]) {
+	if q.prev == nil {
+		ls.first = q.next
+	} else {
+		q.prev.next = q.next
+	}
+	if q.next == nil {
+		ls.last = q.prev
+	} else {
+		q.next.prev = q.prev
+	}
+	q.prev, q.next = nil, nil
+	ls.len--
+}
+
+// queueOf returns the queue for key, an empty new one if there is none.
+func (k *KeyQueues[T]) queueOf(key []byte) *keyQueue[T] {
+	keyed := k.order == ByPartition || k.order == ByKey && key != nil
+	if k.order == ByPartition {
+		key = nil
+	}
+	if keyed {
+		if q := k.byKey[string(key)]; q != nil {
+			return q
+		}
+	}
+	q := k.newQueue()
+	if keyed {
+		q.key, q.keyed = string(key), true
+		k.byKey[q.key] = q
+	}
+	k.all.push(q)
+	return q
+}
+
+func (k *KeyQueues[T]) newQueue() *keyQueue[T] {
+	last := len(k.free) - 1
+	if last < 0 {
+		return new(keyQueue[T])
+	}
+	q := k.free[last]
+	k.free = k.free[:last]
+	return q
+}
+
+// dropQueue forgets a queue that has become empty.
+func (k *KeyQueues[T]) dropQueue(q *keyQueue[T]) {
+	k.all.remove(q)
+	if q.keyed {
+		delete(k.byKey, q.key)
+	}
+	q.key, q.keyed, q.state = "", false, queueIdle
+	if len(k.free) < maxFreeQueues {
+		k.free = append(k.free, q)
+	}
+}

@@ -1,0 +1,255 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// DefaultWorkers is the default of [KeyQueuesConfig].Workers.
+const DefaultWorkers = 16
+
+// ErrStopped is returned by [KeyQueues.Submit] once nothing is started any more. The item
+// was not taken.
+var ErrStopped = errors.New("pipeline: queues are stopped")
+
+// Order says which items keep their order.
+type Order uint8
+
+const (
+	// ByKey runs items of one key in the order of Submit, and different keys in
+	// parallel. Items without a key (nil, which is not the same as an empty one) have
+	// no order, as in Kafka, where they are spread over partitions.
+	ByKey Order = iota
+	// ByPartition runs everything in the order of Submit, one at a time.
+	ByPartition
+	// Unordered runs everything in parallel. It starts items in the order of Submit.
+	Unordered
+)
+
+// KeyQueuesConfig says how [KeyQueues] run their items.
+type KeyQueuesConfig struct {
+	// Workers is the most items that run at a time. Default: [DefaultWorkers].
+	Workers int
+	// Order of the items. Default: [ByKey].
+	Order Order
+	// Batch is the most items of one call of the process function of [NewBatchKeyQueues].
+	// Default: 1.
+	Batch int
+	// OnStop, if set, is called once, with the error of the first [Stop] decision, from
+	// the goroutine that gave it. It may be a [context.CancelCauseFunc] that ends the
+	// intake. It is not called for Drain and Close, nor when the context ends.
+	OnStop func(error)
+}
+
+// KeyQueues run items: those of one key one after the other and in order, those of
+// different keys side by side, at most Workers at a time.
+//
+// Every key has its own queue, and workers take turns over the keys that are ready. A
+// key whose head waits (its backoff, or the same message in flight elsewhere) is
+// parked with a timer and gives its worker back, so it holds up nobody but itself.
+// Hashing keys over a fixed set of goroutines would be simpler, and would let one key
+// in a retry stop every key that shares its goroutine. A process function that blocks
+// inside, however, holds its worker.
+//
+// There are no idle goroutines: a worker is started when there is something to run
+// and ends when there is nothing. Queues are not bounded here, so that Submit never
+// blocks the reader; a [Backpressure] bounds what is in flight. All methods are safe for
+// concurrent use. KeyQueues are ended by [KeyQueues.Drain] or [KeyQueues.Close], and only once.
+type KeyQueues[T any] struct {
+	process func(context.Context, []Task[T])
+	alone   func(T) bool
+	workers int
+	batch   int
+	order   Order
+	onStop  func(error)
+
+	// ctx is the process functions', not that of a call: they outlive the Submit that
+	// brought their item, and it is Drain that ends them.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	mu       sync.Mutex
+	byKey    map[string]*keyQueue[T]
+	all      queueList[T]
+	ready    ring[*keyQueue[T]]
+	free     []*keyQueue[T] // empty queues for reuse
+	items    int            // submitted, neither finished nor handed back
+	parked   int            // queues whose head waits for its timer
+	active   int            // workers
+	open     int            // items in process, or not settled after it
+	err      error          // of the first Stop
+	draining bool
+	idle     chan struct{} // closed when active and open reach zero, if somebody waits
+}
+
+// NewKeyQueues returns empty queues that run items one by one with process, which gets a
+// context derived from ctx. It starts no goroutine. It returns an error that names what is
+// wrong: a nil process, a negative Workers or Batch, an Order that does not exist.
+//
+// When ctx ends, running items see it and nothing more is started. So ctx should
+// outlive the claim: a session's context ends when a rebalance begins, and would cut
+// off exactly the handlers that Drain lets finish. [context.WithoutCancel] of it
+// keeps its values.
+func NewKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
+	process func(context.Context, T) Decision) (*KeyQueues[T], error) {
+	if process == nil {
+		return nil, errNoProcess
+	}
+	cfg.Batch = 1
+	return NewBatchKeyQueues(ctx, cfg, func(ctx context.Context, tasks []Task[T]) {
+		tasks[0].Settle(process(ctx, tasks[0].Item))
+	}, nil)
+}
+
+// NewBatchKeyQueues is [NewKeyQueues] for a process function that takes up to Batch items which
+// may run now, those of one key in their order. Each must be settled, exactly once, before
+// process returns or at any time after it: until then its key waits, but not its worker.
+// The slice is process's until it returns: in the place of a task that it has handed over it
+// leaves the zero Task, for what is left when it ends its goroutine is settled for it. An
+// item for which alone is true gets a call to itself; nil: none does.
+func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
+	process func(context.Context, []Task[T]), alone func(T) bool) (*KeyQueues[T], error) {
+	switch {
+	case process == nil:
+		return nil, errNoProcess
+	case cfg.Workers < 0:
+		return nil, fmt.Errorf("pipeline: Workers is negative: %d", cfg.Workers)
+	case cfg.Batch < 0:
+		return nil, fmt.Errorf("pipeline: Batch is negative: %d", cfg.Batch)
+	case cfg.Order > Unordered:
+		return nil, fmt.Errorf("pipeline: unknown Order %d", cfg.Order)
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = DefaultWorkers
+	}
+	k := &KeyQueues[T]{
+		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1),
+		order: cfg.Order, onStop: cfg.OnStop, byKey: make(map[string]*keyQueue[T]),
+	}
+	k.ctx, k.cancel = context.WithCancelCause(ctx)
+	return k, nil
+}
+
+var errNoProcess = errors.New("pipeline: KeyQueues need a process function")
+
+// Task is an item that is to be run.
+type Task[T any] struct {
+	Item  T
+	k     *KeyQueues[T]
+	queue *keyQueue[T]
+	at    int // in queue.run
+}
+
+// Settle says what became of the item. It must be called exactly once.
+func (t Task[T]) Settle(v Decision) { t.k.settleAll([]Task[T]{t}, []Decision{v}) }
+
+// SettleAll settles tasks of one KeyQueues, each with the decision at its place, and is cheaper
+// than one after the other.
+func SettleAll[T any](tasks []Task[T], decisions []Decision) {
+	if len(tasks) > 0 {
+		tasks[0].k.settleAll(tasks, decisions)
+	}
+}
+
+// Submit queues item behind those of its key. It never blocks. The key is copied and
+// is only looked at in ByKey order. It returns [ErrStopped] after a Stop decision,
+// after Drain or Close, and when the context has ended; the item is then the
+// caller's.
+func (k *KeyQueues[T]) Submit(key []byte, item T) error {
+	return k.SubmitAll([]T{item}, func(T) []byte { return key })
+}
+
+// SubmitAll is [KeyQueues.Submit] of each item, in order; all are taken or none.
+func (k *KeyQueues[T]) SubmitAll(items []T, key func(T) []byte) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped() {
+		return ErrStopped
+	}
+	for _, item := range items {
+		k.submit(key(item), item)
+	}
+	return nil
+}
+
+func (k *KeyQueues[T]) submit(key []byte, item T) {
+	q := k.queueOf(key)
+	q.items.push(item)
+	k.items++
+	if q.state == queueIdle {
+		k.makeReady(q)
+	}
+}
+
+// Context returns the context of the process functions. It ends when Drain has waited long
+// enough.
+func (k *KeyQueues[T]) Context() context.Context { return k.ctx }
+
+// Err returns the error of the first [Stop] decision, or nil.
+func (k *KeyQueues[T]) Err() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+// KeyQueueStats is what [KeyQueues] hold at one moment.
+type KeyQueueStats struct {
+	// Items were submitted and are neither finished nor handed back.
+	Items int
+	// Keys have at least one item; without an order every item is a key.
+	Keys int
+	// Running is the number of workers, each with a batch.
+	Running int
+	// Parked keys wait for the delay of a [RetryAfter].
+	Parked int
+}
+
+// Stats returns a consistent reading for metrics. It visits no queue.
+func (k *KeyQueues[T]) Stats() KeyQueueStats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return KeyQueueStats{Items: k.items, Keys: k.all.len, Running: k.active, Parked: k.parked}
+}
+
+// stopped reports whether nothing may be started any more.
+func (k *KeyQueues[T]) stopped() bool {
+	return k.draining || k.err != nil || k.ctx.Err() != nil
+}
+
+// makeReady puts a queue with items behind those that are ready, and starts a worker
+// for it if one may be started.
+func (k *KeyQueues[T]) makeReady(q *keyQueue[T]) {
+	q.state = queueReady
+	k.ready.push(q)
+	if k.active < k.workers && !k.stopped() {
+		k.active++
+		go k.work()
+	}
+}
+
+// park keeps a queue from running for d.
+func (k *KeyQueues[T]) park(q *keyQueue[T], d time.Duration) {
+	q.state = queueParked
+	k.parked++
+	if q.timer == nil {
+		q.timer = time.AfterFunc(d, func() { k.unpark(q) })
+		return
+	}
+	q.timer.Reset(d)
+}
+
+// unpark runs when a queue's timer fires. The state tells a queue that still waits from
+// one that Drain emptied while the timer's goroutine was waiting for the lock. A queue
+// reused since cannot be met: only unpark itself lets a parked queue run and get empty.
+func (k *KeyQueues[T]) unpark(q *keyQueue[T]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if q.state != queueParked {
+		return
+	}
+	k.parked--
+	k.makeReady(q)
+}

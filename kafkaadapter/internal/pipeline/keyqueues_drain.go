@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Causes with which a process function's context ends.
+var (
+	// ErrDrained says that the time to finish was over: the partition is going away.
+	ErrDrained = errors.New("pipeline: not finished when the drain ended")
+	// ErrClosed says that the queues were closed without waiting for what ran.
+	ErrClosed = errors.New("pipeline: queues were closed")
+)
+
+// Drained is what [KeyQueues.Drain] and [KeyQueues.Close] leave to their caller. Both slices
+// keep the order of Submit within a key.
+type Drained[T any] struct {
+	// Pending items are not running and never will: never started, or between two
+	// attempts, or ended without being finished. They are the caller's now, each
+	// exactly once.
+	Pending []T
+	// Running items were not settled: inside the process function, or in the hands of
+	// whoever it has handed them to. Each may still end in any way: its claim must not be
+	// given away.
+	Running []T
+}
+
+// Halt stops starting items and hands back at once those that do not run, so that
+// others need not wait for them as long as for the running ones, which go on
+// undisturbed. Its answer is that of [KeyQueues.Drain], which is still to be called for them.
+func (k *KeyQueues[T]) Halt() Drained[T] {
+	k.quiesce()
+	return k.collect()
+}
+
+// Drain stops starting items and waits for the running ones until ctx ends; then it
+// cancels their context, with a cause that wraps [ErrDrained] and the cause of ctx,
+// and returns without waiting for them to notice. What is not finished comes back.
+//
+// Every submitted item is finished (decision Done), or pending in exactly one answer,
+// or running in the last one. Calling Halt, Drain or Close again asks again for those that
+// were running: each is then finished (and in neither slice), pending or still
+// running. So "drain, then a short grace for handlers that listen to their context"
+// is two calls.
+//
+// A ctx that never ends waits for ever for a handler that never ends.
+func (k *KeyQueues[T]) Drain(ctx context.Context) Drained[T] {
+	return k.drain(ctx, ErrDrained)
+}
+
+// Close cancels running items at once, with the cause [ErrClosed], and waits for them
+// until ctx ends. Its answer is that of [KeyQueues.Drain]. Goroutines are left behind only
+// if there are items in Running.
+func (k *KeyQueues[T]) Close(ctx context.Context) Drained[T] {
+	k.cancel(ErrClosed)
+	return k.drain(ctx, ErrClosed)
+}
+
+func (k *KeyQueues[T]) drain(ctx context.Context, why error) Drained[T] {
+	select {
+	case <-k.quiesce():
+		k.cancel(why) // nothing runs: this only frees the context
+	case <-ctx.Done():
+		k.cancel(fmt.Errorf("%w: %w", why, context.Cause(ctx)))
+	}
+	return k.collect()
+}
+
+// quiesce stops starting items and returns a channel that is closed when no worker is
+// left, and nothing to settle.
+func (k *KeyQueues[T]) quiesce() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.draining = true
+	if k.active == 0 && k.open == 0 {
+		none := make(chan struct{})
+		close(none)
+		return none
+	}
+	if k.idle == nil {
+		k.idle = make(chan struct{})
+	}
+	return k.idle
+}
+
+// collect takes every item out of the queues but those that run.
+func (k *KeyQueues[T]) collect() Drained[T] {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out Drained[T]
+	for q := k.all.first; q != nil; {
+		next := q.next // collectQueue unlinks the queue
+		if q.state == queueRunning {
+			k.collectBehind(q, &out)
+		} else {
+			k.collectQueue(q, &out)
+		}
+		q = next
+	}
+	return out
+}
+
+// collectQueue empties a queue that does not run.
+func (k *KeyQueues[T]) collectQueue(q *keyQueue[T], out *Drained[T]) {
+	if q.state == queueParked {
+		q.timer.Stop()
+		k.parked--
+	}
+	for q.items.len() > 0 {
+		out.Pending = append(out.Pending, q.items.pop())
+		k.items--
+	}
+	k.dropQueue(q)
+}
+
+// collectBehind leaves a running queue only what is not settled.
+func (k *KeyQueues[T]) collectBehind(q *keyQueue[T], out *Drained[T]) {
+	for i := range q.run {
+		switch r := &q.run[i]; {
+		case !r.settled:
+			out.Running = append(out.Running, r.item)
+		case r.decision.kind != decisionDone:
+			out.Pending = append(out.Pending, r.item)
+			r.decision = Done() // it is the caller's now
+		}
+	}
+	for q.items.len() > 0 {
+		out.Pending = append(out.Pending, q.items.pop())
+		k.items--
+	}
+}

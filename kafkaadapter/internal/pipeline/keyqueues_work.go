@@ -1,0 +1,165 @@
+package pipeline
+
+// work is a worker: it runs what is ready until there is nothing.
+func (k *KeyQueues[T]) work() {
+	var tasks []Task[T]
+	inside := false
+	k.mu.Lock()
+	defer func() {
+		// Reached inside only when process ended this goroutine, by runtime.Goexit or a
+		// panic. A panic continues and ends the program, as it must: nothing here knows what
+		// the handler left half done.
+		if inside {
+			k.settleRest(tasks)
+			k.mu.Lock()
+		}
+		k.leave()
+		k.mu.Unlock()
+	}()
+	for {
+		tasks = k.takeReady(tasks[:0])
+		if len(tasks) == 0 {
+			return
+		}
+		k.mu.Unlock()
+		inside = true
+		k.process(k.ctx, tasks)
+		inside = false
+		k.mu.Lock()
+	}
+}
+
+// takeReady appends what one call of process gets: queues that are ready, and of each what
+// may run with its head.
+func (k *KeyQueues[T]) takeReady(tasks []Task[T]) []Task[T] {
+	for len(tasks) < k.batch && k.ready.len() > 0 && !k.stopped() {
+		q := *k.ready.at(0)
+		alone := k.isAlone(q)
+		if alone && len(tasks) > 0 {
+			break
+		}
+		k.ready.pop()
+		q.state = queueRunning
+		tasks = k.takeQueue(q, tasks, alone)
+		if alone {
+			break
+		}
+	}
+	return tasks
+}
+
+func (k *KeyQueues[T]) isAlone(q *keyQueue[T]) bool {
+	return k.alone != nil && k.alone(*q.items.at(0))
+}
+
+// takeQueue moves items from the queue's queue to what runs, the head at least.
+func (k *KeyQueues[T]) takeQueue(q *keyQueue[T], tasks []Task[T], alone bool) []Task[T] {
+	for first := true; first || !alone && len(tasks) < k.batch && q.items.len() > 0 &&
+		!k.isAlone(q); first = false {
+		item := q.items.pop()
+		tasks = append(tasks, Task[T]{Item: item, k: k, queue: q, at: len(q.run)})
+		q.run = append(q.run, running[T]{item: item})
+		q.open++
+		k.open++
+	}
+	return tasks
+}
+
+// settleRest settles what a process function has left when it ended its goroutine.
+func (k *KeyQueues[T]) settleRest(tasks []Task[T]) {
+	for _, t := range tasks {
+		if t.queue == nil { // handed over
+			continue
+		}
+		k.mu.Lock()
+		left := t.at < len(t.queue.run) && !t.queue.run[t.at].settled
+		k.mu.Unlock()
+		if left {
+			t.Settle(Decision{})
+		}
+	}
+}
+
+// settleAll notes the decisions, and lets queues go on of which everything is settled.
+func (k *KeyQueues[T]) settleAll(tasks []Task[T], decisions []Decision) {
+	var firstStop error
+	k.mu.Lock()
+	for i, t := range tasks {
+		r := &t.queue.run[t.at]
+		if r.settled {
+			continue
+		}
+		r.decision, r.settled = decisions[i], true
+		k.open--
+		t.queue.open--
+		if stop := k.stopFor(decisions[i]); stop != nil {
+			firstStop = stop
+		}
+		if t.queue.open == 0 {
+			k.conclude(t.queue)
+		}
+	}
+	k.signalIdle()
+	k.mu.Unlock()
+	if firstStop != nil && k.onStop != nil {
+		k.onStop(firstStop)
+	}
+}
+
+// stopFor returns the error of the first decision that stops the queues, nil for others.
+func (k *KeyQueues[T]) stopFor(v Decision) error {
+	err := v.err
+	switch v.kind {
+	case decisionDone, decisionRetry:
+		return nil
+	case decisionStop:
+	default:
+		err = ErrNoDecision
+	}
+	if k.err != nil {
+		return nil
+	}
+	k.err = err
+	return err
+}
+
+// conclude carries out the decisions on the items that ran. The items that are not done stay at
+// the head of the queue, in their order, and the first of them says when.
+func (k *KeyQueues[T]) conclude(q *keyQueue[T]) {
+	q.state = queueIdle
+	var head Decision
+	for i := len(q.run) - 1; i >= 0; i-- {
+		r := &q.run[i]
+		if r.decision.kind == decisionDone {
+			k.items--
+			continue
+		}
+		head = r.decision
+		q.items.unpop(r.item)
+	}
+	clear(q.run)
+	q.run = q.run[:0]
+	switch {
+	case q.items.len() == 0:
+		k.dropQueue(q)
+	case k.stopped(): // the queue stays idle with its items until Drain collects them
+	case head.kind == decisionRetry && head.after > 0:
+		k.park(q, head.after)
+	default:
+		k.makeReady(q)
+	}
+}
+
+// leave ends a worker.
+func (k *KeyQueues[T]) leave() {
+	k.active--
+	k.signalIdle()
+}
+
+// signalIdle wakes Drain when nothing runs any more.
+func (k *KeyQueues[T]) signalIdle() {
+	if k.active == 0 && k.open == 0 && k.idle != nil {
+		close(k.idle)
+		k.idle = nil
+	}
+}

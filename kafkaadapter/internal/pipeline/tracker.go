@@ -1,0 +1,167 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// Errors of [Tracker.Track]. Both leave the tracker as it was.
+var (
+	// ErrOffsetOrder says that an offset is not above the one received before it.
+	ErrOffsetOrder = errors.New("pipeline: offset is not above the one received before it")
+	// ErrOffsetRange says that an offset is negative or has none after it.
+	ErrOffsetRange = errors.New("pipeline: offset is out of range")
+)
+
+// finished replaces the receive time of an entry that is done.
+const finished = -1
+
+// Tracker knows which received offsets of one claim are finished, and from which
+// offset on a successor would have to start: the watermark.
+//
+// The watermark runs over the offsets that were received. A partition has gaps
+// (control records, aborted transactions, compaction), so nothing here assumes that
+// the offset after n is n+1, except in the one place where Kafka defines it: the
+// offset to commit after having finished n is n+1.
+//
+// One Tracker serves one claim: from an assignment to its revocation. A claim that
+// starts again gets a new one. The zero value is ready to use and must not be copied.
+// All methods are safe for concurrent use. Every operation is O(1) amortized, and a
+// tracked offset costs 16 bytes until everything below it is finished too, 64 at
+// worst while a burst drains.
+type Tracker struct {
+	mu    sync.Mutex
+	epoch time.Time // receive times are counted from here on the monotonic clock
+	// received holds the offsets from the oldest unfinished one on, in receive order.
+	received   ring[entry]
+	dropped    uint64 // entries that have left received at its front
+	unfinished int
+	last       int64 // offset received last, if dropped+len > 0
+	watermark  int64 // next offset to commit, if dropped > 0
+}
+
+type entry struct {
+	offset int64
+	at     int64 // nanoseconds after epoch, or finished
+}
+
+// Slot stands for one tracked offset. It is a small value to be copied freely. The
+// zero Slot belongs to no tracker.
+type Slot struct {
+	tracker *Tracker
+	seq     uint64
+}
+
+// Track notes that offset was received and returns its slot. Call it in receive
+// order, before anything else happens to the message.
+//
+// It returns an error that wraps [ErrOffsetOrder] when offset is not above the one
+// before: the client has gone back (a claim that restarted, an offset that was
+// reset), and what this tracker knows no longer describes what is being delivered.
+// The caller must not run the message under this tracker; end the claim or begin a
+// new one. It returns [ErrOffsetRange] for a negative offset and for [math.MaxInt64],
+// which has no offset after it.
+func (t *Tracker) Track(offset int64) (Slot, error) {
+	if offset < 0 || offset == math.MaxInt64 {
+		return Slot{}, fmt.Errorf("%w: %d", ErrOffsetRange, offset)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seq := t.dropped + uint64(t.received.len())
+	switch {
+	case seq == 0:
+		t.epoch = time.Now()
+	case offset <= t.last:
+		return Slot{}, fmt.Errorf("%w: %d after %d", ErrOffsetOrder, offset, t.last)
+	}
+	t.last = offset
+	t.unfinished++
+	t.received.push(entry{offset: offset, at: int64(time.Since(t.epoch))})
+	return Slot{tracker: t, seq: seq}, nil
+}
+
+// Done finishes the slot and reports whether this call did: only the first one
+// does, also among concurrent ones. A zero Slot answers false.
+func (s Slot) Done() bool {
+	if s.tracker == nil {
+		return false
+	}
+	return s.tracker.finish(s.seq)
+}
+
+func (t *Tracker) finish(seq uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seq < t.dropped {
+		return false
+	}
+	e := t.received.at(int(seq - t.dropped))
+	if e.at == finished {
+		return false
+	}
+	e.at = finished
+	t.unfinished--
+	for t.received.len() > 0 && t.received.at(0).at == finished {
+		t.watermark = t.received.pop().offset + 1
+		t.dropped++
+	}
+	return true
+}
+
+// Watermark returns the offset to commit: one above the last offset below which
+// everything received is finished. Moved is false while there is none, that is until
+// the first offset received is finished; then there is nothing to commit, and next
+// is zero. It only grows. Reading it changes nothing.
+func (t *Tracker) Watermark() (next int64, moved bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.watermark, t.dropped > 0
+}
+
+// Len returns how many received offsets are held: the unfinished ones and those that
+// finished above an unfinished one. This, not the number unfinished, is what a [Backpressure]
+// must bound: one stuck message holds the watermark while all others finish, and a
+// crash would deliver all of them again.
+func (t *Tracker) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.received.len()
+}
+
+// Progress is what a [Tracker] knows at one moment.
+type Progress struct {
+	// Received is the offset received last, -1 before the first one.
+	Received int64
+	// Watermark is the next offset to commit, -1 before there is one.
+	Watermark int64
+	// Held is [Tracker.Len].
+	Held int
+	// Unfinished is how many of the held ones are not finished.
+	Unfinished int
+	// Oldest is the lowest unfinished offset, the one that holds the watermark; -1
+	// where everything is finished.
+	Oldest int64
+	// Age is the time since Oldest was tracked; zero where everything is finished.
+	Age time.Duration
+}
+
+// Progress returns a consistent reading for metrics and alerts.
+func (t *Tracker) Progress() Progress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := Progress{Received: -1, Watermark: -1, Held: t.received.len(), Unfinished: t.unfinished,
+		Oldest: -1}
+	if t.dropped > 0 {
+		p.Received, p.Watermark = t.last, t.watermark
+	}
+	if p.Held > 0 {
+		// The front is always unfinished: finish drops what is not.
+		front := t.received.at(0)
+		p.Received = t.last
+		p.Oldest, p.Age = front.offset, time.Since(t.epoch)-time.Duration(front.at)
+	}
+	return p
+}

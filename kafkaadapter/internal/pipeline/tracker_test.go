@@ -1,0 +1,370 @@
+package pipeline_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
+)
+
+func track(t *testing.T, tr *pipeline.Tracker, offset int64) pipeline.Slot {
+	t.Helper()
+	slot, err := tr.Track(offset)
+	if err != nil {
+		t.Fatalf("Track(%d): %v", offset, err)
+	}
+	return slot
+}
+
+func wantWatermark(t *testing.T, tr *pipeline.Tracker, want int64) {
+	t.Helper()
+	next, moved := tr.Watermark()
+	if !moved {
+		next = -1
+	}
+	if next != want {
+		t.Fatalf("watermark is %d, want %d", next, want)
+	}
+}
+
+func TestWatermarkIsThePrefixOfWhatWasReceived(t *testing.T) {
+	var tr pipeline.Tracker
+	wantWatermark(t, &tr, -1)
+	// Offsets as they arrive after an aborted transaction and a compaction.
+	a, b, c, d := track(t, &tr, 40), track(t, &tr, 43), track(t, &tr, 44), track(t, &tr, 900)
+	wantWatermark(t, &tr, -1)
+	b.Done()
+	d.Done()
+	wantWatermark(t, &tr, -1)
+	a.Done()
+	wantWatermark(t, &tr, 44)
+	if got := tr.Len(); got != 2 {
+		t.Errorf("Len is %d, want 2: 44 is open and holds 900", got)
+	}
+	c.Done()
+	wantWatermark(t, &tr, 901)
+	if got := tr.Len(); got != 0 {
+		t.Errorf("Len is %d, want 0", got)
+	}
+}
+
+func TestFirstOffsetMayBeZero(t *testing.T) {
+	var tr pipeline.Tracker
+	track(t, &tr, 0).Done()
+	wantWatermark(t, &tr, 1)
+}
+
+func TestDoneCountsOnce(t *testing.T) {
+	var tr pipeline.Tracker
+	a, b, c := track(t, &tr, 1), track(t, &tr, 2), track(t, &tr, 3)
+	for _, slot := range []pipeline.Slot{b, a} { // b is held by a, a is dropped at once
+		if !slot.Done() || slot.Done() {
+			t.Error("Done must report true for the first call and false for the second")
+		}
+	}
+	if b.Done() {
+		t.Error("Done reported true for a slot that the watermark has passed")
+	}
+	wantWatermark(t, &tr, 3)
+	if p := tr.Progress(); p.Unfinished != 1 || p.Oldest != 3 {
+		t.Errorf("a repeated Done changed the count: %+v", p)
+	}
+	c.Done()
+	if (pipeline.Slot{}).Done() {
+		t.Error("the zero Slot reported that it finished something")
+	}
+}
+
+func TestDoneOfOneSlotFromManyGoroutines(t *testing.T) {
+	var tr pipeline.Tracker
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	finished := 0
+	for offset := range int64(200) {
+		slot := track(t, &tr, offset)
+		for range 3 {
+			wg.Go(func() {
+				if slot.Done() {
+					mu.Lock()
+					finished++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if finished != 200 {
+		t.Errorf("%d calls finished a slot, want 200", finished)
+	}
+	wantWatermark(t, &tr, 200)
+}
+
+func TestOffsetsThatGoBackAreRefused(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		offset int64
+		want   error
+	}{
+		{"the same again", 7, pipeline.ErrOffsetOrder},
+		{"below the last", 6, pipeline.ErrOffsetOrder},
+		{"from the start", 0, pipeline.ErrOffsetOrder},
+		{"negative", -1, pipeline.ErrOffsetRange},
+		{"without a successor", math.MaxInt64, pipeline.ErrOffsetRange},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var tr pipeline.Tracker
+			first := track(t, &tr, 5)
+			track(t, &tr, 7).Done()
+			slot, err := tr.Track(row.offset)
+			if !errors.Is(err, row.want) || slot != (pipeline.Slot{}) {
+				t.Fatalf("got %v, %v, want no slot and %v", slot, err, row.want)
+			}
+			first.Done()
+			wantWatermark(t, &tr, 8)
+			// Nothing is held any more, and the last offset is still remembered.
+			if _, err := tr.Track(row.offset); !errors.Is(err, row.want) {
+				t.Errorf("when all is finished: got %v, want %v", err, row.want)
+			}
+			track(t, &tr, 8).Done()
+			wantWatermark(t, &tr, 9)
+		})
+	}
+}
+
+func TestFirstOffsetOutOfRange(t *testing.T) {
+	var tr pipeline.Tracker
+	if _, err := tr.Track(-5); !errors.Is(err, pipeline.ErrOffsetRange) {
+		t.Errorf("got %v", err)
+	}
+	if p := tr.Progress(); p != (pipeline.Progress{Received: -1, Watermark: -1, Oldest: -1}) {
+		t.Errorf("a refused offset left a trace: %+v", p)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tr pipeline.Tracker
+		want := func(want pipeline.Progress) {
+			t.Helper()
+			if got := tr.Progress(); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		}
+		want(pipeline.Progress{Received: -1, Watermark: -1, Oldest: -1})
+		a := track(t, &tr, 10)
+		time.Sleep(time.Second)
+		b := track(t, &tr, 20)
+		c := track(t, &tr, 30)
+		time.Sleep(time.Minute)
+		want(pipeline.Progress{Received: 30, Watermark: -1, Held: 3, Unfinished: 3, Oldest: 10,
+			Age: 61 * time.Second})
+		b.Done()
+		want(pipeline.Progress{Received: 30, Watermark: -1, Held: 3, Unfinished: 2, Oldest: 10,
+			Age: 61 * time.Second})
+		a.Done()
+		want(pipeline.Progress{Received: 30, Watermark: 21, Held: 1, Unfinished: 1, Oldest: 30,
+			Age: time.Minute})
+		c.Done()
+		want(pipeline.Progress{Received: 30, Watermark: 31, Oldest: -1})
+	})
+}
+
+// watermarker is what the random walk needs of a tracker; the naive one is a slice.
+type watermarker interface {
+	track(offset int64) (id int, err error)
+	done(id int) bool
+	watermark() (int64, bool)
+	len() int
+}
+
+type realTracker struct {
+	pipeline.Tracker
+	slots []pipeline.Slot
+}
+
+func (r *realTracker) track(offset int64) (int, error) {
+	slot, err := r.Track(offset)
+	if err != nil {
+		return 0, err
+	}
+	r.slots = append(r.slots, slot)
+	return len(r.slots) - 1, nil
+}
+func (r *realTracker) done(id int) bool         { return r.slots[id].Done() }
+func (r *realTracker) watermark() (int64, bool) { return r.Watermark() }
+func (r *realTracker) len() int                 { return r.Len() }
+
+// naiveTracker never forgets anything and looks at all of it every time.
+type naiveTracker struct {
+	offsets  []int64
+	finished []bool
+	// skipsGaps plants the bug that loses messages: the watermark is taken from the
+	// last finished offset, whatever is still open below it.
+	skipsGaps bool
+}
+
+func (n *naiveTracker) track(offset int64) (int, error) {
+	if offset < 0 {
+		return 0, pipeline.ErrOffsetRange
+	}
+	for _, o := range n.offsets {
+		if offset <= o {
+			return 0, pipeline.ErrOffsetOrder
+		}
+	}
+	n.offsets, n.finished = append(n.offsets, offset), append(n.finished, false)
+	return len(n.offsets) - 1, nil
+}
+
+func (n *naiveTracker) done(id int) bool {
+	first := !n.finished[id]
+	n.finished[id] = true
+	return first
+}
+
+func (n *naiveTracker) prefix() int {
+	prefix := 0
+	for i, done := range n.finished {
+		if done && (prefix == i || n.skipsGaps) {
+			prefix = i + 1
+		}
+	}
+	return prefix
+}
+
+func (n *naiveTracker) watermark() (int64, bool) {
+	if prefix := n.prefix(); prefix > 0 {
+		return n.offsets[prefix-1] + 1, true
+	}
+	return 0, false
+}
+
+func (n *naiveTracker) len() int { return len(n.offsets) - n.prefix() }
+
+// walk drives both with the same random steps and returns the first difference.
+func walk(seed uint64, got, want watermarker) error {
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	offset, tracked := int64(rnd.IntN(100)), 0
+	grow := 1 + rnd.IntN(9) // how many of ten steps receive
+	for range 400 {
+		if rnd.IntN(10) < grow {
+			o := offset
+			if rnd.IntN(20) == 0 {
+				o -= int64(rnd.IntN(30)) // goes back, or repeats
+			}
+			_, e1 := got.track(o)
+			_, e2 := want.track(o)
+			if (e1 == nil) != (e2 == nil) {
+				return errors.New("one of them refused an offset")
+			}
+			if e1 == nil {
+				tracked++
+				offset = o + 1 + int64(rnd.IntN(2)*rnd.IntN(50))
+			}
+		} else if tracked > 0 {
+			id := rnd.IntN(tracked)
+			if rnd.IntN(2) == 0 {
+				id = max(0, tracked-1-rnd.IntN(12))
+			}
+			if got.done(id) != want.done(id) {
+				return errors.New("one of them finished a slot twice")
+			}
+		}
+		w1, ok1 := got.watermark()
+		w2, ok2 := want.watermark()
+		if w1 != w2 || ok1 != ok2 {
+			return errors.New("the watermarks differ")
+		}
+		if got.len() != want.len() {
+			return errors.New("the lengths differ")
+		}
+	}
+	return nil
+}
+
+func TestTrackerWalksLikeTheModel(t *testing.T) {
+	for seed := range uint64(300) {
+		if err := walk(seed, &realTracker{}, &naiveTracker{}); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// The walk must be able to see the bug that it is there for.
+func TestTrackerWalkCatchesASkippedGap(t *testing.T) {
+	for seed := range uint64(20) {
+		if walk(seed, &naiveTracker{skipsGaps: true}, &naiveTracker{}) == nil {
+			t.Errorf("seed %d: a tracker that skips gaps passed", seed)
+		}
+	}
+}
+
+func TestTrackerUnderConcurrency(t *testing.T) {
+	const messages, workers = 20000, 8
+	var tr pipeline.Tracker
+	slots := make(chan pipeline.Slot, 256)
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			last := int64(0)
+			for slot := range slots {
+				slot.Done()
+				next, _ := tr.Watermark()
+				if next < last {
+					t.Errorf("the watermark went back from %d to %d", last, next)
+					return
+				}
+				last = next
+			}
+		})
+	}
+	for i := range int64(messages) {
+		slots <- track(t, &tr, 3*i)
+	}
+	close(slots)
+	wg.Wait()
+	wantWatermark(t, &tr, 3*(messages-1)+1)
+	if tr.Len() != 0 {
+		t.Errorf("%d are held after all finished", tr.Len())
+	}
+}
+
+// BenchmarkTracker tracks and finishes one message per iteration with a given number
+// in flight, oldest first, or a stuck oldest one.
+func BenchmarkTracker(b *testing.B) {
+	for _, bench := range []struct {
+		name     string
+		inFlight int
+		stuck    bool
+	}{
+		{"inflight=1", 1, false},
+		{"inflight=1024", 1024, false},
+		{"inflight=65536", 65536, false},
+		{"stuck", 1024, true},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			var tr pipeline.Tracker
+			slots := make([]pipeline.Slot, bench.inFlight)
+			offset := int64(0)
+			var stuck pipeline.Slot
+			if bench.stuck {
+				stuck, _ = tr.Track(offset)
+				offset++
+			}
+			i := 0
+			b.ReportAllocs()
+			for b.Loop() {
+				slots[i].Done()
+				slots[i], _ = tr.Track(offset)
+				offset++
+				i = (i + 1) % len(slots)
+			}
+			stuck.Done()
+		})
+	}
+}

@@ -1,0 +1,127 @@
+package kafkadriver
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
+)
+
+// unownedPause is about how long a message waits whose partition is not owned.
+const unownedPause = 500 * time.Millisecond
+
+// foreign reports whether a message lies in another partition than its key says, where nobody
+// would look for its record. One without a key may lie anywhere.
+func (p *Partition) foreign(it *item, count int32) bool {
+	switch {
+	case count == 1 || it.bad != nil:
+		return false
+	case it.msg.Key == nil:
+		return true
+	}
+	return p.cfg.Own.Partitioner(it.msg.Key, count) != p.at.Partition
+}
+
+// place waits until the partition is owned, and until nobody takes a message for new because
+// its record is not where its key says. Messages are asked about after that.
+func (p *Partition) place(ctx context.Context, items []*item) error {
+	if p.cfg.Own == nil {
+		return nil
+	}
+	for n := 0; ; n++ {
+		h, err := p.owner.wait(ctx)
+		if err != nil {
+			return err
+		}
+		if !p.anyForeign(items, h.count) {
+			return nil
+		}
+		if err = h.Misplaced(ctx); err == nil {
+			return nil
+		}
+		if err = p.outage(ctx, n, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *Partition) anyForeign(items []*item, count int32) bool {
+	for _, it := range items {
+		if p.foreign(it, count) {
+			return true
+		}
+	}
+	return false
+}
+
+// placed is place for messages whose turn it is. It does not wait: those that must not be
+// asked about now are put off, and the others returned.
+func (p *Partition) placed(batch []task) []task {
+	if p.cfg.Own == nil {
+		return batch
+	}
+	h := p.owner.now()
+	ready, foreign := make([]task, 0, len(batch)), []task(nil)
+	for _, t := range batch {
+		switch {
+		case h == nil:
+			p.putOffUnowned(t)
+		case p.foreign(t.Item, h.count):
+			foreign = append(foreign, t)
+		default:
+			ready = append(ready, t)
+		}
+	}
+	if len(foreign) == 0 {
+		return ready
+	}
+	if err := p.misplaced(h); err != nil {
+		p.warn("messages of another partition wait", foreign[0].Item, err)
+		for _, t := range foreign {
+			p.putOffUnowned(t)
+		}
+		return ready
+	}
+	return append(ready, foreign...)
+}
+
+func (p *Partition) misplaced(h *holding) error {
+	ctx, cancel := context.WithTimeout(p.base, endPatience)
+	defer cancel()
+	return h.Misplaced(ctx)
+}
+
+// putOffUnowned has a message wait that holds no claim. For how long is no backoff: the
+// partition has one.
+func (p *Partition) putOffUnowned(t task) {
+	t.Item.busy = time.Time{} // it is not in flight elsewhere, as far as is known
+	p.cfg.suspects.end(t.Item)
+	t.Settle(pipeline.RetryAfter(unownedPause/2 + rand.N(unownedPause)))
+}
+
+// mayEnd reports whether a record that is about to be written will be found. One in another
+// partition than its key says is looked for as long as everybody has heard of such messages
+// lately, and a message may take long.
+func (p *Partition) mayEnd(e completion) bool {
+	h := p.owner.now()
+	if h == nil || e.how.Err != nil && !e.parked || !p.foreign(e.task.Item, h.count) {
+		return true // nobody's any more, or nothing is recorded, or it is where it belongs
+	}
+	if err := p.misplaced(h); err != nil {
+		p.warn("effect of a message of another partition is not recorded yet", e.task.Item, err)
+		return false
+	}
+	return true
+}
+
+// awaitEnd returns when mayEnd says so.
+func (p *Partition) awaitEnd(e completion) {
+	if p.cfg.Own == nil {
+		return
+	}
+	for n := 0; !p.mayEnd(e); n++ {
+		_ = backoff.Sleep(p.base, p.cfg.retry.Delay(n, 0, nil))
+	}
+}
