@@ -51,6 +51,9 @@ type workerConfig struct {
 	// Of a process whose spans are told; see tracedMember. It has Redis, too.
 	By       string // its name
 	Instance string // makes it a static member
+
+	// Of a process under random faults; see faultedWorker. It has Redis and Effects, too.
+	Flavor string // a name in faultedFlavors
 }
 
 // membership of the process in its group.
@@ -89,6 +92,9 @@ func beWorker(text string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	if cfg.Flavor != "" {
+		return workFaulted(ctx, cfg)
+	}
 	if cfg.By != "" {
 		return workTraced(ctx, cfg)
 	}
