@@ -9,11 +9,14 @@ import (
 
 // faultLines is what processes say that they do, in a file that they append to at once: one that
 // is killed afterwards has said it.
-type faultLines struct{ file *os.File }
+type faultLines struct {
+	file *os.File
+	pid  int // whose lines they are
+}
 
 func openFaultLines(name string) (*faultLines, error) {
 	file, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
-	return &faultLines{file}, err
+	return &faultLines{file, os.Getpid()}, err
 }
 
 func (l *faultLines) say(what, id, topic string, partition int32, offset int64) {
@@ -21,7 +24,7 @@ func (l *faultLines) say(what, id, topic string, partition int32, offset int64) 
 		topic = "-"
 	}
 	_, err := fmt.Fprintf(l.file, "%s %d %d %s %d %d %s\n", what, time.Now().UnixMicro(),
-		os.Getpid(), topic, partition, offset, id)
+		l.pid, topic, partition, offset, id)
 	if err != nil {
 		panic(err)
 	}

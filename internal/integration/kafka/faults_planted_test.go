@@ -1,0 +1,188 @@
+package kafka_test
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// plainLoop is a consumer as one writes it without the library. It reports whether it has read what
+// there is, or was cut off.
+type plainLoop struct {
+	lines   *faultLines
+	options []kgo.Opt
+	// before and after an effect, it may commit.
+	before, after func(context.Context, *kgo.Client, ...*kgo.Record) error
+	effects       atomic.Int64
+}
+
+// run consumes until ctx ends.
+func (l *plainLoop) run(ctx context.Context, opts ...kgo.Opt) {
+	client, err := kgo.NewClient(append(opts, l.options...)...)
+	if err != nil {
+		panic(err) // the options of this file are right
+	}
+	defer client.CloseAllowingRebalance()
+	for ctx.Err() == nil {
+		fetched := client.PollRecords(ctx, 20).Records()
+		if l.before != nil && l.before(ctx, client, fetched...) != nil {
+			return
+		}
+		for _, r := range fetched {
+			id := string(r.Headers[0].Value)
+			l.lines.say("delivered", id, r.Topic, r.Partition, r.Offset)
+			l.lines.say("begun", id, r.Topic, r.Partition, r.Offset)
+			if backoff.Sleep(ctx, 10*time.Millisecond) != nil {
+				return
+			}
+			l.lines.say("effect", id, r.Topic, r.Partition, r.Offset)
+			l.effects.Add(1)
+		}
+		if l.after != nil && l.after(ctx, client, fetched...) != nil {
+			return
+		}
+	}
+}
+
+func commitAll(ctx context.Context, client *kgo.Client, records ...*kgo.Record) error {
+	return client.CommitRecords(ctx, records...)
+}
+
+// plainVerdict is what the judge says of a loop that is killed at work and started again, and of the
+// same lines when it is not told of the kill.
+func plainVerdict(t *testing.T, loop *plainLoop) (told, untold *faultVerdict) {
+	t.Helper()
+	const messages = 200
+	cluster := embeddedNodes(t, 1)
+	brokers := cluster.ListenAddrs()
+	require.NoError(t, cluster.CreateTopic(sceneTopic, 1, nil))
+	log := produce(t, brokers, sceneTopic, numbered(0, 0, messages))
+	watch := newCommitWatch(brokers, sceneTopic, sceneGroup, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		watch.watch(ctx, 5*time.Millisecond)
+	}()
+	name := filepath.Join(t.TempDir(), "lines")
+	lines, err := openFaultLines(name)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = lines.file.Close() })
+	loop.lines = lines
+	start := func(pid int, dialer *cutDialer) func() {
+		lines.pid = pid
+		life, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			loop.run(life, kgo.SeedBrokers(brokers...), kgo.ConsumerGroup(sceneGroup),
+				kgo.ConsumeTopics(sceneTopic), kgo.SessionTimeout(time.Second),
+				kgo.HeartbeatInterval(200*time.Millisecond), kgo.Dialer(dialer.DialContext),
+				kgo.FetchMaxWait(50*time.Millisecond))
+		}()
+		return func() { end(); <-done }
+	}
+	first := &cutDialer{conns: map[net.Conn]bool{}}
+	kill := start(1, first)
+	eventually(t, 20*time.Second, func() (bool, string) {
+		return loop.effects.Load() >= 50 && watch.offset(0) > 0, "it does not work"
+	})
+	from := time.Now()
+	first.cut()
+	kill()
+	killed := faultTrouble{"killed", 1, from, time.Now()}
+	leave := start(2, &cutDialer{conns: map[net.Conn]bool{}})
+	eventually(t, 30*time.Second, func() (bool, string) {
+		return watch.offset(0) == messages, "it does not commit to the end"
+	})
+	last := loop.effects.Load() // what was fetched last may follow its commit
+	eventually(t, 10*time.Second, func() (bool, string) {
+		was := last
+		last = loop.effects.Load()
+		return was == last, "its effects do not end"
+	})
+	leave()
+	stop()
+	<-watching
+	all, err := readFaultLines(name)
+	require.NoError(t, err)
+	judge := &faultJudge{log: log, lines: all, commits: watch.commits()}
+	untold = judge.judge()
+	judge.troubles = []faultTrouble{killed}
+	return judge.judge(), untold
+}
+
+// The judge of TestRandomFaults convicts a loop that commits before the effect.
+func TestJudgeConvictsCommitBeforeEffect(t *testing.T) {
+	t.Parallel()
+	v, _ := plainVerdict(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
+		before: commitAll})
+	t.Log(v)
+	assert.NotEmpty(t, v.lost)
+	assert.NotEmpty(t, v.ahead)
+}
+
+// The judge convicts a loop that commits by the clock, every 100 ms, what it has polled.
+func TestJudgeConvictsCommitByTheClock(t *testing.T) {
+	t.Parallel()
+	v, _ := plainVerdict(t, &plainLoop{options: []kgo.Opt{kgo.GreedyAutoCommit(),
+		kgo.AutoCommitInterval(100 * time.Millisecond)}})
+	t.Log(v)
+	assert.NotEmpty(t, v.lost)
+	assert.NotEmpty(t, v.ahead)
+}
+
+// The judge acquits a loop that commits after the effect of loss, and of doubles as long as it is
+// told of the kill.
+func TestJudgeAcquitsCommitAfterEffect(t *testing.T) {
+	t.Parallel()
+	v, untold := plainVerdict(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
+		after: commitAll})
+	t.Log(v)
+	assert.Empty(t, v.lost)
+	assert.Empty(t, v.ahead)
+	assert.Empty(t, v.unexplained)
+	assert.NotZero(t, v.doubled)
+	assert.Len(t, untold.unexplained, v.doubled)
+}
+
+// The judge excuses a double only by what was done to its process, or to Redis, before its record.
+func TestJudgeWantsTheRightReason(t *testing.T) {
+	zero := time.Now()
+	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
+	line := func(what string, s, pid int) faultLine {
+		return faultLine{what: what, at: at(s), pid: pid, id: "a"}
+	}
+	lines := []faultLine{line("begun", 10, 1), line("effect", 11, 1), line("recorded", 12, 1),
+		line("begun", 30, 2), line("effect", 31, 2), line("recorded", 32, 2)}
+	for name, c := range map[string]struct {
+		trouble faultTrouble
+		excuses bool
+	}{
+		"none":                    {},
+		"killed at work":          {faultTrouble{"killed", 1, at(11), at(11)}, true},
+		"stopped at work":         {faultTrouble{"stopped", 1, at(9), at(15)}, true},
+		"killed after the record": {faultTrouble{"killed", 1, at(20), at(20)}, false},
+		"another was killed":      {faultTrouble{"killed", 2, at(11), at(11)}, false},
+		"killed before":           {faultTrouble{"killed", 1, at(5), at(5)}, false},
+		"Redis was frozen":        {faultTrouble{"Redis frozen", 0, at(8), at(11)}, true},
+		"a broker was killed":     {faultTrouble{"broker killed", 0, at(8), at(20)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := (&faultJudge{log: map[int32][]string{0: {"a"}}, lines: lines,
+				troubles: []faultTrouble{c.trouble}}).judge()
+			assert.Equal(t, 1, v.doubled)
+			assert.Len(t, v.unexplained, map[bool]int{true: 0, false: 1}[c.excuses])
+		})
+	}
+}
