@@ -416,9 +416,9 @@ func (r *faultsRun) judge() {
 			len(g.watch.commits()))
 		for what, found := range map[string][]string{"lost": v.lost, "commits ahead": v.ahead,
 			"doubled without a reason": v.unexplained} {
-			assert.Empty(r.t, first(found), "%s: %s: %d", g.cfg.Topic, what, len(found))
+			assert.Empty(r.t, first5(found), "%s: %s: %d", g.cfg.Topic, what, len(found))
 		}
-		for _, err := range first(v.ended) {
+		for _, err := range first5(v.ended) {
 			r.t.Logf("%s: a consumer ended with %s", g.cfg.Topic, err)
 		}
 		if g.cfg.Flavor != "franz-share" {
@@ -427,9 +427,6 @@ func (r *faultsRun) judge() {
 		}
 	}
 }
-
-// first few of what was found.
-func first(found []string) []string { return found[:min(len(found), 5)] }
 
 func between(rnd *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rnd.Int64N(int64(most-least)))
