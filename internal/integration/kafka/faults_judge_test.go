@@ -99,7 +99,7 @@ func (j *faultJudge) judge() *faultVerdict {
 	return v
 }
 
-// runs puts the lines together: the effects of each id in their order, and when one was parked.
+// runs puts the lines together: the effects of each id as they began, and when one was parked.
 func (j *faultJudge) runs(v *faultVerdict) (map[string][]*faultRun, map[string]time.Time) {
 	type by struct {
 		id  string
@@ -133,12 +133,13 @@ func (j *faultJudge) runs(v *faultVerdict) (map[string][]*faultRun, map[string]t
 		}
 	}
 	for _, all := range runs {
-		slices.SortFunc(all, func(a, b *faultRun) int { return a.effect.Compare(b.effect) })
+		// One that was stopped at work may have its effect after the next one has had it.
+		slices.SortFunc(all, func(a, b *faultRun) int { return a.begun.Compare(b.begun) })
 	}
 	return runs, parked
 }
 
-// doubles wants a reason for every effect before the last one of an id.
+// doubles wants a reason for every run of an id before the one that began last.
 func (j *faultJudge) doubles(v *faultVerdict, id string, all []*faultRun) {
 	for i, r := range all[:len(all)-1] {
 		v.doubled++
@@ -181,7 +182,8 @@ func (j *faultJudge) aheads(v *faultVerdict, runs map[string][]*faultRun,
 		if p := parked[id]; !p.IsZero() && !p.After(by) {
 			return true
 		}
-		return len(runs[id]) > 0 && !runs[id][0].effect.After(by)
+		return slices.ContainsFunc(runs[id],
+			func(r *faultRun) bool { return !r.effect.After(by) })
 	}
 	slices.SortFunc(j.commits, func(a, b seenCommit) int { return a.at.Compare(b.at) })
 	checked := map[int32]int64{}

@@ -431,13 +431,3 @@ func (r *faultsRun) judge() {
 func between(rnd *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rnd.Int64N(int64(most-least)))
 }
-
-// pause waits for so long, and reports whether ctx has not ended meanwhile.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

@@ -165,6 +165,14 @@ func TestJudgeWantsTheRightReason(t *testing.T) {
 	}
 	lines := []faultLine{line("begun", 10, 1), line("effect", 11, 1), line("recorded", 12, 1),
 		line("begun", 30, 2), line("effect", 31, 2), line("recorded", 32, 2)}
+	// of the one that is stopped between its begin and its effect
+	late := []faultLine{line("begun", 10, 1), line("begun", 30, 2), line("effect", 31, 2),
+		line("recorded", 32, 2), line("effect", 40, 1), line("lost", 40, 1)}
+	v := (&faultJudge{log: map[int32][]string{0: {"a"}}, lines: late,
+		commits:  []seenCommit{{0, 1, at(33)}},
+		troubles: []faultTrouble{{"stopped", 1, at(11), at(39)}}}).judge()
+	assert.Empty(t, v.unexplained)
+	assert.Empty(t, v.ahead)
 	for name, c := range map[string]struct {
 		trouble faultTrouble
 		excuses bool

@@ -167,3 +167,13 @@ func idsFrom(from, n int) []string {
 }
 
 func first5(found []string) []string { return found[:min(len(found), 5)] }
+
+// pause waits for so long, and reports whether ctx has not ended meanwhile.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
