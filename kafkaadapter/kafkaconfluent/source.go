@@ -93,10 +93,28 @@ func (s *session) describe(ctx context.Context, topics []string) (map[string]kaf
 	return states, nil
 }
 
+// describeTopics asks the controller. librdkafka waits for the one that it has last heard of, and
+// connects to it without a pause, also when that broker is gone: metadata, which any broker has, name
+// another one.
 func (s *session) describeTopics(ctx context.Context, topics []string) ([]kafka.TopicDescription,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
+	first, cancelFirst := context.WithTimeout(ctx, askLimit/5)
+	defer cancelFirst()
+	found, err := s.askController(first, topics)
+	if err == nil || ctx.Err() != nil {
+		return found, err
+	}
+	_ = s.use(func() error {
+		_, err := s.client.GetMetadata(nil, false, millis(ctx))
+		return err
+	})
+	return s.askController(ctx, topics)
+}
+
+func (s *session) askController(ctx context.Context, topics []string) ([]kafka.TopicDescription,
+	error) {
 	var found kafka.DescribeTopicsResult
 	err := s.use(func() (err error) {
 		found, err = s.admin.DescribeTopics(ctx, kafka.NewTopicCollectionOfTopicNames(topics))

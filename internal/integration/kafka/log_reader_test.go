@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -135,6 +136,18 @@ func (r *logReader) wantHandled(limit time.Duration, ids []string, offset int64)
 			"%s: %d of %d are missing: %v; committed to %d, wanted %d; told: %v", r.topic,
 			len(missing), len(ids), first5(missing), at, offset, first5(r.told()))
 	})
+}
+
+// topicOn makes a topic of one partition on these nodes.
+func topicOn(t *testing.T, brokers []string, topic string, nodes []int32,
+	config map[string]*string) {
+	t.Helper()
+	admin, err := sarama.NewClusterAdmin(brokers, clientConfig())
+	require.NoError(t, err)
+	defer func() { _ = admin.Close() }()
+	require.NoError(t, admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: -1,
+		ReplicationFactor: -1, ReplicaAssignment: map[int32][]int32{0: nodes},
+		ConfigEntries: config}, false))
 }
 
 // send sends messages with these ids to the partition, and returns the offset behind them.
