@@ -101,14 +101,16 @@ func (j *faultJudge) judge() *faultVerdict {
 
 // runs puts the lines together: the effects of each id as they began, and when one was parked.
 func (j *faultJudge) runs(v *faultVerdict) (map[string][]*faultRun, map[string]time.Time) {
-	type by struct {
-		id  string
-		pid int
+	type by struct { // an id may run at two positions of one process
+		id        string
+		pid       int
+		partition int32
+		offset    int64
 	}
 	runs, parked := map[string][]*faultRun{}, map[string]time.Time{}
 	begun, last := map[by]time.Time{}, map[by]*faultRun{}
 	for _, l := range j.lines {
-		at := by{l.id, l.pid}
+		at := by{l.id, l.pid, l.partition, l.offset}
 		switch l.what {
 		case "delivered":
 			v.deliveries++

@@ -43,11 +43,6 @@ func TestTraces(t *testing.T) {
 		"fenced":  (*tracedStory).fenced,
 	} {
 		for _, client := range []string{"sarama", "franz"} {
-			if name == "fenced" && client == "franz" {
-				// beside many other tests its commit was not refused once in 80 s, and why is not
-				// known
-				continue
-			}
 			t.Run(name+"/"+client, func(t *testing.T) {
 				t.Parallel()
 				brokers, addr := servertest.Kafka(t), servertest.Redis(t)
