@@ -11,7 +11,7 @@ import (
 // One of three brokers goes away for good. librdkafka's admin client waits for the broker that it
 // takes for the controller, and connects to it without a pause, so the driver must bring it to
 // another one: without a look at the topics nothing is committed. Apache Kafka calls any broker the
-// controller, so of eight members one or more have been told of the one that goes. It leads none of
+// controller, so one or more of eight members know the one that goes. It leads none of
 // the topics: the loss of a leader would bring new metadata soon.
 func TestConfluentCommitsWithoutABroker(t *testing.T) {
 	t.Parallel()

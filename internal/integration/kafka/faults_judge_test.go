@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// trouble of a run: what was done to a process, or to a server when pid is 0.
+// faultTrouble is done to a process, or to a server when pid is 0.
 type faultTrouble struct {
 	what     string // killed, stopped, cut from Redis, Redis killed, ...
 	pid      int
@@ -15,7 +15,7 @@ type faultTrouble struct {
 }
 
 // excuses says whether the trouble may be why an effect of the process was not put on record
-// between two moments. What happens to a broker does not excuse one.
+// between two moments. Trouble of a broker does not excuse one.
 func (t faultTrouble) excuses(pid int, from, to time.Time) bool {
 	if t.pid != 0 && t.pid != pid || strings.Contains(t.what, "broker") {
 		return false
@@ -43,8 +43,8 @@ type faultJudge struct {
 	lines    []faultLine
 }
 
-// faultVerdict is what the judge has found.
-type faultVerdict struct {
+// faultResult is what the judge has found.
+type faultResult struct {
 	messages, ids, deliveries, effects, parked, commits int
 
 	lost, ahead, unexplained []string
@@ -53,7 +53,7 @@ type faultVerdict struct {
 	ended                    []string       // Run returned an error
 }
 
-func (v *faultVerdict) String() string {
+func (v *faultResult) String() string {
 	return fmt.Sprintf("messages %d, ids %d, deliveries %d, effects %d, lost %d, commits %d, "+
 		"commits ahead %d, parked %d, doubled %d %v, unexplained %d, ended %d", v.messages, v.ids,
 		v.deliveries, v.effects, len(v.lost), v.commits, len(v.ahead), v.parked, v.doubled,
@@ -70,8 +70,8 @@ type faultRun struct {
 	offset        int64
 }
 
-func (j *faultJudge) judge() *faultVerdict {
-	v := &faultVerdict{reasons: map[string]int{}, commits: len(j.commits)}
+func (j *faultJudge) judge() *faultResult {
+	v := &faultResult{reasons: map[string]int{}, commits: len(j.commits)}
 	runs, parked := j.runs(v)
 	known := map[string]bool{}
 	for _, ids := range j.log {
@@ -100,7 +100,7 @@ func (j *faultJudge) judge() *faultVerdict {
 }
 
 // runs puts the lines together: the effects of each id as they began, and when one was parked.
-func (j *faultJudge) runs(v *faultVerdict) (map[string][]*faultRun, map[string]time.Time) {
+func (j *faultJudge) runs(v *faultResult) (map[string][]*faultRun, map[string]time.Time) {
 	type by struct { // an id may run at two positions of one process
 		id        string
 		pid       int
@@ -142,7 +142,7 @@ func (j *faultJudge) runs(v *faultVerdict) (map[string][]*faultRun, map[string]t
 }
 
 // doubles wants a reason for every run of an id before the one that began last.
-func (j *faultJudge) doubles(v *faultVerdict, id string, all []*faultRun) {
+func (j *faultJudge) doubles(v *faultResult, id string, all []*faultRun) {
 	for i, r := range all[:len(all)-1] {
 		v.doubled++
 		next := all[i+1]
@@ -176,7 +176,7 @@ func (j *faultJudge) reason(r, next *faultRun) string {
 }
 
 // aheads looks for commits beyond a message whose effect came later, or never.
-func (j *faultJudge) aheads(v *faultVerdict, runs map[string][]*faultRun,
+func (j *faultJudge) aheads(v *faultResult, runs map[string][]*faultRun,
 	parked map[string]time.Time) {
 	done := func(id string, at time.Time) bool {
 		// CommitTimestamp has milliseconds, and begins before them

@@ -68,8 +68,8 @@ type faultedSlot struct {
 	process *faultedProcess
 }
 
-// On Apache Kafka of three nodes and a Redis that keeps what it has acknowledged, processes of every
-// flavor are killed, stopped and cut off at random, a broker and Redis are killed, and Redis is
+// On Apache Kafka of three nodes and a Redis that keeps what it has acknowledged, processes of
+// every flavor are killed, stopped and cut off at random, a broker and Redis are killed, and Redis is
 // frozen. Then all heals. No message is lost, no commit was ahead of an effect, and every effect
 // that happened twice has its reason.
 func TestRandomFaults(t *testing.T) {
@@ -146,8 +146,8 @@ func (r *faultsRun) keepWhatIsAcknowledged() {
 
 func (r *faultsRun) addGroup(flavor, effects string) {
 	r.t.Helper()
-	g := &faultedGroup{cfg: workerConfig{Brokers: r.kafka.Addrs, Topic: flavor, Group: flavor + "-group",
-		Flavor: flavor, Redis: r.redis.Addr, Prefix: flavor, Effects: effects}}
+	g := &faultedGroup{cfg: workerConfig{Brokers: r.kafka.Addrs, Topic: flavor,
+		Group: flavor + "-group", Flavor: flavor, Redis: r.redis.Addr, Prefix: flavor, Effects: effects}}
 	createTopic(r.t, r.kafka.Addrs, g.cfg.Topic, faultedPartitions, 3)
 	if flavor == "franz-share" {
 		for name, value := range map[string]string{"share.auto.offset.reset": "earliest",

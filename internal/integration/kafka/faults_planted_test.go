@@ -57,9 +57,9 @@ func commitAll(ctx context.Context, client *kgo.Client, records ...*kgo.Record) 
 	return client.CommitRecords(ctx, records...)
 }
 
-// plainVerdict is what the judge says of a loop that is killed at work and started again, and of the
-// same lines when it is not told of the kill.
-func plainVerdict(t *testing.T, loop *plainLoop) (told, untold *faultVerdict) {
+// plainResult is what the judge says of a loop that is killed at work and started again, and of
+// the same lines without the kill.
+func plainResult(t *testing.T, loop *plainLoop) (told, untold *faultResult) {
 	t.Helper()
 	const messages = 200
 	cluster := embeddedNodes(t, 1)
@@ -125,7 +125,7 @@ func plainVerdict(t *testing.T, loop *plainLoop) (told, untold *faultVerdict) {
 // The judge of TestRandomFaults convicts a loop that commits before the effect.
 func TestJudgeConvictsCommitBeforeEffect(t *testing.T) {
 	t.Parallel()
-	v, _ := plainVerdict(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
+	v, _ := plainResult(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
 		before: commitAll})
 	t.Log(v)
 	assert.NotEmpty(t, v.lost)
@@ -135,18 +135,18 @@ func TestJudgeConvictsCommitBeforeEffect(t *testing.T) {
 // The judge convicts a loop that commits by the clock, every 100 ms, what it has polled.
 func TestJudgeConvictsCommitByTheClock(t *testing.T) {
 	t.Parallel()
-	v, _ := plainVerdict(t, &plainLoop{options: []kgo.Opt{kgo.GreedyAutoCommit(),
+	v, _ := plainResult(t, &plainLoop{options: []kgo.Opt{kgo.GreedyAutoCommit(),
 		kgo.AutoCommitInterval(100 * time.Millisecond)}})
 	t.Log(v)
 	assert.NotEmpty(t, v.lost)
 	assert.NotEmpty(t, v.ahead)
 }
 
-// The judge acquits a loop that commits after the effect of loss, and of doubles as long as it is
-// told of the kill.
+// The judge acquits a loop that commits after the effect of loss, and of doubles as long as it
+// knows of the kill.
 func TestJudgeAcquitsCommitAfterEffect(t *testing.T) {
 	t.Parallel()
-	v, untold := plainVerdict(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
+	v, untold := plainResult(t, &plainLoop{options: []kgo.Opt{kgo.DisableAutoCommit()},
 		after: commitAll})
 	t.Log(v)
 	assert.Empty(t, v.lost)

@@ -213,11 +213,13 @@ func (g *mixedGroup) wantNotReceivedBelow(offset int) {
 	}
 }
 
-// foreignFranz commits with kgo, which adds its member's id as metadata, unless they are to be empty.
+// foreignFranz commits with kgo, which adds its member's id as metadata, unless that is to be
+// empty.
 func foreignFranz(empty bool) foreignLoop {
 	return func(ctx context.Context, g *mixedGroup) error {
 		client, err := kgo.NewClient(kgo.SeedBrokers(g.brokers...),
-			kgo.Balancers(kgo.RangeBalancer()), kgo.ConsumerGroup(g.group), kgo.ConsumeTopics(g.topic), kgo.DisableAutoCommit(),
+			kgo.Balancers(kgo.RangeBalancer()), kgo.ConsumerGroup(g.group),
+			kgo.ConsumeTopics(g.topic), kgo.DisableAutoCommit(),
 			kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(250*time.Millisecond),
 			kgo.BlockRebalanceOnPoll(), kgo.FetchMaxWait(100*time.Millisecond))
 		if err != nil {
@@ -281,7 +283,7 @@ func foreignConfluent(property, value string) foreignLoop {
 		if err := client.Subscribe(g.topic, nil); err != nil {
 			return err
 		}
-		pending := map[int32]*kafka.Message{} // refused in a rebalance, which goes on in a poll
+		pending := map[int32]*kafka.Message{} // refused in a rebalance, which needs the next poll
 		for ctx.Err() == nil {
 			if m, ok := client.Poll(100).(*kafka.Message); ok && m.TopicPartition.Error == nil {
 				g.affect("foreign", string(m.Headers[0].Value))

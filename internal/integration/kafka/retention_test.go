@@ -101,7 +101,7 @@ func TestRetentionUnderASlowReader(t *testing.T) {
 			deleteBelow(t, r.brokers, r.topic, 100)
 			close(free)
 			end := send(t, r.brokers, r.topic, idsFrom(100, 50))
-			// What it had fetched it handles; what it had not is gone.
+			// It handles all that it had fetched. The rest is gone.
 			r.wantHandled(20*time.Second, idsFrom(100, 50), end)
 			t.Log(len(r.missing(idsFrom(0, 100))), "of 100 were not fetched; told: ", r.told())
 		})
@@ -170,7 +170,7 @@ func compactedTopic(t *testing.T, brokers []string, topic string) {
 }
 
 // sendVersions sends versions of a few keys, whose last ones are tombstones, and then, in a segment
-// of its own, one message more: what is before it can be compacted away.
+// of its own, one message more: the segment before it can be compacted.
 func sendVersions(t *testing.T, r *logReader, versions, keys int) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.DefaultProduceTopic(r.topic),

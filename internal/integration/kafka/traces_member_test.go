@@ -87,8 +87,8 @@ func (m *tracedMember) run(ctx context.Context) error {
 	return errors.Join(err, d.Close(context.WithoutCancel(ctx)))
 }
 
-// heartbeat of a member that is to learn from a commit that it is fenced comes after the test. When a
-// heartbeat tells franz-go first, it joins again, and what its partitions had to commit is dropped:
+// heartbeat of a member that is to learn from a commit that it is fenced comes after the test. When
+// a heartbeat tells franz-go first, it joins again, and what its partitions had to commit is dropped:
 // no commit is refused then.
 func (m *tracedMember) heartbeat() time.Duration {
 	if m.unheard {
