@@ -94,8 +94,8 @@ func (s *session) describe(ctx context.Context, topics []string) (map[string]kaf
 }
 
 // describeTopics asks the controller. librdkafka waits for the one that it has last heard of, and
-// connects to it without a pause, also when that broker is gone. Any broker has metadata, which name
-// another one.
+// connects to it without a pause, also when that broker is gone. Any broker has metadata, which
+// name another one.
 func (s *session) describeTopics(ctx context.Context, topics []string) ([]kafka.TopicDescription,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)

@@ -69,8 +69,8 @@ type faultedSlot struct {
 }
 
 // On Apache Kafka of three nodes and a Redis that keeps what it has acknowledged, processes of
-// every flavor are killed, stopped and cut off at random, a broker and Redis are killed, and Redis is
-// frozen. Then all heals. No message is lost, no commit was ahead of an effect, and every effect
+// every flavor are killed, stopped and cut off at random, a broker and Redis are killed, and Redis
+// is frozen. Then all heals. No message is lost, no commit was ahead of an effect, and every effect
 // that happened twice has its reason.
 func TestRandomFaults(t *testing.T) {
 	r := newFaultsRun(t)
@@ -147,7 +147,8 @@ func (r *faultsRun) keepWhatIsAcknowledged() {
 func (r *faultsRun) addGroup(flavor, effects string) {
 	r.t.Helper()
 	g := &faultedGroup{cfg: workerConfig{Brokers: r.kafka.Addrs, Topic: flavor,
-		Group: flavor + "-group", Flavor: flavor, Redis: r.redis.Addr, Prefix: flavor, Effects: effects}}
+		Group: flavor + "-group", Flavor: flavor, Redis: r.redis.Addr, Prefix: flavor,
+		Effects: effects}}
 	createTopic(r.t, r.kafka.Addrs, g.cfg.Topic, faultedPartitions, 3)
 	if flavor == "franz-share" {
 		for name, value := range map[string]string{"share.auto.offset.reset": "earliest",
@@ -344,8 +345,9 @@ func (r *faultsRun) awaitDrained() {
 	for _, g := range r.groups {
 		log := readIDs(r.t, g.cfg.Brokers, g.cfg.Topic)
 		deadline := time.Now().Add(3 * time.Minute)
-		for state := ""; ; {
-			if state = g.undrained(r.t, log); state == "" {
+		for {
+			state := g.undrained(r.t, log)
+			if state == "" {
 				r.t.Logf("%s: drained %v after", g.cfg.Topic, time.Since(began).Round(time.Second))
 				break
 			}

@@ -88,8 +88,8 @@ func (m *tracedMember) run(ctx context.Context) error {
 }
 
 // heartbeat of a member that is to learn from a commit that it is fenced comes after the test. When
-// a heartbeat tells franz-go first, it joins again, and what its partitions had to commit is dropped:
-// no commit is refused then.
+// a heartbeat tells franz-go first, it joins again, and drops what its partitions had to commit: no
+// commit is refused then.
 func (m *tracedMember) heartbeat() time.Duration {
 	if m.unheard {
 		return 4 * tracedSession
