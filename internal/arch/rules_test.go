@@ -176,7 +176,7 @@ var table = map[string]rule{
 	"kafkaadapter/internal/deadletter": {imports: []string{"dedup", "dedup/driver",
 		"kafkaadapter/internal/msgid"}},
 	"kafkaadapter/internal/groupmember": {imports: []string{"dedup", "internal/backoff", sarama}},
-	"kafkaadapter/internal/msgid":  {imports: []string{"dedup/driver"}},
+	"kafkaadapter/internal/msgid":       {imports: []string{"dedup/driver"}},
 	"kafkaadapter/txn": {
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/groupmember",
 			"kafkaadapter/internal/msgid", sarama},
