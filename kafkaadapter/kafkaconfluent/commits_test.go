@@ -79,11 +79,12 @@ func TestRefusedCommits(t *testing.T) {
 func TestFencedByACommit(t *testing.T) {
 	for _, code := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration,
 		kerr.FencedMemberEpoch} {
+		modes := []mode{eager, cooperative}
+		if code != kerr.IllegalGeneration { // there are no generations in KIP-848
+			modes = append(modes, nextGen)
+		}
 		t.Run(code.Message, func(t *testing.T) {
-			eachMode(t, func(t *testing.T, mode mode) {
-				if code == kerr.IllegalGeneration && mode.name == nextGen.name {
-					t.Skip("there are no generations")
-				}
+			inModes(t, modes, func(t *testing.T, mode mode) {
 				r := newRig(t, mode, 1)
 				g := newGateway()
 				m := r.join(func(ctx context.Context, m *kafkaadapter.Message) error {

@@ -44,7 +44,12 @@ var (
 // eachMode runs a story in every mode, at the same time.
 func eachMode(t *testing.T, story func(t *testing.T, m mode)) {
 	t.Helper()
-	for _, m := range []mode{eager, cooperative, nextGen} {
+	inModes(t, []mode{eager, cooperative, nextGen}, story)
+}
+
+func inModes(t *testing.T, modes []mode, story func(t *testing.T, m mode)) {
+	t.Helper()
+	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			story(t, m)
