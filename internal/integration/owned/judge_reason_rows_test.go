@@ -32,6 +32,12 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 510})
 			s.effect(effect{child: 2, key: key, epoch: 10, claimed: 450, acked: 460})
 		}, want: "without a reason"},
+		"stopped, and refused by its own process before another had the partition": {
+			story: func(s *script) { s.givenUp(510, 600) }, why: stopped,
+		},
+		"stopped, and refused by its own process before the lease was over": {
+			story: func(s *script) { s.givenUp(250, 600) }, want: "without a reason",
+		},
 
 		// What lapsed.
 		"a claim of the inner store, not renewed, and moved elsewhere": {story: func(s *script) {
@@ -213,6 +219,18 @@ func (s *script) stopped(from, to, other int64) {
 	s.h.pauses = append(s.h.pauses, pause{1, from * ms, to * ms})
 	s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 610})
 	s.effect(effect{child: 2, part: 3, key: key, epoch: 20, claimed: other, acked: other + 10})
+}
+
+// givenUp has a process stand still until its lease is over, and refuse its own mark at a time,
+// before another is given the partition and runs the key.
+func (s *script) givenUp(refused, given int64) {
+	s.grant(1, 0, 10, 50)
+	s.renew(1, 0, 10, 100)
+	s.h.pauses = append(s.h.pauses, pause{1, 110 * ms, 500 * ms})
+	s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: refused})
+	s.grant(2, 0, 20, given)
+	s.effect(effect{child: 2, key: key, epoch: 20, attempt: 2, claimed: given + 50,
+		acked: given + 60})
 }
 
 // TestJudgeAttempts: only what can have used an attempt of the key up counts.

@@ -87,12 +87,14 @@ func (h *history) reason(a, b *run) string {
 	if h.superseded(a, b) {
 		return superseded
 	}
-	if at := h.lapse(a); at < a.over() && b.begun+grain > at &&
-		(a.place != b.place || !h.guarded(a)) {
-		if h.stopped(a, b, at) {
+	if at := h.lapse(a); at < a.over() && b.begun+grain > at {
+		moved := a.place != b.place || !h.guarded(a)
+		if (moved || h.succeeded(a, b)) && h.stopped(a, b, at) {
 			return stopped
 		}
-		return lapsed
+		if moved {
+			return lapsed
+		}
 	}
 	return ""
 }
@@ -183,6 +185,14 @@ func (h *history) superseded(a, b *run) bool {
 		return b.epoch >= g.epoch
 	}
 	return b.begun >= g.sent
+}
+
+// succeeded: a's partition, which was not released, was given to another process, and b is of that
+// or a later one. The process of a had noticed the loss before.
+func (h *history) succeeded(a, b *run) bool {
+	_, last, g := h.tenure(a.place, a.child, a.epoch)
+	_, ordered := h.orderly[span{a.place, last}]
+	return g != nil && !ordered && g.child != a.child && b.epoch >= g.epoch
 }
 
 // stopped: a's process stood still when what a held lapsed, for longer than it can be without a
