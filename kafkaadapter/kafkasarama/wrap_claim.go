@@ -42,8 +42,8 @@ type wrappedClaim struct {
 	err      error          // why the claim cannot continue
 }
 
-// heldMessage is a message whose claim was won. Its claim belongs to the feed, and then to the one
-// who is marking. The last fields are guarded by mu.
+// heldMessage is a message whose claim was won. Its claim belongs to the feed, and then to the
+// goroutine that holds marking. The last fields are guarded by mu.
 type heldMessage struct {
 	msg         kafkaadapter.Message
 	otherSource bool // its first topic is another one, so its record may be from there

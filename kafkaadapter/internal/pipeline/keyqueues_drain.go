@@ -45,7 +45,7 @@ func (k *KeyQueues[T]) Halt() Drained[T] {
 // running. So "drain, then a short grace for handlers that listen to their context"
 // is two calls.
 //
-// A ctx that never ends waits for ever for a handler that never ends.
+// With a ctx that never ends, Drain waits as long as the handler runs.
 func (k *KeyQueues[T]) Drain(ctx context.Context) Drained[T] {
 	return k.drain(ctx, ErrDrained)
 }
