@@ -81,7 +81,7 @@ func (m *tracedMember) run(ctx context.Context) error {
 		return err
 	}
 	at := m.membership()
-	at.name, at.instance = m.By, m.Instance
+	at.name, at.instance, at.eager = m.By, m.Instance, m.Instance != ""
 	at.session, at.rebalance, at.heartbeat = m.session(), tracedSession, m.heartbeat()
 	err = at.consume(ctx, m.Client, tracer.Trace(m.config(d)))
 	return errors.Join(err, d.Close(context.WithoutCancel(ctx)))
