@@ -186,6 +186,7 @@ var allStates = []driver.State{
 // cursor would miss keys.
 func TestListAfterARestart(t *testing.T) {
 	server, client, store := private(t)
+	must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err()) // it is killed
 	const n = 150
 	fillList(t, redistest.Backend{Client: client, Prefix: "ow"}, store, n)
 	opts := redisadapter.ListOptions{Limit: 1}
