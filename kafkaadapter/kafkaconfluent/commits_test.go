@@ -118,6 +118,7 @@ func TestFencedByACommit(t *testing.T) {
 					assert.ErrorIs(t, cause, kafkaadapter.ErrFenced)
 				}
 				close(g.open)
+				r.expire(2 * sessionTimeout)
 				r.committed()
 				m.leave()
 				r.once(6)

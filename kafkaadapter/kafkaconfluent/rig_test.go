@@ -275,11 +275,42 @@ func (r *rig) properties(more kafka.ConfigMap) kafka.ConfigMap {
 		all["debug"] = d
 	}
 	if r.mode.name != nextGen.name {
-		all["session.timeout.ms"], all["heartbeat.interval.ms"] = 6000, 100
+		all["session.timeout.ms"] = int(sessionTimeout.Milliseconds())
+		all["heartbeat.interval.ms"] = 100
 	}
 	maps.Copy(all, r.mode.config)
 	maps.Copy(all, more)
 	return all
+}
+
+// sessionTimeout is that of classic members.
+const sessionTimeout = 6 * time.Second
+
+// expire expires the members that have anything, once all is not committed after so long. A fault
+// says that they are gone, while the broker still knows them; they may have joined again when
+// their client is closed. kfake never expires a member whose connection has ended before its join
+// is answered.
+func (r *rig) expire(after time.Duration) {
+	deadline := time.Now().Add(after)
+	r.eventually(func() (bool, string) {
+		all, state := r.allCommitted()
+		return all || time.Now().After(deadline), state
+	})
+	if all, _ := r.allCommitted(); all {
+		return
+	}
+	for _, m := range r.cluster.GroupInfo(group).Members {
+		if m.NumAssigned() == 0 {
+			continue
+		}
+		leave := kmsg.NewPtrLeaveGroupRequest()
+		leave.Group = group
+		gone := kmsg.NewLeaveGroupRequestMember()
+		gone.MemberID = m.MemberID
+		leave.Members = append(leave.Members, gone)
+		_, err := leave.RequestWith(r.t.Context(), r.client)
+		assert.NoError(r.t, err)
+	}
 }
 
 // join starts a member.
@@ -327,18 +358,20 @@ func (m *member) wait() error {
 // committed waits until everything is committed.
 func (r *rig) committed() {
 	r.t.Helper()
-	r.eventually(func() (bool, string) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		info := r.cluster.GroupInfo(group)
-		for p, log := range r.log {
-			if info == nil || info.Commits[orders][p].Offset != int64(len(log)) {
-				return false, fmt.Sprintf("partition %d is not committed to %d: %v",
-					p, len(log), info)
-			}
+	r.eventually(r.allCommitted)
+}
+
+func (r *rig) allCommitted() (bool, string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	info := r.cluster.GroupInfo(group)
+	for p, log := range r.log {
+		if info == nil || info.Commits[orders][p].Offset != int64(len(log)) {
+			return false, fmt.Sprintf("partition %d is not committed to %d: %v",
+				p, len(log), info)
 		}
-		return true, ""
-	})
+	}
+	return true, ""
 }
 
 // members waits until the group has n members that all have something.
