@@ -23,6 +23,11 @@ var (
 	// created again, under a running consumer. Nothing more is committed for it, and the new topic
 	// is read from its start.
 	ErrTopicRecreated = errors.New("kafkaadapter: topic was deleted and created again")
+	// ErrLogCut is told to Observer.GroupError when a partition's log ends before the group's
+	// offset, as after an unclean election: new messages have offsets that were committed before.
+	// The partition is read again from the first message of one Deduper's window, or from its start
+	// where there is no Deduper. kafkafranz does without: its client sees where the log was cut.
+	ErrLogCut = errors.New("kafkaadapter: log was cut below the committed offset")
 	// ErrTooLarge is what a [Producer] returns for a message that the topic does not take.
 	ErrTooLarge = errors.New("kafkaadapter: message is too large")
 )

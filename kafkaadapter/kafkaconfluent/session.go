@@ -163,8 +163,20 @@ func (s *session) trouble(err error) {
 		s.stop(err)
 	case passing[answer.Code()]:
 		s.engine.GroupError(err)
+	case answer.Code() == kafka.ErrLogTruncation:
+		s.refused()
+		s.stop(err)
 	default:
 		s.stop(err)
+	}
+}
+
+// refused notes that the log of a partition was cut; which one librdkafka does not say.
+func (s *session) refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for at := range s.assigned {
+		s.watch.OutOfRange(at.Topic, at.Partition)
 	}
 }
 

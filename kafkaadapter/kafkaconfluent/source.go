@@ -41,15 +41,49 @@ func (s source) Committed(ctx context.Context, topic string, partition int32) (i
 	return max(int64(at[0].Offset), -1), metadata, nil
 }
 
-// Oldest implements kafkadriver.TopicSource.
-func (s source) Oldest(ctx context.Context, topic string, partition int32) (oldest int64,
+// Bounds implements kafkadriver.TopicSource. QueryWatermarkOffsets would have the end of what is
+// committed.
+func (s source) Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64,
 	err error) {
 	session := s.c.current.Load()
-	err = session.use(func() error {
-		oldest, _, err = session.client.QueryWatermarkOffsets(topic, partition, millis(ctx))
+	oldest, err = session.offset(ctx, topic, partition, kafka.EarliestOffsetSpec)
+	if err == nil {
+		end, err = session.offset(ctx, topic, partition, kafka.LatestOffsetSpec)
+	}
+	return oldest, end, err
+}
+
+// Since implements kafkadriver.TopicSource.
+func (s source) Since(ctx context.Context, topic string, partition int32,
+	at time.Time) (int64, error) {
+	return s.c.current.Load().offset(ctx, topic, partition,
+		kafka.NewOffsetSpecForTimestamp(at.UnixMilli()))
+}
+
+func (s *session) offset(ctx context.Context, topic string, partition int32,
+	spec kafka.OffsetSpec) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	var found kafka.ListOffsetsResult
+	at := kafka.TopicPartition{Topic: &topic, Partition: partition}
+	err := s.use(func() (err error) {
+		found, err = s.admin.ListOffsets(ctx, map[kafka.TopicPartition]kafka.OffsetSpec{at: spec})
 		return err
 	})
-	return oldest, err
+	if err != nil {
+		return 0, err
+	}
+	for of, info := range found.ResultInfos {
+		switch {
+		case *of.Topic != topic || of.Partition != partition:
+		case info.Error.Code() != kafka.ErrNoError:
+			return 0, info.Error
+		default:
+			return int64(info.Offset), nil
+		}
+	}
+	return 0, fmt.Errorf("kafkaconfluent: an offset of %s/%d is not in the brokers' answer", topic,
+		partition)
 }
 
 // use calls librdkafka, which must not be closed meanwhile.

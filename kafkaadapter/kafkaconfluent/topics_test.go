@@ -108,20 +108,22 @@ func (r *rig) uuid() string { return kafkadriver.TopicID(r.cluster.TopicInfo(ord
 func TestOffsetOfAnotherTopicIsNotStartedAt(t *testing.T) {
 	for name, row := range map[string]struct {
 		metadata func(r *rig) string
+		offset   int64
 		effects  int
 	}{
-		"of this topic": {func(r *rig) string { return kafkadriver.Stamp(r.uuid()) }, 2},
+		"of this topic": {func(r *rig) string { return kafkadriver.Stamp(r.uuid()) }, 4, 2},
 		"of one that was deleted": {func(*rig) string {
 			return kafkadriver.Stamp(kafkadriver.TopicID([16]byte{1}))
-		}, 6},
-		"of a foreign client": {func(*rig) string { return "consumer-1" }, 2},
+		}, 4, 6},
+		"of a foreign client": {func(*rig) string { return "consumer-1" }, 4, 2},
+		"of a log that was cut": {func(*rig) string { return "" }, 9, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachMode(t, func(t *testing.T, mode mode) {
 				r := newRig(t, mode, 1)
 				r.early = true // the first commit is not of a member
 				r.produce(0, 0, 6)
-				r.commitAs(4, row.metadata(r))
+				r.commitAs(row.offset, row.metadata(r))
 				m := r.join(nil, nil, nil)
 				r.eventually(func() (bool, string) {
 					metadata := r.cluster.GroupInfo(group).Commits[orders][0].Metadata

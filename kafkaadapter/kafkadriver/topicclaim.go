@@ -93,6 +93,9 @@ func (s *SessionTopics) begins(ctx context.Context, topic string, partition int3
 		s.end(fmt.Errorf("%w: %s/%d begins at %d, committed is %d", errReadAgain, topic, partition,
 			initial, offset))
 		return false, nil
+	case offset >= 0:
+		cut, err := s.cut(ctx, topic, partition, offset, uuid, commit)
+		return err == nil && !cut, err
 	}
 	return true, nil
 }
@@ -100,7 +103,7 @@ func (s *SessionTopics) begins(ctx context.Context, topic string, partition int3
 // restart commits the start of a topic, with which the next session begins.
 func (s *SessionTopics) restart(ctx context.Context, topic string, partition int32, uuid string,
 	commit Rewind, why error) error {
-	oldest, err := s.all.source.Oldest(ctx, topic, partition)
+	oldest, _, err := s.all.source.Bounds(ctx, topic, partition)
 	if err == nil {
 		err = commit(ctx, topic, partition, oldest, msgid.Stamp(uuid))
 	}

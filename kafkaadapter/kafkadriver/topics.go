@@ -32,13 +32,15 @@ type Topics struct {
 	source TopicSource
 	retry  backoff.Policy
 	report func(error)
+	window time.Duration // of the records; 0: not known
 
 	mu         sync.Mutex
-	subscribed []string          // of Run
-	absent     map[string]bool   // left out of the session
-	known      map[string]string // UUIDs, as they were pinned last
-	successor  map[string]string // UUIDs of topics that replaced another while this process ran
-	blind      bool              // that there are no UUIDs was told
+	subscribed []string                // of Run
+	absent     map[string]bool         // left out of the session
+	known      map[string]string       // UUIDs, as they were pinned last
+	successor  map[string]string       // UUIDs of topics that replaced others in this process
+	blind      bool                    // that there are no UUIDs was told
+	refused    map[TopicPartition]bool // with an offset that is out of range
 }
 
 // TopicState is what a name stands for.
@@ -59,19 +61,26 @@ type TopicSource interface {
 	// Committed is the group's offset of a partition, -1 for none, and its metadata.
 	Committed(ctx context.Context, topic string, partition int32) (offset int64, metadata string,
 		err error)
-	// Oldest is the first offset of a partition's log.
-	Oldest(ctx context.Context, topic string, partition int32) (int64, error)
+	// Bounds are the first offset of a partition's log and the one after its last message, also
+	// where a transaction is open.
+	Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64, err error)
+	// Since is the offset of the first message with this timestamp or a later one, -1 for none.
+	Since(ctx context.Context, topic string, partition int32, at time.Time) (int64, error)
 }
 
 // NewTopics returns the topics of a consumer.
 func (e *Engine) NewTopics(source TopicSource) *Topics {
 	limit := min(e.Attempts.RetryMax, topicLook)
-	return &Topics{
+	w := &Topics{
 		source: source, report: e.GroupError,
 		retry:  backoff.Policy{Base: min(e.Attempts.RetryBase, limit), Cap: limit},
 		absent: make(map[string]bool), known: make(map[string]string),
-		successor: make(map[string]string),
+		successor: make(map[string]string), refused: make(map[TopicPartition]bool),
 	}
+	if e.Deduper != nil {
+		w.window = e.Deduper.Config().Window
+	}
+	return w
 }
 
 // look asks what the names stand for.

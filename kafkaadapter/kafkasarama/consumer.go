@@ -62,7 +62,7 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 	c.topics = engine.NewTopics(client)
 	c.member = groupmember.Member{
 		Retry: backoff.Policy{Base: engine.Attempts.RetryBase, Cap: engine.Attempts.RetryMax},
-		Busy:  kafkaadapter.ErrRunning, Failed: engine.GroupError, Topics: c.topics.Present,
+		Busy:  kafkaadapter.ErrRunning, Failed: c.failed, Topics: c.topics.Present,
 	}
 	return c, nil
 }

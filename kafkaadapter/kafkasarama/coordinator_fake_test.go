@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -176,8 +177,21 @@ func (f *fakeCoordinator) Committed(_ context.Context, _ string, partition int32
 	return offset, f.topic.metadata[partition], nil
 }
 
-// Oldest implements groupClient.
-func (f *fakeCoordinator) Oldest(context.Context, string, int32) (int64, error) { return 0, nil }
+// Bounds implements groupClient.
+func (f *fakeCoordinator) Bounds(_ context.Context, _ string,
+	partition int32) (oldest, end int64, err error) {
+	f.group.mu.Lock()
+	defer f.group.mu.Unlock()
+	if log := f.group.log[partition]; len(log) > 0 {
+		oldest = log[0].Offset
+	}
+	return oldest, f.group.end(partition), nil
+}
+
+// Since implements groupClient.
+func (f *fakeCoordinator) Since(context.Context, string, int32, time.Time) (int64, error) {
+	return 0, nil // the test is younger than its window
+}
 
 // delete deletes the topic, and with it what was committed. Whoever reads it reads on.
 func (f *fakeCoordinator) delete() {

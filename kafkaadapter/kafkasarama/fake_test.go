@@ -150,7 +150,7 @@ func (g *fakeGroup) Consume(ctx context.Context, topics []string,
 		return err
 	}
 	for _, p := range partitions {
-		s.start(p)
+		s.begin(p)
 	}
 	<-s.ctx.Done()
 	s.running.Wait()
@@ -200,6 +200,29 @@ type fakeSession struct {
 	over       bool
 }
 
+// begin starts a claim, or says, as sarama does, that its offset is out of range.
+func (s *fakeSession) begin(partition int32) {
+	s.group.mu.Lock()
+	beyond := s.group.committed[partition] > s.group.end(partition)
+	s.group.mu.Unlock()
+	if !beyond {
+		s.start(partition)
+		return
+	}
+	s.group.errs <- &sarama.ConsumerError{Topic: topic, Partition: partition,
+		Err: sarama.ErrOffsetOutOfRange}
+	s.cancel(errors.New("a claim has not begun"))
+}
+
+// end is the offset after the last message of a partition.
+func (g *fakeGroup) end(partition int32) int64 {
+	log := g.log[partition]
+	if len(log) == 0 {
+		return 0
+	}
+	return log[len(log)-1].Offset + 1
+}
+
 // start begins a claim at the committed offset.
 func (s *fakeSession) start(partition int32) *fakeClaim {
 	c := &fakeClaim{session: s, partition: partition,
@@ -233,7 +256,7 @@ func (s *fakeSession) start(partition int32) *fakeClaim {
 func (s *fakeSession) Claims() map[string][]int32 {
 	s.group.mu.Lock()
 	defer s.group.mu.Unlock()
-	return map[string][]int32{topic: slices.Sorted(maps.Keys(s.claims))}
+	return map[string][]int32{topic: slices.Sorted(maps.Keys(s.group.log))}
 }
 
 // MemberID implements sarama.ConsumerGroupSession.

@@ -42,6 +42,7 @@ func (c *Consumer) begin(member sarama.ConsumerGroupSession) error {
 	c.sessions[member] = s
 	c.mu.Unlock()
 	s.committer.Start()
+	s.topics.Recheck(s.assigned, member.Claims(), s.commits.rewind)
 	return nil
 }
 

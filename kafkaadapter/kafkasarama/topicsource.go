@@ -3,6 +3,7 @@ package kafkasarama
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/IBM/sarama"
 
@@ -53,13 +54,33 @@ func (c realClient) Committed(_ context.Context, topic string, partition int32) 
 	return offset, metadata, err
 }
 
-// Oldest implements kafkadriver.TopicSource.
-func (c realClient) Oldest(_ context.Context, topic string, partition int32) (int64, error) {
+// Bounds implements kafkadriver.TopicSource.
+func (c realClient) Bounds(_ context.Context, topic string, partition int32) (oldest, end int64,
+	err error) {
 	// the leader of the topic that was deleted is another
-	if err := c.RefreshMetadata(topic); err != nil {
-		return 0, err
+	if err = c.RefreshMetadata(topic); err == nil {
+		oldest, err = c.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
-	return c.GetOffset(topic, partition, sarama.OffsetOldest)
+	if err == nil {
+		end, err = c.GetOffset(topic, partition, sarama.OffsetNewest)
+	}
+	return oldest, end, err
+}
+
+// Since implements kafkadriver.TopicSource.
+func (c realClient) Since(_ context.Context, topic string, partition int32,
+	at time.Time) (int64, error) {
+	return c.GetOffset(topic, partition, at.UnixMilli())
+}
+
+// failed is told of the group's errors. sarama begins no partition at an offset that is out of
+// range, and says so here.
+func (c *Consumer) failed(err error) {
+	var of *sarama.ConsumerError
+	if errors.As(err, &of) && errors.Is(of.Err, sarama.ErrOffsetOutOfRange) {
+		c.topics.OutOfRange(of.Topic, of.Partition)
+	}
+	c.engine.GroupError(err)
 }
 
 // coordinate asks the group's coordinator, which is looked up again after an error.

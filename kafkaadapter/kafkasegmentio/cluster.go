@@ -155,13 +155,41 @@ func (c *cluster) Committed(ctx context.Context, topic string, partition int32) 
 	return 0, "", fmt.Errorf("%w the offset of %s/%d", errNoAnswer, topic, partition)
 }
 
-// Oldest implements kafkadriver.TopicSource. kafka.Client's ListOffsets has 0 for what is not in
-// the answer.
+// Bounds implements kafkadriver.TopicSource.
+func (c *cluster) Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64,
+	err error) {
+	if oldest, err = c.Oldest(ctx, topic, partition); err == nil {
+		end, err = c.offset(ctx, topic, partition, kafka.LastOffset)
+	}
+	if err == nil && end < 0 {
+		err = fmt.Errorf("%w the end of %s/%d", errNoAnswer, topic, partition)
+	}
+	return oldest, end, err
+}
+
+// Oldest is the first offset of a partition's log.
 func (c *cluster) Oldest(ctx context.Context, topic string, partition int32) (int64, error) {
+	oldest, err := c.offset(ctx, topic, partition, kafka.FirstOffset)
+	if err == nil && oldest < 0 {
+		err = fmt.Errorf("%w the oldest offset of %s/%d", errNoAnswer, topic, partition)
+	}
+	return oldest, err
+}
+
+// Since implements kafkadriver.TopicSource.
+func (c *cluster) Since(ctx context.Context, topic string, partition int32,
+	at time.Time) (int64, error) {
+	return c.offset(ctx, topic, partition, at.UnixMilli())
+}
+
+// offset asks for the offset of a time, -1 for none, or for kafka.FirstOffset or LastOffset.
+// kafka.Client's ListOffsets has 0 for what is not in the answer.
+func (c *cluster) offset(ctx context.Context, topic string, partition int32,
+	at int64) (int64, error) {
 	answer, err := ask[*listoffsets.Response](ctx, c, &listoffsets.Request{ReplicaID: -1,
 		Topics: []listoffsets.RequestTopic{{Topic: topic,
 			Partitions: []listoffsets.RequestPartition{{Partition: partition,
-				CurrentLeaderEpoch: -1, Timestamp: kafka.FirstOffset}}}}})
+				CurrentLeaderEpoch: -1, Timestamp: at}}}}})
 	if err != nil {
 		return 0, err
 	}
@@ -171,12 +199,12 @@ func (c *cluster) Oldest(ctx context.Context, topic string, partition int32) (in
 			case t.Topic != topic || p.Partition != partition:
 			case p.ErrorCode != 0:
 				return 0, kafka.Error(p.ErrorCode)
-			case p.Offset >= 0:
+			default:
 				return p.Offset, nil
 			}
 		}
 	}
-	return 0, fmt.Errorf("%w the oldest offset of %s/%d", errNoAnswer, topic, partition)
+	return 0, fmt.Errorf("%w an offset of %s/%d", errNoAnswer, topic, partition)
 }
 
 // commit makes one attempt, and returns the coordinator's answers by topic and partition.

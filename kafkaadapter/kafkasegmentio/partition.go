@@ -163,9 +163,10 @@ func (a *partition) take(p *kafkadriver.Partition, found *fetched) (err, fatal e
 	return err, p.Take(messages)
 }
 
-// outOfRange is for an offset that the log does not have: retention has deleted it, or the log was
-// cut. It is told and asked for again, unless nothing is lost or kafkaadapter.Allow.Skip is set.
-// Then the oldest message is next.
+// outOfRange is for an offset that the log does not have. Where the log was cut the session ends,
+// and the next one looks where it begins. An offset that retention has deleted is reported and
+// asked for again, unless nothing is lost or kafkaadapter.Allow.Skip is set. Then the oldest
+// message is next.
 func (a *partition) outOfRange(ctx context.Context) (err, fatal error) {
 	oldest, err := a.cluster.Oldest(ctx, a.topic, a.number)
 	gap := fmt.Errorf("the log does not have it, and begins at %d: %w", oldest,
@@ -173,11 +174,12 @@ func (a *partition) outOfRange(ctx context.Context) (err, fatal error) {
 	switch {
 	case err != nil:
 		return err, nil
-	case a.fresh:
+	case a.fresh && !a.taken:
+	case oldest <= a.next:
+		a.watch.OutOfRange(a.topic, a.number)
+		return nil, a.errorf("offset %d: %w", a.next, gap)
 	case !a.engine.Allow.Skip:
 		return gap, nil
-	case a.taken && oldest <= a.next: // offsets would go back
-		return nil, a.errorf("offset %d: %w", a.next, gap)
 	default:
 		a.engine.GroupError(a.errorf("offset %d is skipped: %w", a.next, gap))
 	}

@@ -18,6 +18,7 @@ type session struct {
 	opts       *Options
 	cluster    *cluster
 	generation *kafka.Generation
+	watch      *kafkadriver.Topics
 	topics     *kafkadriver.SessionTopics
 	counts     *kafkadriver.Counts
 	offsets    *kafkadriver.Offsets
@@ -38,21 +39,22 @@ func (c *Consumer) session(ctx context.Context, cl *cluster, topics *kafkadriver
 	ended := make(chan error, 1)
 	generation.Start(func(over context.Context) {
 		s := &session{engine: c.engine, opts: &c.opts, cluster: cl, generation: generation,
+			watch:  topics,
 			counts: kafkadriver.NewCounts(cl.count),
 			base:   context.WithoutCancel(ctx)}
-		ended <- s.run(ctx, over, topics)
+		ended <- s.run(ctx, over)
 	})
 	return <-ended
 }
 
-func (s *session) run(ctx, over context.Context, topics *kafkadriver.Topics) error {
+func (s *session) run(ctx, over context.Context) error {
 	s.ctx, s.end = context.WithCancelCause(s.base)
 	s.fenced, s.fence = context.WithCancelCause(s.base)
 	defer s.fence(nil)
 	defer context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })()
 	defer context.AfterFunc(over, func() { s.end(kafka.ErrGenerationEnded) })()
 	s.cluster.begin(s.end)
-	s.topics = topics.Begin(s.end)
+	s.topics = s.watch.Begin(s.end)
 	defer s.topics.Close()
 	s.offsets = s.engine.NewOffsets(s.topics)
 	var err error

@@ -1,0 +1,90 @@
+package kafkadriver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
+)
+
+// atStart is where a client begins a partition that it reads from its start.
+const atStart = -2
+
+// OutOfRange notes that a broker has refused to read a partition at an offset. Whoever begins the
+// partition next in this process looks whether its log was cut, also when the log has grown beyond
+// that offset since.
+func (w *Topics) OutOfRange(topic string, partition int32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused[TopicPartition{topic, partition}] = true
+}
+
+func (w *Topics) wasRefused(at TopicPartition) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused[at]
+}
+
+func (w *Topics) settled(at TopicPartition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.refused, at)
+}
+
+// Recheck looks at partitions that were out of range. It is for a client that does not begin a
+// partition whose offset is out of range. After a rewind the session ends.
+func (s *SessionTopics) Recheck(ctx context.Context, assigned map[string][]int32, commit Rewind) {
+	for topic, partitions := range assigned {
+		for _, partition := range partitions {
+			if s.all.wasRefused(TopicPartition{topic, partition}) {
+				s.Claimed(ctx, topic, partition, atStart, commit)
+			}
+		}
+	}
+}
+
+// cut reports whether the log was cut below the group's offset, as an unclean election does. It
+// commits an earlier offset then, and ends the session: new messages have offsets that were
+// committed before.
+//
+// Where the log was cut is not known: that takes leader epochs (KIP-320), and a client that has
+// them does not need this. All messages of one window are read again, or the whole log where the
+// window is not known. Their records make those duplicates that were handled before.
+func (s *SessionTopics) cut(ctx context.Context, topic string, partition int32, offset int64,
+	uuid string, commit Rewind) (bool, error) {
+	at := TopicPartition{topic, partition}
+	oldest, end, err := s.all.source.Bounds(ctx, topic, partition)
+	if err != nil {
+		return false, fmt.Errorf("kafkaadapter: its log cannot be asked for: %w", err)
+	}
+	if offset <= end && (offset < oldest || !s.all.wasRefused(at)) {
+		s.all.settled(at)
+		return false, nil
+	}
+	next := oldest
+	if s.all.window > 0 {
+		next, err = s.all.source.Since(ctx, topic, partition, time.Now().Add(-s.all.window))
+		if next < 0 {
+			next = end
+		}
+		next = max(oldest, min(next, offset, end))
+	}
+	if err == nil && next == offset { // it has been read again already
+		s.all.settled(at)
+		return false, nil
+	}
+	if err == nil {
+		err = commit(ctx, topic, partition, next, msgid.Stamp(uuid))
+	}
+	if err != nil {
+		return false, fmt.Errorf("kafkaadapter: where to read again cannot be committed: %w", err)
+	}
+	s.all.settled(at)
+	err = fmt.Errorf("%w: %s/%d: the offset %d was committed, and the log ends at %d; it is read again from %d",
+		kafkaadapter.ErrLogCut, topic, partition, offset, end, next)
+	s.all.report(err)
+	s.end(err)
+	return true, nil
+}
