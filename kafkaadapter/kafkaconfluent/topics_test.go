@@ -115,7 +115,7 @@ func TestOffsetOfAnotherTopicIsNotStartedAt(t *testing.T) {
 		"of one that was deleted": {func(*rig) string {
 			return kafkadriver.Stamp(kafkadriver.TopicID([16]byte{1}))
 		}, 4, 6},
-		"of a foreign client": {func(*rig) string { return "consumer-1" }, 4, 2},
+		"of a foreign client":   {func(*rig) string { return "consumer-1" }, 4, 2},
 		"of a log that was cut": {func(*rig) string { return "" }, 9, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
