@@ -217,9 +217,9 @@ func (r *reference) forget(live bool) error {
 	return nil
 }
 
-// expire makes the key absent. Only newest and floor outlive it.
+// expire makes the key absent. Only newest and floor outlive it, and the kind of the store.
 func (r *reference) expire() {
-	*r = reference{newest: r.newest, floor: r.floor, doneOnly: r.doneOnly}
+	*r = reference{newest: r.newest, floor: r.floor, doneOnly: r.doneOnly, resent: r.resent}
 }
 
 // matches compares a record with the reference. After an effect that landed late the

@@ -22,4 +22,6 @@ func TestResentClaims(t *testing.T) {
 	r := reference{resent: true, state: driver.StateInProgress, token: driver.Token{2},
 		attempt: 1, fence: 7}
 	assert.Error(t, r.claim(mine, first), "another's claim may be Mine")
+	r.expire()
+	assert.NoError(t, r.claim(mine, first), "the client sends again after a key was forgotten, too")
 }
