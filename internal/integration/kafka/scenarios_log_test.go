@@ -2,11 +2,15 @@ package kafka_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -35,67 +39,81 @@ func (s *scene) operatorCommits(partition int32, offset int64) {
 }
 
 // An offset that the log does not have, because it was truncated above it or the commit is
-// from beyond its end, is an error that is told, again and again but not in a hot loop.
-// Nothing is skipped until an operator has decided.
+// from beyond its end, is an error that is told, again and again but not in a hot loop. Nothing is
+// skipped. Retention has left a gap that an operator has to decide about; behind a commit beyond the
+// end nothing is missing, and all flavors but franz-go, which knows no leader epoch of such a
+// commit, read the window again.
 func TestOffsetOutOfRange(t *testing.T) { eachFlavor(t, offsetOutOfRange) }
 
 func offsetOutOfRange(t *testing.T, f flavor) {
 	const done, n = 10, 100
-	for _, c := range []struct {
-		name    string
-		happen  func(*scene) error
-		decide  int64 // the operator's
-		effects int
-	}{
-		{"the log is truncated above the commit", func(s *scene) error {
-			return s.cluster.DeleteRecords(sceneTopic, 0, 40)
-		}, 40, done + 60},
-		{"the commit is beyond the end", func(s *scene) error {
-			s.operatorCommits(0, 5*n)
-			return nil
-		}, done, n},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	beyond := func(s *scene) { s.operatorCommits(0, 5*n) }
+	if strings.HasPrefix(f.name, "franz") {
+		t.Run("the commit is beyond the end", func(t *testing.T) {
+			waitsForAnOperator(t, f, beyond, done, n)
+		})
+	} else {
+		t.Run("the commit is beyond the end", func(t *testing.T) {
 			t.Parallel()
-			s := f.scene(t, 3, 1).nobodyDies()
-			s.produce(numbered(0, 0, done)...)
-			first := s.join(nil)
-			s.wantCommittedToEnd(10 * time.Second)
-			first.leave(t)
-			s.produce(numbered(0, done, n-done)...)
-			if err := c.happen(s); err != nil {
-				t.Fatal(err)
-			}
-			before := s.committed(0)
-
-			stuck := s.join(nil)
-			errs := func() int {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return len(s.groupErrors)
-			}
-			eventually(t, 10*time.Second, func() (bool, string) {
-				return errs() > 3, fmt.Sprint(errs(), " errors were told")
-			})
-			if got := s.totalEffects(); got != done {
-				t.Errorf("%d effects before anybody has decided, want %d", got, done)
-			}
-			if at := s.committed(0); at != before {
-				t.Errorf("committed to %d, %d before", at, before)
-			}
-			stuck.leave(t)
-
-			s.operatorCommits(0, c.decide)
-			s.oracle.skip(0, c.decide)
+			s := someAreDone(t, f, done, n)
+			beyond(s)
+			s.oracle.expect(nil) // the oracle does not know commits that go back
 			last := s.join(nil)
+			eventually(t, 10*time.Second, func() (bool, string) {
+				return s.totalEffects() == n, fmt.Sprint(s.totalEffects(), " effects")
+			})
 			s.wantCommittedToEnd(10 * time.Second)
 			last.leave(t)
-			if got := s.totalEffects(); got != c.effects {
-				t.Errorf("%d effects, want %d", got, c.effects)
-			}
+			require.ErrorIs(t, errors.Join(s.groupErrors...), kafkaadapter.ErrLogCut)
 			s.wantNothingLeft()
 		})
 	}
+	t.Run("the log is truncated above the commit", func(t *testing.T) {
+		waitsForAnOperator(t, f, func(s *scene) {
+			require.NoError(t, s.cluster.DeleteRecords(sceneTopic, 0, 40))
+		}, 40, done+60)
+	})
+}
+
+// someAreDone is a scene with n messages, of which some are done and committed.
+func someAreDone(t *testing.T, f flavor, done, n int) *scene {
+	t.Helper()
+	s := f.scene(t, 3, 1).nobodyDies()
+	s.produce(numbered(0, 0, done)...)
+	first := s.join(nil)
+	s.wantCommittedToEnd(10 * time.Second)
+	first.leave(t)
+	s.produce(numbered(0, done, n-done)...)
+	return s
+}
+
+func waitsForAnOperator(t *testing.T, f flavor, happen func(*scene), decide int64, effects int) {
+	t.Parallel()
+	const done, n = 10, 100
+	s := someAreDone(t, f, done, n)
+	happen(s)
+	before := s.committed(0)
+
+	stuck := s.join(nil)
+	errs := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.groupErrors)
+	}
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return errs() > 3, fmt.Sprint(errs(), " errors were told")
+	})
+	assert.Equal(t, done, s.totalEffects(), "effects before anybody has decided")
+	assert.Equal(t, before, s.committed(0))
+	stuck.leave(t)
+
+	s.operatorCommits(0, decide)
+	s.oracle.skip(0, decide)
+	last := s.join(nil)
+	s.wantCommittedToEnd(10 * time.Second)
+	last.leave(t)
+	assert.Equal(t, effects, s.totalEffects())
+	s.wantNothingLeft()
 }
 
 // Compaction leaves holes at the watermark: the commits cross them.
