@@ -53,7 +53,7 @@ func (p *Partition) giveBackLate(batch []task) {
 	}
 }
 
-// asked is what an answer means to a message whose turn it is. What has to be done on a
+// asked is what an answer means to a message whose turn it is. Work for a
 // worker is noted in the item, which gets one at once.
 func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 	next := pipeline.RetryAfter(0)
@@ -95,7 +95,7 @@ func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 	return pipeline.RetryAfter(p.poll(it))
 }
 
-// busy has a message that is in flight elsewhere wait, but not for ever.
+// busy has a message that is in flight elsewhere wait, but not forever.
 func (p *Partition) busy(it *item, c *dedup.Claim) pipeline.Decision {
 	if hook := p.cfg.Observer.Waiting; hook != nil {
 		hook(&it.msg)

@@ -11,8 +11,8 @@ import (
 )
 
 // alone reports whether a message gets a call of the batch handler to itself: one that
-// was in a batch which failed, or was claimed before, so that a poison message does not keep
-// its neighbours from their effect for ever.
+// was in a batch which failed, or was claimed before. So a poison message does not keep
+// its neighbors from their effect forever.
 func alone(it *item) bool { return it.tries > 0 || it.msg.Attempt > 1 || it.before > 0 }
 
 // runBatch runs the batch handler. Its context ends when one of the claims does: whoever

@@ -42,7 +42,7 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 
 // claimBatch asks about a batch until the store has answered about every message of it.
 // While it cannot, the partition is paused and nothing new runs: fail closed. Messages
-// are handed on in the order they came, so the batch goes on as a whole.
+// are handed on in the order they came, so the batch continues as a whole.
 func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
 	defer p.backpressure.Release(pipeline.StoreDown)
 	ask := make([]*item, 0, len(batch))
@@ -118,7 +118,7 @@ func Unprocessable(c *dedup.Claim) error {
 // outage waits before the store is asked again, with the partition paused.
 func (p *Partition) outage(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // nobody is asking any more: that is no outage
+		return context.Cause(ctx) // nobody is asking any more: that is not an outage
 	}
 	if n == 0 {
 		p.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.at.Topic,
@@ -128,7 +128,7 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 	return backoff.Sleep(ctx, p.cfg.retry.Delay(n, 0, nil))
 }
 
-// sortBatch acts on the answers in the order of the messages. What is in flight elsewhere
+// sortBatch acts on the answers in the order of the messages. A message in flight elsewhere
 // goes to its queue too, where it is asked about again. When the partition ended meanwhile,
 // nothing new is started.
 func (p *Partition) sortBatch(batch []*item, start bool) {
@@ -175,7 +175,7 @@ func (p *Partition) request(it *item) dedup.Request {
 }
 
 // origin says where the message came from. The generation is that of the assignment: a
-// member that keeps its partition through a cooperative rebalance goes on under a newer
+// member that keeps its partition through a cooperative rebalance continues under a newer
 // one, and must not take its own claims over.
 func (p *Partition) origin(it *item) driver.Origin {
 	return driver.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset,

@@ -93,7 +93,7 @@ func (p *Partition) misplaced(h *holding) error {
 	return h.Misplaced(ctx)
 }
 
-// putOffUnowned has a message wait that holds no claim. For how long is no backoff: the
+// putOffUnowned has a message wait that holds no claim. The wait has no backoff: the
 // partition has one.
 func (p *Partition) putOffUnowned(t task) {
 	t.Item.busy = time.Time{} // it is not in flight elsewhere, as far as is known

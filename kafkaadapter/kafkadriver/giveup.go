@@ -15,14 +15,14 @@ const (
 	handover = 3 * time.Second
 	// CommitTimeout bounds each last commit: one that is given up costs redeliveries.
 	CommitTimeout = 2 * time.Second
-	// drainGrace is for handlers that return when they are cancelled.
+	// drainGrace is for handlers that return when they are canceled.
 	drainGrace = 500 * time.Millisecond
 	// releaseTimeout bounds giving claims back: a lease that is not released lapses.
 	releaseTimeout = 2 * time.Second
 )
 
-// giveUp ends the partition: what was not started is given back at once, what runs may
-// end within the drain budget and is cancelled then, what is finished is committed. A
+// giveUp ends the partition. Messages that were not started are given back at once. Those that run
+// may end within the drain budget and are canceled then. Finished ones are committed. A
 // handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences
 // offsets, only the token can fence its effect.
 func (p *Partition) giveUp() {
@@ -49,7 +49,7 @@ func (p *Partition) giveUp() {
 			"topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 	}
 	releasing.Wait()
-	p.disown() // not before: a record of who owns nothing any more is refused
+	p.disown() // not before: a record of a process that owns nothing any more is refused
 	p.backpressure.Close()
 	if hook := p.cfg.Observer.Revoked; hook != nil {
 		hook(p.at.Topic, p.at.Partition, len(unstarted)+len(left.Pending), len(left.Running))
@@ -66,7 +66,7 @@ func (p *Partition) drain() pipeline.Drained[*item] {
 		budget, fence = context.WithCancelCause(budget)
 		defer context.AfterFunc(p.at.Fenced, func() { fence(context.Cause(p.at.Fenced)) })()
 	}
-	if h := p.owner.last.Load(); h != nil { // and likewise
+	if h := p.owner.last.Load(); h != nil { // the same for the owner
 		var lose context.CancelCauseFunc
 		budget, lose = context.WithCancelCause(budget)
 		defer context.AfterFunc(h.Context(), func() { lose(context.Cause(h.Context())) })()

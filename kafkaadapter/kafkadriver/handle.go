@@ -188,8 +188,8 @@ func (p *Partition) landed(t task) {
 		how: dedup.Completion{Claim: t.Item.claim, InTime: t.Item.landed}})
 }
 
-// overCap reports whether a message has been claimed more often than it may be. What runs
-// although it was not won (Observe, FailOpen) has no count of its own.
+// overCap reports whether a message has been claimed more often than it may be. A message
+// that runs although it was not won (Observe, FailOpen) has no count of its own.
 func (p *Partition) overCap(it *item) bool {
 	return p.cfg.Attempts.Max > 0 && it.msg.Attempt > p.cfg.Attempts.Max &&
 		it.claim.Observed == dedup.Acquired
@@ -202,7 +202,7 @@ func (p *Partition) exhausted(it *item) bool {
 }
 
 // failed ends the claim of a message whose handler has failed, tells the store whether
-// its irreversible part has begun, and has it run again. An attempt that was cancelled
+// its irreversible part has begun, and has it run again. An attempt that was canceled
 // because the partition goes away is not held against the message.
 func (p *Partition) failed(ctx context.Context, t task, err error) {
 	it := t.Item
@@ -215,8 +215,8 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 			NotAttempted: ctx.Err() != nil}})
 }
 
-// retryable is the error of a handler that is to run again. What a cancelled one calls
-// permanent may not be that.
+// retryable is the error of a handler that is to run again. A canceled one may call
+// an error permanent that is not.
 func retryable(err error) error {
 	if dedup.IsPermanent(err) {
 		return errCancelled

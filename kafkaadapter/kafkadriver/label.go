@@ -10,8 +10,8 @@ import (
 
 const maxLabel = 64 // as dedup.Request.Label says
 
-// label is what a claim of the message keeps: what the first claim of its id has kept, where
-// that was found, so that who finds the record finds the first of its attempts.
+// label is what a claim of the message keeps. It is that of the first claim of its id, where one
+// was found: then the record leads to the first of its attempts.
 func (e *Engine) label(it *item) string {
 	m := &it.msg
 	switch {

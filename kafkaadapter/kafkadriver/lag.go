@@ -18,8 +18,8 @@ type TopicPartition struct {
 type Span struct{ Next, End int64 }
 
 // SpanOf is that of a partition that begins at oldest and ends before newest. Below zero nothing is
-// committed: the group begins at the oldest message, as it does where what it had committed is
-// gone.
+// committed: the group begins at the oldest message, as it does where its offset is gone from the
+// log.
 func SpanOf(committed, oldest, newest int64) Span {
 	return Span{Next: max(committed, oldest), End: newest}
 }
@@ -54,7 +54,7 @@ func Ages(now time.Time, topics []string, unread map[TopicPartition]Span,
 			case s.Found:
 				// a clock that is ahead makes no lag
 				ages[at.Topic] = max(ages[at.Topic], now.Sub(s.Sent))
-			case s.After <= next: // it would be asked for ever
+			case s.After <= next: // it would be asked forever
 				return nil, fmt.Errorf("the messages of %s/%d from %d to %d were not sent",
 					at.Topic, at.Partition, next, unread[at].End)
 			}

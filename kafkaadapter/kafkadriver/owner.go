@@ -90,7 +90,7 @@ func (o *owner) wait(ctx context.Context) (*holding, error) {
 // own keeps the partition owned until ctx ends. It returns an error for what must stop the
 // consumer.
 //
-// A partition that is lost stays where it is: what runs is cancelled, nothing begins, and it
+// A partition that is lost stays where it is: its handlers are canceled, nothing begins, and it
 // is asked for again. To end it would be worse. sarama ends the session with the first
 // ConsumeClaim that returns, which takes all partitions from this member and makes the group
 // rebalance; and when the store was away for longer than the lease, that is all members at
@@ -187,13 +187,13 @@ func (p *Partition) notOwned(n int, err error) {
 	}
 }
 
-// lost gives up what another one is to be acquired in place of.
+// lost gives up what another one is to be acquired instead of.
 func (p *Partition) lost(ctx context.Context, h *holding) {
 	p.notOwned(0, context.Cause(h.Context()))
 	p.releaseOwnership(context.WithoutCancel(ctx), h)
 }
 
-// disown releases the partition. Everything of it has ended by then, or goes on by itself.
+// disown releases the partition. Everything of it has ended by then, or continues by itself.
 func (p *Partition) disown() {
 	if h := p.owner.last.Load(); h != nil {
 		p.releaseOwnership(p.base, h)

@@ -64,7 +64,7 @@ func (p *Partition) parked(t task, reason error) {
 }
 
 // parkedMark begins the text of failures that are on record because their messages have
-// been put aside. What Config.Resolve has found to have failed is on record before that.
+// been put aside. Failures that Config.Resolve has found are on record before that.
 const parkedMark = "parked: "
 
 // Parked is the failure on record of a message that has been put aside for a reason.
@@ -103,7 +103,7 @@ func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err e
 // letGo releases the claim of a message that is not done.
 func (p *Partition) letGo(it *item) {
 	if it.claim != nil {
-		_ = it.claim.Release(p.base) // a few tries; what fails lapses
+		_ = it.claim.Release(p.base) // a few tries; then its lease ends
 	}
 	p.drop(it)
 }

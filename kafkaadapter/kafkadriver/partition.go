@@ -88,7 +88,7 @@ type item struct {
 	landed    bool          // the effect has happened, and is not known to be on record
 	landedAt  time.Time     // when its handler had returned
 	tries     int           // failures in a row, for the backoff
-	polls     int           // questions in a row that did not win the claim, likewise
+	polls     int           // questions in a row that did not win the claim, for it too
 	waiting   time.Time     // since when
 	busy      time.Time     // since when it has been in flight elsewhere; zero: it is not
 	wait      time.Duration // last backoff
@@ -230,7 +230,7 @@ const breath = 20 * time.Millisecond
 // is dear for a partition that is fast: clients fetch the others of its broker meanwhile,
 // and when these have nothing, that fetch takes its whole MaxWaitTime, and what is resumed
 // is fetched after it. One that is slow is paused for much longer than a breath, which its
-// neighbours then have to wait for once.
+// neighbors then have to wait for once.
 func (p *Partition) breathe() {
 	full := func() bool {
 		return p.tracker.Len() >= p.cfg.Tuning.HighWater && p.backpressure.Reasons() == 0

@@ -72,7 +72,7 @@ func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
 // Whoever takes such a claim away, to begin or to give it back, does so under the lock.
 //
 // They are known so that they can be given back by a message that waits in front of
-// them. Without that, two partitions could wait for each other for ever: A waits for a
+// them. Without that, two partitions could wait for each other forever: A waits for a
 // key that B holds behind a message which waits for a key that A holds behind its own.
 type queued struct {
 	mu    sync.Mutex
@@ -84,9 +84,8 @@ type queued struct {
 // false when they have not become fewer for as long as patience.
 //
 // Each of them is renewed every third of a lease. Without a bound a backlog is claimed
-// as fast as it is fetched, and the renewals of what cannot run yet leave the store no
-// time for the completions of what does: nothing ends any more, and nothing is lost but
-// progress.
+// as fast as it is fetched. Then the renewals of messages that cannot run yet leave the store no
+// time for the completions of those that do: nothing is lost, and nothing ends any more.
 func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -97,8 +96,8 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 			return true
 		}
 		if len(q.items) < least {
-			// Not whenever one leaves: what fails, is claimed again by its worker and
-			// leaves again would use up nobody's patience.
+			// Not whenever one leaves: a message that fails, is claimed again by its worker
+			// and leaves again would use up nobody's patience.
 			least = len(q.items)
 			timer.Reset(patience)
 		}

@@ -18,7 +18,7 @@ const (
 	doubtPause = 100 * time.Millisecond
 )
 
-var errCancelled = errors.New("kafkaadapter: handler was cancelled")
+var errCancelled = errors.New("kafkaadapter: handler was canceled")
 
 // completion is a claim on its way to its end.
 type completion struct {
@@ -28,9 +28,9 @@ type completion struct {
 	parked bool
 }
 
-// endBatch ends claims in one round trip. It does not depend on the session any more: what
-// has happened is to be recorded, until the lease ends. One that could not be learnt within
-// endPatience goes on by itself, so that it holds up nobody else.
+// endBatch ends claims in one round trip. It does not depend on the session any more: an effect
+// that has happened is to be recorded, until the lease ends. An end that is not known within
+// endPatience continues by itself, so that it holds up nobody else.
 func (p *Partition) endBatch(batch []completion) {
 	if p.cfg.Own != nil {
 		batch = p.endable(batch)

@@ -21,7 +21,7 @@ const (
 // partitions of this process, from before it is asked about, which counts an attempt.
 //
 // A message that kills its process within a millisecond takes everything with it that was
-// claimed by then, and the same neighbours again after each restart: side by side they
+// claimed by then, and the same neighbors again after each restart: side by side they
 // would all come to the cap together. So they share its first two deaths at most.
 type suspects struct {
 	mu sync.Mutex

@@ -11,7 +11,7 @@ import (
 
 // buffer holds the messages of a claim that are received and not yet committed, in order.
 // One goroutine adds, another works off. It asks for a pause when it has two batches, and
-// for an end of it when it has half of one; what has been fetched by then still comes in.
+// for an end of it when it has half of one. Messages that were fetched by then still come in.
 // Where nobody can pause the partition, it must not be read meanwhile.
 type buffer struct {
 	batchMax, batchBytes int
@@ -85,7 +85,7 @@ func (b *buffer) setPaused(on bool) {
 	}
 }
 
-// isBlocked tells that the partition must not be read until freed has one.
+// isBlocked reports whether the partition must not be read until freed has one.
 func (b *buffer) isBlocked() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

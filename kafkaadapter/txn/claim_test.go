@@ -13,7 +13,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// What a handler does with its time after the partition is revoked, and what comes of it.
+// A handler may use its time after the partition is revoked in several ways.
 func TestDrain(t *testing.T) {
 	for _, row := range []struct {
 		name      string

@@ -22,7 +22,7 @@ type Config struct {
 	// Of a copy, these are set: Producer.Idempotent, Producer.RequiredAcks (WaitForAll),
 	// Producer.Return, Producer.Transaction.ID and .Timeout, and Net.MaxOpenRequests (1).
 	// Its Version must be 2.5 at least. A broker that is still ending one transaction refuses
-	// the next for a moment, and sarama waits Producer.Transaction.Retry.Backoff then: where
+	// the next for a moment, and sarama waits Producer.Transaction.Retry.Backoff then. Where
 	// transactions follow each other closely, a few milliseconds instead of its 100, with a
 	// larger Retry.Max, are up to twice as fast. Required.
 	Client *sarama.Config
@@ -37,7 +37,7 @@ type Config struct {
 	// Handler turns messages into messages. Required.
 	Handler Handler
 
-	// DeadLetter returns the message to produce in place of the outputs of a message that
+	// DeadLetter returns the message to produce instead of the outputs of a message that
 	// cannot be processed, usually to a dead-letter topic; it is committed with the message's
 	// offset. Returning nil stops Run. It may be called more than once for a message, and
 	// concurrently. Default nil: Run returns an *UnprocessableError.
@@ -65,8 +65,8 @@ type Config struct {
 
 	// TransactionTimeout is after how long a broker aborts a transaction that its producer
 	// neither commits nor aborts, give or take the broker's own interval (10 s by
-	// default). It must not exceed the group's session timeout: what a crashed member
-	// left open should be over when its partitions are given away, for no member can start
+	// default). It must not exceed the group's session timeout: the transaction of a
+	// crashed member should be over when its partitions are given away, for no member can start
 	// on a partition whose offset is part of an open transaction. It should exceed the time
 	// in which a broker restarts. Default 30 s.
 	TransactionTimeout time.Duration

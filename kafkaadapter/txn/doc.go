@@ -23,7 +23,7 @@
 //
 // kafkaadapter.SafeConfig makes a cfg that CheckConfig accepts.
 //
-// # What it does not cover
+// # Limits
 //
 // Effects outside of Kafka: a handler must have none, since it runs again after every
 // abort. Use kafkaadapter for those.
@@ -50,8 +50,8 @@
 // of group, topic and partition: the next owner's producer aborts what a crashed owner left
 // open, and fences one that is still alive. Offsets are sent with member and generation
 // (KIP-447), so that an owner of the past cannot commit either. Whenever the outcome of a
-// commit is not certain, and whenever a producer is new, the truth comes from the broker:
-// after InitProducerId every older transaction of the id is decided, and the group's
+// commit is not certain, and whenever a producer is new, the truth comes from the broker.
+// After InitProducerId every older transaction of the id is decided, and the group's
 // committed offset, read with require-stable, says how far the partition is processed.
 // The handler runs before its transaction is opened, so a slow one holds up no reader.
 //

@@ -36,11 +36,11 @@ type fakeCluster struct {
 	weather   func(call string) fault
 }
 
-// fault is what a call does in place of what it should.
+// fault is what a call does instead of what it should.
 type fault struct {
 	err    error
 	status sarama.ProducerTxnStatusFlag // of the producer afterwards; 0 leaves it
-	landed bool                         // it was done all the same
+	landed bool                         // it was done anyway
 }
 
 const (

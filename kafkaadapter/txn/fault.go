@@ -21,11 +21,11 @@ const (
 	again
 	// renew: the producer is of no use, or does not know what became of its transaction. It
 	// is dropped; the next one ends the transaction one way or the other, and the committed
-	// offset tells which.
+	// offset says which.
 	renew
 )
 
-// isStale tells that the group does not have us as a member in our generation.
+// isStale reports that the group does not have us as a member in our generation.
 func isStale(err error) bool {
 	return errors.Is(err, sarama.ErrIllegalGeneration) ||
 		errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
@@ -57,7 +57,7 @@ func unsendable(err error) error {
 	return fmt.Errorf("txn: produce: %w", err)
 }
 
-// neverFits recognises the broker's refusals, and sarama's own, some of which have no type.
+// neverFits recognizes the broker's refusals, and sarama's own, some of which have no type.
 func neverFits(err error) bool {
 	var encoding sarama.PacketEncodingError
 	var configured sarama.ConfigurationError

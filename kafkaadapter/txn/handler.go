@@ -18,7 +18,7 @@ import (
 // when the partition has come back; its output is dropped.
 //
 // Its context ends with Config.Timeout, and when the drain budget of a revoked partition is
-// used up (cause [ErrRevoked]); what it returns after that is dropped, and the batch is
+// used up (cause [ErrRevoked]). Messages that it returns after that are dropped, and the batch is
 // handled again. Returned messages are sent in order. They belong to txn then: return new
 // ones in each run.
 //
@@ -54,8 +54,8 @@ func PerMessage(f func(ctx context.Context, m *sarama.ConsumerMessage) ([]*saram
 	}
 }
 
-// call runs the handler; a panic is an error. The handler gets a slice of its own: what it
-// does to it must not change what is run again.
+// call runs the handler; a panic is an error. The handler gets a slice of its own: its
+// changes must not be seen by the next run.
 func (h Handler) call(ctx context.Context,
 	batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, err error) {
 	defer func() {

@@ -26,7 +26,7 @@ type Observer struct {
 	DeadLettered func(m *sarama.ConsumerMessage, reason error)
 	// Paused: the partition is paused (true) or resumed.
 	Paused func(topic string, partition int32, paused bool)
-	// Revoked: a partition was given up; abandoned tells that a handler or a request to a
+	// Revoked: a partition was given up; abandoned says that a handler or a request to a
 	// broker was still going on when Drain was over.
 	Revoked func(topic string, partition int32, abandoned bool)
 	// GroupError: the consumer group reported err.

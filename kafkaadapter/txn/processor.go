@@ -13,8 +13,8 @@ import (
 // Processor is a sarama.ConsumerGroupHandler. Use [Processor.Run], which also pauses
 // partitions whose handlers fall behind, and stops on what cannot be processed. With
 // group.Consume alone ConsumeClaim returns the error that Run would, and a partition whose
-// handler falls behind is not read, which holds up all partitions of its broker, and lets
-// a revocation under cooperative rebalancing go unnoticed until it is read again. One
+// handler falls behind is not read. That holds up all partitions of its broker, and a
+// revocation under cooperative rebalancing is not noticed until it is read again. One
 // Processor serves one consumer group.
 type Processor struct {
 	cfg    Config
@@ -45,11 +45,16 @@ func New(cfg Config) (*Processor, error) {
 // ctx ends while the group is being joined, sarama waits for the coordinator's answer
 // first: up to the group's rebalance timeout.
 //
-// It returns an [*UnprocessableError] when a message can neither be processed nor be
-// sent to a dead-letter topic, sarama.ErrClosedConsumerGroup when the group has been closed,
-// [ErrRunning] when it runs already, an [*dedup.InputError] for a nil argument or no
-// topics, and an error for a handler that ends its goroutine. What is not committed is
-// processed by the next run in each case.
+// It returns:
+//
+//   - an [*UnprocessableError] when a message can neither be processed nor be sent to a
+//     dead-letter topic
+//   - sarama.ErrClosedConsumerGroup when the group has been closed
+//   - [ErrRunning] when it runs already
+//   - an [*dedup.InputError] for a nil argument or no topics
+//   - an error for a handler that ends its goroutine
+//
+// The next run processes all that is not committed, in each case.
 func (p *Processor) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
 	return p.member.Run(ctx, group, topics, p)
 }
@@ -76,7 +81,7 @@ func (p *Processor) metadata(session sarama.ConsumerGroupSession) *sarama.Consum
 	return sarama.NewConsumerGroupMetadataFromSession(session, p.cfg.Group, instance)
 }
 
-// isFatal tells what must stop the consumer from what another session may mend.
+// isFatal reports whether an error must stop the consumer: another session would meet it too.
 func isFatal(err error) bool {
 	var message *UnprocessableError
 	return errors.As(err, &message) || errors.Is(err, errHandlerExited)

@@ -65,7 +65,7 @@ func TestRunRefusesBadInput(t *testing.T) {
 	}
 }
 
-// Run joins again after errors and rebalances, and tells of every error.
+// Run joins again after errors and rebalances, and reports every error.
 func TestRunJoinsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -102,8 +102,8 @@ func TestRunJoinsAgain(t *testing.T) {
 	})
 }
 
-// What ends Run: the end of the group, and a message that cannot be processed, with the
-// other partitions.
+// Run ends with the group, and with a message that cannot be processed, which ends the other
+// partitions too.
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := New(config())

@@ -26,7 +26,7 @@ func (c *Config) producerConfig(transactionalID string) *sarama.Config {
 	return &cfg
 }
 
-// checkClient refuses what producerConfig does not mend.
+// checkClient refuses settings that producerConfig does not set.
 func (c *Config) checkClient() error {
 	switch {
 	case c.Client == nil:
@@ -46,8 +46,8 @@ func (c *Config) checkClient() error {
 
 // CheckConfig returns an [*dedup.InputError] that names the first setting of the consumer
 // group's c under which messages would be lost or processed twice. sarama does not hand its
-// configuration to a handler, so call it before making the consumer group. What is
-// asked of the producers' configuration New has checked.
+// configuration to a handler, so call it before making the consumer group. New has
+// checked the producers' configuration.
 func (p *Processor) CheckConfig(c *sarama.Config) error {
 	bad := func(field, format string, args ...any) error {
 		return &dedup.InputError{Field: "sarama.Config." + field,

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// ErrTopicRecreated ends a claim whose topic was deleted and created again: what the handler was
-// given last is not committed, and the new topic is read from Consumer.Offsets.Initial on. Run
+// ErrTopicRecreated ends a claim whose topic was deleted and created again. The handler's last
+// batch is not committed, and the new topic is read from Consumer.Offsets.Initial on. Run
 // joins again.
 var ErrTopicRecreated = errors.New("txn: topic was deleted and created again")
 
@@ -18,11 +18,11 @@ func (w *worker) recreated(how string) error {
 	return &endError{fmt.Errorf("%w: %q: %s", ErrTopicRecreated, w.topic, how)}
 }
 
-// sameTopic compares the topic with the one that was assigned, right before a commit, which names
-// it by name alone: of a topic that was deleted, the offset would be committed into its successor,
-// and so many messages of that be skipped. The look and the commit are two requests; what is
-// replaced between them is found by the stamp, see begins. Brokers before 2.8 do not tell topics
-// apart.
+// sameTopic compares the topic with the one that was assigned, right before a commit. A commit
+// names its topic by name alone: the offset of a topic that was deleted would be committed into its
+// successor, and so many messages of that be skipped. The look and the commit are two requests; a
+// topic that is replaced between them is found by the stamp, see begins. Brokers before 2.8 do not
+// tell topics apart.
 func (w *worker) sameTopic() error {
 	uuid, err := w.broker.topic(w.topic)
 	switch {

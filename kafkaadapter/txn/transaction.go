@@ -83,12 +83,12 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 //  2. InitProducerId: from here on no transaction of an older producer can be committed, and
 //     none is undecided.
 //  3. The committed offset. Asked before 2, a commit that was under way could come after
-//     the answer. This holds for the first producer of a claim as well: sarama asks for the
+//     the answer. This holds for the first producer of a claim as well. sarama asks for the
 //     offset to start from before the claim begins, and a member that joins again in the
 //     same generation does not fence its own late commit with it.
 //
-// The topic is looked up before 3, once in a claim: what is committed tells whether sarama has
-// begun at an offset of a topic that was deleted since.
+// The topic is looked up before 3, once in a claim: the commit says whether sarama has begun at
+// an offset of a topic that was deleted since.
 func (w *worker) resume() error {
 	if w.broker == nil {
 		b, err := w.dial()
@@ -123,7 +123,7 @@ func (w *worker) resume() error {
 	return nil
 }
 
-// start is where a new producer goes on.
+// start is where a new producer continues.
 func (w *worker) start(p producer) (next int64, err error) {
 	if w.uuid == "" {
 		if w.uuid, err = w.broker.topic(w.topic); err != nil {

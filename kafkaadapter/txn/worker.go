@@ -14,8 +14,7 @@ import (
 )
 
 // worker works off the buffer of one claim: a batch at a time, each in one transaction.
-// What is not committed stays in the buffer, so that running it again is looking there
-// again.
+// Messages that are not committed stay in the buffer, to be run again from there.
 type worker struct {
 	cfg       *Config
 	topic     string
@@ -115,7 +114,7 @@ func (w *worker) handle(batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMess
 	if hook := w.cfg.Observer.Handled; hook != nil {
 		hook(batch, time.Since(began), err)
 	}
-	// What was interrupted is run again even when it says that it is complete: that costs
+	// A handler that was interrupted runs again even when it says that it is complete: that costs
 	// nothing, while half an output would be a loss. For the same reason no error of it
 	// counts as permanent.
 	switch {

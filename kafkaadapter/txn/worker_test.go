@@ -172,7 +172,7 @@ func anyFault(rnd *rand.Rand, call string) fault {
 	}
 }
 
-// One that is no member of the group any more fences nobody and commits nothing.
+// One that is not a member of the group any more fences nobody and commits nothing.
 func TestStaleMemberEndsItsClaim(t *testing.T) {
 	for _, stale := range []error{sarama.ErrIllegalGeneration, sarama.ErrUnknownMemberId,
 		sarama.ErrFencedInstancedId} {
@@ -196,8 +196,8 @@ func TestStaleMemberEndsItsClaim(t *testing.T) {
 	}
 }
 
-// sarama asks for the first offset before the claim begins. What an earlier session of the
-// same generation commits after that, before it is fenced, is not processed again.
+// sarama asks for the first offset before the claim begins. An earlier session of the
+// same generation may commit after that, before it is fenced: that is not processed again.
 func TestLateCommitBeforeTheFirstProducer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
@@ -232,7 +232,7 @@ func deadLetter(m *sarama.ConsumerMessage, reason error) *sarama.ProducerMessage
 }
 
 // A message that cannot be processed is alone in its transaction, which carries its dead
-// letter; its neighbours are processed, in order.
+// letter; its neighbors are processed, in order.
 func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 	never := dedup.Permanent(errors.New("no such account"))
 	tooLarge := sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "out"},
@@ -276,7 +276,7 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 				return upper(ctx, m)
 			})
 		}},
-		// What is sent: 10 to 13, the first half of that, 12 to 15, 12 and 13, 12.
+		// Sent are: 10 to 13, the first half of that, 12 to 15, 12 and 13, 12.
 		{name: "output too large", change: func(*Config) {}, script: map[string][]fault{"send": {
 			{err: tooLarge, status: abortable}, {}, {err: tooLarge, status: abortable},
 			{err: tooLarge, status: abortable}, {err: tooLarge, status: abortable},

@@ -169,7 +169,7 @@ func TestWhatStays(t *testing.T) {
 
 	out := r.replay(ExitLeft)
 	r.wantIn(out, "2 sent, 0 processed since, 6 left", dedup.ErrUncertain.Error(),
-		dedup.ErrInFlight.Error(), "no dead letter",
+		dedup.ErrInFlight.Error(), "not a dead letter",
 		"another payload", `no topic \"gone\"`, "it lies in the topic that it came from")
 	r.wantCommitted(0, "onceward-replay/1 6+2")
 	uncertain()

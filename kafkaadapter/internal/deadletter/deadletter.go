@@ -34,8 +34,8 @@ const (
 )
 
 var (
-	// ErrNoDeadLetter: the message is no dead letter, or not all of one.
-	ErrNoDeadLetter = errors.New("kafkaadapter: message is no dead letter")
+	// ErrNoDeadLetter: the message is not a dead letter, or not all of one.
+	ErrNoDeadLetter = errors.New("kafkaadapter: message is not a dead letter")
 	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
 	// ErrNoRecord: nothing is on record of the message of a dead letter.
@@ -58,7 +58,7 @@ type Record struct {
 	Reason    error
 }
 
-// Headers are those that a letter has beside its message's own.
+// Headers are those that a letter has next to its message's own.
 func (r Record) Headers() []Header {
 	headers := make([]Header, 0, 10)
 	if msgid.IsKey(r.ID) { // another one may have any size, and was not claimed

@@ -1,6 +1,6 @@
 // Package groupmember runs a member of a sarama consumer group: it joins again and again, reads
 // what sarama tells on Errors alone, pauses partitions, and ends when one of them has met
-// what another session will not mend.
+// an error that another session would meet too.
 package groupmember
 
 import (
@@ -27,7 +27,7 @@ type Member struct {
 	Retry backoff.Policy
 	// Busy is what a second Run returns while the first has not.
 	Busy error
-	// Failed is told of every error of the group.
+	// Failed is called with every error of the group.
 	Failed func(error)
 	// Paused is told when a partition is paused (true) or resumed; it may be nil.
 	Paused func(topic string, partition int32, paused bool)

@@ -96,7 +96,7 @@ func endOfString(text []byte, i int) int {
 	return i + 1
 }
 
-// unquote reads a JSON string. One with something in it that is no character is empty:
+// unquote reads a JSON string. One with something in it that is not a character is empty:
 // read as U+FFFD, whatever it was, it could make one id of two.
 func unquote(text []byte) string {
 	s := string(text[1 : len(text)-1])

@@ -50,11 +50,11 @@ type BackpressureConfig struct {
 	// High pauses: the partition is paused when Level is at High or above.
 	// Default: [DefaultHigh].
 	High int
-	// Low resumes: a partition paused for its backlog goes on when Level is at Low or
+	// Low resumes: a partition paused for its backlog continues when Level is at Low or
 	// below. It must be below High; the distance keeps a partition from flapping.
 	// Default: half of High.
 	Low int
-	// Level tells how much is in flight, usually [Tracker.Len]. Required.
+	// Level is how much is in flight, usually [Tracker.Len]. Required.
 	Level func() int
 	// Pause and Resume stop and restart fetching of the partition. Both are required,
 	// and must tolerate a partition that has been revoked.
@@ -62,8 +62,8 @@ type BackpressureConfig struct {
 }
 
 // Backpressure pauses a partition while at least one reason to do so holds, and resumes it
-// when the last one is gone. What the client has fetched already still arrives: keep
-// reading it, since a reader that stops throttles its neighbours on the same broker.
+// when the last one is gone. Messages that the client has fetched still arrive: keep
+// reading them, since a reader that stops throttles its neighbors on the same broker.
 //
 // All methods are safe for concurrent use. The functions of the config are called
 // under the Backpressure's lock, never two at a time: they must return without waiting and
@@ -106,9 +106,9 @@ func NewBackpressure(cfg BackpressureConfig) (*Backpressure, error) {
 // Check reads Level and holds or releases Backlog. Call it after a batch was tracked.
 //
 // Level is read under the lock and not handed in, because a number read outside can
-// be old when it is applied: the reader reads "full" and is put aside; the workers
-// finish everything and find nothing to resume; the reader pauses the partition,
-// and nobody is left who would ever resume it.
+// be old when it is applied. The reader reads "full" and is put aside. The workers
+// finish everything and find nothing to resume. Then the reader pauses the partition,
+// and nobody is left to resume it.
 func (b *Backpressure) Check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// fakeClient records what a Backpressure asks of the client, and objects to what is no transition.
+// fakeClient records what a Backpressure asks of the client, and objects to a call that changes
+// nothing.
 type fakeClient struct {
 	t      *testing.T
 	level  int

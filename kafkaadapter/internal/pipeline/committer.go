@@ -43,7 +43,7 @@ type CommitterConfig struct {
 	Commit func()
 	// Confirmed, if set, returns the offset that the broker is known to have, and
 	// ok == false when that is not known. Commit is then repeated, without end, until
-	// what it returns has caught up with what was marked.
+	// the broker has the offset that was marked.
 	Confirmed func(topic string, partition int32) (next int64, ok bool)
 }
 
@@ -54,7 +54,7 @@ type CommitterConfig struct {
 // It commits again while in doubt. Sarama's Commit makes one attempt, returns nothing,
 // and is silent about a coordinator that moved or is loading; its mark stays dirty,
 // but nobody sends it again. Without a repetition the last messages before a silence
-// stay uncommitted for ever. A repetition with nothing dirty sends nothing.
+// stay uncommitted forever. A repetition with nothing dirty sends nothing.
 //
 // One Committer serves one session with all its claims, because a commit is one
 // request for all of them. All methods are safe for concurrent use. Mark and Confirmed
@@ -165,7 +165,7 @@ func (c *Committer) Finished(n int) {
 
 // Remove commits a partition's watermark a last time and forgets the partition. It
 // waits for the commit until ctx ends and then returns an error that wraps
-// [context.Cause] of ctx; the partition is forgotten all the same. After Remove has
+// [context.Cause] of ctx; the partition is forgotten anyway. After Remove has
 // returned Mark is not called for this claim again, which matters when the partition
 // may be somebody else's by then. Removing what is not there does nothing.
 // It needs a committer that was started.

@@ -263,7 +263,7 @@ func TestCommitAfterCount(t *testing.T) {
 	})
 }
 
-// While one message is stuck, the count goes on asking; repeating at that rate would
+// While one message is stuck, the count continues asking; repeating at that rate would
 // flood the coordinator and use up the repetitions in no time.
 func TestWishesDoNotRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package pipeline is the part of a Kafka consumer that needs no broker: what was
-// received and what is finished, who runs next, and when to commit. A client's
+// Package pipeline is the part of a Kafka consumer that needs no broker: the messages that were
+// received and those that are finished, who runs next, and when to commit. A client's
 // adapter feeds it and lends it a few functions; it imports no client and no store,
 // so that all of it is tested in fake time.
 //

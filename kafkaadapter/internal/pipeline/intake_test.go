@@ -183,7 +183,7 @@ func TestIntakeAppends(t *testing.T) {
 	}
 }
 
-// What was received has a slot nobody else will ever finish, so a batch that was
+// A message that was received has a slot that nobody else will ever finish, so a batch that was
 // begun is handed over whatever happens.
 func TestIntakeEnd(t *testing.T) {
 	type end struct {

@@ -37,7 +37,7 @@ func (k *KeyQueues[T]) Halt() Drained[T] {
 
 // Drain stops starting items and waits for the running ones until ctx ends; then it
 // cancels their context, with a cause that wraps [ErrDrained] and the cause of ctx,
-// and returns without waiting for them to notice. What is not finished comes back.
+// and returns without waiting for them to notice. Unfinished items come back.
 //
 // Every submitted item is finished (decision Done), or pending in exactly one answer,
 // or running in the last one. Calling Halt, Drain or Close again asks again for those that

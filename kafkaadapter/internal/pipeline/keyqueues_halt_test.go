@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// What was not started comes back at once, and what runs goes on undisturbed until it is
-// drained.
+// Items that were not started come back at once, and those that run continue undisturbed until
+// they are drained.
 func TestHaltHandsBackWithoutWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sleeper{}

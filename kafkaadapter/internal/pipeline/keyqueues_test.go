@@ -168,7 +168,7 @@ func TestHotKeyTakesTurns(t *testing.T) {
 }
 
 func TestOrders(t *testing.T) {
-	// Each item takes a second; how long all take tells what ran side by side.
+	// Each item takes a second; how long all take shows which ran side by side.
 	keyed := [][]byte{[]byte("a"), []byte("a"), []byte("b"), {}, {}, {}, nil, nil, nil, nil}
 	for _, row := range []struct {
 		name   string

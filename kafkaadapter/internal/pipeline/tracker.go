@@ -24,8 +24,8 @@ const finished = -1
 //
 // The watermark runs over the offsets that were received. A partition has gaps
 // (control records, aborted transactions, compaction), so nothing here assumes that
-// the offset after n is n+1, except in the one place where Kafka defines it: the
-// offset to commit after having finished n is n+1.
+// the offset after n is n+1. The one exception is Kafka's own: the offset to commit after
+// having finished n is n+1.
 //
 // One Tracker serves one claim: from an assignment to its revocation. A claim that
 // starts again gets a new one. The zero value is ready to use and must not be copied.
@@ -59,8 +59,8 @@ type Slot struct {
 // order, before anything else happens to the message.
 //
 // It returns an error that wraps [ErrOffsetOrder] when offset is not above the one
-// before: the client has gone back (a claim that restarted, an offset that was
-// reset), and what this tracker knows no longer describes what is being delivered.
+// before: the client has gone back, with a claim that restarted or an offset that was
+// reset. This tracker no longer describes the messages that are delivered.
 // The caller must not run the message under this tracker; end the claim or begin a
 // new one. It returns [ErrOffsetRange] for a negative offset and for [math.MaxInt64],
 // which has no offset after it.
