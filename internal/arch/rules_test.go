@@ -154,6 +154,11 @@ var table = map[string]rule{
 			"kafkaadapter/internal/pipeline", "kafkaadapter/internal/deadletter",
 			"kafkaadapter/internal/msgid"},
 	},
+	"kafkaadapter/kafkadriver/drivertest": {
+		role: testOnly,
+		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",
+			testify},
+	},
 	"kafkaadapter/kafkasarama": {
 		imports: []string{"dedup", "dedup/driver", "internal/backoff", "kafkaadapter",
 			"kafkaadapter/internal/pipeline", "kafkaadapter/internal/groupmember",
@@ -163,6 +168,7 @@ var table = map[string]rule{
 	"kafkaadapter/kafkafranz": {
 		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",
 			franzGo},
+		tests: []string{"kafkaadapter/kafkadriver/drivertest"},
 	},
 	"kafkaadapter/kafkasegmentio": {
 		imports: []string{"dedup", "kafkaadapter", "kafkaadapter/kafkadriver", kafkaGo},

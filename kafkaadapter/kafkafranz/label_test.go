@@ -66,20 +66,6 @@ var wantLabels = []string{
 	"skipped second found first",
 }
 
-// A retry keeps the label of the first attempt, and a duplicate finds it.
-func TestLabels(t *testing.T) {
-	r, o := newRig(t, cooperative, 1), &reports{}
-	r.produce(0, 0, 1)
-	m := r.join(onceBroken(), func(c *kafkaadapter.Config) {
-		c.Label, c.Observer = first, o.observer()
-	})
-	r.committed()
-	r.produce(0, 0, 1)
-	r.committed()
-	m.leave()
-	o.want(t, wantLabels...)
-}
-
 // The same in a share group.
 func TestShareLabels(t *testing.T) {
 	r, o := newShareRig(t, 1, 30*time.Second, 5), &reports{}

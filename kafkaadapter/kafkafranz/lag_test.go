@@ -18,7 +18,6 @@ import (
 // commitAt is what a consumer's commit leaves.
 func (r *rig) commitAt(partition int32, offset int64) {
 	r.t.Helper()
-	r.early = true // nobody has handled what is committed
 	q := question{client: r.client, ids: map[string][16]byte{},
 		leaders: map[kafkadriver.TopicPartition]int32{}}
 	require.NoError(r.t, q.describe(r.t.Context(), []string{orders}))
@@ -48,7 +47,7 @@ func (r *rig) wantLag(what string, want time.Duration) {
 
 // How old is what the group has not read.
 func TestLags(t *testing.T) {
-	r := newRig(t, cooperative, 3)
+	r := newRig(t, 3)
 	r.wantLag("of an empty topic", 0)
 	send := func(partition int32, ages ...time.Duration) {
 		t.Helper()
@@ -86,7 +85,7 @@ func TestLags(t *testing.T) {
 }
 
 func TestLagsFails(t *testing.T) {
-	r := newRig(t, cooperative, 1)
+	r := newRig(t, 1)
 	got, err := Lags(t.Context(), r.client, group, orders, "nowhere")
 	require.ErrorIs(t, err, kerr.UnknownTopicOrPartition)
 	assert.Nil(t, got)

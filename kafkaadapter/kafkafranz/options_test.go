@@ -25,6 +25,10 @@ func wantInput(t *testing.T, err error, field string) {
 
 func nothing(context.Context, *kafkaadapter.Message) error { return nil }
 
+func notOwned(context.Context, kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
+	return nil, errCut
+}
+
 // A configuration that cannot be meant is refused with the field's name.
 func TestBadConfig(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10),
@@ -40,6 +44,9 @@ func TestBadConfig(t *testing.T) {
 		"Unclaimed": func(c *kafkaadapter.Config) { c.Unclaimed = true },
 		"Allow.TakeOver": func(c *kafkaadapter.Config) {
 			c.Deduper, c.Unclaimed, c.Allow.TakeOver = nil, true, true
+		},
+		"Own.Partitioner": func(c *kafkaadapter.Config) {
+			c.Own = &kafkaadapter.Owning{Acquire: notOwned}
 		},
 		"Attempts.Max": func(c *kafkaadapter.Config) { c.Attempts.Max = 1 },
 		"Order":        func(c *kafkaadapter.Config) { c.Order = 9 },
@@ -67,7 +74,7 @@ func TestBadConfig(t *testing.T) {
 // Options under which messages would be lost are refused by their names, before the group
 // hears of this member.
 func TestBadOptions(t *testing.T) {
-	r := newRig(t, cooperative, 1)
+	r := newRig(t, 1)
 	run := func(ctx context.Context, opts ...kgo.Opt) error {
 		cfg := r.config(&link{Store: r.store}, nil)
 		cfg.Observer.Assigned = func(string, int32, int32) { r.note("assigned") }
@@ -96,6 +103,12 @@ func TestBadOptions(t *testing.T) {
 		require.ErrorContains(t, run(t.Context(), kgo.ConsumeTopics(orders), opt), what,
 			"kgo's own check")
 	}
+	cfg := r.config(&link{Store: r.store}, nil)
+	cfg.Own = &kafkaadapter.Owning{Acquire: notOwned, Partitioner: kafkaadapter.Murmur2}
+	cfg.Tuning.Drain = time.Second + time.Millisecond // and 4 s, in a rebalance of 5 s
+	c, err := New(group, cfg)
+	require.NoError(t, err)
+	wantInput(t, c.Run(t.Context(), r.options(newLine())...), "kgo.RebalanceTimeout")
 	if info := r.cluster.GroupInfo(group); info != nil {
 		assert.Empty(t, info.Members, "the group has heard of a member")
 	}
@@ -104,8 +117,7 @@ func TestBadOptions(t *testing.T) {
 
 // What skips messages is allowed to those who say so.
 func TestAllowSkip(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	r.early = true
+	r := newRig(t, 1)
 	r.produce(0, 0, 5)
 	started := make(chan struct{})
 	m := r.join(nil, func(c *kafkaadapter.Config) {
@@ -122,47 +134,4 @@ func TestAllowSkip(t *testing.T) {
 	r.committed()
 	m.leave()
 	assert.Zero(t, r.effects["evt_000000"], "a message from before the start was not skipped")
-}
-
-// One Run at a time, and another one after it.
-func TestRunsOnce(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	running := make(chan struct{}, 2)
-	cfg := r.config(&link{Store: r.store}, func(context.Context, *kafkaadapter.Message) error {
-		running <- struct{}{}
-		return nil
-	})
-	c, err := New(group, cfg)
-	require.NoError(t, err)
-	l := newLine()
-	for i := range 2 {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- c.Run(ctx, r.options(l)...) }()
-		r.produce(0, i, 1)
-		<-running
-		require.ErrorIs(t, c.Run(ctx, r.options(l)...), kafkaadapter.ErrRunning, "a second Run")
-		cancel()
-		require.NoError(t, <-done, "Run")
-	}
-	r.committed()
-	r.once(2)
-}
-
-// A committed offset that the log does not have is an error that goes on until somebody
-// decides, and skips nothing.
-func TestOffsetOutOfRange(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	r.produce(0, 0, 10)
-	m := r.join(nil, nil)
-	r.committed()
-	m.leave()
-	r.produce(0, 10, 10)
-	require.NoError(t, r.cluster.DeleteRecords(orders, 0, 15))
-	m = r.join(nil, func(c *kafkaadapter.Config) {
-		c.Observer.GroupError = func(error) { r.note("error") }
-	})
-	r.eventually(func() (bool, string) { return r.noted("error") >= 2, "no error is told" })
-	m.leave()
-	r.once(10)
 }

@@ -13,7 +13,7 @@ import (
 
 // What topics keep is asked of a broker, with their configuration.
 func TestRetentions(t *testing.T) {
-	r := newRig(t, cooperative, 1)
+	r := newRig(t, 1)
 	for topic, config := range map[string]map[string]string{
 		"day": {"retention.ms": "86400000"}, "ever": {"retention.ms": "-1"},
 		"compacted": {"retention.ms": "1000", "cleanup.policy": "compact"},

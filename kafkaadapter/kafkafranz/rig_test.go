@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver/drivertest"
 )
 
 const (
@@ -26,88 +26,35 @@ const (
 	group    = "g"
 )
 
-// mode is a way in which a group rebalances.
-type mode struct {
-	name string
-	opts []kgo.Opt
-}
-
-var (
-	eager       = mode{"eager", []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())}}
-	cooperative = mode{"cooperative", []kgo.Opt{kgo.Balancers(kgo.CooperativeStickyBalancer())}}
-	nextGen     = mode{"KIP-848",
-		[]kgo.Opt{kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()}}
-)
-
-// eachMode runs a story in every mode, at the same time.
-func eachMode(t *testing.T, story func(t *testing.T, m mode)) {
-	t.Helper()
-	for _, m := range []mode{eager, cooperative, nextGen} {
-		t.Run(m.name, func(t *testing.T) {
-			t.Parallel()
-			story(t, m)
-		})
-	}
-}
-
-// rig is an embedded broker with a topic, a store, a ledger of effects, and an oracle that
-// looks at every commit.
+// rig is an embedded broker with a topic, a store, and a ledger of effects.
 type rig struct {
 	t       *testing.T
-	mode    mode
 	cluster *kfake.Cluster
 	store   dedup.Store
+	lease   time.Duration
 	client  *kgo.Client // to produce with
 
-	session, lease time.Duration // of members; see mortal
-
-	mu         sync.Mutex
-	log        map[int32][]string // the id at every position
-	effects    map[string]int
-	total      int
-	commits    int
-	parked     map[string]bool // with no record
-	last       map[int32]int64 // committed
-	epochs     map[int32]bool  // leader epochs that were committed
-	violations []string
-	early      bool           // commits are meant to run ahead
-	notes      map[string]int // whatever a story counts
+	mu      sync.Mutex
+	log     map[int32][]string // the id at every position
+	effects map[string]int
+	total   int
+	notes   map[string]int // whatever a story counts
 }
 
-func newRig(t *testing.T, m mode, partitions int32) *rig {
+func newRig(t *testing.T, partitions int32) *rig {
 	t.Helper()
-	cluster, err := kfake.NewCluster(
-		kfake.NumBrokers(2), kfake.SeedTopics(partitions, orders), kfake.SeedTopics(1, payments),
-		kfake.GroupMinSessionTimeout(200*time.Millisecond),
-		kfake.BrokerConfigs(map[string]string{
-			"group.consumer.heartbeat.interval.ms": "100",
-			"group.consumer.session.timeout.ms":    "30000",
-		}))
-	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
-	r := &rig{
-		t: t, mode: m, cluster: cluster, session: 30 * time.Second, lease: 30 * time.Second,
-		store: dedup.Memory(1 << 20), log: map[int32][]string{},
-		effects: map[string]int{}, last: map[int32]int64{}, epochs: map[int32]bool{},
-		notes: map[string]int{}, parked: map[string]bool{},
-	}
-	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	r.watch()
-	t.Cleanup(func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.early {
-			assert.Empty(t, r.violations, "bad commits")
-		}
-	})
+	r := rigOn(t, newBrokers(t).Cluster)
+	require.NoError(t, r.cluster.CreateTopic(orders, partitions, nil))
 	return r
 }
 
-// mortal has a dead member be missed soon. So is one whose machine stands still for as long, which
-// in all other stories is nobody: there nobody dies.
-func (r *rig) mortal() {
-	r.session, r.lease = 5*time.Second, 4*time.Second
-	r.cluster.SetGroupConfigs(group, map[string]string{"consumer.session.timeout.ms": "5000"})
+func rigOn(t *testing.T, cluster *kfake.Cluster) *rig {
+	t.Helper()
+	r := &rig{t: t, cluster: cluster, store: dedup.Memory(1 << 20),
+		lease: 30 * time.Second, log: map[int32][]string{},
+		effects: map[string]int{}, notes: map[string]int{}}
+	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	return r
 }
 
 func (r *rig) newClient(opts ...kgo.Opt) *kgo.Client {
@@ -116,45 +63,6 @@ func (r *rig) newClient(opts ...kgo.Opt) *kgo.Client {
 	require.NoError(r.t, err)
 	r.t.Cleanup(cl.Close)
 	return cl
-}
-
-// watch checks at the broker that every offset below a commit has a record in the store.
-func (r *rig) watch() {
-	r.cluster.ControlKey(int16(kmsg.OffsetCommit),
-		func(req kmsg.Request) (kmsg.Response, error, bool) {
-			r.cluster.KeepControl()
-			for _, topic := range req.(*kmsg.OffsetCommitRequest).Topics {
-				for _, p := range topic.Partitions {
-					r.committing(p.Partition, p.Offset, p.LeaderEpoch)
-				}
-			}
-			return nil, nil, false
-		})
-}
-
-func (r *rig) committing(partition int32, offset int64, epoch int32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.commits++
-	r.epochs[epoch] = true
-	if offset < r.last[partition] {
-		r.violations = append(r.violations,
-			fmt.Sprintf("%d@%d goes back from %d", partition, offset, r.last[partition]))
-	}
-	r.last[partition] = offset
-	log := r.log[partition]
-	if offset > int64(len(log)) {
-		r.violations = append(r.violations,
-			fmt.Sprintf("%d@%d is beyond the %d messages there", partition, offset, len(log)))
-		return
-	}
-	for at, id := range log[:offset] {
-		if s := r.stateOf(id); id != "" && !r.parked[id] && s != driver.StateSucceeded &&
-			s != driver.StateFailed {
-			r.violations = append(r.violations,
-				fmt.Sprintf("%d@%d: %s at %d is %v", partition, offset, id, at, s))
-		}
-	}
 }
 
 func (r *rig) stateOf(id string) driver.State {
@@ -267,9 +175,9 @@ func (r *rig) options(l *line, more ...kgo.Opt) []kgo.Opt {
 	opts := append([]kgo.Opt{
 		kgo.SeedBrokers(r.cluster.ListenAddrs()...), kgo.Dialer(l.dial),
 		kgo.ConsumeTopics(orders),
-		kgo.SessionTimeout(r.session), kgo.HeartbeatInterval(100 * time.Millisecond),
+		kgo.HeartbeatInterval(100 * time.Millisecond),
 		kgo.RebalanceTimeout(5 * time.Second), kgo.FetchMaxWait(100 * time.Millisecond),
-	}, r.mode.opts...)
+	}, balancers[drivertest.Cooperative]...)
 	return append(opts, more...)
 }
 
@@ -333,23 +241,6 @@ func (r *rig) committed() {
 			if info == nil || info.Commits[orders][p].Offset != int64(len(log)) {
 				return false, fmt.Sprintf("partition %d is not committed to %d: %v",
 					p, len(log), info)
-			}
-		}
-		return true, ""
-	})
-}
-
-// members waits until the group has n members that all have something.
-func (r *rig) members(n int) {
-	r.t.Helper()
-	r.eventually(func() (bool, string) {
-		info := r.cluster.GroupInfo(group)
-		if info == nil || info.State != "Stable" || len(info.Members) != n {
-			return false, fmt.Sprint(info)
-		}
-		for i := range info.Members {
-			if info.Members[i].NumAssigned() == 0 {
-				return false, fmt.Sprint(info)
 			}
 		}
 		return true, ""

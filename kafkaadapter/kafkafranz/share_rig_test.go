@@ -13,7 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 )
@@ -21,9 +20,11 @@ import (
 // shareRig is a rig whose oracle looks at every acknowledgement.
 type shareRig struct {
 	*rig
-	accepted map[int32]map[int64]bool // by partition and offset
-	lock     time.Duration
-	messages int // of a story of renewing
+	parked     map[string]bool // with no record
+	violations []string
+	accepted   map[int32]map[int64]bool // by partition and offset
+	lock       time.Duration
+	messages   int // of a story of renewing
 }
 
 // newShareRig has a broker with locks that end after a while, and a limit of deliveries.
@@ -41,12 +42,8 @@ func newShareRig(t *testing.T, partitions int32, lock time.Duration, deliveries 
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	cluster.SetGroupConfigs(group, map[string]string{"share.auto.offset.reset": "earliest"})
-	r := &shareRig{lock: lock, accepted: map[int32]map[int64]bool{0: {}, 1: {}}, rig: &rig{
-		t: t, cluster: cluster, lease: 30 * time.Second, store: dedup.Memory(1 << 20),
-		log:     map[int32][]string{},
-		effects: map[string]int{}, notes: map[string]int{}, parked: map[string]bool{},
-	}}
-	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	r := &shareRig{rig: rigOn(t, cluster), lock: lock, parked: map[string]bool{},
+		accepted: map[int32]map[int64]bool{0: {}, 1: {}}}
 	r.watch()
 	t.Cleanup(func() {
 		r.mu.Lock()

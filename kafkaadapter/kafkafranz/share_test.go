@@ -324,7 +324,7 @@ func TestShareBadConfig(t *testing.T) {
 			c.RangeHandler = func(context.Context, *kafkaadapter.Range) error { return nil }
 		},
 		"Order":          func(c *shareConfig) { c.Order = kafkaadapter.Unordered },
-		"Own":            func(c *shareConfig) { r.owned(&c.Config) },
+		"Own":            func(c *shareConfig) { c.Own = &kafkaadapter.Owning{} },
 		"Allow.TakeOver": func(c *shareConfig) { c.Allow.TakeOver = true },
 		"Attempts.Max":   func(c *shareConfig) { c.Attempts.Max = 3 },
 		"Positions":      func(c *shareConfig) { c.Positions = true },

@@ -1,11 +1,6 @@
 package kafkafranz
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
@@ -119,107 +113,6 @@ func TestPartitionThatFailsRests(t *testing.T) {
 		assert.True(t, paused(), "it rests still")
 		time.Sleep(topicRest + time.Millisecond)
 		assert.False(t, paused())
-	})
-}
-
-// messageLog is a slog.Handler that keeps the lines of one message.
-type messageLog struct {
-	slog.Handler
-	mu  sync.Mutex
-	all []string
-}
-
-// Enabled implements slog.Handler.
-func (*messageLog) Enabled(context.Context, slog.Level) bool { return true }
-
-// Handle implements slog.Handler.
-func (l *messageLog) Handle(_ context.Context, r slog.Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if strings.Contains(r.Message, "consumer group") {
-		r.Attrs(func(a slog.Attr) bool {
-			l.all = append(l.all, a.String())
-			return a.Key != "error"
-		})
-	}
-	return nil
-}
-
-// replace deletes the topic of orders and creates it again.
-func (r *rig) replace() {
-	r.t.Helper()
-	gone := kmsg.NewPtrDeleteTopicsRequest()
-	gone.TopicNames = []string{orders}
-	topic := kmsg.NewDeleteTopicsRequestTopic()
-	topic.Topic = kmsg.StringPtr(orders)
-	gone.Topics = append(gone.Topics, topic)
-	_, err := gone.RequestWith(r.t.Context(), r.client)
-	require.NoError(r.t, err)
-	made := kmsg.NewPtrCreateTopicsRequest()
-	one := kmsg.NewCreateTopicsRequestTopic()
-	one.Topic, one.NumPartitions, one.ReplicationFactor = orders, 1, 1
-	made.Topics = append(made.Topics, one)
-	answer, err := made.RequestWith(r.t.Context(), r.client)
-	require.NoError(r.t, err)
-	require.NoError(r.t, kerr.ErrorForCode(answer.Topics[0].ErrorCode))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.log)
-	clear(r.last)
-}
-
-// The topic is deleted and created again while a handler is at work. The client ends for one
-// reason, which is logged once, and another one reads the new topic from its start: what was due
-// for the old one is not committed into it.
-func TestTopicRecreated(t *testing.T) {
-	eachCommit(t, func(t *testing.T, mode mode, options ...kgo.Opt) {
-		r := newRig(t, mode, 1)
-		r.early = true // commits of the topic that is gone, which the oracle does not tell apart
-		g := newGateway()
-		g.deaf = true
-		log := &messageLog{}
-		var mu sync.Mutex
-		gone := 0
-		m := r.join(func(ctx context.Context, m *kafkaadapter.Message) error {
-			if m.ID == "evt_000005" {
-				return g.handle(ctx, m)
-			}
-			return nil
-		}, func(c *kafkaadapter.Config) {
-			c.Logger = slog.New(log)
-			c.Observer.GroupError = func(err error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if errors.Is(err, kafkaadapter.ErrTopicRecreated) {
-					gone++
-				}
-			}
-		}, options...)
-		r.produce(0, 0, 6)
-		<-g.inside
-		r.replace()
-		close(g.open)
-		client := r.client
-		// a producer keeps to the topic that it knows
-		r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		client.Close()
-		r.produce(0, 100, 3) // fewer than before
-		r.eventually(func() (bool, string) {
-			info := r.cluster.GroupInfo(group)
-			return r.totalEffects() == 9 && info != nil && info.Commits[orders][0].Offset == 3,
-				"the new topic is not read"
-		})
-		m.leave()
-		r.once(9)
-		mu.Lock()
-		// Where a commit by name has come into the new topic, that is told whenever the offset is
-		// fetched.
-		assert.True(t, gone == 1 || gone > 0 && gone <= 3 && len(options) > 0,
-			"told %d times", gone)
-		mu.Unlock()
-		log.mu.Lock()
-		defer log.mu.Unlock()
-		assert.LessOrEqual(t, len(log.all), 3, "%v", log.all)
 	})
 }
 

@@ -1,0 +1,216 @@
+// Package drivertest proves that a driver of kafkaadapter keeps what kafkaadapter promises.
+//
+// [Run] is the conformance suite: call it from a test of your own driver. Each of its rows starts
+// brokers, runs members of a group on a store in memory, and looks at every commit before the
+// brokers make it: all messages below the offset must be on record, or parked.
+//
+// It imports testing; import it from tests only.
+package drivertest
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// Mode is a way in which a group rebalances. A driver may have other modes than these.
+type Mode string
+
+// Modes that the suite knows.
+const (
+	Eager       Mode = "eager"       // all partitions are given up in a rebalance
+	Cooperative Mode = "cooperative" // those that stay with their member are kept
+	ServerSide  Mode = "KIP-848"     // the coordinator assigns them, and members have epochs
+)
+
+// Driver tells [Run] how to reach the driver under test. All but Rows and Lacks is required.
+type Driver struct {
+	// Cluster starts brokers without topics, and ends them with t.Cleanup. It is called once per
+	// row and mode. They must allow sessions of 2 s. Members of ServerSide send a heartbeat every
+	// 100 ms, and are missed after some 10 s.
+	Cluster func(t testing.TB) Cluster
+	// New makes a consumer that does not run yet. Its client looks for new topics and partitions
+	// every second at least, and sends heartbeats every 100 ms.
+	New func(m Member) (Consumer, error)
+	// Producer makes a producer that gives a letter up after about 5 s, and is closed with
+	// t.Cleanup. A letter of more than limit bytes is too large for it. 0 means any size.
+	Producer func(t testing.TB, brokers []string, limit int) kafkaadapter.Producer
+	// Code returns the protocol's error code in an error of the client, and 0 where there is none.
+	Code func(err error) int16
+	// Modes of the driver. Rows in which partitions move run in each, the others in the first.
+	Modes []Mode
+
+	// Rows has only those rows run whose names begin with it. Default: all.
+	Rows string
+	// Lacks names rows that the driver cannot run, or "row/mode", and says why. They are logged.
+	Lacks map[string]string
+}
+
+// Member is what a consumer is made of.
+type Member struct {
+	// Brokers, Group and Topics are where it is a member.
+	Brokers []string
+	Group   string
+	Topics  []string
+	// Mode is one of Driver.Modes.
+	Mode Mode
+	// Session is how long the member may be silent, and Rebalance how long a rebalance waits for
+	// it. Where a mode leaves one of them to the brokers, it is not used.
+	Session, Rebalance time.Duration
+	// Instance makes it a static member. Empty: it is none.
+	Instance string
+	// FetchBytes bounds a fetch of one partition. 0: the client's default.
+	FetchBytes int
+	// Dial makes its connections. A driver whose client has no such setting ignores it, and has
+	// "members/crash" in Lacks.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Config of the consumer.
+	Config kafkaadapter.Config
+}
+
+// Consumer is what every driver's consumer can do.
+type Consumer interface {
+	// Run consumes until ctx ends, and returns nil after its partitions have been drained.
+	Run(ctx context.Context) error
+	// Progress returns a reading of every partition that the member has, in order.
+	Progress() []kafkaadapter.Progress
+}
+
+// Cluster is the brokers of one row. Its methods are safe for concurrent use.
+type Cluster interface {
+	// ListenAddrs are the addresses of the brokers.
+	ListenAddrs() []string
+	// CreateTopic makes a topic.
+	CreateTopic(topic string, partitions int32, configs map[string]string) error
+	// DeleteTopic deletes it.
+	DeleteTopic(topic string) error
+	// TopicID is its UUID as Kafka's tools write it, empty where there is no such topic.
+	TopicID(topic string) string
+	// AddPartitions makes the topic one of so many partitions.
+	AddPartitions(ctx context.Context, topic string, partitions int32) error
+	// DeleteRecords deletes what lies before an offset.
+	DeleteRecords(topic string, partition int32, before int64) error
+	// Produce appends messages to their partitions, in order, with their timestamps.
+	Produce(ctx context.Context, messages ...*kafkaadapter.Message) error
+	// Committed is what the group has committed; the offset is -1 where that is nothing.
+	Committed(group, topic string, partition int32) (offset int64, metadata string)
+	// Commit commits as a client that is not in the group.
+	Commit(ctx context.Context, group, topic string, offset int64, metadata string) error
+	// Members is how many partitions each member of the group has. It is settled when the group
+	// does not rebalance.
+	Members(group string) (partitions []int, settled bool)
+	// Expel ends the membership of all that have partitions of the group, where the protocol has a
+	// request for it.
+	Expel(ctx context.Context, group string) error
+	// OnCommit has f called for each partition of each commit, before it is made.
+	OnCommit(f func(Commit))
+	// Fail has requests fail.
+	Fail(f Failure) Fault
+}
+
+// Commit is one offset that is about to be committed.
+type Commit struct {
+	// Group that commits, and Topic, which is empty where the request has TopicID, in the form of
+	// Cluster.TopicID.
+	Group, Topic, TopicID string
+	Partition             int32
+	Offset                int64
+}
+
+// Failure has the next Count requests of a kind answered with an error.
+type Failure struct {
+	// API is the key of the requests in Kafka's protocol, such as 8 for OffsetCommit.
+	API int16
+	// Topic whose partitions fail. Empty: the whole request does.
+	Topic string
+	// Code of the error in Kafka's protocol.
+	Code int16
+	// Count of requests.
+	Count int
+}
+
+// Fault is a [Failure] at work.
+type Fault interface {
+	// Hits is how many requests have failed.
+	Hits() int
+	// Remove ends it.
+	Remove()
+}
+
+// Run runs the suite as parallel subtests of t. A row that fails logs what it prevents. Run it with
+// -race.
+func Run(t *testing.T, d Driver) {
+	t.Helper()
+	require.NotNil(t, d.Cluster, "drivertest: Driver.Cluster")
+	require.NotNil(t, d.New, "drivertest: Driver.New")
+	require.NotNil(t, d.Producer, "drivertest: Driver.Producer")
+	require.NotNil(t, d.Code, "drivertest: Driver.Code")
+	require.NotEmpty(t, d.Modes, "drivertest: Driver.Modes")
+	unknown := maps.Clone(d.Lacks)
+	for _, r := range rows() {
+		for _, m := range r.modes(d) {
+			delete(unknown, r.name)
+			delete(unknown, r.in(m))
+		}
+	}
+	require.True(t, len(unknown) == 0 || d.Rows != "",
+		"drivertest: Driver.Lacks has unknown rows: %v", unknown)
+	for _, r := range rows() {
+		for _, m := range r.modes(d) {
+			if why := cmp.Or(d.Lacks[r.name], d.Lacks[r.in(m)]); why != "" {
+				t.Logf("left out: %s: %s", r.in(m), why)
+				continue
+			}
+			r.run(t, d, m)
+		}
+	}
+}
+
+// row is one thing that every driver must do.
+type row struct {
+	name string
+	// prevents says what happens to a user of a driver that fails it.
+	prevents string
+	// each is set where partitions move: it may depend on the mode.
+	each  bool
+	story func(s *scene)
+}
+
+// modes are those in which the row is run: an empty one stands for the first.
+func (r row) modes(d Driver) []Mode {
+	switch {
+	case !strings.HasPrefix(r.name, d.Rows):
+		return nil
+	case r.each && len(d.Modes) > 1:
+		return slices.Clone(d.Modes)
+	}
+	return []Mode{""}
+}
+
+// in is the name of the row in a mode.
+func (r row) in(m Mode) string { return strings.TrimSuffix(r.name+"/"+string(m), "/") }
+
+func (r row) run(t *testing.T, d Driver, m Mode) {
+	t.Helper()
+	t.Run(r.in(m), func(t *testing.T) {
+		t.Parallel()
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("prevents: %s", r.prevents)
+			}
+		})
+		if m == "" {
+			m = d.Modes[0]
+		}
+		r.story(newScene(t, d, m))
+	})
+}

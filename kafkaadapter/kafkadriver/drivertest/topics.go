@@ -1,0 +1,145 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
+)
+
+// groupLog is a slog.Handler that counts what is said of the group.
+type groupLog struct {
+	slog.Handler
+	lines atomic.Int64
+}
+
+// Enabled implements slog.Handler.
+func (*groupLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (l *groupLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "consumer group") {
+		l.lines.Add(1)
+	}
+	return nil
+}
+
+// The topic is deleted and created again while a handler is at work, and has fewer messages than
+// before. That is told, and the new topic is read from its start. Offsets of the old one are not
+// committed into it.
+func recreated(s *scene) {
+	s.topic(orders, 1)
+	s.free() // commits of the topic that is gone, which the oracle does not tell apart
+	g, log := newGateway(), &groupLog{}
+	g.deaf = true
+	m := s.join(g.only(func(m *kafkaadapter.Message) bool { return m.ID == number(5) }),
+		configured(func(c *kafkaadapter.Config) { c.Logger = slog.New(log) }))
+	s.produce(0, 0, 6)
+	<-g.inside
+	s.replace(orders)
+	close(g.open)
+	s.produce(0, 100, 3)
+	s.affected(9)
+	s.committed()
+	m.leave()
+	s.once(9)
+	gone := 0
+	for _, err := range s.groupErrors() {
+		if errors.Is(err, kafkaadapter.ErrTopicRecreated) {
+			gone++
+		}
+	}
+	most := 3 // a commit by name comes into the new topic, which is told whenever it is fetched
+	s.mu.Lock()
+	if s.byID {
+		most = 1
+	}
+	s.mu.Unlock()
+	assert.True(s, gone > 0 && gone <= most, "told %d times", gone)
+	assert.LessOrEqual(s, log.lines.Load(), int64(3))
+}
+
+// origin is what the metadata of a commit says, and how many of six messages are read then, where
+// four are committed.
+type origin struct {
+	metadata func(s *scene) string
+	effects  int
+}
+
+var (
+	thisTopic = origin{func(s *scene) string {
+		return kafkadriver.Stamp(s.cluster.TopicID(orders))
+	}, 2}
+	deletedTopic = origin{func(*scene) string {
+		return kafkadriver.Stamp(kafkadriver.TopicID([16]byte{1}))
+	}, 6}
+	foreignMember = origin{func(*scene) string { return "consumer-1" }, 2}
+)
+
+// A committed offset counts for the topic that it was committed for, and for no other of its name.
+// Commits say of which topic they are.
+func committedFor(by origin) func(*scene) {
+	return func(s *scene) {
+		s.topic(orders, 1)
+		s.free() // the first commit is not of a member
+		s.produce(0, 0, 6)
+		require.NoError(s, s.cluster.Commit(s.Context(), group, orders, 4, by.metadata(s)))
+		m := s.join(nil)
+		s.eventually(func() (bool, string) {
+			to, metadata := s.cluster.Committed(group, orders, 0)
+			return to == 6 && s.totalEffects() == by.effects && metadata == thisTopic.metadata(s),
+				fmt.Sprintf("%d effects, committed to %d of %q", s.totalEffects(), to, metadata)
+		})
+		m.leave()
+		s.once(by.effects)
+	}
+}
+
+// The group's offset is beyond the end of the log, as after an unclean election. The messages below
+// it are handled, once, and the group continues behind them.
+func cutLog(s *scene) {
+	s.topic(orders, 1)
+	s.free() // the first commit is not of a member
+	s.produce(0, 0, 6)
+	require.NoError(s, s.cluster.Commit(s.Context(), group, orders, 9, ""))
+	m := s.join(nil)
+	s.affected(6)
+	s.produce(0, 6, 6)
+	s.committed()
+	m.leave()
+	s.once(12)
+	require.ErrorIs(s, errors.Join(s.groupErrors()...), kafkaadapter.ErrLogCut)
+}
+
+// A topic that is missing is left out and not created, and read once it is there.
+func missingTopic(s *scene) {
+	const later = "later"
+	s.topic(orders, 1)
+	s.produce(0, 0, 3)
+	m := s.join(nil, func(m *Member) { m.Topics = []string{orders, later} })
+	s.committed()
+	require.Empty(s, s.cluster.TopicID(later), "it was created")
+	s.topic(later, 1)
+	s.send(message(later, 0, "evt_later"))
+	s.affected(4)
+	s.committed()
+	m.leave()
+	s.once(4)
+}
+
+// That a topic is missing is told.
+func missingIsTold(s *scene) {
+	s.topic(orders, 1)
+	m := s.join(nil, func(m *Member) { m.Topics = []string{orders, "later"} })
+	s.eventually(func() (bool, string) { return len(s.groupErrors()) > 0, "nobody is told" })
+	assert.ErrorContains(s, s.groupErrors()[0], "later")
+	m.leave()
+}
