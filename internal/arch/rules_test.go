@@ -172,7 +172,7 @@ var table = map[string]rule{
 	},
 	"kafkaadapter/kafkasegmentio": {
 		imports: []string{"dedup", "kafkaadapter", "kafkaadapter/kafkadriver", kafkaGo},
-		tests:   []string{"dedup/driver", franzGo},
+		tests:   []string{"kafkaadapter/kafkadriver/drivertest", franzGo},
 	},
 	"kafkaadapter/kafkaconfluent": {
 		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",

@@ -2,6 +2,7 @@ package kafkasegmentio
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -44,7 +45,7 @@ func TestBadArguments(t *testing.T) {
 			Options{Transport: &kafka.Transport{
 				Dial: func(context.Context, string, string) (net.Conn, error) {
 					t.Error("somebody is dialed")
-					return nil, errCut
+					return nil, errors.New("no network")
 				}}}, kafkaadapter.Config{Deduper: d, Handler: nothing}}
 		change(&a)
 		c, err := New(a.brokers, a.group, a.topics, a.opts, a.cfg)
@@ -86,16 +87,14 @@ func TestBadArguments(t *testing.T) {
 // While the brokers cannot be reached the observer is told, and the end of ctx ends Run.
 func TestBrokersAreUnreachable(t *testing.T) {
 	r := newRig(t, 1)
-	cfg := r.config(r.store, nil)
+	cfg := r.config(nil)
 	c, err := New([]string{"127.0.0.1:1"}, group, []string{orders}, Options{}, cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
 	r.eventually(func() (bool, string) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.errs) > 1, "no error is told"
+		return len(r.groupErrors()) > 1, "no error is told"
 	})
 	require.ErrorIs(t, c.Run(ctx), kafkaadapter.ErrRunning)
 	cancel()
@@ -144,14 +143,11 @@ func TestLetterAndMessage(t *testing.T) {
 	assert.Equal(t, source, m.Raw)
 	require.NoError(t, p.Send(t.Context(), m))
 	require.Error(t, p.Send(t.Context(), &kafkaadapter.Message{Topic: "nowhere"}))
-	found := make(chan *kafkaadapter.Message, 1)
-	member := r.join(func(_ context.Context, m *kafkaadapter.Message) error {
-		found <- m
+	var got *kafkaadapter.Message
+	r.run(r.config(func(_ context.Context, m *kafkaadapter.Message) error {
+		got = m
 		return nil
-	}, nil)
-	got := <-found
-	r.free = true
-	member.leave()
+	}), r.committed(1))
 	assert.Equal(t, "k", string(got.Key))
 	assert.Nil(t, got.Value, "a tombstone")
 	assert.Equal(t, m.Headers(), got.Headers())
