@@ -177,7 +177,7 @@ var table = map[string]rule{
 	"kafkaadapter/kafkaconfluent": {
 		imports: []string{"dedup", "dedup/driver", "kafkaadapter", "kafkaadapter/kafkadriver",
 			confluent},
-		tests: []string{franzGo},
+		tests: []string{"kafkaadapter/kafkadriver/drivertest", franzGo},
 	},
 	"kafkaadapter/internal/deadletter": {imports: []string{"dedup", "dedup/driver",
 		"kafkaadapter/internal/msgid"}},

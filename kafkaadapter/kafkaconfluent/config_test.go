@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 	"github.com/stretchr/testify/assert"
@@ -25,7 +26,7 @@ func wantInput(t *testing.T, err error, field string) {
 // A setting that cannot be meant, or would lose messages, is refused by its name before the member
 // joins.
 func TestBadConfig(t *testing.T) {
-	r := newRig(t, cooperative, 1)
+	r := newRig(t, 1)
 	for property, value := range map[string]kafka.ConfigValue{
 		"bootstrap.servers":        "",
 		"group.id":                 "another",
@@ -38,13 +39,13 @@ func TestBadConfig(t *testing.T) {
 		"max.poll.interval.ms":     "soon",
 		"max.poll.interval.ms ":    "3999",
 	} {
-		c, err := New(group, r.config(r.store, nil))
+		c, err := New(group, r.config(nil))
 		require.NoError(t, err)
 		property = strings.TrimSpace(property)
 		err = c.Run(t.Context(), r.properties(kafka.ConfigMap{property: value}), []string{orders})
 		wantInput(t, err, "kafka.ConfigMap."+property)
 	}
-	c, err := New(group, r.config(r.store, nil))
+	c, err := New(group, r.config(nil))
 	require.NoError(t, err)
 	for _, topics := range [][]string{nil, {""}, {orders, "^pay.*"}} {
 		wantInput(t, c.Run(t.Context(), r.properties(nil), topics), "topics")
@@ -56,7 +57,20 @@ func TestBadConfig(t *testing.T) {
 		assert.Empty(t, info.Members, "the group has heard of a member")
 	}
 
-	cfg := r.config(r.store, nil)
+	cfg := r.config(nil)
+	cfg.Own = &kafkaadapter.Owning{Partitioner: kafkaadapter.Murmur2,
+		Acquire: func(context.Context, kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
+			return nil, errBroken
+		}}
+	cfg.Tuning.Drain = 56*time.Second + time.Millisecond // and 4 s, in a minute
+	c, err = New(group, cfg)
+	require.NoError(t, err)
+	wantInput(t, c.Run(t.Context(), r.properties(nil), []string{orders}),
+		"kafka.ConfigMap.max.poll.interval.ms")
+	cfg.Own.Partitioner = nil
+	_, err = New(group, cfg)
+	wantInput(t, err, "kafkaadapter.Config.Own.Partitioner")
+	cfg = r.config(nil)
 	_, err = New("", cfg)
 	wantInput(t, err, "group")
 	cfg.Allow.TakeOver = true
@@ -69,8 +83,8 @@ func TestBadConfig(t *testing.T) {
 
 // The caller's configuration is not changed.
 func TestConfigIsCompleted(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	c, err := New(group, r.config(r.store, nil))
+	r := newRig(t, 1)
+	c, err := New(group, r.config(nil))
 	require.NoError(t, err)
 	given := kafka.ConfigMap{"bootstrap.servers": "b", "auto.offset.reset": "Earliest",
 		"enable.auto.commit": "false"}
@@ -87,14 +101,13 @@ func TestConfigIsCompleted(t *testing.T) {
 
 // Settings that skip messages are allowed with Allow.Skip.
 func TestAllowSkip(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	r.early = true
+	r := newRig(t, 1)
 	r.produce(0, 0, 5)
 	started := make(chan struct{})
-	m := r.join(nil, func(c *kafkaadapter.Config) {
-		c.Allow.Skip = true
-		c.Observer.Assigned = func(string, int32, int32) { close(started) }
-	}, kafka.ConfigMap{"auto.offset.reset": "latest"})
+	cfg := r.config(nil)
+	cfg.Allow.Skip = true
+	cfg.Observer.Assigned = func(string, int32, int32) { close(started) }
+	leave := r.join(cfg, kafka.ConfigMap{"auto.offset.reset": "latest"})
 	<-started
 	n := 0
 	r.eventually(func() (bool, string) { // the end may be asked for after some of them
@@ -103,49 +116,6 @@ func TestAllowSkip(t *testing.T) {
 		return r.totalEffects() > 0, "nothing arrives"
 	})
 	r.committed()
-	m.leave()
+	leave()
 	assert.Zero(t, r.effects["evt_000000"], "a message from before the start was not skipped")
-}
-
-// One Run at a time, and another one after it.
-func TestRunsOnce(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	running := make(chan struct{}, 2)
-	cfg := r.config(r.store, func(context.Context, *kafkaadapter.Message) error {
-		running <- struct{}{}
-		return nil
-	})
-	c, err := New(group, cfg)
-	require.NoError(t, err)
-	for i := range 2 {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- c.Run(ctx, r.properties(nil), []string{orders}) }()
-		r.produce(0, i, 1)
-		<-running
-		require.ErrorIs(t, c.Run(ctx, r.properties(nil), []string{orders}),
-			kafkaadapter.ErrRunning, "a second Run")
-		cancel()
-		require.NoError(t, <-done, "Run")
-	}
-	r.committed()
-	r.once(2)
-}
-
-// A committed offset that the log does not have is an error until somebody decides, and skips
-// nothing.
-func TestOffsetOutOfRange(t *testing.T) {
-	r := newRig(t, cooperative, 1)
-	r.produce(0, 0, 10)
-	m := r.join(nil, nil, nil)
-	r.committed()
-	m.leave()
-	r.produce(0, 10, 10)
-	require.NoError(t, r.cluster.DeleteRecords(orders, 0, 15))
-	m = r.join(nil, func(c *kafkaadapter.Config) {
-		c.Observer.GroupError = func(error) { r.note("error") }
-	}, nil)
-	r.eventually(func() (bool, string) { return r.noted("error") >= 2, "no error is told" })
-	m.leave()
-	r.once(10)
 }
