@@ -40,8 +40,8 @@ func (s *scene) operatorCommits(partition int32, offset int64) {
 
 // An offset that the log does not have, because it was truncated above it or the commit is
 // from beyond its end, is an error that is told, again and again but not in a hot loop. Nothing is
-// skipped. Retention has left a gap that an operator has to decide about; behind a commit beyond the
-// end nothing is missing, and all flavors but franz-go, which knows no leader epoch of such a
+// skipped. Retention has left a gap that an operator has to decide about. Behind a commit beyond
+// the end nothing is missing, and all flavors but franz-go, which knows no leader epoch of such a
 // commit, read the window again.
 func TestOffsetOutOfRange(t *testing.T) { eachFlavor(t, offsetOutOfRange) }
 
