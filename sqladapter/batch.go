@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// MarkBatchTx is [Marks.MarkTx] for many keys in one statement, and a second one when
+// MarkBatchTx is [Ledger.MarkTx] for many keys in one statement, and a second one when
 // there are duplicates; with MySQL a third one for the results of these. The marks are in the
 // order of the requests.
 //
@@ -24,9 +24,9 @@ import (
 // is a [Retryable] error). Several calls in one transaction have no common order and still can:
 // that is a [Retryable] error. So can, with MySQL above READ COMMITTED, transactions that save
 // results and have met duplicates without one: each locks the gap where that would be.
-// [Marks.DoBatch] does not. A batch holds its keys until the transaction ends; a few hundred are
+// [Ledger.DoBatch] does not. A batch holds its keys until the transaction ends; a few hundred are
 // the best trade, thousands only hold them longer.
-func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([]Mark, error) {
+func (m *Ledger) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([]Mark, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
 	}
@@ -50,7 +50,7 @@ func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([
 	return b.marks, nil
 }
 
-func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) error {
+func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
 	for chunk := range slices.Chunk(b.sorted(), m.dialect.chunk) {
 		rows, err := m.settle(ctx, tx, chunk, true)
 		if err != nil {
@@ -63,7 +63,7 @@ func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) error {
 
 // readResults of the duplicates whose marks were read without. Who reads them before the effect
 // reads them locked; afterwards nothing waits that could deadlock, and no lock is needed.
-func (m *Marks) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
+func (m *Ledger) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
 	for chunk := range slices.Chunk(b.unread, m.dialect.chunk) {
 		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk),
 			(*columns).resultAlone)
@@ -85,7 +85,7 @@ type batch struct {
 	unread []entry
 }
 
-func (m *Marks) newBatch(reqs []dedup.Request) *batch {
+func (m *Ledger) newBatch(reqs []dedup.Request) *batch {
 	b := &batch{
 		marks:   make([]Mark, len(reqs)),
 		entries: make([]entry, len(reqs)),

@@ -8,12 +8,12 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Verdict is what became of a transaction whose COMMIT was not answered.
-type Verdict uint8
+// CommitStatus is what became of a transaction whose COMMIT was not answered.
+type CommitStatus uint8
 
 const (
 	// Undecided means that nothing was learnt. Ask again, and acknowledge nothing until then.
-	Undecided Verdict = iota
+	Undecided CommitStatus = iota
 	// Committed means that the transaction is committed, mark and effect.
 	Committed
 	// CommittedByAnother means that it was rolled back, and that another transaction with the
@@ -24,8 +24,8 @@ const (
 )
 
 // String returns the lower-case name.
-func (v Verdict) String() string {
-	switch v {
+func (s CommitStatus) String() string {
+	switch s {
 	case Committed:
 		return "committed"
 	case CommittedByAnother:
@@ -38,9 +38,9 @@ func (v Verdict) String() string {
 }
 
 // Confirm tells what became of a transaction that the caller has sent COMMIT, and that was
-// not answered: the connection was lost, or the context ended. mark is what [Marks.MarkTx] or
-// [Marks.MarkBatchTx] returned for key in that transaction, and was the first. Whoever can run
-// the whole transaction again need not ask; [Marks.Do] does that by itself.
+// not answered: the connection was lost, or the context ended. mark is what [Ledger.MarkTx] or
+// [Ledger.MarkBatchTx] returned for key in that transaction, and was the first. Whoever can run
+// the whole transaction again need not ask; [Ledger.Do] does that by itself.
 //
 // It inserts the mark in a transaction of its own, on another connection, and rolls that back
 // in any case. The INSERT waits while a server is still committing, or has not yet noticed
@@ -52,16 +52,16 @@ func (v Verdict) String() string {
 // mark would be kept: ask within the window. A mark that is not a first's, or is of another key,
 // is a [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
 // when the mark is there, four more with MySQL, two more with SQL Server.
-func (m *Marks) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark,
-	opts ...dedup.Option) (Verdict, error) {
+func (m *Ledger) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark,
+	opts ...dedup.Option) (CommitStatus, error) {
 	if err := m.checkDo(ctx, "db", db == nil, false); err != nil {
 		return Undecided, err
 	}
 	return m.confirm(ctx, m.beginIn(db, m.dialect.weakest), key, mark, opts)
 }
 
-func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Mark,
-	opts []dedup.Option) (Verdict, error) {
+func (m *Ledger) confirm(ctx context.Context, begin beginner, key string, mark Mark,
+	opts []dedup.Option) (CommitStatus, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		return Undecided, err

@@ -27,7 +27,7 @@ func TestConfirm(t *testing.T) {
 	tests := map[string]struct {
 		steps  []step
 		begins []error
-		want   Verdict
+		want   CommitStatus
 		err    error
 	}{
 		"ours":              {steps: []step{taken, found(at(1, 9))}, want: Committed},
@@ -64,30 +64,30 @@ func TestConfirmRefuses(t *testing.T) {
 	mine := Mark{Outcome: dedup.Acquired, stamp: at(1, 9)}
 	for name, tt := range map[string]struct {
 		field string
-		call  func() (Verdict, error)
+		call  func() (CommitStatus, error)
 	}{
-		"a duplicate": {"mark", func() (Verdict, error) {
+		"a duplicate": {"mark", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Duplicate, stamp: at(1, 9)})
 		}},
-		"made by hand": {"mark", func() (Verdict, error) {
+		"made by hand": {"mark", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Acquired})
 		}},
 		// Prevents: "not committed" about a key that nobody has marked, whose owner has.
-		"another key": {"mark", func() (Verdict, error) {
+		"another key": {"mark", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), db, "k", mine)
 		}},
-		"empty key": {"key", func() (Verdict, error) {
+		"empty key": {"key", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), db, "", mine)
 		}},
-		"nil db": {"db", func() (Verdict, error) {
+		"nil db": {"db", func() (CommitStatus, error) {
 			return m.Confirm(t.Context(), nil, "k", mine)
 		}},
-		"nil context": {"ctx", func() (Verdict, error) { return m.Confirm(nil, db, "k", mine) }}, //nolint:staticcheck // the mistake
-		"zero Marks": {"Marks", func() (Verdict, error) {
-			return new(Marks).Confirm(t.Context(), db, "k", mine)
+		"nil context": {"ctx", func() (CommitStatus, error) { return m.Confirm(nil, db, "k", mine) }}, //nolint:staticcheck // the mistake
+		"zero Ledger": {"Ledger", func() (CommitStatus, error) {
+			return new(Ledger).Confirm(t.Context(), db, "k", mine)
 		}},
-		"native, zero": {"Begin", func() (Verdict, error) {
-			return Native{Marks: m}.Confirm(context.Background(), "k", mine)
+		"native, zero": {"Begin", func() (CommitStatus, error) {
+			return Native{Ledger: m}.Confirm(context.Background(), "k", mine)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

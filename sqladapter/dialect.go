@@ -21,8 +21,8 @@ const (
 	MySQL
 	// SQLServer is SQL Server 2016 or newer, and Azure SQL Database. It is experimental, never run
 	// against a real server by this project's tests: golden SQL and a scripted driver only, and a
-	// player of the documentation behind go-mssqldb. [Marks.Migrate] and [Marks.Check] look on
-	// the user's server at what it relies on. It is for [Marks] with [Deletes], not for a [Fence],
+	// player of the documentation behind go-mssqldb. [Ledger.Migrate] and [Ledger.Check] look on
+	// the user's server at what it relies on. It is for [Ledger] with [DeleteRows], not for a [Fence],
 	// a [Store] or [Preflight].
 	SQLServer
 )
@@ -102,7 +102,7 @@ type dialect struct {
 	// by a savepoint.
 	written func(e entry) statement
 	// guard is against transactions that end without their owner's knowledge.
-	guard guard
+	guard txGuard
 	// begin a transaction in the dialect's own way; nil where guard tells the way.
 	begin func(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error)
 	// impatient is what bounds the wait of the insert that follows it, for the probe; empty where

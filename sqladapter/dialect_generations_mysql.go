@@ -9,26 +9,26 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// turns holds the names of MySQL's generations, which stay: tables are moved from name to name,
+// nameCycle holds the names of MySQL's generations, which stay: tables are moved from name to name,
 // from next to open to sealed to gone. Of those that are in use, open is the first in the order
 // of bytes, in which RENAME TABLE takes its locks, and every transaction touches it first: so
 // RENAME never holds one that somebody waits for who holds another.
-type turns struct {
-	next, open, sealed, gone shelf
+type nameCycle struct {
+	next, open, sealed, gone tablePair
 }
 
-// shelf is a table of marks and that of their results.
-type shelf struct{ marks, results string }
+// tablePair is a table of marks and that of their results.
+type tablePair struct{ marks, results string }
 
-// newTurns cuts all names to one stem: cut one by one, their order would depend on how long the
+// newNameCycle cuts all names to one stem: cut one by one, their order would depend on how long the
 // table's own name is.
-func newTurns(t tableName) turns {
+func newNameCycle(t tableName) nameCycle {
 	const longest = "_sealed_results"
 	stem := strings.TrimSuffix(t.derive(longest), longest+"`")
-	name := func(suffix string) shelf {
-		return shelf{stem + suffix + "`", stem + suffix + "_results`"}
+	name := func(suffix string) tablePair {
+		return tablePair{stem + suffix + "`", stem + suffix + "_results`"}
 	}
-	return turns{next: name("_next"), open: name("_open"), sealed: name("_sealed"),
+	return nameCycle{next: name("_next"), open: name("_open"), sealed: name("_sealed"),
 		gone: name("_gone")}
 }
 
@@ -47,8 +47,8 @@ var birth = hexLiteral(make([]byte, len(driver.ID{})))
 // nobody wants to write. The open table is read so only for keys that the INSERT has found in
 // it, and locked: for one that is absent the gap would be locked, against everybody's inserts.
 func newMySQLGenerations(t tableName, window time.Duration) *dialect {
-	g := newTurns(t)
-	in := func(s shelf) *dialect {
+	g := newNameCycle(t)
+	in := func(s tablePair) *dialect {
 		beside := t
 		beside.full, beside.results = s.marks, s.results
 		return newMySQL(beside, window)
@@ -77,7 +77,7 @@ const shareSealed = ` /*!80000 FOR SHARE OF p */ /*M! LOCK IN SHARE MODE */`
 
 // mysqlInsertUnless gives the rows as a table, to be joined, in the order of the ids, so that
 // batches do not deadlock. JSON_TABLE costs the server a third less than a SELECT for each row.
-func mysqlInsertUnless(g turns) func([]entry, int64) statement {
+func mysqlInsertUnless(g nameCycle) func([]entry, int64) statement {
 	insert := `INSERT INTO ` + g.open.marks + ` (id, owner, fingerprint) SELECT UNHEX(b.id), `
 	from := `, UNHEX(b.fingerprint) FROM JSON_TABLE('[`
 	unless := `]', '$[*]' COLUMNS (id CHAR(32) PATH '$[0]', fingerprint VARCHAR(34) PATH '$[1]')) AS b` +

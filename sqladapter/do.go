@@ -45,20 +45,20 @@ import (
 // five seconds for its answer: to break it off would leave open what it has done. (Where the
 // driver's COMMIT heeds its context, as those of pgx and modernc do, and go-sql-driver's does not.)
 //
-// Scope and fingerprint of the options count, as in [Marks.MarkTx]. The isolation level is
+// Scope and fingerprint of the options count, as in [Ledger.MarkTx]. The isolation level is
 // [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an
 // effect that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with
 // SQLite, or a pool that is used up, db would wait for this very transaction. Do of the same key
 // and the same db inside effect, with effect's context, is [dedup.ErrInFlight] at once: it would
 // wait for itself. With another context, or through another pool of the same database, it is not
-// seen, nor is [Marks.MarkTx] in a transaction of its own: these wait until their context ends or
+// seen, nor is [Ledger.MarkTx] in a transaction of its own: these wait until their context ends or
 // the database's lock timeout does.
 //
 // A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), a primary that was
 // demoted and has kept its connections, is [Retryable]; the idle connections of db that take no
 // writes are closed before the next try. Four round trips and those of effect; a duplicate takes
 // four.
-func (m *Marks) Do(
+func (m *Ledger) Do(
 	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error,
 	opts ...dedup.Option,
 ) (Mark, error) {
@@ -69,7 +69,7 @@ func (m *Marks) Do(
 		func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
 }
 
-func (m *Marks) do(
+func (m *Ledger) do(
 	ctx context.Context, db any, begin beginner, key string,
 	effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
 ) (Mark, error) {
@@ -110,7 +110,7 @@ func (m *Marks) do(
 	return mark, err
 }
 
-// DoBatch is [Marks.Do] for many keys in one transaction: their effects are committed
+// DoBatch is [Ledger.Do] for many keys in one transaction: their effects are committed
 // together or not at all. effect gets the positions in keys that are first, ascending, and
 // is not called when there is none. The marks are in the order of keys.
 //
@@ -127,9 +127,9 @@ func (m *Marks) do(
 // one of bad keys alone, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError], because it
-// is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips and those of effect,
+// is of one payload: [Ledger.MarkBatchTx] takes one for each. Four round trips and those of effect,
 // one more when some are duplicates; with MySQL another one then, after effect, for their results.
-func (m *Marks) DoBatch(
+func (m *Ledger) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string,
 	effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
@@ -142,7 +142,7 @@ func (m *Marks) DoBatch(
 		}, opts)
 }
 
-func (m *Marks) doBatch(
+func (m *Ledger) doBatch(
 	ctx context.Context, db any, begin beginner, keys []string,
 	effect func(ctx context.Context, tx transaction, first []int) error, opts []dedup.Option,
 ) ([]Mark, error) {
@@ -185,7 +185,7 @@ func (m *Marks) doBatch(
 // lateResults are read after the effect. By then nothing can have begun to read before all the
 // marks were there: so what is read without locks is what is committed, and with SERIALIZABLE,
 // which locks by itself, nobody is waited for afterwards.
-func (m *Marks) lateResults(ctx context.Context, tx transaction, b *batch) error {
+func (m *Ledger) lateResults(ctx context.Context, tx transaction, b *batch) error {
 	if err := m.readResults(ctx, tx, b, false); err != nil {
 		return m.whetherEnded(ctx, tx, err)
 	}
@@ -193,7 +193,7 @@ func (m *Marks) lateResults(ctx context.Context, tx transaction, b *batch) error
 }
 
 // batchOf is the batch of these keys, under the same options.
-func (m *Marks) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
+func (m *Ledger) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
 	reqs := make([]dedup.Request, len(keys))
 	for i, key := range keys {
 		req, err := request(key, opts)
@@ -227,7 +227,7 @@ func firsts(marks []Mark) (first []int) {
 }
 
 // checkDo refuses what no transaction can be begun with.
-func (m *Marks) checkDo(ctx context.Context, field string, missing, noEffect bool) error {
+func (m *Ledger) checkDo(ctx context.Context, field string, missing, noEffect bool) error {
 	switch {
 	case m.ready() != nil:
 		return m.ready()

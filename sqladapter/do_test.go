@@ -16,18 +16,18 @@ import (
 )
 
 // firstTime is a transaction that finds nothing, as often as it is run.
-func firstTime(m *Marks, times int) []step {
+func firstTime(m *Ledger, times int) []step {
 	return slices.Repeat([]step{{query: insertText(m), rows: inserted}}, times)
 }
 
 // marked is a transaction that finds somebody's mark.
-func marked(m *Marks) []step {
+func marked(m *Ledger) []step {
 	return []step{{query: insertText(m)}, {query: loadText(m), rows: stored(driver.Fingerprint{})}}
 }
 
 // afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. What
 // that finds must not pass for a mark of its own: it would run the effect again.
-func afterOurOwn(m *Marks) []step {
+func afterOurOwn(m *Ledger) []step {
 	var row []sqldriver.Value
 	return []step{
 		{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {

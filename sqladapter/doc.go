@@ -8,9 +8,9 @@
 //	})
 //	if err != nil { return err }                // do not acknowledge
 //
-// [Marks.Do] runs the transaction, again when it deadlocks or loses its connection;
-// [Marks.DoBatch] has the effects of many messages in one. [Marks.MarkTx] and
-// [Marks.MarkBatchTx] are for a transaction that is the caller's own:
+// [Ledger.Do] runs the transaction, again when it deadlocks or loses its connection;
+// [Ledger.DoBatch] has the effects of many messages in one. [Ledger.MarkTx] and
+// [Ledger.MarkBatchTx] are for a transaction that is the caller's own:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -91,7 +91,7 @@
 // MarkTx included. Its INSERT waits for a backend that is still committing, so it finds
 // the mark when the first try succeeded and runs the effect when it did not. A plain
 // SELECT would not do: it can say "absent" while the commit is under way. Do does all of
-// this by itself; [Marks.Confirm] only asks, for those who cannot run it again.
+// this by itself; [Ledger.Confirm] only asks, for those who cannot run it again.
 //
 // # Requests
 //
@@ -104,10 +104,10 @@
 //
 // # How long
 //
-// A mark lives until [Marks.DeleteExpired] removes it, and a duplicate that arrives
+// A mark lives until [Ledger.DeleteExpired] removes it, and a duplicate that arrives
 // after that runs again. Config.Window must exceed the longest time after which a
 // message can still be delivered: the topic's retention, a provider's retry schedule.
-// With [Generations] it is [Marks.Rotate] that removes them, a table at a time.
+// With [Generations] it is [Ledger.Rotate] that removes them, a table at a time.
 // Namespaces that share a table share the longest of their windows; it is on record there.
 //
 // # Effects elsewhere

@@ -27,7 +27,7 @@ func unlearnt(err error) Mark {
 // statement alone.
 //
 // Ask it about the errors of this package, of statements and of COMMIT. An effect's own io.EOF or
-// net.Error reads like a lost connection: [Marks.Do], [Marks.DoBatch], [Fence.Do] and a [Runner]
+// net.Error reads like a lost connection: [Ledger.Do], [Ledger.DoBatch], [Fence.Do] and a [Runner]
 // ask the database whether it is one, and Retryable is false of what they return then. It cannot
 // tell for an effect of your own transaction.
 //

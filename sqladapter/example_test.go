@@ -14,7 +14,7 @@ import (
 
 // ledger opens the database that these examples book in, and the marks in it. Your program imports
 // a driver, such as modernc.org/sqlite.
-func ledger(ctx context.Context) (*sql.DB, *sqladapter.Marks) {
+func ledger(ctx context.Context) (*sql.DB, *sqladapter.Ledger) {
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {
 		panic(err)
@@ -47,7 +47,7 @@ func total(ctx context.Context, db *sql.DB) (sum int) {
 
 // A message arrives three times. Its booking and its mark are one transaction, so it is booked
 // once.
-func ExampleMarks_Do() {
+func ExampleLedger_Do() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
 	defer func() { _ = db.Close() }()
@@ -70,7 +70,7 @@ func ExampleMarks_Do() {
 }
 
 // A batch of messages is one transaction. The effect gets the positions of those that are new.
-func ExampleMarks_DoBatch() {
+func ExampleLedger_DoBatch() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
 	defer func() { _ = db.Close() }()
@@ -99,7 +99,7 @@ func ExampleMarks_DoBatch() {
 
 // In your own transaction MarkTx says whether to run the effect. SaveResultTx keeps what duplicates
 // get.
-func ExampleMarks_MarkTx() {
+func ExampleLedger_MarkTx() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
 	defer func() { _ = db.Close() }()
@@ -136,7 +136,7 @@ func ExampleMarks_MarkTx() {
 }
 
 // Marks are kept for the window, and removed in batches after it.
-func ExampleMarks_DeleteExpired() {
+func ExampleLedger_DeleteExpired() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
 	defer func() { _ = db.Close() }()

@@ -38,7 +38,7 @@ type FenceConfig struct {
 // moved, and is not done again.
 //
 // It catches redeliveries alone. What a producer has sent twice lies under two offsets: where
-// that happens use [Marks.MarkBatchTx] beside it, or in its place.
+// that happens use [Ledger.MarkBatchTx] beside it, or in its place.
 //
 // It is right only for messages of a partition that are handled in the order of their offsets,
 // each span beginning where the one before it has ended: a span that overtakes an earlier one

@@ -20,14 +20,14 @@ import (
 // tx, which it must neither commit nor roll back: after a lost COMMIT it finds its own fence, and
 // the answer is that nothing was left. Not repeated are an error for which dedup.IsPermanent is
 // true, and [dedup.ErrInFlight]: the database's lock timeout is how long the caller was to wait. An
-// effect's own io.EOF or net.Error is no lost connection, as in [Marks.Do]. When ctx ends the
+// effect's own io.EOF or net.Error is no lost connection, as in [Ledger.Do]. When ctx ends the
 // transaction is rolled back, but a COMMIT that has been sent is given another five seconds for its
-// answer. What MySQL commits by itself effect must not run, as in [Marks.Do].
+// answer. What MySQL commits by itself effect must not run, as in [Ledger.Do].
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
-// not db, as in [Marks.Do]; for keys of its own beside the fence it may call [Marks.MarkBatchTx]
+// not db, as in [Ledger.Do]; for keys of its own beside the fence it may call [Ledger.MarkBatchTx]
 // with tx. Do of the same position and the same db inside effect, with effect's context, is
-// [dedup.ErrInFlight] at once, as in [Marks.Do]. Four round trips (MySQL: eight) and those of
+// [dedup.ErrInFlight] at once, as in [Ledger.Do]. Four round trips (MySQL: eight) and those of
 // effect.
 func (f *Fence) Do(
 	ctx context.Context, db *sql.DB, p Position, from,

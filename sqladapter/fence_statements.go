@@ -17,7 +17,7 @@ type fenceStatements struct {
 	forget  string
 	written string // counts the row that this transaction has written; of PostgreSQL
 	// guard is against transactions that end without their owner's knowledge.
-	guard guard
+	guard txGuard
 }
 
 var fenceDialects = map[Dialect]func(table string) *fenceStatements{

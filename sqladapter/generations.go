@@ -13,11 +13,11 @@ import (
 type Retention uint8
 
 const (
-	// Deletes keeps marks in one table, with an index by age. [Marks.DeleteExpired] deletes
+	// DeleteRows keeps marks in one table, with an index by age. [Ledger.DeleteExpired] deletes
 	// those that have expired row by row, and a vacuum has to follow it.
-	Deletes Retention = iota
+	DeleteRows Retention = iota
 	// Generations keeps marks in a row of tables, of which only the newest is open for more, and
-	// which have no index by age. [Marks.Rotate] seals the open one when it is a window old, opens
+	// which have no index by age. [Ledger.Rotate] seals the open one when it is a window old, opens
 	// the next, and drops the one that is not looked at any more: expiry costs nothing per row, and
 	// leaves nothing to vacuum. A mark looks into two tables in place of one, which costs the
 	// server about a sixth more, with MySQL a third, where a duplicate may cost one more round
@@ -25,7 +25,7 @@ const (
 	// node does not keep a table from being renamed.
 	//
 	// With PostgreSQL a rotation is learnt from an error, for which [Retryable] is true:
-	// [Marks.Do] and [Marks.DoBatch] run their transactions again, and so must who uses MarkTx.
+	// [Ledger.Do] and [Ledger.DoBatch] run their transactions again, and so must who uses MarkTx.
 	// With MySQL it is so only for a transaction whose snapshot is older than the rotation.
 	//
 	// The name in Config.Table is a view of all marks, to be read by people.
@@ -35,7 +35,7 @@ const (
 // String returns the lower-case name.
 func (r Retention) String() string {
 	switch r {
-	case Deletes:
+	case DeleteRows:
 		return "deletes"
 	case Generations:
 		return "generations"
@@ -52,7 +52,7 @@ func (r Retention) String() string {
 // snapshot than that sees an older number in the table of the generation, too, and inserts
 // nothing.
 
-// generations is what Marks knows of the tables in turn.
+// generations is what a Ledger knows of the tables in turn.
 type generations struct {
 	read string // the number of the open one
 	at   func(number int64) *dialect
@@ -63,7 +63,7 @@ type generations struct {
 	gone atomic.Int64
 }
 
-func (m *Marks) useGenerations(d Dialect) {
+func (m *Ledger) useGenerations(d Dialect) {
 	if d == MySQL {
 		m.dialect = newMySQLGenerations(m.table, m.window)
 		return // their names stay, so there is nothing to know of them
@@ -85,7 +85,7 @@ var (
 
 // statements are those for the tables that are open now, to the best of what is known: when it
 // is not so they fail, see rotated. One round trip when it is not known.
-func (m *Marks) statements(ctx context.Context, tx Tx) (*dialect, error) {
+func (m *Ledger) statements(ctx context.Context, tx Tx) (*dialect, error) {
 	g := m.generations
 	if g == nil {
 		return m.dialect, nil
@@ -101,7 +101,7 @@ func (m *Marks) statements(ctx context.Context, tx Tx) (*dialect, error) {
 }
 
 // openStatements are those that a transaction has just marked with: it keeps its generation open.
-func (m *Marks) openStatements() *dialect {
+func (m *Ledger) openStatements() *dialect {
 	if g := m.generations; g != nil {
 		return g.known.Load()
 	}
@@ -125,7 +125,7 @@ func (g *generations) learn(number int64) *dialect {
 }
 
 // rotated looks for the error of a statement that names a sealed generation as the open one.
-func (m *Marks) rotated(d *dialect, err error) error {
+func (m *Ledger) rotated(d *dialect, err error) error {
 	if m.generations == nil || !sqlerr.NoTable(err) {
 		return err
 	}
@@ -151,7 +151,7 @@ func queryNumber(ctx context.Context, tx Tx, text string) (number int64, err err
 }
 
 // checkKind refuses tables that another kind of retention has made.
-func (m *Marks) checkKind(ctx context.Context, tx Tx) error {
+func (m *Ledger) checkKind(ctx context.Context, tx Tx) error {
 	if m.dialect.kind == "" {
 		return nil
 	}

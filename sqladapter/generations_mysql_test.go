@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-func newMySQLTurns(t *testing.T, schema, table string) *Marks {
+func newMySQLTurns(t *testing.T, schema, table string) *Ledger {
 	t.Helper()
 	m, err := New(Config{Dialect: MySQL, Namespace: "payments", Schema: schema, Table: table,
 		Window: time.Hour, Retention: Generations})
@@ -24,12 +24,12 @@ func newMySQLTurns(t *testing.T, schema, table string) *Marks {
 
 func TestGoldenMySQLGenerations(t *testing.T) {
 	m := newMySQLTurns(t, "Shop", "marks")
-	d, g := m.dialect, newTurns(m.table)
+	d, g := m.dialect, newNameCycle(m.table)
 	two := make([]entry, 2)
 	parts := []string{d.kind, m.Schema(), d.insert(two[:1], 1).text, d.insert(two, 1).text,
 		d.earlier(two[:1]).text,
 		d.load(two[:1]).text, d.apart(two[:1]).text, d.results(two[:1], true).text,
-		d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stageText(g), g.newest(),
+		d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stepText(g), g.newest(),
 		m.rotatorLock()}
 	parts = append(parts, g.preparing()...)
 	parts = append(parts, g.rename(), g.date(), g.drop(g.gone))
@@ -42,7 +42,7 @@ func TestGoldenMySQLGenerations(t *testing.T) {
 func TestTurnNames(t *testing.T) {
 	for n := 1; n <= 63; n++ {
 		m := newMySQLTurns(t, "", strings.Repeat("t", n))
-		g := newTurns(m.table)
+		g := newNameCycle(m.table)
 		used := []string{g.open.marks, g.open.results, g.sealed.marks, g.sealed.results}
 		bare := strings.Fields(strings.ReplaceAll(strings.Join(used, " "), "`", ""))
 		if !slices.IsSorted(bare) {
@@ -63,7 +63,7 @@ func TestTurnNames(t *testing.T) {
 // open one for the rest only: what it lacks must not be read there with a lock.
 func TestMySQLEarlier(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
-	g := newTurns(m.table)
+	g := newNameCycle(m.table)
 	sealed, open := newMySQLTable(t, m, "old"), newMySQLTable(t, m, "a", "b")
 	load := func(table *mysqlTable, name string, want int) step {
 		st := table.load()
@@ -96,11 +96,11 @@ func TestMySQLEarlier(t *testing.T) {
 // can have left.
 func TestRotateMySQL(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
-	g := newTurns(m.table)
+	g := newNameCycle(m.table)
 	hour := time.Hour.Milliseconds()
 	window := step{query: m.dialect.window, rows: number(hour)}
 	at := func(opened, now, litter int64) step {
-		return step{query: m.stageText(g), rows: func([]any) [][]driver.Value {
+		return step{query: m.stepText(g), rows: func([]any) [][]driver.Value {
 			return [][]driver.Value{{opened, now, litter}}
 		}}
 	}
@@ -153,7 +153,7 @@ func TestRotateMySQL(t *testing.T) {
 			locked(1, append(slices.Clone(seal[:len(seal)-1]),
 				step{query: g.drop(g.gone), err: mysqlError(1205)})...)),
 			sealed: true, fails: "1205", retry: true},
-		"sealed is missing": {steps: []step{{query: m.stageText(g), err: mysqlError(1146)}},
+		"sealed is missing": {steps: []step{{query: m.stepText(g), err: mysqlError(1146)}},
 			fails: "1146"},
 	} {
 		t.Run(name, func(t *testing.T) {

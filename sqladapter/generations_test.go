@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-func newGenerations(t *testing.T, table string) *Marks {
+func newGenerations(t *testing.T, table string) *Ledger {
 	t.Helper()
 	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Table: table, Window: time.Hour,
 		Retention: Generations})
@@ -42,7 +42,7 @@ func number(n int64) func([]any) [][]driver.Value {
 }
 
 // generationStep is a mark in a generation that meets err, or is the first.
-func generationStep(m *Marks, n int64, err error) step {
+func generationStep(m *Ledger, n int64, err error) step {
 	e, _ := m.entry(testKey, nil)
 	return step{query: m.generations.at(n).insert(make([]entry, 1), 0).text, err: err,
 		rows: func(args []any) [][]driver.Value {
@@ -154,7 +154,7 @@ func TestRotateInput(t *testing.T) {
 	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
 		t.Errorf("a table that is kept for ever: %v", err)
 	}
-	for r, want := range map[Retention]string{Deletes: "deletes", Generations: "generations",
+	for r, want := range map[Retention]string{DeleteRows: "deletes", Generations: "generations",
 		9: "unknown"} {
 		if r.String() != want {
 			t.Errorf("%d is called %s", r, r)

@@ -25,10 +25,10 @@ const (
 )
 
 // guard is what is done about transactions that end without their owner's knowledge.
-type guard uint8
+type txGuard uint8
 
 const (
-	noGuard guard = iota
+	noGuard txGuard = iota
 	guardMySQL
 	guardSQLite
 	guardPostgres
@@ -83,14 +83,14 @@ func (e endedTries) check(marks ...Mark) error {
 	return nil
 }
 
-func (m *Marks) checkOpen(ctx context.Context, tx Tx) error {
+func (m *Ledger) checkOpen(ctx context.Context, tx Tx) error {
 	return checkOpen(ctx, tx, m.dialect.guard)
 }
 
 // checkOpen refuses, for the dialects where a transaction can end behind its owner's back,
 // one that is not open: the record would be committed by itself, and the message lost with
 // the next crash. It cannot tell a transaction that has begun anew, with autocommit off.
-func checkOpen(ctx context.Context, tx Tx, g guard) error {
+func checkOpen(ctx context.Context, tx Tx, g txGuard) error {
 	switch g {
 	case noGuard:
 		return nil
@@ -113,7 +113,7 @@ func checkOpen(ctx context.Context, tx Tx, g guard) error {
 // whetherEnded looks, for an error of ours that follows the effect, whether that has ended its
 // transaction: then its marks may be committed, and only another try would tell them from those of
 // an effect that is done.
-func (m *Marks) whetherEnded(ctx context.Context, tx transaction, err error) error {
+func (m *Ledger) whetherEnded(ctx context.Context, tx transaction, err error) error {
 	if m.dialect.guard != guardMySQL {
 		return err
 	}
@@ -126,7 +126,7 @@ func (m *Marks) whetherEnded(ctx context.Context, tx transaction, err error) err
 // probe inserts the same row twice in a transaction that is rolled back. The count of the
 // second must say that it was there, and afterwards it must be gone. Not needed where INSERT
 // tells which rows are new.
-func (m *Marks) probe(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) probe(ctx context.Context, db *sql.DB) error {
 	if !m.dialect.counts {
 		return nil
 	}
@@ -159,7 +159,7 @@ func (m *Marks) probe(ctx context.Context, db *sql.DB) error {
 // transaction: on a connection with autocommit off, as Preflight advises, they would begin one
 // that nobody ends. Whoever gets the connection next would read what was there when it began, and
 // could not choose a level (1568).
-func alone(ctx context.Context, q Tx, g guard, work func(q Tx) error) error {
+func alone(ctx context.Context, q Tx, g txGuard, work func(q Tx) error) error {
 	p, pool := q.(interface {
 		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 		SetMaxOpenConns(n int)
@@ -175,12 +175,12 @@ func alone(ctx context.Context, q Tx, g guard, work func(q Tx) error) error {
 	return work(tx)
 }
 
-func (m *Marks) alone(ctx context.Context, q Tx, work func(q Tx) error) error {
+func (m *Ledger) alone(ctx context.Context, q Tx, work func(q Tx) error) error {
 	return alone(ctx, q, m.dialect.guard, work)
 }
 
 // write runs one statement that stands by itself, and commits it: see alone.
-func (m *Marks) write(ctx context.Context, db *sql.DB, s statement) error {
+func (m *Ledger) write(ctx context.Context, db *sql.DB, s statement) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func newID() (id driver.ID) {
 	return id
 }
 
-func (m *Marks) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
+func (m *Ledger) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
 	var rows []row
 	err := m.alone(ctx, db, func(q Tx) (err error) {
 		rows, err = queryRows(ctx, q, m.dialect.peek(e), 1, (*columns).loaded)

@@ -99,7 +99,7 @@ func serverRefusal(err error) error {
 
 // probeWait inserts what an open transaction has inserted, in another one: it must wait. Where
 // the pool has one connection alone there is no other.
-func (m *Marks) probeWait(ctx context.Context, db *sql.DB, e []entry) error {
+func (m *Ledger) probeWait(ctx context.Context, db *sql.DB, e []entry) error {
 	if m.dialect.impatient == "" || db.Stats().MaxOpenConnections == 1 {
 		return nil
 	}

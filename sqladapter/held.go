@@ -46,7 +46,7 @@ func hold[K comparable](ctx context.Context, db any, table string,
 		&held[K]{db: db, table: table, ids: ids, outer: outer}), nil
 }
 
-func (m *Marks) hold(ctx context.Context, db any, es ...entry) (context.Context, error) {
+func (m *Ledger) hold(ctx context.Context, db any, es ...entry) (context.Context, error) {
 	ids := make([]driver.ID, len(es))
 	for i := range es {
 		ids[i] = es[i].id

@@ -9,9 +9,9 @@ import (
 // Lookup reads the committed mark of key, for operators and tests; found is false when
 // there is none. It takes a transaction or a connection pool, changes nothing and waits
 // for nobody. So "not found" is not a promise: a transaction may be about to commit the
-// mark. Only [Marks.MarkTx] decides. The Outcome of a found mark is Duplicate, or
+// mark. Only [Ledger.MarkTx] decides. The Outcome of a found mark is Duplicate, or
 // Mismatch when a fingerprint is given and conflicts. One round trip, three on a pool of MySQL.
-func (m *Marks) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Option) (mark Mark,
+func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Option) (mark Mark,
 	found bool, err error) {
 	e, err := m.entry(key, opts)
 	if err != nil {

@@ -27,7 +27,7 @@ type Mark struct {
 	Age time.Duration
 	// Fingerprint that is stored; zero when the mark was made without one.
 	Fingerprint driver.Fingerprint
-	// Result is what [Marks.SaveResultTx] has kept with the stored mark, for a duplicate; nil
+	// Result is what [Ledger.SaveResultTx] has kept with the stored mark, for a duplicate; nil
 	// when that was nothing, or empty.
 	Result []byte
 	// Err tells why the item may be neither run nor acknowledged: bad input, or
@@ -47,7 +47,7 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // a duplicate of the first.
 //
 // It waits for another open transaction that has marked the key, as long as ctx and the database's
-// lock timeout allow: also for one of this very goroutine, so inside an effect of [Marks.Do] mark
+// lock timeout allow: also for one of this very goroutine, so inside an effect of [Ledger.Do] mark
 // other keys, with its own transaction. A key bound to another fingerprint is [dedup.ErrMismatch],
 // with the stored mark, and leaves the transaction usable. After any other error roll back:
 // [Retryable] tells whether the transaction may be run again. A nil transaction, a connection pool
@@ -57,7 +57,7 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // is unkeyed unless the caller keys it. One round trip, two for a duplicate; two more with MySQL
 // and one with SQLite, which are asked first whether there is a transaction at all, and two more
 // with PostgreSQL for a *sql.Conn.
-func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
+func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		return Mark{}, err
@@ -72,7 +72,7 @@ func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Opt
 	return m.mark(ctx, tx, e)
 }
 
-func (m *Marks) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
+func (m *Ledger) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 	rows, err := m.settle(ctx, tx, []entry{e}, false)
 	if err != nil {
 		mark := unlearnt(err)
@@ -88,7 +88,7 @@ type entry struct {
 	fingerprint driver.Fingerprint
 }
 
-func (m *Marks) entry(key string, opts []dedup.Option) (entry, error) {
+func (m *Ledger) entry(key string, opts []dedup.Option) (entry, error) {
 	req, err := request(key, opts)
 	if err != nil {
 		return entry{}, err
@@ -107,7 +107,7 @@ func request(key string, opts []dedup.Option) (dedup.Request, error) {
 	return req, nil
 }
 
-func (m *Marks) digest(req dedup.Request) (entry, error) {
+func (m *Ledger) digest(req dedup.Request) (entry, error) {
 	if err := m.ready(); err != nil {
 		return entry{}, err
 	}
@@ -122,7 +122,7 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
 // snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
-func (m *Marks) settle(ctx context.Context, tx Tx, left []entry,
+func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
 	batch bool) (map[driver.ID]row, error) {
 	found := make(map[driver.ID]row, len(left))
 	salt := newSalt(m.dialect.salt)

@@ -25,16 +25,16 @@ func (e codeError) Error() string    { return "server says " + string(e) }
 func (e codeError) SQLState() string { return string(e) }
 
 // insertText and loadText are the statements for one key.
-func insertText(m *Marks) string { return m.dialect.insert(make([]entry, 1), 0).text }
-func loadText(m *Marks) string   { return m.dialect.load(make([]entry, 1)).text }
+func insertText(m *Ledger) string { return m.dialect.insert(make([]entry, 1), 0).text }
+func loadText(m *Ledger) string   { return m.dialect.load(make([]entry, 1)).text }
 
-func peek(m *Marks) string { return m.dialect.peek(make([]entry, 1)).text }
+func peek(m *Ledger) string { return m.dialect.peek(make([]entry, 1)).text }
 
 // insertManyText and loadManyText are those for several, where there are any.
-func insertManyText(m *Marks) string { return m.dialect.insert(make([]entry, 2), 0).text }
-func loadManyText(m *Marks) string   { return m.dialect.load(make([]entry, 2)).text }
+func insertManyText(m *Ledger) string { return m.dialect.insert(make([]entry, 2), 0).text }
+func loadManyText(m *Ledger) string   { return m.dialect.load(make([]entry, 2)).text }
 
-func newMarks(t *testing.T, d Dialect) *Marks {
+func newMarks(t *testing.T, d Dialect) *Ledger {
 	t.Helper()
 	m, err := New(Config{Dialect: d, Namespace: "payments", Window: time.Hour})
 	if err != nil {
@@ -213,20 +213,20 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	mark := func(m *Marks, tx Tx, key string, opts ...dedup.Option) func() error {
+	mark := func(m *Ledger, tx Tx, key string, opts ...dedup.Option) func() error {
 		return func() error {
 			_, err := m.MarkTx(context.Background(), tx, key, opts...)
 			return err
 		}
 	}
-	do := func(m *Marks, db *sql.DB, key string, effect func(context.Context, *sql.Tx) error,
+	do := func(m *Ledger, db *sql.DB, key string, effect func(context.Context, *sql.Tx) error,
 		opts ...dedup.Option) func() error {
 		return func() error {
 			_, err := m.Do(context.Background(), db, key, effect, opts...)
 			return err
 		}
 	}
-	doBatch := func(m *Marks, db *sql.DB, keys []string, opts ...dedup.Option) func() error {
+	doBatch := func(m *Ledger, db *sql.DB, keys []string, opts ...dedup.Option) func() error {
 		return func() error {
 			_, err := m.DoBatch(context.Background(),
 				db, keys, func(context.Context, *sql.Tx, []int) error { return nil }, opts...)
@@ -246,8 +246,8 @@ func TestBadInput(t *testing.T) {
 		"nil tx":            {"tx", mark(m, nil, "k")},
 		"nil *sql.Tx":       {"tx", mark(m, (*sql.Tx)(nil), "k")},
 		"a pool":            {"tx", mark(m, db, "k")},
-		"nil Marks":         {"Marks", mark(nil, tx, "k")},
-		"zero Marks":        {"Marks", mark(new(Marks), tx, "k")},
+		"nil Ledger":        {"Ledger", mark(nil, tx, "k")},
+		"zero Ledger":       {"Ledger", mark(new(Ledger), tx, "k")},
 		"batch, nil tx": {"tx", func() error {
 			_, err := m.MarkBatchTx(context.Background(), nil, []dedup.Request{{Key: "k"}})
 			return err
@@ -256,8 +256,8 @@ func TestBadInput(t *testing.T) {
 			_, err := m.MarkBatchTx(context.Background(), db, []dedup.Request{{Key: "k"}})
 			return err
 		}},
-		"batch, zero Marks": {"Marks", func() error {
-			_, err := new(Marks).MarkBatchTx(context.Background(), tx, nil)
+		"batch, zero Ledger": {"Ledger", func() error {
+			_, err := new(Ledger).MarkBatchTx(context.Background(), tx, nil)
 			return err
 		}},
 		"lookup, nil": {"q", func() error {
@@ -269,8 +269,8 @@ func TestBadInput(t *testing.T) {
 			return err
 		}},
 		"migrate, nil": {"db", func() error { return m.Migrate(context.Background(), nil) }},
-		"migrate, zero": {"Marks", func() error {
-			return new(Marks).Migrate(context.Background(), db)
+		"migrate, zero": {"Ledger", func() error {
+			return new(Ledger).Migrate(context.Background(), db)
 		}},
 		"delete, nil": {"db", func() error {
 			_, err := m.DeleteExpired(context.Background(), nil, 1)
@@ -288,17 +288,17 @@ func TestBadInput(t *testing.T) {
 		"result, oversized": {"result", func() error {
 			return m.SaveResultTx(context.Background(), tx, "k", make([]byte, 256<<10+1))
 		}},
-		"result, zero": {"Marks", func() error {
-			return new(Marks).SaveResultTx(context.Background(), tx, "k", nil)
+		"result, zero": {"Ledger", func() error {
+			return new(Ledger).SaveResultTx(context.Background(), tx, "k", nil)
 		}},
 		"check, nil": {"db", func() error { return m.Check(context.Background(), nil) }},
-		"check, zero": {"Marks", func() error {
-			return new(Marks).Check(context.Background(), db)
+		"check, zero": {"Ledger", func() error {
+			return new(Ledger).Check(context.Background(), db)
 		}},
 		"MySQL, query only": {"tx", mark(newMarks(t, MySQL), &nativeTx{}, "k")},
 		"window, nil":       {"db", func() error { return m.SetWindow(context.Background(), nil) }},
-		"window, zero": {"Marks", func() error {
-			return new(Marks).SetWindow(context.Background(), db)
+		"window, zero": {"Ledger", func() error {
+			return new(Ledger).SetWindow(context.Background(), db)
 		}},
 		"delete, limit 0": {"limit", func() error {
 			_, err := m.DeleteExpired(context.Background(), db, 0)
@@ -309,7 +309,7 @@ func TestBadInput(t *testing.T) {
 		"do, nil option":   {"Option", do(m, db, "k", nothing, nil)},
 		"do, nil db":       {"db", do(m, nil, "k", nothing)},
 		"do, nil effect":   {"effect", do(m, db, "k", nil)},
-		"do, nil Marks":    {"Marks", do(nil, db, "k", nothing)},
+		"do, nil Ledger":   {"Ledger", do(nil, db, "k", nothing)},
 		"do, nil context":  {"ctx", func() error { _, err := m.Do(nil, db, "k", nothing); return err }}, //nolint:staticcheck // the mistake
 		"batch do, nil db": {"db", doBatch(m, nil, nil)},
 		"batch do, no work": {"effect", func() error {
@@ -319,8 +319,8 @@ func TestBadInput(t *testing.T) {
 		"batch do, scope":   {"scope", doBatch(m, db, []string{"k"}, dedup.WithScope("a\xff"))},
 		"batch do, payload": {"Option", doBatch(m, db, []string{"k"}, dedup.WithFingerprint(nil))},
 		"batch do, option":  {"Option", doBatch(m, db, []string{"k"}, nil)},
-		"delete, zero": {"Marks", func() error {
-			_, err := new(Marks).DeleteExpired(context.Background(), db, 1)
+		"delete, zero": {"Ledger", func() error {
+			_, err := new(Ledger).DeleteExpired(context.Background(), db, 1)
 			return err
 		}},
 	}

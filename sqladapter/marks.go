@@ -36,19 +36,19 @@ type Config struct {
 	Schema string
 	// Table that holds the marks; same form as Schema. Default: [DefaultTable].
 	Table string
-	// Window is how long a mark is kept before [Marks.DeleteExpired] may remove it, at
+	// Window is how long a mark is kept before [Ledger.DeleteExpired] may remove it, at
 	// least one millisecond. The longest window that any user of the table has migrated with
-	// is on record beside the table, and holds for all of it; [Marks.SetWindow] shortens it.
+	// is on record beside the table, and holds for all of it; [Ledger.SetWindow] shortens it.
 	// Default: zero, which keeps marks for ever.
 	Window time.Duration
-	// Retention is how expired marks are removed: [Deletes] or [Generations]. A table stays with
+	// Retention is how expired marks are removed: [DeleteRows] or [Generations]. A table stays with
 	// the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
-	// tables so large that deletes, and the vacuum behind them, are felt. Default: Deletes.
+	// tables so large that deletes, and the vacuum behind them, are felt. Default: DeleteRows.
 	Retention Retention
-	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
+	// ResultLimit bounds what [Ledger.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
 	ResultLimit int
-	// Isolation of the transactions that [Marks.Do] and [Marks.DoBatch] begin: what the effect
+	// Isolation of the transactions that [Ledger.Do] and [Ledger.DoBatch] begin: what the effect
 	// needs. Marks are right at every level. With PostgreSQL concurrent duplicates fail above READ
 	// COMMITTED with serialization errors, and are run again. With MySQL nothing fails, and
 	// READ COMMITTED locks the least. It must be zero for SQLite, which has one level. Default:
@@ -92,9 +92,9 @@ type Rows interface {
 	Close() error
 }
 
-// Marks records operations in the caller's transactions. Make it with [New]. It holds
+// Ledger records operations in the caller's transactions. Make it with [New]. It holds
 // no connection, starts no goroutine and is safe for concurrent use.
-type Marks struct {
+type Ledger struct {
 	namespace string
 	window    time.Duration
 	isolation sql.IsolationLevel
@@ -107,9 +107,9 @@ type Marks struct {
 	generations *generations
 }
 
-// New checks the configuration. It does not touch the database; see [Marks.Migrate].
+// New checks the configuration. It does not touch the database; see [Ledger.Migrate].
 // What is wrong comes back as a [*dedup.InputError] that names the field.
-func New(cfg Config) (*Marks, error) {
+func New(cfg Config) (*Ledger, error) {
 	build, ok := dialects[cfg.Dialect]
 	if !ok {
 		return nil, inputError("Dialect", "must be Postgres, SQLite, MySQL or SQLServer")
@@ -134,7 +134,7 @@ func New(cfg Config) (*Marks, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Marks{
+	m := &Ledger{
 		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
 		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table,
 		dialect: build(table, cfg.Window),
@@ -149,7 +149,7 @@ func New(cfg Config) (*Marks, error) {
 func checkRetention(cfg Config) error {
 	switch {
 	case cfg.Retention > Generations:
-		return inputError("Retention", "must be Deletes or Generations")
+		return inputError("Retention", "must be DeleteRows or Generations")
 	case cfg.Retention == Generations && cfg.Dialect != Postgres && cfg.Dialect != MySQL:
 		return inputError("Retention",
 			"is Generations, which is for PostgreSQL and MySQL, not for "+cfg.Dialect.String())
@@ -180,14 +180,14 @@ func checkNamespace(namespace string) error {
 }
 
 // ready refuses what New has not made, before any statement.
-func (m *Marks) ready() error {
+func (m *Ledger) ready() error {
 	if m == nil || m.dialect == nil {
-		return inputError("Marks", "is nil or was not made by New")
+		return inputError("Ledger", "is nil or was not made by New")
 	}
 	return nil
 }
 
-func (m *Marks) checkTx(tx Tx) error { return checkTx(tx, m.dialect.counts) }
+func (m *Ledger) checkTx(tx Tx) error { return checkTx(tx, m.dialect.counts) }
 
 // checkTx refuses nil and connection pools: on a pool the record would be committed at
 // once, before the effect, and a crash between the two would lose the message.

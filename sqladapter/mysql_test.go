@@ -105,7 +105,7 @@ func (m *mysqlTable) results(locked bool, keys ...string) step {
 	}}
 }
 
-func newMySQLTable(t *testing.T, m *Marks, done ...string) *mysqlTable {
+func newMySQLTable(t *testing.T, m *Ledger, done ...string) *mysqlTable {
 	table := &mysqlTable{t: t, owner: map[string]int64{}}
 	for _, key := range done {
 		e, err := m.entry(key, nil)

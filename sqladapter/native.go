@@ -18,15 +18,15 @@ type NativeTransaction interface {
 	Rollback(ctx context.Context) error
 }
 
-// Native has [Marks.Do], [Marks.DoBatch] and [Marks.Confirm] for transactions that are not of
-// database/sql. Package sqladapter/pgxv5 is it for pgx. Marks and Begin are required, and it is as
+// Native has [Ledger.Do], [Ledger.DoBatch] and [Ledger.Confirm] for transactions that are not of
+// database/sql. Package sqladapter/pgxv5 is it for pgx. Ledger and Begin are required, and it is as
 // safe for concurrent use as they are. Begin can have a transaction begin with SAVEPOINT
 // onceward_guard, and its Commit send RELEASE SAVEPOINT onceward_guard together with COMMIT: an
 // effect that has ended the transaction by itself is then an error with PostgreSQL, as everywhere
 // else.
 type Native struct {
-	// Marks as [New] has made them, of any dialect but [MySQL] and [SQLServer].
-	Marks *Marks
+	// Ledger as [New] has made them, of any dialect but [MySQL] and [SQLServer].
+	Ledger *Ledger
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
@@ -41,16 +41,16 @@ type Native struct {
 
 // check also refuses the dialects where Do keeps to a connection of database/sql.
 func (n Native) check(ctx context.Context, noEffect bool) error {
-	if err := n.Marks.checkDo(ctx, "Begin", n.Begin == nil, noEffect); err != nil {
+	if err := n.Ledger.checkDo(ctx, "Begin", n.Begin == nil, noEffect); err != nil {
 		return err
 	}
-	if n.Marks.dialect.guard == guardMySQL || n.Marks.dialect.begin != nil {
-		return inputError("Marks", "are of a dialect whose transactions have to be of database/sql")
+	if n.Ledger.dialect.guard == guardMySQL || n.Ledger.dialect.begin != nil {
+		return inputError("Ledger", "are of a dialect whose transactions have to be of database/sql")
 	}
 	return nil
 }
 
-// Do is [Marks.Do]. effect is given what Begin has returned.
+// Do is [Ledger.Do]. effect is given what Begin has returned.
 func (n Native) Do(
 	ctx context.Context, key string, effect func(ctx context.Context, tx NativeTransaction) error,
 	opts ...dedup.Option,
@@ -58,13 +58,13 @@ func (n Native) Do(
 	if err := n.check(ctx, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return n.Marks.do(ctx, n.DB, n.at(n.Marks.isolation),
+	return n.Ledger.do(ctx, n.DB, n.at(n.Ledger.isolation),
 		key, func(ctx context.Context, tx transaction) error {
 			return effect(ctx, tx.(NativeTransaction)) //nolint:errcheck,forcetypeassert // begin has made it
 		}, opts)
 }
 
-// DoBatch is [Marks.DoBatch]. effect is given what Begin has returned.
+// DoBatch is [Ledger.DoBatch]. effect is given what Begin has returned.
 func (n Native) DoBatch(
 	ctx context.Context, keys []string,
 	effect func(ctx context.Context, tx NativeTransaction, first []int) error, opts ...dedup.Option,
@@ -72,19 +72,19 @@ func (n Native) DoBatch(
 	if err := n.check(ctx, effect == nil); err != nil {
 		return nil, err
 	}
-	return n.Marks.doBatch(ctx, n.DB, n.at(n.Marks.isolation), keys,
+	return n.Ledger.doBatch(ctx, n.DB, n.at(n.Ledger.isolation), keys,
 		func(ctx context.Context, tx transaction, first []int) error {
 			return effect(ctx, tx.(NativeTransaction), first) //nolint:errcheck,forcetypeassert // begin has made it
 		}, opts)
 }
 
-// Confirm is [Marks.Confirm].
+// Confirm is [Ledger.Confirm].
 func (n Native) Confirm(ctx context.Context, key string, mark Mark,
-	opts ...dedup.Option) (Verdict, error) {
+	opts ...dedup.Option) (CommitStatus, error) {
 	if err := n.check(ctx, false); err != nil {
 		return Undecided, err
 	}
-	return n.Marks.confirm(ctx, n.at(n.Marks.dialect.weakest), key, mark, opts)
+	return n.Ledger.confirm(ctx, n.at(n.Ledger.dialect.weakest), key, mark, opts)
 }
 
 func (n Native) at(level sql.IsolationLevel) beginner {

@@ -78,7 +78,7 @@ func TestNative(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, ended, ran := 0, 0, 0
 		commits := []error{codeError("40001"), safeError(true)}
-		native := Native{Marks: m,
+		native := Native{Ledger: m,
 			Begin: func(_ context.Context, level sql.IsolationLevel) (NativeTransaction, error) {
 				if begun++; begun == 2 {
 					return nil, codeError("57P03")
@@ -111,11 +111,11 @@ func TestNativeRefuses(t *testing.T) {
 		native Native
 		field  string
 	}{
-		"MySQL":          {Native{Marks: newMarks(t, MySQL), Begin: none}, "Marks"},
-		"SQL Server":     {Native{Marks: newMarks(t, SQLServer), Begin: none}, "Marks"},
-		"no transaction": {Native{Marks: newMarks(t, Postgres), Begin: none}, "Begin"},
-		"no Begin":       {Native{Marks: newMarks(t, Postgres)}, "Begin"},
-		"no Marks":       {Native{Begin: none}, "Marks"},
+		"MySQL":          {Native{Ledger: newMarks(t, MySQL), Begin: none}, "Ledger"},
+		"SQL Server":     {Native{Ledger: newMarks(t, SQLServer), Begin: none}, "Ledger"},
+		"no transaction": {Native{Ledger: newMarks(t, Postgres), Begin: none}, "Begin"},
+		"no Begin":       {Native{Ledger: newMarks(t, Postgres)}, "Begin"},
+		"no Ledger":      {Native{Begin: none}, "Ledger"},
 	} {
 		var input *dedup.InputError
 		if _, err := tt.native.Do(t.Context(), "k", nothing); !errors.As(err, &input) ||

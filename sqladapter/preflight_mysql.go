@@ -126,7 +126,7 @@ func (in *inspection) mysqlGenerations(ctx context.Context, table string) (shape
 	if err != nil {
 		return shape{}, err
 	}
-	s, err := in.mysqlTable(ctx, bareName(newTurns(t).open.marks))
+	s, err := in.mysqlTable(ctx, bareName(newNameCycle(t).open.marks))
 	s.aged = false
 	return s, err
 }

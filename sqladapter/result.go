@@ -9,8 +9,8 @@ import (
 
 // SaveResultTx keeps what the effect of key has returned, in the transaction that has marked
 // key and holds the effect. Whoever meets the mark finds it in [Mark.Result], byte for byte,
-// until [Marks.DeleteExpired] removes both. Call it once for a key, when its mark is the
-// first: inside the effect of [Marks.Do] and [Marks.DoBatch], or after [Marks.MarkTx]. An
+// until [Ledger.DeleteExpired] removes both. Call it once for a key, when its mark is the
+// first: inside the effect of [Ledger.Do] and [Ledger.DoBatch], or after [Ledger.MarkTx]. An
 // empty result comes back as nil, as if there were none.
 //
 // A result that is larger than [Config.ResultLimit] is a [*dedup.InputError], before any
@@ -18,11 +18,11 @@ import (
 // transaction usable. It cannot tell who made the mark: not to call it for a duplicate is up
 // to the caller. After any other error roll back, as for MarkTx.
 //
-// With MySQL a transaction of the caller's own should be READ COMMITTED: see [Marks.MarkBatchTx].
+// With MySQL a transaction of the caller's own should be READ COMMITTED: see [Ledger.MarkBatchTx].
 //
 // Scope of the options counts, as in MarkTx. One round trip. The load that tells of
 // duplicates brings the results: bound the batch where they are large.
-func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte,
+func (m *Ledger) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte,
 	opts ...dedup.Option) error {
 	e, err := m.entry(key, opts)
 	if err != nil {
@@ -53,7 +53,7 @@ func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []by
 }
 
 // change runs a statement and tells how many rows it has changed.
-func (m *Marks) change(ctx context.Context, tx Tx, s statement) (int64, error) {
+func (m *Ledger) change(ctx context.Context, tx Tx, s statement) (int64, error) {
 	if m.dialect.counts {
 		return exec(ctx, tx, s)
 	}

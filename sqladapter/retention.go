@@ -13,8 +13,8 @@ import (
 // first, and returns how many. Call it again while it returns limit; a limit of 1000 keeps
 // each statement within a few milliseconds. Several processes may call it at once.
 //
-// All namespaces of a table share its window: the one on record ([Marks.Migrate] raises it,
-// [Marks.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before;
+// All namespaces of a table share its window: the one on record ([Ledger.Migrate] raises it,
+// [Ledger.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before;
 // one may outlive it by two seconds, which is how finely ages are indexed.
 //
 // Age is counted back from the newest mark of the table, not from the present: when the consumers
@@ -27,7 +27,7 @@ import (
 //
 // It is an error when Config.Window is zero, or the table is on record to be kept for ever.
 // With their marks go the results. Five round trips with PostgreSQL, more elsewhere.
-func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
+func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:
 		return 0, m.ready()
@@ -35,7 +35,7 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 		return 0, inputError("db", "is nil")
 	case limit < 1:
 		return 0, inputError("limit", fmt.Sprintf("must be at least 1, is %d", limit))
-	case m.retention != Deletes:
+	case m.retention != DeleteRows:
 		return 0, inputError("Retention", "is "+m.retention.String()+"; call Rotate")
 	case m.window == 0:
 		return 0, inputError("Window", "is zero, which keeps marks for ever")
@@ -48,7 +48,7 @@ func (m *Marks) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64
 }
 
 // enforcedWindow is the longer of the one on record and Config.Window.
-func (m *Marks) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
+func (m *Ledger) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	window, err := m.recordedWindow(ctx, db)
 	if err != nil {
 		return 0, err
@@ -62,7 +62,7 @@ func (m *Marks) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, 
 }
 
 // expire deletes marks and their results in one transaction.
-func (m *Marks) expire(ctx context.Context, db *sql.DB, window time.Duration,
+func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	limit int64) (int64, error) {
 	tx, release, err := beginAt(ctx, db, m.dialect.weakest)
 	if err != nil {
@@ -103,7 +103,7 @@ func (m *Marks) expire(ctx context.Context, db *sql.DB, window time.Duration,
 // forgetAtOnce bounds the text of a statement to about 40 KB.
 const forgetAtOnce = 1000
 
-func (m *Marks) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
+func (m *Ledger) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	var millis int64
 	err := m.alone(ctx, db, func(q Tx) error { return scanOne(ctx, q, m.dialect.window, &millis) })
 	switch {
@@ -121,7 +121,7 @@ const recordedForever = time.Duration(forever) * time.Millisecond
 // SetWindow puts Config.Window on record for the whole table, also when it is shorter than
 // the one that is there. Call it once, by hand, when no user of the table needs the longer
 // one any more: what it had kept may be deleted at once. Three round trips.
-func (m *Marks) SetWindow(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) SetWindow(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
 	}

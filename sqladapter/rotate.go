@@ -27,7 +27,7 @@ const (
 var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond,
 	Cap: 4 * time.Second}
 
-// Rotate is what [Marks.DeleteExpired] is for tables with [Generations]: call it from time to
+// Rotate is what [Ledger.DeleteExpired] is for tables with [Generations]: call it from time to
 // time, several times in a window, from one process or from all. It opens a new generation when
 // the present one is a window old, and reports whether it has; and it drops what is not looked
 // at any more.
@@ -55,12 +55,12 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 //
 // With PostgreSQL the role that calls it must own the tables and the views, or be a member of the
 // role that does, and needs CREATE in the schema. The new tables get the owner and the rights of
-// the old ones, in the same transaction; rights on single columns are not carried. [Marks.Check]
+// the old ones, in the same transaction; rights on single columns are not carried. [Ledger.Check]
 // reports what would keep the owner from it. With MySQL rights go by name and stay; the rotator
 // needs CREATE, ALTER, DROP, INSERT and SELECT for the schema, or for the names. It is an error
 // with another retention, and for a table that is on record to be kept for ever. Two round trips
 // while nothing is due.
-func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
+func (m *Ledger) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
 	case m.ready() != nil:
 		return false, m.ready()
@@ -85,7 +85,7 @@ func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error)
 }
 
 // rotate drops also when it cannot seal.
-func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
+func (m *Ledger) rotate(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
 	err error) {
 	var number, oldest, opened, now int64
 	state := `SELECT generation, oldest, opened_ms, ` + postgresNow + ` FROM ` + m.table.state
@@ -110,7 +110,7 @@ func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (s
 }
 
 // hasMarkSince is false, too, when another has sealed the generation.
-func (m *Marks) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64) (bool, error) {
+func (m *Ledger) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64) (bool, error) {
 	for _, pages := range tails {
 		var newest int64
 		err := db.QueryRowContext(ctx,
@@ -138,7 +138,7 @@ func newestMark(table string, pages int) string {
 }
 
 // briefly runs work in a transaction that waits for no lock for long.
-func (m *Marks) briefly(ctx context.Context, db *sql.DB,
+func (m *Ledger) briefly(ctx context.Context, db *sql.DB,
 	work func(tx *sql.Tx) (bool, error)) (done bool, err error) {
 	err = patiently(ctx, func(try int) error {
 		done, err = m.bounded(ctx, db, lockWait<<try, work)
@@ -162,7 +162,7 @@ func patiently(ctx context.Context, work func(try int) error) (err error) {
 	return fmt.Errorf("other transactions have held a lock, %d times: %w", lockTries, err)
 }
 
-func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration,
+func (m *Ledger) bounded(ctx context.Context, db *sql.DB, wait time.Duration,
 	work func(tx *sql.Tx) (bool, error)) (bool, error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: m.dialect.weakest})
 	if err != nil {
@@ -189,7 +189,7 @@ func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration,
 // The views come first, and in one order, which is that in which they are read: whoever holds
 // one of them and wants a table meets nobody who holds the table and wants the view. The clock
 // is read when all marks of the sealed generation have ended.
-func (m *Marks) seal(ctx context.Context, tx *sql.Tx, number int64) (bool, error) {
+func (m *Ledger) seal(ctx context.Context, tx *sql.Tx, number int64) (bool, error) {
 	found := 0
 	turn := fmt.Sprintf(`SELECT 1 FROM %s WHERE generation = %d FOR UPDATE SKIP LOCKED`,
 		m.table.state, number)
@@ -207,7 +207,7 @@ func (m *Marks) seal(ctx context.Context, tx *sql.Tx, number int64) (bool, error
 	return true, nil
 }
 
-func (m *Marks) sealing(number int64) []string {
+func (m *Ledger) sealing(number int64) []string {
 	t := m.table
 	next, last := t.generation(number+1), t.generation(number)
 	like := func(table, model string) string {
@@ -270,7 +270,7 @@ func (t tableName) mayRotate(number int64) string {
 
 // checkRotation reports what would make the next rotation fail: who finds out then has a table that
 // grows.
-func (m *Marks) checkRotation(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) checkRotation(ctx context.Context, db *sql.DB) error {
 	if m.generations == nil {
 		return nil
 	}
@@ -293,7 +293,7 @@ func (m *Marks) checkRotation(ctx context.Context, db *sql.DB) error {
 // dropNotAttempted drops generations one by one. Marks are looked for in the open one and the one
 // before it: that one was sealed when the open one was opened, and the one before that a window
 // earlier.
-func (m *Marks) dropNotAttempted(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) dropNotAttempted(ctx context.Context, db *sql.DB) error {
 	for {
 		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) {
 			return m.dropOldest(ctx, tx)
@@ -304,7 +304,7 @@ func (m *Marks) dropNotAttempted(ctx context.Context, db *sql.DB) error {
 	}
 }
 
-func (m *Marks) dropOldest(ctx context.Context, tx *sql.Tx) (bool, error) {
+func (m *Ledger) dropOldest(ctx context.Context, tx *sql.Tx) (bool, error) {
 	var oldest int64
 	turn := `SELECT oldest FROM ` + m.table.state +
 		` WHERE oldest < generation - 1 FOR UPDATE SKIP LOCKED`

@@ -27,8 +27,8 @@ const (
 	sampled = 20_000
 )
 
-// stage is how far the open generation has come.
-type stage struct {
+// step is how far the open generation has come.
+type rotationStep struct {
 	// dated: when it was opened is on record.
 	dated bool
 	// due: it is a window old, and has a mark that is a window younger than it.
@@ -40,15 +40,15 @@ type stage struct {
 // rotateMySQL is rotate for tables that keep their names. All that is done is done in one
 // session, which holds a lock by which rotators keep apart. It is asked again under that lock
 // whether there is anything to do.
-func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
+func (m *Ledger) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
 	err error) {
-	t := newTurns(m.table)
-	var s stage
+	t := newNameCycle(m.table)
+	var s rotationStep
 	err = m.alone(ctx, db, func(q Tx) error {
-		s, err = m.stage(ctx, q, t, window)
+		s, err = m.step(ctx, q, t, window)
 		return err
 	})
-	if err != nil || s == (stage{dated: true}) {
+	if err != nil || s == (rotationStep{dated: true}) {
 		return false, err
 	}
 	conn, err := db.Conn(ctx)
@@ -65,14 +65,14 @@ func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duratio
 		return false, err
 	}
 	defer m.releaseRotator(ctx, conn)
-	if s, err = m.stage(ctx, conn, t, window); err != nil {
+	if s, err = m.step(ctx, conn, t, window); err != nil {
 		return false, err
 	}
 	return m.advance(ctx, conn, t, s)
 }
 
 // advance finishes what another rotator has left, and seals when it is time.
-func (m *Marks) advance(ctx context.Context, conn *sql.Conn, t turns, s stage) (sealed bool,
+func (m *Ledger) advance(ctx context.Context, conn *sql.Conn, t nameCycle, s rotationStep) (sealed bool,
 	err error) {
 	var steps []string
 	if !s.dated {
@@ -94,14 +94,14 @@ func (m *Marks) advance(ctx context.Context, conn *sql.Conn, t turns, s stage) (
 	return true, execAll(ctx, conn, []string{t.date(), t.drop(t.gone)})
 }
 
-// stage names the sealed table, too: nothing may be dropped when that is not there.
-func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) (s stage,
+// step names the sealed table, too: nothing may be dropped when that is not there.
+func (m *Ledger) step(ctx context.Context, q Tx, t nameCycle, window time.Duration) (s rotationStep,
 	err error) {
 	var opened, now, litter int64
-	if err := scanOne(ctx, q, m.stageText(t), &opened, &now, &litter); err != nil {
-		return stage{}, err
+	if err := scanOne(ctx, q, m.stepText(t), &opened, &now, &litter); err != nil {
+		return rotationStep{}, err
 	}
-	s = stage{dated: opened > 0, litter: litter > 0}
+	s = rotationStep{dated: opened > 0, litter: litter > 0}
 	end := opened + windowMillis(window)
 	if !s.dated || min(now, time.Now().UnixMilli()) < end { // no clock alone makes a generation old
 		return s, nil
@@ -112,7 +112,7 @@ func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) 
 	return s, err
 }
 
-func (m *Marks) stageText(t turns) string {
+func (m *Ledger) stepText(t nameCycle) string {
 	return `SELECT COALESCE((SELECT created_at FROM ` + t.open.marks + ` WHERE id = ` + birth +
 		`), 0), ` + mysqlNow + `,` +
 		` (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = ` +
@@ -122,20 +122,22 @@ func (m *Marks) stageText(t turns) string {
 		` + 0 * (SELECT COUNT(*) FROM ` + t.sealed.marks + ` WHERE id = ` + birth + `)`
 }
 
-func (t turns) newest() string {
+func (t nameCycle) newest() string {
 	return fmt.Sprintf(`SELECT COALESCE(MAX(created_at), 0) FROM (SELECT created_at FROM %s FORCE INDEX (PRIMARY) ORDER BY id LIMIT %d) AS s`,
 		t.open.marks, sampled)
 }
 
 // date puts on record that the open generation was opened, at the latest now.
-func (t turns) date() string {
+func (t nameCycle) date() string {
 	return `INSERT INTO ` + t.open.marks + ` (id, owner) VALUES (` +
 		birth + `, 0) ON DUPLICATE KEY UPDATE id = id`
 }
 
-func (turns) drop(s shelf) string { return `DROP TABLE IF EXISTS ` + s.marks + `, ` + s.results }
+func (nameCycle) drop(s tablePair) string {
+	return `DROP TABLE IF EXISTS ` + s.marks + `, ` + s.results
+}
 
-func (t turns) preparing() []string {
+func (t nameCycle) preparing() []string {
 	return []string{
 		t.drop(t.next),
 		`CREATE TABLE ` + t.next.marks + ` LIKE ` + t.open.marks,
@@ -144,8 +146,8 @@ func (t turns) preparing() []string {
 }
 
 // rename is atomic, in a crash of the server, too.
-func (t turns) rename() string {
-	moves := []shelf{t.sealed, t.gone, t.open, t.sealed, t.next, t.open}
+func (t nameCycle) rename() string {
+	moves := []tablePair{t.sealed, t.gone, t.open, t.sealed, t.next, t.open}
 	var parts []string
 	for i := 0; i < len(moves); i += 2 {
 		from, to := moves[i], moves[i+1]
@@ -164,13 +166,13 @@ func execAll(ctx context.Context, conn *sql.Conn, statements []string) error {
 }
 
 // rotatorLock is the name of a lock of the server, for all its databases.
-func (m *Marks) rotatorLock() string {
+func (m *Ledger) rotatorLock() string {
 	return `CONCAT('onceward rotate ', LEFT(SHA2(LOWER(CONCAT(` + mysqlSchema(m.table) + `, '.` +
 		m.table.name + `')), 256), 32))`
 }
 
 // releaseRotator does so before the session is closed, which the server may notice later.
-func (m *Marks) releaseRotator(ctx context.Context, conn *sql.Conn) {
+func (m *Ledger) releaseRotator(ctx context.Context, conn *sql.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
 	defer cancel()
 	_, _ = conn.ExecContext(ctx, `DO RELEASE_LOCK(`+m.rotatorLock()+`)`)

@@ -37,19 +37,19 @@ type RunnerConfig struct {
 
 // Runner has the effect of a key once, and keeps its result beside it: record, effect and result
 // are one transaction, at the level Atomic. It is an httpadapter.Runner. Make it with
-// [Marks.Runner], one for a table; it starts no goroutine that outlives a call, and is safe for
+// [Ledger.Runner], one for a table; it starts no goroutine that outlives a call, and is safe for
 // concurrent use.
 type Runner struct {
-	marks   *Marks
+	marks   *Ledger
 	db      *sql.DB
 	timeout time.Duration
 	running sync.Map // driver.ID, of the calls that have gone on
 }
 
 // Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
-// SQLite. It sends nothing; see [Marks.Migrate]. A nil db, a LockTimeout out of bounds, and marks
+// SQLite. It sends nothing; see [Ledger.Migrate]. A nil db, a LockTimeout out of bounds, and marks
 // of [SQLServer] are a [*dedup.InputError].
-func (m *Marks) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
+func (m *Ledger) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // error for which [Retryable] is true. So an effect must not Run another key there. Open it with
 // [OpenSQLite], or return the first error of a statement: see the package.
 //
-// What [Marks.Do] runs again is run again, up to five times, so effect may run several times, one
+// What [Ledger.Do] runs again is run again, up to five times, so effect may run several times, one
 // after the other, and must have no other effect than through the transaction; what must not stand
 // in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL) is told there. What bounds effect
 // inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing counts the
@@ -140,7 +140,7 @@ func (r *Runner) Run(
 ) (dedup.Result[[]byte], error) {
 	var none dedup.Result[[]byte]
 	if r == nil || r.marks == nil {
-		return none, inputError("Runner", "is nil or was not made by Marks.Runner")
+		return none, inputError("Runner", "is nil or was not made by Ledger.Runner")
 	}
 	if err := r.marks.checkDo(ctx, "db", r.db == nil, effect == nil); err != nil {
 		return none, err

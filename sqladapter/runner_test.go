@@ -15,7 +15,7 @@ import (
 )
 
 // savedBy are the statements of a Run in SQLite that is the first, and keeps a result.
-func savedBy(m *Marks, end string) []step {
+func savedBy(m *Ledger, end string) []step {
 	return []step{
 		{query: insertText(m), rows: inserted},
 		{query: setUndo},
@@ -27,7 +27,7 @@ func savedBy(m *Marks, end string) []step {
 }
 
 // openRunner is a Runner on a script.
-func openRunner(t *testing.T, m *Marks, steps ...step) (*Runner, *script) {
+func openRunner(t *testing.T, m *Ledger, steps ...step) (*Runner, *script) {
 	t.Helper()
 	db, s := openScript(t, steps...)
 	r, err := m.Runner(db, RunnerConfig{})
@@ -68,7 +68,7 @@ func TestRunnerConfig(t *testing.T) {
 			}
 		})
 	}
-	if _, err := (*Marks)(nil).Runner(db, RunnerConfig{}); err == nil {
+	if _, err := (*Ledger)(nil).Runner(db, RunnerConfig{}); err == nil {
 		t.Error("of no marks")
 	}
 	r, err := newMarks(t, SQLite).Runner(db, RunnerConfig{})

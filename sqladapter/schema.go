@@ -14,7 +14,7 @@ import (
 
 // newMigrations has the versions of the tables, and looks at what it has made before that is on
 // record.
-func (m *Marks) newMigrations(cfg Config) (*Migrations, error) {
+func (m *Ledger) newMigrations(cfg Config) (*Migrations, error) {
 	component := "marks"
 	if m.retention == Generations {
 		component = "generations"
@@ -31,8 +31,8 @@ func (m *Marks) newMigrations(cfg Config) (*Migrations, error) {
 }
 
 // Migrations are the versions of the tables; nil when m was not made by New. Those of
-// [Generations] are not those of [Deletes], which are other tables.
-func (m *Marks) Migrations() *Migrations {
+// [Generations] are not those of [DeleteRows], which are other tables.
+func (m *Ledger) Migrations() *Migrations {
 	if m == nil {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (m *Marks) Migrations() *Migrations {
 
 // Schema returns the statements that make the tables and put Config.Window on record, for those
 // who keep their schema by hand. Each ends with a semicolon at the end of a line.
-func (m *Marks) Schema() string {
+func (m *Ledger) Schema() string {
 	if m.ready() != nil {
 		return ""
 	}
@@ -57,7 +57,7 @@ func (m *Marks) Schema() string {
 // changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
 // engine has no transactions. Such a table exists then, and is empty. With SQL Server it
 // refuses a table where the second transaction with a key does not wait for the first.
-func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (m *Marks) Migrate(ctx context.Context, db *sql.DB) error {
 // whyNot looks for a table of another form when a migration has failed: what its statements say
 // of one does not tell. Only an error that proves another form says so: a missing right, a missing
 // table or a server that is gone proves nothing.
-func (m *Marks) whyNot(ctx context.Context, db *sql.DB, err error) error {
+func (m *Ledger) whyNot(ctx context.Context, db *sql.DB, err error) error {
 	var level *LevelError
 	if errors.As(err, &level) {
 		return err
@@ -95,7 +95,7 @@ func (m *Marks) whyNot(ctx context.Context, db *sql.DB, err error) error {
 }
 
 // raiseWindow writes only where it must: who may only mark may call Migrate, too.
-func (m *Marks) raiseWindow(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) raiseWindow(ctx context.Context, db *sql.DB) error {
 	if window, err := m.recordedWindow(ctx, db); err == nil && m.longEnough(window) {
 		return nil
 	}
@@ -106,17 +106,17 @@ func (m *Marks) raiseWindow(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-func (m *Marks) longEnough(recorded time.Duration) bool {
+func (m *Ledger) longEnough(recorded time.Duration) bool {
 	return recorded >= recordedForever || m.window > 0 && recorded >= m.window
 }
 
 // Check tells whether the tables are there, in the version that this program needs ([*LevelError]),
-// in this package's form and with a window that is long enough, and refuses what [Marks.Migrate]
+// in this package's form and with a window that is long enough, and refuses what [Ledger.Migrate]
 // refuses. It is for those who migrate with their own tool, to be called at start. With
 // [Generations] on PostgreSQL it also reports what would keep the owner of the tables from a
 // rotation. It leaves nothing behind. Four round trips; five with PostgreSQL, seven with
 // Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
-func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
+func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 }
 
 // checkForm reads a mark that cannot exist.
-func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
+func (m *Ledger) checkForm(ctx context.Context, tx Tx) error {
 	err := m.alone(ctx, tx, func(q Tx) error {
 		_, err := queryRows(ctx, q, m.dialect.peek(make([]entry, 1)), 1, (*columns).loaded)
 		return err
@@ -161,7 +161,7 @@ func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
 // otherForm tells what to do. Tables that are gone are not made anew by themselves: it could be a
 // restore that has not come to them yet, and everything that is delivered meanwhile would run
 // again.
-func (m *Marks) otherForm(err error) error {
+func (m *Ledger) otherForm(err error) error {
 	if sqlerr.NoTable(err) {
 		return fmt.Errorf("a table of %s is gone, while %s has it on record: somebody has dropped or not restored it; "+
 			"to begin with empty ones undo the rest with Migrations().To(ctx, db, 0), and call Migrate: %w", m.table.full, sqlmigrate.Table, err)

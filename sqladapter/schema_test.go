@@ -172,20 +172,20 @@ func TestMigrate(t *testing.T) {
 	if err := m.Migrate(t.Context(), refused); err == nil || strings.Contains(err.Error(), "form") {
 		t.Errorf("no right to: %v", err)
 	}
-	if new(Marks).Schema() != "" || (*Marks)(nil).Migrations() != nil ||
+	if new(Ledger).Schema() != "" || (*Ledger)(nil).Migrations() != nil ||
 		!strings.Contains(m.Schema(), m.dialect.raise) {
 		t.Error("Schema is not what Migrate runs")
 	}
 }
 
 func TestDeleteExpired(t *testing.T) {
-	recorded := func(m *Marks, ms int64) step {
+	recorded := func(m *Ledger, ms int64) step {
 		return step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{ms}}
 		}}
 	}
 	// expired finds two marks, and what forget deletes besides must name both.
-	expired := func(m *Marks) []step {
+	expired := func(m *Ledger) []step {
 		es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}}}
 		steps := []step{{query: m.dialect.expire, rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{es[0].id[:]}, {es[1].id[:]}}

@@ -153,7 +153,7 @@ func TestSQLServerConfirm(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		steps []step
-		want  Verdict
+		want  CommitStatus
 		err   error
 	}{
 		"ours": {[]step{of(42, testKey).insert(), of(42, testKey).load()}, Committed, nil},

@@ -33,7 +33,7 @@ type serverTable struct {
 	batches [][][]byte
 }
 
-func newServerTable(t *testing.T, m *Marks, row serverRow, done ...string) *serverTable {
+func newServerTable(t *testing.T, m *Ledger, row serverRow, done ...string) *serverTable {
 	table := &serverTable{t: t, rows: map[string]serverRow{}}
 	for _, key := range done {
 		e, err := m.entry(key, nil)

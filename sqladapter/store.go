@@ -40,7 +40,7 @@ type StoreConfig struct {
 	Waker driver.Waker
 }
 
-// Store is a [driver.Store] in a database: for effects that are elsewhere, where [Marks]
+// Store is a [driver.Store] in a database: for effects that are elsewhere, where [Ledger]
 // cannot put the record into their transaction. Make it with [NewStore].
 //
 // Every batch is a transaction, READ COMMITTED whatever the server's default: the rows are
@@ -197,7 +197,7 @@ func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.A
 
 // Finish implements [driver.Store]. On PostgreSQL an owner's end with StateSucceeded or
 // StateFailed costs one round trip; the others, and those of other databases, about five.
-// Finish.With is refused: an effect in this database is better recorded with [Marks], in its
+// Finish.With is refused: an effect in this database is better recorded with [Ledger], in its
 // own transaction.
 func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return answer(ctx, len(changes), func(answers []driver.Answer) {
@@ -263,7 +263,7 @@ func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration)
 			return nil
 		})
 		s.settle(ctx, operation{
-			id: func(i int) driver.ID { return ids[i] }, size: noSize, tells: true,
+			id: func(i int) driver.ID { return ids[i] }, size: noSize, countsForget: true,
 			decide: func(_ int, r *claimRow, now int64) (driver.Answer, bool) {
 				write, err := decideForget(r, hold, now)
 				return driver.Answer{Err: err}, write

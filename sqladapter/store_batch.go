@@ -34,8 +34,8 @@ type operation struct {
 	// fresh says that those rows are probably missing.
 	fresh  bool
 	decide func(i int, r *claimRow, now int64) (ans driver.Answer, write bool)
-	// tells counts the forgotten.
-	tells bool
+	// countsForget counts the forgotten.
+	countsForget bool
 }
 
 // chunks splits items into transactions, in the order of their ids: two batches that lock
@@ -147,7 +147,7 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 	if err := s.save(ctx, tx, changed); err != nil {
 		return err
 	}
-	if op.tells {
+	if op.countsForget {
 		_, err = tx.ExecContext(ctx, s.dialect.forgot())
 	}
 	return err

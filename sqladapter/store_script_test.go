@@ -83,7 +83,7 @@ func TestSweepInPackets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if swept, err := store.Sweep(t.Context(), 10); err != nil || swept != (Swept{Released: 3}) {
+	if swept, err := store.Sweep(t.Context(), 10); err != nil || swept != (SweepResult{Released: 3}) {
 		t.Errorf("Sweep = %+v, %v", swept, err)
 	}
 	if len(s.args) == 4 && (len(s.args[2]) != 2*len(claimColumns) ||

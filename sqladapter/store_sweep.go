@@ -19,8 +19,8 @@ const (
 	maxSweep = 10_000
 )
 
-// Swept counts what a sweep has found.
-type Swept struct {
+// SweepResult counts what a sweep has found.
+type SweepResult struct {
 	// Removed rows had expired: nothing is remembered of them.
 	Removed int
 	// Released claims had lapsed, and are as after a release by their owner.
@@ -42,17 +42,17 @@ type Swept struct {
 //
 // A limit above 10 000 or below 1 is a [*dedup.InputError]; 500 keeps a transaction within
 // some milliseconds. Two transactions of about four round trips.
-func (s *Store) Sweep(ctx context.Context, limit int) (Swept, error) {
-	var swept Swept
+func (s *Store) Sweep(ctx context.Context, limit int) (SweepResult, error) {
+	var swept SweepResult
 	if limit < 1 || limit > maxSweep {
 		return swept, inputError("limit",
 			fmt.Sprintf("is %d; from 1 to %d is allowed", limit, maxSweep))
 	}
 	err := within(ctx, func() error {
 		for _, expired := range []bool{true, false} {
-			var found Swept
+			var found SweepResult
 			err := s.again(ctx, func(int) error {
-				found = Swept{}
+				found = SweepResult{}
 				return s.transact(ctx, func(tx *sql.Tx) error {
 					return s.sweepIn(ctx, tx, expired, limit, &found)
 				})
@@ -60,20 +60,20 @@ func (s *Store) Sweep(ctx context.Context, limit int) (Swept, error) {
 			if err != nil {
 				return fmt.Errorf("sqladapter: sweep: %w", err)
 			}
-			swept = Swept{swept.Removed + found.Removed, swept.Released + found.Released,
+			swept = SweepResult{swept.Removed + found.Removed, swept.Released + found.Released,
 				swept.Uncertain + found.Uncertain}
 		}
 		return nil
 	})
 	if err != nil {
-		return Swept{}, err // what runs on when ctx has ended may still count
+		return SweepResult{}, err // what runs on when ctx has ended may still count
 	}
 	return swept, nil
 }
 
 // sweepIn is one transaction of a sweep: rows are locked, and then looked at once more.
 func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int,
-	swept *Swept) error {
+	swept *SweepResult) error {
 	rows, now, err := s.rows(ctx, tx, func() statement { return s.dialect.due(expired, limit) })
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ type SweeperConfig struct {
 	Limit int
 	// Swept, if set, is called with what each sweep has found that found something. It must
 	// return soon.
-	Swept func(Swept)
+	Swept func(SweepResult)
 	// Failed, if set, is called with the error of each sweep that failed; the next comes
 	// after Every. It must return soon.
 	Failed func(error)
@@ -161,7 +161,7 @@ func (s *Store) RunSweeper(ctx context.Context, cfg SweeperConfig) error {
 		}
 		swept, err := s.Sweep(ctx, cfg.Limit)
 		if ctx.Err() == nil {
-			cfg.tell(swept, err)
+			cfg.report(swept, err)
 		}
 		if err == nil && max(swept.Removed, swept.Released+swept.Uncertain) == cfg.Limit {
 			continue // there is more
@@ -172,11 +172,11 @@ func (s *Store) RunSweeper(ctx context.Context, cfg SweeperConfig) error {
 	}
 }
 
-func (c *SweeperConfig) tell(swept Swept, err error) {
+func (c *SweeperConfig) report(swept SweepResult, err error) {
 	switch {
 	case err != nil && c.Failed != nil:
 		c.Failed(err)
-	case swept != Swept{} && c.Swept != nil:
+	case swept != SweepResult{} && c.Swept != nil:
 		c.Swept(swept)
 	}
 }

@@ -38,7 +38,7 @@ func (s *Store) transact(ctx context.Context, work func(tx *sql.Tx) error) error
 }
 
 // read runs statements that only read. A pool whose connections have autocommit off, which
-// [Marks] recommends for MySQL, would leave them in a transaction with an old snapshot.
+// [Ledger] recommends for MySQL, would leave them in a transaction with an old snapshot.
 func (s *Store) read(ctx context.Context, work func(q querier) error) error {
 	if !s.dialect.readsInTx() {
 		return work(s.db)

@@ -43,7 +43,7 @@ type sqlTx struct{ *sql.Tx }
 func (t sqlTx) Commit(context.Context) error   { return t.Tx.Commit() }
 func (t sqlTx) Rollback(context.Context) error { return t.Tx.Rollback() }
 
-func (m *Marks) beginIn(db *sql.DB, isolation sql.IsolationLevel) beginner {
+func (m *Ledger) beginIn(db *sql.DB, isolation sql.IsolationLevel) beginner {
 	if m.dialect.begin == nil {
 		return beginIn(db, isolation, m.dialect.guard)
 	}
@@ -52,7 +52,7 @@ func (m *Marks) beginIn(db *sql.DB, isolation sql.IsolationLevel) beginner {
 	}
 }
 
-func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
+func beginIn(db *sql.DB, isolation sql.IsolationLevel, g txGuard) beginner {
 	opts := &sql.TxOptions{Isolation: isolation}
 	return func(ctx context.Context, before error) (transaction, error) {
 		if sqlerr.ReadOnly(before) {
@@ -79,7 +79,7 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
 // dropReadOnly closes the idle connections of a pool that take no writes: their server was the
 // primary and is one no more, and the pool, which has not lost them, would hand them out again. It
 // stops at the first that takes writes, and at the first that cannot be asked.
-func dropReadOnly(ctx context.Context, db *sql.DB, g guard) {
+func dropReadOnly(ctx context.Context, db *sql.DB, g txGuard) {
 	ask := `SELECT current_setting('transaction_read_only') = 'on'`
 	if g == guardMySQL {
 		// Each server runs the comment that is meant for it: neither knows the other's name.

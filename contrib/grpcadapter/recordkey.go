@@ -7,7 +7,7 @@ import (
 
 // RecordKey names a call with a key as the interceptor does, so that its record can be found: with
 // [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or
-// sqladapter.Marks.
+// sqladapter.Ledger.
 type RecordKey struct {
 	// Name is Config.Name. Default "".
 	Name string

@@ -126,7 +126,7 @@ type shop struct {
 	seeds    []string
 	names    topics
 	db       *sql.DB
-	marks    *sqladapter.Marks
+	marks    *sqladapter.Ledger
 	box      *outbox.Outbox
 	d        *dedup.Deduper
 	producer *kgo.Client

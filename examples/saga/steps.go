@@ -20,7 +20,7 @@ const window = 30 * 24 * time.Hour
 // it.
 type Steps struct {
 	db      *sql.DB
-	marks   *sqladapter.Marks // of effects that are rows of db
+	marks   *sqladapter.Ledger // of effects that are rows of db
 	once    *dedup.Deduper    // of effects elsewhere
 	bank    *bank
 	airline *airline

@@ -8,7 +8,7 @@ import (
 
 // RecordKey names a delivery as the [Receiver] does, so that its record can be found: with
 // [RecordKey.ID] in a dedup.Store, and with [RecordKey.Key] and [RecordKey.Scope] through a Deduper
-// or sqladapter.Marks.
+// or sqladapter.Ledger.
 type RecordKey struct {
 	// Provider is Provider.Name, as "stripe" or "github"; Endpoint is Config.Endpoint.
 	Provider, Endpoint string

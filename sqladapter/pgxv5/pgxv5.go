@@ -43,7 +43,7 @@ type Tx struct {
 	pgx.Tx
 }
 
-// Wrap makes a transaction of pgx fit for [sqladapter.Marks.MarkTx] and all else that takes a
+// Wrap makes a transaction of pgx fit for [sqladapter.Ledger.MarkTx] and all else that takes a
 // transaction. It does not end it. A nil tx gives nil, which is refused there.
 func Wrap(tx pgx.Tx) *Tx {
 	if v := reflect.ValueOf(tx); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -74,18 +74,18 @@ func (r rows) Close() error {
 	return r.Err()
 }
 
-// Do is [sqladapter.Marks.Do] in a transaction of db, at three round trips and those of effect: a
+// Do is [sqladapter.Ledger.Do] in a transaction of db, at three round trips and those of effect: a
 // savepoint travels with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT
 // or ROLLBACK as text is an error. A db that wraps a pool must hand BeginQuery and CommitQuery of
 // the options on. A nil db or effect, and marks that New has not made, are a [*dedup.InputError].
 func Do(
-	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string,
+	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, key string,
 	effect func(ctx context.Context, tx pgx.Tx) error, opts ...dedup.Option,
 ) (sqladapter.Mark, error) {
 	if effect == nil {
 		return sqladapter.Mark{}, &dedup.InputError{Field: "effect", Reason: "is nil"}
 	}
-	n, err := native(marks, db)
+	n, err := native(ledger, db)
 	if err != nil {
 		return sqladapter.Mark{}, err
 	}
@@ -94,16 +94,16 @@ func Do(
 	}, opts...)
 }
 
-// DoBatch is [sqladapter.Marks.DoBatch] in a transaction of db. What is nil is refused as by
+// DoBatch is [sqladapter.Ledger.DoBatch] in a transaction of db. What is nil is refused as by
 // [Do].
 func DoBatch(
-	ctx context.Context, marks *sqladapter.Marks, db Beginner, keys []string,
+	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, keys []string,
 	effect func(ctx context.Context, tx pgx.Tx, first []int) error, opts ...dedup.Option,
 ) ([]sqladapter.Mark, error) {
 	if effect == nil {
 		return nil, &dedup.InputError{Field: "effect", Reason: "is nil"}
 	}
-	n, err := native(marks, db)
+	n, err := native(ledger, db)
 	if err != nil {
 		return nil, err
 	}
@@ -113,20 +113,20 @@ func DoBatch(
 		}, opts...)
 }
 
-// Confirm is [sqladapter.Marks.Confirm] in a transaction of db, which must be another
+// Confirm is [sqladapter.Ledger.Confirm] in a transaction of db, which must be another
 // connection than the one that was lost.
 func Confirm(
-	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string, mark sqladapter.Mark,
+	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, key string, mark sqladapter.Mark,
 	opts ...dedup.Option,
-) (sqladapter.Verdict, error) {
-	n, err := native(marks, db)
+) (sqladapter.CommitStatus, error) {
+	n, err := native(ledger, db)
 	if err != nil {
 		return sqladapter.Undecided, err
 	}
 	return n.Confirm(ctx, key, mark, opts...)
 }
 
-func native(marks *sqladapter.Marks, db Beginner) (sqladapter.Native, error) {
+func native(ledger *sqladapter.Ledger, db Beginner) (sqladapter.Native, error) {
 	if v := reflect.ValueOf(db); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return sqladapter.Native{}, &dedup.InputError{Field: "db", Reason: "is nil"}
 	}
@@ -142,7 +142,7 @@ func native(marks *sqladapter.Marks, db Beginner) (sqladapter.Native, error) {
 		}
 		return &Tx{tx}, nil
 	}
-	n := sqladapter.Native{Marks: marks, Begin: begin, DB: db}
+	n := sqladapter.Native{Ledger: ledger, Begin: begin, DB: db}
 	if pool, ok := db.(interface{ Reset() }); ok {
 		n.Reset = pool.Reset
 	}

@@ -57,7 +57,7 @@ func TestBadInput(t *testing.T) {
 			_, err := Do(ctx, marks, nil, "k", effect)
 			return err
 		}},
-		"nil marks": {"Marks", func() error {
+		"nil marks": {"Ledger", func() error {
 			_, err := Do(ctx, nil, &refuser{}, "k", effect)
 			return err
 		}},

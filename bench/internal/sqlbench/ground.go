@@ -24,7 +24,7 @@ type ground struct {
 	isolation sql.IsolationLevel
 	name      string // that tables begin with
 	effect    effect
-	marks     *sqladapter.Marks
+	marks     *sqladapter.Ledger
 	fence     *sqladapter.Fence
 }
 
@@ -62,7 +62,7 @@ func (g *ground) statement(name, table string) string {
 }
 
 func (g *ground) newMarks(ctx context.Context, table string,
-	change ...func(*sqladapter.Config)) *sqladapter.Marks {
+	change ...func(*sqladapter.Config)) *sqladapter.Ledger {
 	cfg := sqladapter.Config{Dialect: g.server.Dialect, Namespace: "bench", Table: table,
 		Window: window, Isolation: g.isolation}
 	for _, change := range change {
@@ -146,14 +146,14 @@ func (g *ground) effectAtOnce(ctx context.Context, _ int, keys []string) {
 }
 
 // marking is the record without an effect.
-func (g *ground) marking(m *sqladapter.Marks) work.Batch {
+func (g *ground) marking(m *sqladapter.Ledger) work.Batch {
 	return func(ctx context.Context, _ int, keys []string) {
 		must.Get(m.DoBatch(ctx, g.db, keys,
 			func(context.Context, *sql.Tx, []int) error { return nil }))
 	}
 }
 
-func (g *ground) fill(ctx context.Context, m *sqladapter.Marks, n int) {
+func (g *ground) fill(ctx context.Context, m *sqladapter.Ledger, n int) {
 	workers := 4
 	if g.server.Dialect == sqladapter.SQLite {
 		workers = 1

@@ -73,7 +73,7 @@ func (g *ground) vacuum(ctx context.Context, table string) {
 	}
 }
 
-func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Marks) (total int) {
+func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger) (total int) {
 	for {
 		n := must.Get(m.DeleteExpired(ctx, g.db, atOnce))
 		total += int(n)
@@ -88,18 +88,18 @@ func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Marks) (total 
 const shortest = time.Millisecond
 
 // inGenerations makes marks that go with their table.
-func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Marks {
+func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Ledger {
 	return g.newMarks(ctx, table, func(c *sqladapter.Config) {
 		c.Window, c.Retention = shortest, sqladapter.Generations
 	})
 }
 
-func (g *ground) seal(ctx context.Context, m *sqladapter.Marks) {
+func (g *ground) seal(ctx context.Context, m *sqladapter.Ledger) {
 	must.True(must.Get(m.Rotate(ctx, g.db)),
 		"sqlbench: a generation that is older than %v was not sealed", shortest)
 }
 
-func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Marks, n int) {
+func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Ledger, n int) {
 	g.fill(ctx, m, n)
 	g.seal(ctx, m)
 }
@@ -126,7 +126,7 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 		// Each table has the marks of one window: of generations they are in the sealed one,
 		// and the open one is empty.
 		add := func(side, table string, windows int,
-			age func(context.Context, *ground, string, int) (*sqladapter.Marks, float64)) {
+			age func(context.Context, *ground, string, int) (*sqladapter.Ledger, float64)) {
 			marks, bytes := age(ctx, g, g.name+table, windows)
 			perMark[side] = bytes
 			setup.Sides = append(setup.Sides, harness.Side{Name: side,
@@ -154,7 +154,7 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 // byDeletes lets windows pass, in the time that the marks tell: ages are counted from the
 // newest of them. It returns the bytes for each mark that is there.
 func (e *env) byDeletes(ctx context.Context, g *ground, table string,
-	windows int) (*sqladapter.Marks, float64) {
+	windows int) (*sqladapter.Ledger, float64) {
 	m := g.newMarks(ctx, table)
 	began := time.Now().Add(-window * time.Duration(windows+1))
 	for part := range parts * windows {
@@ -167,7 +167,7 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 
 // byGenerations ends with a sealed generation, and marks as many in the open one.
 func (e *env) byGenerations(ctx context.Context, g *ground, table string,
-	windows int) (*sqladapter.Marks, float64) {
+	windows int) (*sqladapter.Ledger, float64) {
 	m := g.inGenerations(ctx, table)
 	for range windows {
 		g.nextGeneration(ctx, m, e.live)

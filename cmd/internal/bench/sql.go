@@ -20,7 +20,7 @@ type onSQL struct {
 	db     *sql.DB
 	table  string
 	result []byte
-	marks  *sqladapter.Marks
+	marks  *sqladapter.Ledger
 	insert string
 }
 

@@ -55,7 +55,7 @@ const usage = `Usage: onceward migrate -sql DSN -kind marks|fence|store|outbox [
 Shows which version the tables have, and what is to be done to them. It changes nothing without
 -apply. The version is on record in the table onceward_migrations, in the same schema.
 
--kind is what the tables are for: marks (sqladapter.Marks), fence (sqladapter.Fence), store
+-kind is what the tables are for: marks (sqladapter.Ledger), fence (sqladapter.Fence), store
 (sqladapter.Store) or outbox (outbox.Outbox). The tables of marks keep the longest window that
 anybody has asked for, so -window must be that of the programs; -apply raises it where it is
 shorter.
@@ -172,7 +172,7 @@ func (o *Options) read(r raw) error {
 func (o *Options) check() error {
 	marks := o.Kind == "marks"
 	switch {
-	case !marks && (o.Windowed || o.Retention != sqladapter.Deletes):
+	case !marks && (o.Windowed || o.Retention != sqladapter.DeleteRows):
 		return errors.New("-window and -retention need -kind marks")
 	case marks && !o.Windowed && (o.Print != "" || o.Apply && o.To != 0):
 		return errors.New("-window is missing: how long are marks kept? 0 keeps them for ever")

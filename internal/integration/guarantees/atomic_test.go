@@ -147,7 +147,7 @@ func neverWithin(t *testing.T) {
 type shop struct {
 	t      *testing.T
 	db     *sql.DB
-	marks  *sqladapter.Marks
+	marks  *sqladapter.Ledger
 	ledger string
 }
 

@@ -45,7 +45,7 @@ type place struct {
 	expire func(ctx context.Context) error
 
 	store dedup.Store
-	marks *sqladapter.Marks
+	marks *sqladapter.Ledger
 	db    *sql.DB
 	redis *redis.Client
 	close []func()

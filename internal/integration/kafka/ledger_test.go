@@ -17,7 +17,7 @@ import (
 type sqlLedger struct {
 	dsn         string
 	write, read *sql.DB
-	marks       *sqladapter.Marks
+	marks       *sqladapter.Ledger
 	// inside, if set, runs between the effect and the commit.
 	inside func(link *mortal, m *kafkaadapter.Message)
 }

@@ -134,7 +134,7 @@ func work(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	})
 }
 
-func newMarks(cfg workerConfig) (*sqladapter.Marks, error) {
+func newMarks(cfg workerConfig) (*sqladapter.Ledger, error) {
 	dialect := sqladapter.Postgres
 	if cfg.Driver == "sqlite" {
 		dialect = sqladapter.SQLite
@@ -147,7 +147,7 @@ func newMarks(cfg workerConfig) (*sqladapter.Marks, error) {
 type worker struct {
 	cfg   workerConfig
 	db    *sql.DB
-	marks *sqladapter.Marks
+	marks *sqladapter.Ledger
 
 	mu   sync.Mutex
 	done int

@@ -49,7 +49,7 @@ func claimed(ctx context.Context, w *worker) (handle, func() error, error) {
 }
 
 // marksOf are those of level Atomic.
-func marksOf(prefix string) (*sqladapter.Marks, error) {
+func marksOf(prefix string) (*sqladapter.Ledger, error) {
 	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: namespace,
 		Table: prefix, Window: window})
 }

@@ -23,7 +23,7 @@ import (
 // service books payments, and tells of each by the outbox, in one transaction with the mark.
 type service struct {
 	*house
-	marks  *sqladapter.Marks
+	marks  *sqladapter.Ledger
 	ledger string
 }
 

@@ -26,7 +26,7 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 		c.Params["autocommit"] = "0"
 	}))
 	off.SetMaxOpenConns(1)
-	marks := func(window time.Duration) *sqladapter.Marks {
+	marks := func(window time.Duration) *sqladapter.Ledger {
 		m, err := sqladapter.New(sqladapter.Config{
 			Dialect: sqladapter.MySQL, Namespace: "shop", Table: s.table, Window: window,
 			Isolation: sql.LevelReadCommitted,

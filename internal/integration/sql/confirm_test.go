@@ -15,7 +15,7 @@ import (
 )
 
 func (s *shop) wantVerdict(t *testing.T, message string, mark sqladapter.Mark,
-	want sqladapter.Verdict) {
+	want sqladapter.CommitStatus) {
 	t.Helper()
 	if got, err := s.marks.Confirm(t.Context(), s.db, message, mark); err != nil || got != want {
 		t.Errorf("Confirm(%q) = %v, %v; want %v", message, got, err, want)
@@ -95,7 +95,7 @@ func TestConfirmWaitsForCommit(t *testing.T) {
 
 			s.wantMark(t, "m", false) // a plain read: absent, as if it had been rolled back
 			type answer struct {
-				verdict sqladapter.Verdict
+				verdict sqladapter.CommitStatus
 				err     error
 			}
 			confirmed := make(chan answer, 1)

@@ -145,7 +145,7 @@ func openDB(t testing.TB, driver, dsn string) *sql.DB {
 // and has no unique constraint: a doubled effect is two rows.
 type shop struct {
 	db      *sql.DB
-	marks   *sqladapter.Marks
+	marks   *sqladapter.Ledger
 	dialect sqladapter.Dialect
 	table   string
 	ledger  string

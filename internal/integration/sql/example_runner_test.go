@@ -13,7 +13,7 @@ import (
 
 // A payment over HTTP: the booking, the record of the key and the response are one transaction. The
 // client asks again, and gets the response that it has missed.
-func ExampleMarks_Runner() {
+func ExampleLedger_Runner() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)
 	defer done()

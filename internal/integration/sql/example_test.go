@@ -12,7 +12,7 @@ import (
 )
 
 // shopDB is a database with a table of marks and one of bookings.
-func shopDB(ctx context.Context) (*sql.DB, *sqladapter.Marks, func()) {
+func shopDB(ctx context.Context) (*sql.DB, *sqladapter.Ledger, func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)
@@ -121,7 +121,7 @@ func Example_doBatch() {
 
 // book is to be called again when sqladapter.Retryable(err). Only a nil error may be
 // acknowledged.
-func book(ctx context.Context, db *sql.DB, marks *sqladapter.Marks, event string,
+func book(ctx context.Context, db *sql.DB, marks *sqladapter.Ledger, event string,
 	amount int) (bool, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -80,7 +80,7 @@ func TestSharedWindow(t *testing.T) {
 		if neighbour.marks, err = sqladapter.New(config); err != nil {
 			t.Fatal(err)
 		}
-		migrate := func(m *sqladapter.Marks) {
+		migrate := func(m *sqladapter.Ledger) {
 			t.Helper()
 			if err := m.Migrate(t.Context(), s.db); err != nil {
 				t.Fatal(err)

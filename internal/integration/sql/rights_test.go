@@ -102,8 +102,8 @@ func TestMissingRightIsNotAnotherForm(t *testing.T) {
 			}
 			for i := 0; ; i++ {
 				for what, migrate := range map[string]func() error{
-					"Marks.Migrate": func() error { return s.marks.Migrate(t.Context(), r.DB) },
-					"Marks.Check":   func() error { return s.marks.Check(t.Context(), r.DB) },
+					"Ledger.Migrate": func() error { return s.marks.Migrate(t.Context(), r.DB) },
+					"Ledger.Check":   func() error { return s.marks.Check(t.Context(), r.DB) },
 					"Outbox.Check":  func() error { return box.Check(t.Context(), r.DB) },
 					"Outbox":        func() error { return box.Migrate(t.Context(), r.DB) },
 					"Store":         func() error { return store.Migrate(t.Context()) },

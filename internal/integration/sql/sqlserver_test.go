@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-func serverMarks(t *testing.T) *sqladapter.Marks {
+func serverMarks(t *testing.T) *sqladapter.Ledger {
 	t.Helper()
 	m, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLServer, Namespace: "played",
 		Window: time.Hour})

@@ -24,9 +24,9 @@ func forEachStore(t *testing.T, test func(t *testing.T, e storeEngine)) {
 }
 
 // sweepUntil sweeps until it has found this much.
-func sweepUntil(t *testing.T, store *sqladapter.Store, want sqladapter.Swept) {
+func sweepUntil(t *testing.T, store *sqladapter.Store, want sqladapter.SweepResult) {
 	t.Helper()
-	var sum sqladapter.Swept
+	var sum sqladapter.SweepResult
 	for t.Context().Err() == nil && sum != want {
 		swept, err := store.Sweep(t.Context(), 10)
 		if err != nil {
@@ -69,7 +69,7 @@ func TestSweep(t *testing.T) {
 			State: driver.StateSucceeded, Window: short, Result: []byte("x")})
 		plain, dangerous := lapsing(false), lapsing(true)
 
-		sweepUntil(t, store, sqladapter.Swept{Removed: 1, Released: 1, Uncertain: 1})
+		sweepUntil(t, store, sqladapter.SweepResult{Removed: 1, Released: 1, Uncertain: 1})
 		for id, want := range map[driver.ID]driver.State{
 			live.ID: driver.StateInProgress, released.ID: driver.StateReleased,
 			done.ID:    driver.StateSucceeded,
@@ -198,7 +198,7 @@ func TestRunSweeper(t *testing.T) {
 		running.Go(func() {
 			err := store.RunSweeper(ctx, sqladapter.SweeperConfig{
 				Every: time.Millisecond, Limit: 2,
-				Swept:  func(s sqladapter.Swept) { removed.Add(int64(s.Removed)) },
+				Swept:  func(s sqladapter.SweepResult) { removed.Add(int64(s.Removed)) },
 				Failed: func(err error) { t.Errorf("sweep: %v", err) },
 			})
 			if !errors.Is(err, errStopped) {

@@ -56,7 +56,7 @@ func inBatches(e engine) func(context.Context, *worker) (handle,
 type batches struct {
 	w      *worker
 	db     *sql.DB
-	marks  *sqladapter.Marks
+	marks  *sqladapter.Ledger
 	insert string
 	in     chan waiting
 	going  sync.WaitGroup

@@ -105,7 +105,7 @@ func (l *Ledger) Drop(ctx context.Context) error {
 func (l *Ledger) Close() error { return l.DB.Close() }
 
 // Marks returns the marks that the Atomic composition keeps beside the ledger.
-func (l *Ledger) Marks(namespace string) (*sqladapter.Marks, error) {
+func (l *Ledger) Marks(namespace string) (*sqladapter.Ledger, error) {
 	dialect := sqladapter.Postgres
 	if l.place.Postgres == "" {
 		dialect = sqladapter.SQLite

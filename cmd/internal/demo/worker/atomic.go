@@ -39,7 +39,7 @@ func (w *worker) runAtomic(ctx context.Context) error {
 // atomically is the handler that a user would write, but for the points where it is killed. Marks
 // have no Observer: who wants them counted tells one, as here. It reports whether the message was
 // the first of its id.
-func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kafkaadapter.Message,
+func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *kafkaadapter.Message,
 	victim Point) (bool, error) {
 	tx, err := w.ledger.DB.BeginTx(ctx, nil)
 	if err != nil {
