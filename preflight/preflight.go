@@ -1,4 +1,4 @@
-// Package preflight has the findings of redisadapter.Preflight and sqladapter.Preflight: settings
+// Package preflight has the findings of redisadapter.Preflight and sqlpreflight.Run: settings
 // of a server, a client or a table that lose records, or take a duplicate for a new message.
 //
 //	findings, err := redisadapter.Preflight(ctx, client)

@@ -49,10 +49,10 @@ func TestMarkBatchTx(t *testing.T) {
 	}
 	f := driver.FingerprintOf([]byte("body"))
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: insertedMany(t, func(id driver.ID) bool {
+		Step{Query: insertManyText(m), Rows: insertedMany(t, func(id driver.ID) bool {
 			return id != done
 		})},
-		step{query: loadText(m), rows: func(args []any) [][]sqldriver.Value {
+		Step{Query: loadText(m), Rows: func(args []any) [][]sqldriver.Value {
 			return stored(f)([]any{parseUUID(t, args[0].(string))})
 		}},
 	)
@@ -87,7 +87,7 @@ func TestMarkBatchTx(t *testing.T) {
 	}
 	// Prevents deadlocks: two batches that insert overlapping ids in different orders
 	// each hold what the other one waits for.
-	if ids := arrayItems(s.args[0][0]); len(ids) != 4 || !slices.IsSorted(ids) {
+	if ids := arrayItems(s.Args[0][0]); len(ids) != 4 || !slices.IsSorted(ids) {
 		t.Errorf("ids are not 4 in ascending order: %v", ids)
 	}
 }
@@ -107,7 +107,7 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 	m := newMarks(t, Postgres)
 	reqs := []dedup.Request{{Key: "a"}, {Key: "b"}}
 	for _, state := range []string{"40P01", "55P03"} {
-		tx, _ := beginScript(t, step{query: insertManyText(m), err: codeError(state)})
+		tx, _ := beginScript(t, Step{Query: insertManyText(m), Err: codeError(state)})
 		marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
 		if marks != nil || !Retryable(err) ||
 			errors.Is(err, dedup.ErrInFlight) != (state == "55P03") {
@@ -121,10 +121,10 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 func TestMarkBatchTxSQLite(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: func(args []any) [][]sqldriver.Value {
+		Step{Query: insertManyText(m), Rows: func(args []any) [][]sqldriver.Value {
 			return inserted(args)[:1]
 		}},
-		step{query: loadText(m), rows: stored(driver.Fingerprint{})},
+		Step{Query: loadText(m), Rows: stored(driver.Fingerprint{})},
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
 	if err != nil {
@@ -133,16 +133,16 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 	if marks[0].First() == marks[1].First() {
 		t.Errorf("marks = %+v", marks)
 	}
-	ids := s.args[0][0].([]byte)
+	ids := s.Args[0][0].([]byte)
 	first, second := ids[:16], ids[16:]
-	if s.args[0][2] != nil {
-		t.Errorf("fingerprints %x, where there are none", s.args[0][2])
+	if s.Args[0][2] != nil {
+		t.Errorf("fingerprints %x, where there are none", s.Args[0][2])
 	}
 	if slices.Compare(first, second) >= 0 {
 		t.Error("ids are not in ascending order")
 	}
-	if len(s.args[1]) != 1 || !slices.Equal(s.args[1][0].([]byte), second) {
-		t.Errorf("it asks for %x, want the one that was not inserted", s.args[1])
+	if len(s.Args[1]) != 1 || !slices.Equal(s.Args[1][0].([]byte), second) {
+		t.Errorf("it asks for %x, want the one that was not inserted", s.Args[1])
 	}
 }
 

@@ -17,42 +17,42 @@ func TestConfirm(t *testing.T) {
 		t.Fatal(err)
 	}
 	mine := Mark{Outcome: dedup.Acquired, id: e.id, stamp: at(1, 9)}
-	absent := step{query: insertText(m), rows: inserted}
-	taken := step{query: insertText(m)}
-	found := func(stamp int64) step {
-		return step{query: loadText(m), rows: func(args []any) [][]driver.Value {
+	absent := Step{Query: insertText(m), Rows: inserted}
+	taken := Step{Query: insertText(m)}
+	found := func(stamp int64) Step {
+		return Step{Query: loadText(m), Rows: func(args []any) [][]driver.Value {
 			return [][]driver.Value{{args[0], stamp, nil, int64(1000), int64(1000), nil}}
 		}}
 	}
 	tests := map[string]struct {
-		steps  []step
+		steps  []Step
 		begins []error
 		want   CommitStatus
 		err    error
 	}{
-		"ours":              {steps: []step{taken, found(at(1, 9))}, want: Committed},
-		"another's":         {steps: []step{taken, found(at(1, 8))}, want: CommittedByAnother},
-		"of another moment": {steps: []step{taken, found(at(2, 9))}, want: CommittedByAnother},
-		"nobody's":          {steps: []step{absent}, want: NotCommitted},
-		"rolled back since": {steps: []step{taken, {query: loadText(m)}, absent},
+		"ours":              {steps: []Step{taken, found(at(1, 9))}, want: Committed},
+		"another's":         {steps: []Step{taken, found(at(1, 8))}, want: CommittedByAnother},
+		"of another moment": {steps: []Step{taken, found(at(2, 9))}, want: CommittedByAnother},
+		"nobody's":          {steps: []Step{absent}, want: NotCommitted},
+		"rolled back since": {steps: []Step{taken, {Query: loadText(m)}, absent},
 			want: NotCommitted},
-		"wait was cut short": {steps: []step{{query: insertText(m), err: codeError("55P03")}},
+		"wait was cut short": {steps: []Step{{Query: insertText(m), Err: codeError("55P03")}},
 			err: dedup.ErrInFlight},
-		"no answer": {steps: []step{{query: insertText(m), err: driver.ErrBadConn}},
+		"no answer": {steps: []Step{{Query: insertText(m), Err: driver.ErrBadConn}},
 			err: driver.ErrBadConn},
 		"no connection": {begins: []error{codeError("57P03")}, err: codeError("57P03")},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, tt.steps...)
-			s.begins = tt.begins
+			s.Begins = tt.begins
 			got, err := m.Confirm(t.Context(), db, testKey, mine)
 			if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (got != Undecided) {
 				t.Errorf("Confirm = %v, %v; want %v, %v", got, err, tt.want, tt.err)
 			}
-			if s.committed != 0 || s.rolledBack != s.begun-len(tt.begins) {
-				t.Errorf("%d begun, %d committed, %d rolled back", s.begun, s.committed,
-					s.rolledBack)
+			if s.Committed != 0 || s.RolledBack != s.Begun-len(tt.begins) {
+				t.Errorf("%d begun, %d committed, %d rolled back", s.Begun, s.Committed,
+					s.RolledBack)
 			}
 		})
 	}

@@ -6,42 +6,21 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// Dialect is the SQL a database speaks.
-type Dialect uint8
+// Dialect is the SQL that a database speaks; package sqladapter/sqlserver has one more,
+// experimental.
+type Dialect = dialect.Dialect
 
 const (
 	// Postgres is PostgreSQL 12 or newer.
-	Postgres Dialect = iota + 1
+	Postgres = dialect.Postgres
 	// SQLite is SQLite 3.35 or newer, which has RETURNING.
-	SQLite
+	SQLite = dialect.SQLite
 	// MySQL is MySQL 8.0 or newer, and MariaDB 10.6 or newer, with InnoDB.
-	MySQL
-	// SQLServer is SQL Server 2016 or newer, and Azure SQL Database. It is experimental, never run
-	// against a real server by this project's tests: golden SQL and a scripted driver only, and a
-	// player of the documentation behind go-mssqldb. [Ledger.Migrate] and [Ledger.Check] look on
-	// the user's server at what it relies on. It is for [Ledger] with [DeleteRows], not for a [Fence],
-	// a [Store] or [Preflight].
-	SQLServer
+	MySQL = dialect.MySQL
 )
-
-// String returns the lower-case name.
-func (d Dialect) String() string {
-	switch d {
-	case Postgres:
-		return "postgres"
-	case SQLite:
-		return "sqlite"
-	case MySQL:
-		return "mysql"
-	case SQLServer:
-		return "sqlserver"
-	default:
-		return "unknown"
-	}
-}
 
 // statement is the text of one, and its parameters.
 type statement struct {
@@ -49,8 +28,8 @@ type statement struct {
 	args []any
 }
 
-// dialect holds the statements for one table.
-type dialect struct {
+// statements holds the statements for one table.
+type statements struct {
 	// form reads the columns of the table of marks, and no row.
 	form string
 	// raise puts a window on record unless that is longer.
@@ -123,8 +102,8 @@ const (
 	stampTick  = 1024 * time.Millisecond
 )
 
-var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres,
-	SQLite: newSQLite, MySQL: newMySQL, SQLServer: newSQLServer}
+var dialects = map[Dialect]func(tableName, time.Duration) *statements{Postgres: newPostgres,
+	SQLite: newSQLite, MySQL: newMySQL, dialect.SQLServer: newSQLServer}
 
 // forever is the window of zero on record: the longest that a time.Duration can tell, 292
 // years. So the longest of several windows is the greatest number.
@@ -141,11 +120,3 @@ func windowMillis(window time.Duration) int64 {
 func windowText(window time.Duration) string { return strconv.FormatInt(windowMillis(window), 10) }
 
 func ceil(d, unit time.Duration) int64 { return int64((d-1)/unit) + 1 }
-
-// nullable is NULL for the zero fingerprint, which compares with nothing.
-func nullable(f driver.Fingerprint) any {
-	if f == (driver.Fingerprint{}) {
-		return nil
-	}
-	return f[:]
-}

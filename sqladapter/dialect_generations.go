@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // generation holds the names of one: its table while it is open and when it is sealed, and the
@@ -26,7 +28,7 @@ func (t tableName) sealedBare(number int64) string {
 
 // newPostgresGenerations has the statements that are the same for all generations. Marks are
 // read by those who wait for nobody through views of both tables.
-func newPostgresGenerations(t tableName, window time.Duration) *dialect {
+func newPostgresGenerations(t tableName, window time.Duration) *statements {
 	d := newPostgres(t, window)
 	zero, one := t.generation(0), t.generation(1)
 	d.texts = map[string]string{
@@ -71,7 +73,7 @@ func postgresView(name, columns string, tables []string) string {
 // OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
 // the open table was small would otherwise read all of it, for as long as the plan is kept:
 // nothing analyses these tables, and so nothing makes plans anew.
-func (d *dialect) inGeneration(t tableName, number int64) *dialect {
+func (d *statements) inGeneration(t tableName, number int64) *statements {
 	open, sealed := t.generation(number), t.generation(number-1)
 	into := `INSERT INTO ` + open.open + ` (id, stamp, fingerprint) `
 	// What the transaction's snapshot has as the open generation: it may be older than the
@@ -105,7 +107,7 @@ func (d *dialect) inGeneration(t tableName, number int64) *dialect {
 	in.written = postgresWritten(open.open)
 	in.load = func(es []entry) statement { return statement{load, []any{idArray(es)}} }
 	in.save = func(e entry, result []byte) statement {
-		return statement{save, []any{uuidText(e.id), result}}
+		return statement{save, []any{dialect.UUID(e.id), result}}
 	}
 	return &in
 }

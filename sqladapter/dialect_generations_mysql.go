@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // nameCycle holds the names of MySQL's generations, which stay: tables are moved from name to name,
@@ -23,10 +24,10 @@ type tablePair struct{ marks, results string }
 // newNameCycle cuts all names to one stem: cut one by one, their order would depend on how long the
 // table's own name is.
 func newNameCycle(t tableName) nameCycle {
-	const longest = "_sealed_results"
-	stem := strings.TrimSuffix(t.derive(longest), longest+"`")
+	stem := dialect.Stem(t.name)
 	name := func(suffix string) tablePair {
-		return tablePair{stem + suffix + "`", stem + suffix + "_results`"}
+		return tablePair{MySQL.In(t.schema, stem+suffix),
+			MySQL.In(t.schema, stem+suffix+"_results")}
 	}
 	return nameCycle{next: name("_next"), open: name("_open"), sealed: name("_sealed"),
 		gone: name("_gone")}
@@ -46,9 +47,9 @@ var birth = hexLiteral(make([]byte, len(driver.ID{})))
 // READ shows the sealed table as it was when the transaction began to read. What it locks there
 // nobody wants to write. The open table is read so only for keys that the INSERT has found in
 // it, and locked: for one that is absent the gap would be locked, against everybody's inserts.
-func newMySQLGenerations(t tableName, window time.Duration) *dialect {
+func newMySQLGenerations(t tableName, window time.Duration) *statements {
 	g := newNameCycle(t)
-	in := func(s tablePair) *dialect {
+	in := func(s tablePair) *statements {
 		beside := t
 		beside.full, beside.results = s.marks, s.results
 		return newMySQL(beside, window)

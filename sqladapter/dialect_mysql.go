@@ -26,7 +26,7 @@ const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV
 // Above READ COMMITTED a locking read of a row that is absent locks the gap where it would be: two
 // that have done so may both have it, and then neither can insert there. So the results of a batch
 // are read apart from its marks, and never of those that it has just made, which have none yet.
-func newMySQL(t tableName, window time.Duration) *dialect {
+func newMySQL(t tableName, window time.Duration) *statements {
 	const now = mysqlNow
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
 	const share = ` LOCK IN SHARE MODE`
@@ -34,7 +34,7 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 	of := ` FROM ` + t.full + ` AS m FORCE INDEX (PRIMARY)`
 	from := marks + `, r.result` + of + ` LEFT JOIN ` + t.results +
 		` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
-	return &dialect{
+	return &statements{
 		form: `SELECT id, owner, created_at, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ` +
 			windowText(window) + `)` +

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // A subquery is evaluated once, not for each row.
@@ -17,7 +18,7 @@ const (
 // newPostgres: ids travel as text and are cast, which every driver and every query mode
 // agrees on; a []byte would be taken for bytea where the driver does not ask the server
 // for parameter types (the simple protocol).
-func newPostgres(t tableName, window time.Duration) *dialect {
+func newPostgres(t tableName, window time.Duration) *statements {
 	const now, stamp = postgresNow, postgresStamp
 	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) `
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
@@ -39,11 +40,11 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
 	loaded := func(es []entry) statement {
 		if len(es) == 1 {
-			return statement{load, []any{uuidText(es[0].id)}}
+			return statement{load, []any{dialect.UUID(es[0].id)}}
 		}
 		return statement{loadMany, []any{idArray(es)}}
 	}
-	return &dialect{
+	return &statements{
 		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` +
 			windowText(window) + `)` +
@@ -76,44 +77,30 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		kind:    postgresKind(t, "r"),
 		forget:  func([]entry) []string { return nil },
 		save: func(e entry, result []byte) statement {
-			return statement{save, []any{uuidText(e.id), result}}
+			return statement{save, []any{dialect.UUID(e.id), result}}
 		},
 	}
 }
 
 func postgresWritten(table string) func(entry) statement {
 	text := `SELECT count(*) FROM ` + table + ` WHERE id = $1::uuid AND ` + writtenHere
-	return func(e entry) statement { return statement{text, []any{uuidText(e.id)}} }
+	return func(e entry) statement { return statement{text, []any{dialect.UUID(e.id)}} }
 }
 
 // postgresInsert takes the same parameters for one row as for many.
 func postgresInsert(one, many string) func([]entry, int64) statement {
 	return func(es []entry, salt int64) statement {
 		if len(es) == 1 {
-			return statement{one, []any{uuidText(es[0].id), salt, nullable(es[0].fingerprint)}}
+			return statement{one,
+				[]any{dialect.UUID(es[0].id), salt, dialect.Nullable(es[0].fingerprint)}}
 		}
 		return statement{many, []any{idArray(es), salt, fingerprintArray(es)}}
 	}
 }
 
-// uuidText is the form every version of PostgreSQL and every driver reads as uuid.
-func uuidText(id driver.ID) string {
-	return string(appendUUID(make([]byte, 0, 36), id))
-}
-
-func appendUUID(b []byte, id driver.ID) []byte {
-	for i, part := range [][]byte{id[0:4], id[4:6], id[6:8], id[8:10], id[10:16]} {
-		if i > 0 {
-			b = append(b, '-')
-		}
-		b = hex.AppendEncode(b, part)
-	}
-	return b
-}
-
 // idArray is an array literal, since database/sql has no arrays.
 func idArray(es []entry) string {
-	return arrayOf(es, 37, func(b []byte, e *entry) []byte { return appendUUID(b, e.id) })
+	return arrayOf(es, 37, func(b []byte, e *entry) []byte { return dialect.AppendUUID(b, e.id) })
 }
 
 func fingerprintArray(es []entry) string {

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // newSQLite takes many rows at once, as one blob of ids and one of fingerprints: inside the process
 // a parameter is dear, and so is a text that has to be read again because it is as long as the
 // batch. One writer at a time cannot deadlock.
-func newSQLite(t tableName, window time.Duration) *dialect {
+func newSQLite(t tableName, window time.Duration) *statements {
 	const (
 		now  = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
 		list = `WITH RECURSIVE b(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM b WHERE (i + 1) * 16 < length(?1)) `
@@ -29,7 +30,7 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		t.full + ` WHERE id = ?1` +
 		` ON CONFLICT (id) DO NOTHING RETURNING id`
 	loaded := func(es []entry) statement { return statement{load, []any{idBlob(es)}} }
-	return &dialect{
+	return &statements{
 		guard: guardSQLite,
 		form:  `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` +
@@ -38,7 +39,7 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		chunk: 10_000,
 		insert: func(es []entry, salt int64) statement {
 			if len(es) == 1 {
-				return statement{one, []any{es[0].id[:], salt, nullable(es[0].fingerprint)}}
+				return statement{one, []any{es[0].id[:], salt, dialect.Nullable(es[0].fingerprint)}}
 			}
 			return statement{many, []any{idBlob(es), salt, fingerprintBlob(es)}}
 		},

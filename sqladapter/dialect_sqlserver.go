@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // The clock in milliseconds since 1970; SYSUTCDATETIME does not know of time zones.
@@ -45,9 +47,9 @@ const sqlserverImpatient = `SET LOCK_TIMEOUT 200; `
 //
 // Who has inserted a row is told by its owner, as in MySQL: rows of OUTPUT count for nothing
 // when the statement fails after them ("OUTPUT clause").
-func newSQLServer(t tableName, window time.Duration) *dialect {
+func newSQLServer(t tableName, window time.Duration) *statements {
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
-	return &dialect{
+	return &statements{
 		form: `SELECT id, owner, created_at, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
 		// No race: of two INSERTs one is left out, and an UPDATE waits for the other.
 		raise: sqlserverWindow(t, windowText(window)) + ` AND window_ms < ` + windowText(window),
@@ -61,7 +63,7 @@ func newSQLServer(t tableName, window time.Duration) *dialect {
 				id := strconv.Itoa(2*i + 2)
 				text.WriteString(comma(i) + `(CAST(@p` + id + ` AS binary(16)), @p1, CAST(@p` +
 					strconv.Itoa(2*i+3) + ` AS varbinary(17)))`)
-				args = append(args, es[i].id[:], nullable(es[i].fingerprint))
+				args = append(args, es[i].id[:], dialect.Nullable(es[i].fingerprint))
 			}
 			return statement{text.String(), args}
 		},

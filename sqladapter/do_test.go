@@ -16,26 +16,26 @@ import (
 )
 
 // firstTime is a transaction that finds nothing, as often as it is run.
-func firstTime(m *Ledger, times int) []step {
-	return slices.Repeat([]step{{query: insertText(m), rows: inserted}}, times)
+func firstTime(m *Ledger, times int) []Step {
+	return slices.Repeat([]Step{{Query: insertText(m), Rows: inserted}}, times)
 }
 
 // marked is a transaction that finds somebody's mark.
-func marked(m *Ledger) []step {
-	return []step{{query: insertText(m)}, {query: loadText(m), rows: stored(driver.Fingerprint{})}}
+func marked(m *Ledger) []Step {
+	return []Step{{Query: insertText(m)}, {Query: loadText(m), Rows: stored(driver.Fingerprint{})}}
 }
 
 // afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. What
 // that finds must not pass for a mark of its own: it would run the effect again.
-func afterOurOwn(m *Ledger) []step {
+func afterOurOwn(m *Ledger) []Step {
 	var row []sqldriver.Value
-	return []step{
-		{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {
+	return []Step{
+		{Query: insertText(m), Rows: func(args []any) [][]sqldriver.Value {
 			row = inserted(args)[0]
 			return [][]sqldriver.Value{row}
 		}},
-		{query: insertText(m)},
-		{query: loadText(m), rows: func([]any) [][]sqldriver.Value {
+		{Query: insertText(m)},
+		{Query: loadText(m), Rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{append(row, nil, int64(1000), int64(1000), nil)}
 		}},
 	}
@@ -50,7 +50,7 @@ func TestDo(t *testing.T) {
 	domain := errors.New("no such account")
 	lost := safeError(true) // as pgx says of a lost COMMIT
 	tests := map[string]struct {
-		steps           []step
+		steps           []Step
 		begins, commits []error
 		effect          []error // of each run
 		opts            []dedup.Option
@@ -64,8 +64,8 @@ func TestDo(t *testing.T) {
 			outcome: dedup.Acquired},
 		"duplicate": {steps: marked(m), begun: 1, outcome: dedup.Duplicate},
 		"mismatch": {
-			steps: []step{{query: insertText(m)},
-				{query: loadText(m), rows: stored(driver.FingerprintOf([]byte("x")))}},
+			steps: []Step{{Query: insertText(m)},
+				{Query: loadText(m), Rows: stored(driver.FingerprintOf([]byte("x")))}},
 			opts:  []dedup.Option{dedup.WithFingerprint([]byte("y"))},
 			begun: 1, outcome: dedup.Mismatch, err: dedup.ErrMismatch, permanent: true,
 		},
@@ -96,10 +96,10 @@ func TestDo(t *testing.T) {
 			steps: firstTime(m, maxTries), effect: slices.Repeat([]error{codeError("40001")},
 				maxTries), begun: maxTries, err: codeError("40001"),
 		},
-		"lock timeout": {steps: []step{{query: insertText(m), err: codeError("55P03")}}, begun: 1,
+		"lock timeout": {steps: []Step{{Query: insertText(m), Err: codeError("55P03")}}, begun: 1,
 			outcome: dedup.InFlight, err: dedup.ErrInFlight},
 		"nothing learnt": {
-			steps: []step{{query: insertText(m), err: codeError("42P01")}}, begun: 1,
+			steps: []Step{{Query: insertText(m), Err: codeError("42P01")}}, begun: 1,
 			err: codeError("42P01"),
 		},
 	}
@@ -107,7 +107,7 @@ func TestDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, s := openScript(t, tt.steps...)
-				s.begins, s.commits = tt.begins, tt.commits
+				s.Begins, s.Commits = tt.begins, tt.commits
 				effects := tt.effect
 				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
 					if len(effects) == 0 {
@@ -124,13 +124,13 @@ func TestDo(t *testing.T) {
 					t.Errorf("permanent: %v, want %v; Mark.Err = %v", dedup.IsPermanent(err),
 						tt.permanent, mark.Err)
 				}
-				if len(effects) > 0 || s.begun != tt.begun || s.committed != tt.committed {
+				if len(effects) > 0 || s.Begun != tt.begun || s.Committed != tt.committed {
 					t.Errorf("%d effects did not run, %d begun, %d commits; want %d, %d",
-						len(effects), s.begun, s.committed, tt.begun, tt.committed)
+						len(effects), s.Begun, s.Committed, tt.begun, tt.committed)
 				}
-				if s.rolledBack != tt.begun-len(tt.begins)-tt.committed {
-					t.Errorf("%d of %d transactions were rolled back, %d committed", s.rolledBack,
-						s.begun, s.committed)
+				if s.RolledBack != tt.begun-len(tt.begins)-tt.committed {
+					t.Errorf("%d of %d transactions were rolled back, %d committed", s.RolledBack,
+						s.Begun, s.Committed)
 				}
 			})
 		})
@@ -142,8 +142,8 @@ func TestDoPanics(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t, firstTime(m, 1)...)
 	defer func() {
-		if v := recover(); v != "boom" || s.rolledBack != 1 || s.committed != 0 {
-			t.Errorf("recovered %v, %d rolled back, %d committed", v, s.rolledBack, s.committed)
+		if v := recover(); v != "boom" || s.RolledBack != 1 || s.Committed != 0 {
+			t.Errorf("recovered %v, %d rolled back, %d committed", v, s.RolledBack, s.Committed)
 		}
 	}()
 	_, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { panic("boom") })
@@ -161,8 +161,8 @@ func TestDoIsCancelled(t *testing.T) {
 			cancel(why)
 			return nil
 		})
-		if !errors.Is(err, why) || s.committed != 0 {
-			t.Errorf("Do = %v, %d commits", err, s.committed)
+		if !errors.Is(err, why) || s.Committed != 0 {
+			t.Errorf("Do = %v, %d commits", err, s.Committed)
 		}
 	})
 	t.Run("in the backoff", func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestDoIsCancelled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, s := openScript(t, firstTime(m, 1)...)
 				ctx, cancel := context.WithCancelCause(t.Context())
-				s.commit = func(tx context.Context) error {
+				s.OnCommit = func(tx context.Context) error {
 					cancel(why)
 					select {
 					case <-time.After(row.takes):
@@ -210,13 +210,13 @@ func TestDoIsolation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, s := openScript(t, step{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {
+	db, s := openScript(t, Step{Query: insertText(m), Rows: func(args []any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 	}})
 	if mark, err := m.Do(t.Context(), db, testKey, nothing); err != nil || !mark.First() {
 		t.Error(mark, err)
 	}
-	if got := sql.IsolationLevel(s.isolation); got != sql.LevelSerializable {
+	if got := sql.IsolationLevel(s.Isolation); got != sql.LevelSerializable {
 		t.Errorf("begun at %v", got)
 	}
 }
@@ -228,16 +228,16 @@ func TestDoBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		transaction := []step{
-			{query: insertManyText(m), rows: insertedMany(t, func(id driver.ID) bool {
+		transaction := []Step{
+			{Query: insertManyText(m), Rows: insertedMany(t, func(id driver.ID) bool {
 				return id != done
 			})},
-			{query: loadText(m), rows: func(args []any) [][]sqldriver.Value {
+			{Query: loadText(m), Rows: func(args []any) [][]sqldriver.Value {
 				return stored(driver.Fingerprint{})([]any{parseUUID(t, args[0].(string))})
 			}},
 		}
 		db, s := openScript(t, slices.Repeat(transaction, 2)...)
-		s.commits = []error{codeError("40001")}
+		s.Commits = []error{codeError("40001")}
 		runs := 0
 		marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "done", "a", "b", "a\x00"},
 			func(_ context.Context, _ *sql.Tx, first []int) error {
@@ -247,8 +247,8 @@ func TestDoBatch(t *testing.T) {
 				}
 				return nil
 			}, dedup.WithScope("tenant"))
-		if err != nil || runs != 2 || s.committed != 2 {
-			t.Fatalf("%v after %d runs and %d commits", err, runs, s.committed)
+		if err != nil || runs != 2 || s.Committed != 2 {
+			t.Fatalf("%v after %d runs and %d commits", err, runs, s.Committed)
 		}
 		want := []driver.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
 			dedup.Acquired, dedup.Unknown}
@@ -271,8 +271,8 @@ func TestDoBatchOfDuplicates(t *testing.T) {
 			return nil
 		})
 	if err != nil || marks[0].Outcome != dedup.Duplicate || marks[1].Outcome != dedup.Duplicate ||
-		s.committed != 0 {
-		t.Errorf("%v, %v, %d commits", marks, err, s.committed)
+		s.Committed != 0 {
+		t.Errorf("%v, %v, %d commits", marks, err, s.Committed)
 	}
 }
 
@@ -283,19 +283,19 @@ func TestDoBatchRunsNothing(t *testing.T) {
 		marks, err := m.DoBatch(t.Context(), db, keys, func(context.Context, *sql.Tx, []int) error {
 			return errors.New("ran")
 		})
-		if err != nil || len(marks) != len(keys) || s.begun > 0 {
-			t.Errorf("DoBatch(%q) = %v, %v, %d begun", keys, marks, err, s.begun)
+		if err != nil || len(marks) != len(keys) || s.Begun > 0 {
+			t.Errorf("DoBatch(%q) = %v, %v, %d begun", keys, marks, err, s.Begun)
 		}
 	}
 }
 
 func TestDoBatchFailsAsAWhole(t *testing.T) {
 	m := newMarks(t, SQLite)
-	db, s := openScript(t, step{query: insertManyText(m), rows: inserted})
+	db, s := openScript(t, Step{Query: insertManyText(m), Rows: inserted})
 	domain := errors.New("no such account")
 	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b"},
 		func(context.Context, *sql.Tx, []int) error { return domain })
-	if marks != nil || !errors.Is(err, domain) || s.committed != 0 || s.rolledBack != 1 {
-		t.Errorf("%v, %v, %d commits, %d rolled back", marks, err, s.committed, s.rolledBack)
+	if marks != nil || !errors.Is(err, domain) || s.Committed != 0 || s.RolledBack != 1 {
+		t.Errorf("%v, %v, %d commits, %d rolled back", marks, err, s.Committed, s.RolledBack)
 	}
 }

@@ -2,7 +2,7 @@
 // so that both are committed or neither is: level Atomic, an effect exactly once within
 // the window.
 //
-//	_, err := marks.Do(ctx, db, message.ID, func(ctx context.Context, tx *sql.Tx) error {
+//	_, err := ledger.Do(ctx, db, message.ID, func(ctx context.Context, tx *sql.Tx) error {
 //		_, err := tx.ExecContext(ctx, `UPDATE account SET ...`) // the effect
 //		return err
 //	})
@@ -14,7 +14,7 @@
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
-//	mark, err := marks.MarkTx(ctx, tx, message.ID)
+//	mark, err := ledger.MarkTx(ctx, tx, message.ID)
 //	if err != nil { return err }                // roll back, do not acknowledge
 //	if mark.First() {
 //		_, err = tx.ExecContext(ctx, `UPDATE account SET ...`) // the effect
@@ -33,7 +33,7 @@
 // bun.Tx (not bun.Tx, which replaces placeholders by itself, and fails). The other way round
 // those libraries, and ent's driver, can be handed the *sql.Tx that Do has begun. Package
 // sqladapter/pgxv5 is for pgx. PostgreSQL, MySQL and MariaDB, and SQLite (3.35 or newer) are
-// supported; [SQLServer] is experimental.
+// supported.
 //
 // PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and SERIALIZABLE
 // the loser of a race gets SQLSTATE 40001 instead of an answer and its transaction must be run
@@ -74,16 +74,7 @@
 // server that is out of reach. What commits by itself, TRUNCATE, LOCK TABLES and DDL, has no place
 // in a transaction with a mark.
 //
-// SQL Server, experimental: never run against a real server by this project's tests: golden SQL
-// and a scripted driver only. A duplicate leaves the transaction usable, whatever XACT_ABORT
-// says. Marks wait as long as LOCK_TIMEOUT allows, without end by default; the answer is then
-// [dedup.ErrInFlight]. After a deadlock, and under XACT_ABORT after any error, the server has
-// rolled back, and go-mssqldb before 1.10 sends what follows to be committed by itself: roll back
-// after every error. MarkTx refuses a transaction that is not open. Do sets XACT_ABORT and
-// IMPLICIT_TRANSACTIONS for its transaction and puts them back, and commits no other than the
-// one that it has begun, at three round trips more. Batches are in order here, too, but the
-// server promises no order of its inserts: a deadlock is run again. With delayed durability a
-// crash takes mark and effect together, of a message that may have been acknowledged.
+// Package sqladapter/sqlserver has the dialect of SQL Server, which is experimental.
 //
 // # When Commit returns an error
 //
@@ -98,7 +89,7 @@
 // [Runner] is what package httpadapter needs to have a request's effect, its record and its
 // response in one transaction:
 //
-//	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
+//	run, err := ledger.Runner(db)
 //	once, err := httpadapter.New(run, scope, httpadapter.Config{})
 //	mux.Handle("/payments", once.Handler(pay)) // pay writes through TxFrom(r.Context())
 //
@@ -112,7 +103,6 @@
 //
 // # Effects elsewhere
 //
-// What cannot be in the transaction, a request or a mail, is level Claimed: [Store] is a
-// dedup.Store in a table, for dedup.New. [Store.RunSweeper] keeps the table small, and a
-// [Resolver] finds out about attempts that ended after dedup.MarkIrreversible without saying how.
+// What cannot be in the transaction, a request or a mail, is level Claimed: package
+// sqladapter/sqlstore has a store for dedup.New in a table.
 package sqladapter

@@ -10,6 +10,8 @@ import (
 
 	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/internal/sqlname"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
+	"github.com/onceward/onceward/sqladapter/migration"
 )
 
 // DefaultFenceTable is the table of a [FenceConfig] that names none.
@@ -52,7 +54,7 @@ type Fence struct {
 	group      string
 	isolation  sql.IsolationLevel
 	statements *fenceStatements
-	migrations *Migrations
+	migrations *migration.Set
 }
 
 // NewFence checks the configuration; what is wrong comes back as a [*dedup.InputError] that
@@ -78,7 +80,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	if err := checkIsolation(cfg.Dialect, cfg.Isolation); err != nil {
 		return nil, err
 	}
-	table := fullName(cfg.Dialect, cfg.Schema, cfg.Table)
+	table := cfg.Dialect.In(cfg.Schema, cfg.Table)
 	f := &Fence{table: table, group: cfg.Group, isolation: cfg.Isolation, statements: build(table)}
 	var err error
 	f.migrations, err = newMigrations(cfg.Dialect, sqlmigrate.Config{
@@ -86,7 +88,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 		Verify: func(ctx context.Context, tx *sql.Tx) error {
 			err := scanPositions(ctx, tx, f.of(f.statements.lookup, Position{}),
 				map[Position]int64{})
-			return another(table, "fences", err)
+			return dialect.OtherForm(table, "fences", err)
 		},
 	})
 	if err != nil {
@@ -95,19 +97,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	return f, nil
 }
 
-// fullName quotes names that have been checked.
-func fullName(d Dialect, schema, table string) string {
-	mark := byte('"')
-	if d == MySQL {
-		mark = '`'
-	}
-	if schema == "" {
-		return sqlname.Quote(table, mark)
-	}
-	return sqlname.Quote(schema, mark) + "." + sqlname.Quote(table, mark)
-}
-
-// Migrate is [Migrations.Up] of the fence's table. A table of another form that has its name is
+// Migrate is [migration.Set.Up] of the fence's table. A table of another form that has its name is
 // refused, and left as it is.
 func (f *Fence) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := f.ready(); err != nil {
@@ -117,7 +107,7 @@ func (f *Fence) Migrate(ctx context.Context, db *sql.DB) error {
 }
 
 // Migrations of the fence's table; nil when f was not made by NewFence.
-func (f *Fence) Migrations() *Migrations {
+func (f *Fence) Migrations() *migration.Set {
 	if f == nil {
 		return nil
 	}

@@ -158,15 +158,15 @@ func TestFenceRefuses(t *testing.T) {
 }
 
 // found plays what the database had stored before; a negative number is no row.
-func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *script) {
+func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *Script) {
 	t.Helper()
 	order, err := inOrder(spans)
 	if err != nil {
 		t.Fatal(err)
 	}
 	statements := f.statements.advance(f.group, order)
-	tx, s := beginScript(t, step{query: statements[0].text,
-		rows: func([]any) (rows [][]driver.Value) {
+	tx, s := beginScript(t, Step{Query: statements[0].text,
+		Rows: func([]any) (rows [][]driver.Value) {
 			for i, before := range stored {
 				if before >= -1 {
 					rows = append(rows, []driver.Value{order[i].Topic, order[i].TopicID,
@@ -203,8 +203,8 @@ func TestAdvance(t *testing.T) {
 				t.Errorf("%+v, want %+v", got[0], tt.want)
 			}
 			if want := []any{"billing", `{"orders"}`, `{"pXbM4mQvT1iPzC0yRr0nEg"}`, `{3}`,
-				`{20}`}; len(s.args) != 1 || !equal(s.args[0], want) {
-				t.Errorf("args %v, want %v", s.args, want)
+				`{20}`}; len(s.Args) != 1 || !equal(s.Args[0], want) {
+				t.Errorf("args %v, want %v", s.Args, want)
 			}
 		})
 	}
@@ -233,7 +233,7 @@ func TestAdvanceBatch(t *testing.T) {
 			t.Errorf("span %d: %+v, want %+v", i, got[i], want[i])
 		}
 	}
-	if args := s.args[0]; args[1] != `{"NULL","orders","orders","orders"}` ||
+	if args := s.Args[0]; args[1] != `{"NULL","orders","orders","orders"}` ||
 		args[3] != `{5,1,4,9}` || args[4] != `{59,19,49,99}` {
 		t.Errorf("args %v", args)
 	}
@@ -249,17 +249,17 @@ func TestAdvanceFails(t *testing.T) {
 	f := newFence(t, MySQL)
 	both := f.statements.advance("billing", []Span{{orders(1), 10, 20}})
 	broken := errors.New("broken")
-	for name, steps := range map[string][]step{
-		"insert": {{query: both[0].text, err: broken}},
-		"read":   {{query: both[0].text}, {query: both[1].text, err: broken}},
-		"rows":   {{query: both[0].text}, {query: both[1].text, nextErr: broken}},
-		"close":  {{query: both[0].text, closeErr: broken}},
-		"scan": {{query: both[0].text}, {query: both[1].text, rows: func([]any) [][]driver.Value {
+	for name, steps := range map[string][]Step{
+		"insert": {{Query: both[0].text, Err: broken}},
+		"read":   {{Query: both[0].text}, {Query: both[1].text, Err: broken}},
+		"rows":   {{Query: both[0].text}, {Query: both[1].text, NextErr: broken}},
+		"close":  {{Query: both[0].text, CloseErr: broken}},
+		"scan": {{Query: both[0].text}, {Query: both[1].text, Rows: func([]any) [][]driver.Value {
 			return [][]driver.Value{{"t", "i", "x", "y"}, {"t", "i", 1, 2}}
 		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx, _ := beginScript(t, append([]step{{query: setOpen}, {query: releaseOpen}},
+			tx, _ := beginScript(t, append([]Step{{Query: setOpen}, {Query: releaseOpen}},
 				steps...)...)
 			if got, err := f.AdvanceTx(t.Context(), tx, orders(1), 10, 20); got != (Advance{}) ||
 				err == nil || name != "scan" && !errors.Is(err, broken) {
@@ -267,8 +267,8 @@ func TestAdvanceFails(t *testing.T) {
 			}
 		})
 	}
-	tx, _ := beginScript(t, step{query: setOpen}, step{query: releaseOpen},
-		step{query: both[0].text, err: codeError("55P03")})
+	tx, _ := beginScript(t, Step{Query: setOpen}, Step{Query: releaseOpen},
+		Step{Query: both[0].text, Err: codeError("55P03")})
 	if _, err := f.AdvanceTx(context.Background(), tx, orders(1), 10, 20); !errors.Is(err,
 		dedup.ErrInFlight) || !Retryable(err) {
 		t.Errorf("a lock timeout: %v", err)
@@ -279,45 +279,45 @@ func TestAdvanceFails(t *testing.T) {
 func TestFenceDo(t *testing.T) {
 	f := newFence(t, Postgres)
 	move := f.statements.advance("billing", []Span{{orders(1), 10, 20}})[0].text
-	was := func(before int64) step {
-		return step{query: move, rows: func([]any) [][]driver.Value {
+	was := func(before int64) Step {
+		return Step{Query: move, Rows: func([]any) [][]driver.Value {
 			return [][]driver.Value{{"orders", orders(1).TopicID, int64(1), before}}
 		}}
 	}
 	broken, lost := errors.New("broken"), driver.ErrBadConn
 	for name, tt := range map[string]struct {
-		steps             []step
+		steps             []Step
 		commits, effects  []error
 		want              Advance
 		err               error
 		starts            []int64
 		begun, rolledBack int
 	}{
-		"new": {steps: []step{was(-1)}, want: Advance{Start: 10, New: true},
+		"new": {steps: []Step{was(-1)}, want: Advance{Start: 10, New: true},
 			starts: []int64{10}, begun: 1},
-		"a part": {steps: []step{was(17)}, want: Advance{Start: 17}, starts: []int64{17},
+		"a part": {steps: []Step{was(17)}, want: Advance{Start: 17}, starts: []int64{17},
 			begun: 1},
-		"nothing left": {steps: []step{{query: move}}, want: Advance{Start: 20}, begun: 1,
+		"nothing left": {steps: []Step{{Query: move}}, want: Advance{Start: 20}, begun: 1,
 			rolledBack: 1},
-		"effect fails": {steps: []step{was(10)}, effects: []error{broken}, err: broken,
+		"effect fails": {steps: []Step{was(10)}, effects: []error{broken}, err: broken,
 			starts: []int64{10}, begun: 1, rolledBack: 1},
-		"permanent": {steps: []step{was(10)}, effects: []error{dedup.Permanent(lost)},
+		"permanent": {steps: []Step{was(10)}, effects: []error{dedup.Permanent(lost)},
 			err: lost, starts: []int64{10}, begun: 1, rolledBack: 1},
-		"busy": {steps: []step{{query: move, err: codeError("55P03")}},
+		"busy": {steps: []Step{{Query: move, Err: codeError("55P03")}},
 			err: dedup.ErrInFlight, begun: 1, rolledBack: 1},
-		"deadlock": {steps: []step{{query: move, err: codeError("40P01")}, was(10)},
+		"deadlock": {steps: []Step{{Query: move, Err: codeError("40P01")}, was(10)},
 			want: Advance{Start: 10}, starts: []int64{10}, begun: 2, rolledBack: 1},
-		"effect again": {steps: []step{was(10), was(12)},
+		"effect again": {steps: []Step{was(10), was(12)},
 			effects: []error{codeError("40001"), nil}, want: Advance{Start: 12},
 			starts: []int64{10, 12}, begun: 2, rolledBack: 1},
-		"lost commit": {steps: []step{was(10), {query: move}}, commits: []error{lost},
+		"lost commit": {steps: []Step{was(10), {Query: move}}, commits: []error{lost},
 			want: Advance{Start: 20}, starts: []int64{10}, begun: 2, rolledBack: 1},
-		"refused there": {steps: []step{was(10)}, commits: []error{broken}, err: broken,
+		"refused there": {steps: []Step{was(10)}, commits: []error{broken}, err: broken,
 			starts: []int64{10}, begun: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, tt.steps...)
-			s.commits = tt.commits
+			s.Commits = tt.commits
 			db.SetMaxOpenConns(1) // what is not in the transaction waits for it
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
@@ -330,10 +330,10 @@ func TestFenceDo(t *testing.T) {
 			if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
 				t.Errorf("%+v, %v; want %+v, %v", got, err, tt.want, tt.err)
 			}
-			if !slices.Equal(starts, tt.starts) || s.begun != tt.begun ||
-				s.rolledBack != tt.rolledBack {
+			if !slices.Equal(starts, tt.starts) || s.Begun != tt.begun ||
+				s.RolledBack != tt.rolledBack {
 				t.Errorf("effects from %v, %d begun, %d rolled back; want %v, %d, %d", starts,
-					s.begun, s.rolledBack, tt.starts, tt.begun, tt.rolledBack)
+					s.Begun, s.RolledBack, tt.starts, tt.begun, tt.rolledBack)
 			}
 		})
 	}

@@ -55,10 +55,10 @@ func (r Retention) String() string {
 // generations is what a Ledger knows of the tables in turn.
 type generations struct {
 	read string // the number of the open one
-	at   func(number int64) *dialect
+	at   func(number int64) *statements
 	// known is the newest that was heard of. It never goes back: a transaction with an old
 	// snapshot reads an old number.
-	known atomic.Pointer[dialect]
+	known atomic.Pointer[statements]
 	// gone is the newest that was found sealed.
 	gone atomic.Int64
 }
@@ -71,7 +71,7 @@ func (m *Ledger) useGenerations(d Dialect) {
 	m.dialect = newPostgresGenerations(m.table, m.window)
 	m.generations = &generations{
 		read: `SELECT generation FROM ` + m.table.state,
-		at:   func(number int64) *dialect { return m.dialect.inGeneration(m.table, number) },
+		at:   func(number int64) *statements { return m.dialect.inGeneration(m.table, number) },
 	}
 }
 
@@ -85,7 +85,7 @@ var (
 
 // statements are those for the tables that are open now, to the best of what is known: when it
 // is not so they fail, see rotated. One round trip when it is not known.
-func (m *Ledger) statements(ctx context.Context, tx Tx) (*dialect, error) {
+func (m *Ledger) statements(ctx context.Context, tx Tx) (*statements, error) {
 	g := m.generations
 	if g == nil {
 		return m.dialect, nil
@@ -101,14 +101,14 @@ func (m *Ledger) statements(ctx context.Context, tx Tx) (*dialect, error) {
 }
 
 // openStatements are those that a transaction has just marked with: it keeps its generation open.
-func (m *Ledger) openStatements() *dialect {
+func (m *Ledger) openStatements() *statements {
 	if g := m.generations; g != nil {
 		return g.known.Load()
 	}
 	return m.dialect
 }
 
-func (g *generations) learn(number int64) *dialect {
+func (g *generations) learn(number int64) *statements {
 	d := g.at(number)
 	for {
 		known := g.known.Load()
@@ -125,7 +125,7 @@ func (g *generations) learn(number int64) *dialect {
 }
 
 // rotated looks for the error of a statement that names a sealed generation as the open one.
-func (m *Ledger) rotated(d *dialect, err error) error {
+func (m *Ledger) rotated(d *statements, err error) error {
 	if m.generations == nil || !sqlerr.NoTable(err) {
 		return err
 	}

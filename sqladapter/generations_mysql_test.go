@@ -26,7 +26,8 @@ func TestGoldenMySQLGenerations(t *testing.T) {
 	m := newMySQLTurns(t, "Shop", "marks")
 	d, g := m.dialect, newNameCycle(m.table)
 	two := make([]entry, 2)
-	parts := []string{d.kind, m.Schema(), d.insert(two[:1], 1).text, d.insert(two, 1).text,
+	parts := []string{d.kind, m.Migrations().SQL(), d.insert(two[:1], 1).text,
+		d.insert(two, 1).text,
 		d.earlier(two[:1]).text,
 		d.load(two[:1]).text, d.apart(two[:1]).text, d.results(two[:1], true).text,
 		d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stepText(g), g.newest(),
@@ -65,11 +66,11 @@ func TestMySQLEarlier(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
 	g := newNameCycle(m.table)
 	sealed, open := newMySQLTable(t, m, "old"), newMySQLTable(t, m, "a", "b")
-	load := func(table *mysqlTable, name string, want int) step {
+	load := func(table *mysqlTable, name string, want int) Step {
 		st := table.load()
-		st.like = name
-		inner := st.text
-		st.text = func(text string) [][]driver.Value {
+		st.Like = name
+		inner := st.Text
+		st.Text = func(text string) [][]driver.Value {
 			if n := len(mysqlIDs(t, text)); n != want {
 				t.Errorf("%s is asked for %d ids, want %d", name, n, want)
 			}
@@ -77,7 +78,7 @@ func TestMySQLEarlier(t *testing.T) {
 		}
 		return st
 	}
-	insert := step{like: `INSERT INTO ` + g.open.marks, exec: func(string) int64 { return 0 }}
+	insert := Step{Like: `INSERT INTO ` + g.open.marks, Exec: func(string) int64 { return 0 }}
 	tx, _ := beginScript(t, append(isOpen(), insert, load(sealed, g.sealed.marks, 3),
 		load(open, g.open.marks, 2), open.results(true, "a", "b"))...)
 	marks, err := m.MarkBatchTx(t.Context(),
@@ -98,67 +99,67 @@ func TestRotateMySQL(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
 	g := newNameCycle(m.table)
 	hour := time.Hour.Milliseconds()
-	window := step{query: m.dialect.window, rows: number(hour)}
-	at := func(opened, now, litter int64) step {
-		return step{query: m.stepText(g), rows: func([]any) [][]driver.Value {
+	window := Step{Query: m.dialect.window, Rows: number(hour)}
+	at := func(opened, now, litter int64) Step {
+		return Step{Query: m.stepText(g), Rows: func([]any) [][]driver.Value {
 			return [][]driver.Value{{opened, now, litter}}
 		}}
 	}
-	newest := func(ms int64) step { return step{query: g.newest(), rows: number(ms)} }
-	runs := func(texts ...string) (steps []step) {
+	newest := func(ms int64) Step { return Step{Query: g.newest(), Rows: number(ms)} }
+	runs := func(texts ...string) (steps []Step) {
 		for _, text := range texts {
-			steps = append(steps, step{query: text})
+			steps = append(steps, Step{Query: text})
 		}
 		return steps
 	}
-	locked := func(got int64, steps ...step) []step {
-		all := append(runs(rotatorSettings), step{like: `GET_LOCK`, rows: number(got)})
+	locked := func(got int64, steps ...Step) []Step {
+		all := append(runs(rotatorSettings), Step{Like: `GET_LOCK`, Rows: number(got)})
 		if got == 1 {
-			all = append(append(all, steps...), step{like: `RELEASE_LOCK`})
+			all = append(append(all, steps...), Step{Like: `RELEASE_LOCK`})
 		}
 		return all
 	}
-	due := []step{at(1, hour+1, 0), newest(hour + 1)}
-	waited := step{query: g.rename(), err: mysqlError(1205)}
+	due := []Step{at(1, hour+1, 0), newest(hour + 1)}
+	waited := Step{Query: g.rename(), Err: mysqlError(1205)}
 	seal := slices.Concat(due, runs(append(g.preparing(), g.rename(), g.date(), g.drop(g.gone))...))
 	for name, tt := range map[string]struct {
-		steps  []step
+		steps  []Step
 		sealed bool
 		fails  string
 		retry  bool
 	}{
-		"young":                {steps: []step{at(1, hour, 0)}},
-		"no traffic":           {steps: []step{at(1, hour+1, 0), newest(hour)}},
+		"young":                {steps: []Step{at(1, hour, 0)}},
+		"no traffic":           {steps: []Step{at(1, hour+1, 0), newest(hour)}},
 		"due":                  {steps: slices.Concat(due, locked(1, seal...)), sealed: true},
 		"another has the lock": {steps: slices.Concat(due, locked(0))},
 		"another was first":    {steps: slices.Concat(due, locked(1, at(hour+1, hour+2, 0)))},
-		"not dated": {steps: slices.Concat([]step{at(0, 9*hour, 0)},
-			locked(1, append([]step{at(0, 9*hour, 0)}, runs(g.date())...)...))},
-		"litter": {steps: slices.Concat([]step{at(1, 2, 1)},
-			locked(1, append([]step{at(1, 2, 1)}, runs(g.drop(g.gone))...)...))},
-		"both": {steps: slices.Concat([]step{at(0, 9*hour, 2)},
-			locked(1, append([]step{at(0, 9*hour, 2)}, runs(g.date(), g.drop(g.gone))...)...))},
-		"litter is locked": {steps: slices.Concat([]step{at(1, 2, 1)},
-			locked(1, at(1, 2, 1), step{query: g.drop(g.gone), err: mysqlError(1205)})),
+		"not dated": {steps: slices.Concat([]Step{at(0, 9*hour, 0)},
+			locked(1, append([]Step{at(0, 9*hour, 0)}, runs(g.date())...)...))},
+		"litter": {steps: slices.Concat([]Step{at(1, 2, 1)},
+			locked(1, append([]Step{at(1, 2, 1)}, runs(g.drop(g.gone))...)...))},
+		"both": {steps: slices.Concat([]Step{at(0, 9*hour, 2)},
+			locked(1, append([]Step{at(0, 9*hour, 2)}, runs(g.date(), g.drop(g.gone))...)...))},
+		"litter is locked": {steps: slices.Concat([]Step{at(1, 2, 1)},
+			locked(1, at(1, 2, 1), Step{Query: g.drop(g.gone), Err: mysqlError(1205)})),
 			fails: "1205", retry: true},
 		"waits in vain": {steps: slices.Concat(due,
 			locked(1, slices.Concat(due, runs(g.preparing()...),
-				[]step{waited, waited, waited, waited})...)),
+				[]Step{waited, waited, waited, waited})...)),
 			fails: "4 times", retry: true},
 		"waits once": {steps: slices.Concat(due,
-			locked(1, slices.Concat(due, runs(g.preparing()...), []step{waited},
+			locked(1, slices.Concat(due, runs(g.preparing()...), []Step{waited},
 				runs(g.rename(), g.date(), g.drop(g.gone)))...)),
 			sealed: true},
 		"not dropped": {steps: slices.Concat(due,
 			locked(1, append(slices.Clone(seal[:len(seal)-1]),
-				step{query: g.drop(g.gone), err: mysqlError(1205)})...)),
+				Step{Query: g.drop(g.gone), Err: mysqlError(1205)})...)),
 			sealed: true, fails: "1205", retry: true},
-		"sealed is missing": {steps: []step{{query: m.stepText(g), err: mysqlError(1146)}},
+		"sealed is missing": {steps: []Step{{Query: m.stepText(g), Err: mysqlError(1146)}},
 			fails: "1146"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				db, _ := openScript(t, append([]step{window}, tt.steps...)...)
+				db, _ := openScript(t, append([]Step{window}, tt.steps...)...)
 				sealed, err := m.Rotate(t.Context(), db)
 				if sealed != tt.sealed || (err == nil) != (tt.fails == "") ||
 					err != nil && !strings.Contains(err.Error(), tt.fails) ||
@@ -179,7 +180,7 @@ func TestRotateMySQLInput(t *testing.T) {
 	if _, err := m.Rotate(t.Context(), nil); !errors.As(err, &input) || input.Field != "db" {
 		t.Errorf("no database: %v", err)
 	}
-	db, _ := openScript(t, step{query: m.dialect.window, rows: number(forever)})
+	db, _ := openScript(t, Step{Query: m.dialect.window, Rows: number(forever)})
 	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
 		t.Errorf("a table that is kept for ever: %v", err)
 	}

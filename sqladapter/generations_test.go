@@ -27,7 +27,7 @@ func TestGoldenGenerations(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := m.generations.at(7)
-	parts := []string{m.dialect.kind, m.Schema()}
+	parts := []string{m.dialect.kind, m.Migrations().SQL()}
 	parts = append(parts, m.generations.read, d.insert(make([]entry, 1), 0).text,
 		d.insert(make([]entry, 2), 0).text,
 		d.load(make([]entry, 1)).text, d.save(entry{}, nil).text, d.peek(make([]entry, 1)).text,
@@ -42,10 +42,10 @@ func number(n int64) func([]any) [][]driver.Value {
 }
 
 // generationStep is a mark in a generation that meets err, or is the first.
-func generationStep(m *Ledger, n int64, err error) step {
+func generationStep(m *Ledger, n int64, err error) Step {
 	e, _ := m.entry(testKey, nil)
-	return step{query: m.generations.at(n).insert(make([]entry, 1), 0).text, err: err,
-		rows: func(args []any) [][]driver.Value {
+	return Step{Query: m.generations.at(n).insert(make([]entry, 1), 0).text, Err: err,
+		Rows: func(args []any) [][]driver.Value {
 			return [][]driver.Value{{e.id[:], at(1, args[1].(int64))}} //nolint:forcetypeassert // as the dialect has it
 		}}
 }
@@ -54,7 +54,7 @@ func generationStep(m *Ledger, n int64, err error) step {
 func TestLearnsOfRotations(t *testing.T) {
 	m := newGenerations(t, "marks")
 	gone := codeError("42P01")
-	read := func(n int64) step { return step{query: m.generations.read, rows: number(n)} }
+	read := func(n int64) Step { return Step{Query: m.generations.read, Rows: number(n)} }
 	db, _ := openScript(t,
 		read(3), generationStep(m, 3, nil), // asked once
 		generationStep(m, 3, nil),
@@ -88,9 +88,9 @@ func TestLearnsOfRotations(t *testing.T) {
 func TestOldSnapshot(t *testing.T) {
 	m := newGenerations(t, "marks")
 	nothing := generationStep(m, 2, nil)
-	nothing.rows = nil
-	tx, _ := beginScript(t, step{query: m.generations.read, rows: number(2)}, nothing,
-		step{query: m.generations.at(2).load(make([]entry, 1)).text})
+	nothing.Rows = nil
+	tx, _ := beginScript(t, Step{Query: m.generations.read, Rows: number(2)}, nothing,
+		Step{Query: m.generations.at(2).load(make([]entry, 1)).text})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
 	if !errors.Is(err, errOldSnapshot) || !Retryable(err) || mark.Outcome != dedup.Unknown {
 		t.Errorf("%v, %v; want a retryable error", mark.Outcome, err)
@@ -100,11 +100,11 @@ func TestOldSnapshot(t *testing.T) {
 // TestGenerationMissing: no generation on record is nothing that another try could mend.
 func TestGenerationMissing(t *testing.T) {
 	m := newGenerations(t, "marks")
-	for want, answer := range map[string]step{
-		"42P01":   {err: codeError("42P01")},
+	for want, answer := range map[string]Step{
+		"42P01":   {Err: codeError("42P01")},
 		"Migrate": {},
 	} {
-		answer.query = m.generations.read
+		answer.Query = m.generations.read
 		tx, _ := beginScript(t, answer)
 		if _, err := m.MarkTx(t.Context(), tx, testKey); err == nil || Retryable(err) ||
 			!strings.Contains(err.Error(), want) {
@@ -142,7 +142,7 @@ func TestRotateInput(t *testing.T) {
 	if _, err := m.Rotate(t.Context(), nil); !errors.As(err, &input) || input.Field != "db" {
 		t.Errorf("no database: %v", err)
 	}
-	db, _ := openScript(t, step{query: m.dialect.window, rows: number(forever)})
+	db, _ := openScript(t, Step{Query: m.dialect.window, Rows: number(forever)})
 	if _, err := newMarks(t, Postgres).Rotate(t.Context(), db); !errors.As(err, &input) ||
 		input.Field != "Retention" {
 		t.Errorf("a table with deletes: %v", err)

@@ -57,7 +57,8 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // is unkeyed unless the caller keys it. One round trip, two for a duplicate; two more with MySQL
 // and one with SQLite, which are asked first whether there is a transaction at all, and two more
 // with PostgreSQL for a *sql.Conn.
-func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
+func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark,
+	error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		return Mark{}, err
@@ -169,7 +170,7 @@ type loading struct {
 	row func(*columns, Rows, *row) error
 }
 
-func (d *dialect) loading(batch bool) loading {
+func (d *statements) loading(batch bool) loading {
 	if batch && d.apart != nil {
 		return loading{d.apart, (*columns).apart}
 	}
@@ -191,7 +192,7 @@ func missing(es []entry, found map[driver.ID]row) []entry {
 
 // insertRows returns the rows that it has inserted, or none where the dialect only counts them
 // and some were there.
-func (d *dialect) insertRows(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+func (d *statements) insertRows(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
 	if d.counts {
 		return d.insertCounted(ctx, tx, es, salt)
 	}
@@ -215,7 +216,8 @@ func (d *dialect) insertRows(ctx context.Context, tx Tx, es []entry, salt int64)
 }
 
 // insertCounted believes the count only when it says that all are new.
-func (d *dialect) insertCounted(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
+func (d *statements) insertCounted(ctx context.Context, tx Tx, es []entry,
+	salt int64) ([]row, error) {
 	n, err := exec(ctx, tx, d.insert(es, salt))
 	if err != nil || n != int64(len(es)) {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 const testKey = "evt_42 of customer jane@example.org"
@@ -58,7 +59,8 @@ func inserted(args []any) [][]sqldriver.Value {
 // stored answers with a row that is three seconds old.
 func stored(f driver.Fingerprint) func([]any) [][]sqldriver.Value {
 	return func(args []any) [][]sqldriver.Value {
-		return [][]sqldriver.Value{{args[0], at(1, 9), nullable(f), int64(1000), int64(4000), nil}}
+		return [][]sqldriver.Value{{args[0], at(1, 9), dialect.Nullable(f),
+			int64(1000), int64(4000), nil}}
 	}
 }
 
@@ -70,35 +72,35 @@ func TestMarkTx(t *testing.T) {
 	tests := []struct {
 		name    string
 		opts    []dedup.Option
-		steps   []step
+		steps   []Step
 		outcome driver.Outcome
 		err     error
 	}{
-		{"first", nil, []step{{query: insert, rows: inserted}}, dedup.Acquired, nil},
-		{"duplicate", nil, []step{{query: insert},
-			{query: load, rows: stored(driver.Fingerprint{})}}, dedup.Duplicate, nil},
+		{"first", nil, []Step{{Query: insert, Rows: inserted}}, dedup.Acquired, nil},
+		{"duplicate", nil, []Step{{Query: insert},
+			{Query: load, Rows: stored(driver.Fingerprint{})}}, dedup.Duplicate, nil},
 		{
 			"same payload",
 			[]dedup.Option{dedup.WithFingerprint(body)},
-			[]step{{query: insert}, {query: load, rows: stored(driver.FingerprintOf(body))}},
+			[]Step{{Query: insert}, {Query: load, Rows: stored(driver.FingerprintOf(body))}},
 			dedup.Duplicate, nil,
 		},
 		{
 			"other payload",
 			[]dedup.Option{dedup.WithFingerprint(body)},
-			[]step{{query: insert}, {query: load, rows: stored(driver.FingerprintOf(other))}},
+			[]Step{{Query: insert}, {Query: load, Rows: stored(driver.FingerprintOf(other))}},
 			dedup.Mismatch, dedup.ErrMismatch,
 		},
 		{
 			// Prevents: a stamp that is met by the load passes for ours. It has few random
 			// bits; only the INSERT knows who is first.
 			"another row with our stamp", nil,
-			[]step{
-				{query: insert, rows: func(args []any) [][]sqldriver.Value {
+			[]Step{
+				{Query: insert, Rows: func(args []any) [][]sqldriver.Value {
 					salt, _ = args[1].(int64)
 					return nil
 				}},
-				{query: load, rows: func(args []any) [][]sqldriver.Value {
+				{Query: load, Rows: func(args []any) [][]sqldriver.Value {
 					return [][]sqldriver.Value{{args[0], at(1, salt), nil, int64(1000),
 						int64(1000), nil}}
 				}},
@@ -107,34 +109,34 @@ func TestMarkTx(t *testing.T) {
 		},
 		{
 			"row deleted between the statements", nil,
-			[]step{{query: insert}, {query: load}, {query: insert, rows: inserted}},
+			[]Step{{Query: insert}, {Query: load}, {Query: insert, Rows: inserted}},
 			dedup.Acquired, nil,
 		},
 		{
 			"row that keeps vanishing", nil,
-			[]step{{query: insert}, {query: load}, {query: insert}, {query: load}, {query: insert},
-				{query: load}},
+			[]Step{{Query: insert}, {Query: load}, {Query: insert}, {Query: load}, {Query: insert},
+				{Query: load}},
 			dedup.Unknown, dedup.ErrUnknown,
 		},
-		{"lock timeout", nil, []step{{query: insert, err: codeError("55P03")}}, dedup.InFlight,
+		{"lock timeout", nil, []Step{{Query: insert, Err: codeError("55P03")}}, dedup.InFlight,
 			dedup.ErrInFlight},
-		{"serialization failure", nil, []step{{query: insert, err: codeError("40001")}},
+		{"serialization failure", nil, []Step{{Query: insert, Err: codeError("40001")}},
 			dedup.Unknown, codeError("40001")},
 		{
 			// Prevents: a connection that breaks after the INSERT looks like "no row", and
 			// a later answer like a duplicate.
 			"connection lost before the row", nil,
-			[]step{{query: insert, nextErr: io.ErrUnexpectedEOF}},
+			[]Step{{Query: insert, NextErr: io.ErrUnexpectedEOF}},
 			dedup.Unknown, io.ErrUnexpectedEOF,
 		},
 		{
 			"error as late as Close", nil,
-			[]step{{query: insert, rows: inserted, closeErr: codeError("40001")}},
+			[]Step{{Query: insert, Rows: inserted, CloseErr: codeError("40001")}},
 			dedup.Unknown, codeError("40001"),
 		},
 		{
 			"row of another shape", nil,
-			[]step{{query: insert}, {query: load, rows: func([]any) [][]sqldriver.Value {
+			[]Step{{Query: insert}, {Query: load, Rows: func([]any) [][]sqldriver.Value {
 				return [][]sqldriver.Value{{[]byte("short"), at(1, 0), nil, int64(0), int64(0),
 					nil}}
 			}}},
@@ -161,8 +163,8 @@ func TestMarkTx(t *testing.T) {
 
 func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	m := newMarks(t, SQLite)
-	tx, _ := beginScript(t, step{query: insertText(m)},
-		step{query: loadText(m), rows: stored(driver.FingerprintOf([]byte("x")))})
+	tx, _ := beginScript(t, Step{Query: insertText(m)},
+		Step{Query: loadText(m), Rows: stored(driver.FingerprintOf([]byte("x")))})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
 	if err != nil {
 		t.Fatal(err)
@@ -188,15 +190,15 @@ func TestDigestsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tx, s := beginScript(t, step{query: insertText(m)},
-			step{query: loadText(m), rows: func([]any) [][]sqldriver.Value {
+		tx, s := beginScript(t, Step{Query: insertText(m)},
+			Step{Query: loadText(m), Rows: func([]any) [][]sqldriver.Value {
 				return stored(driver.Fingerprint{})([]any{id[:]})
 			}})
 		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"),
 			dedup.WithFingerprint([]byte("secret body"))); err != nil {
 			t.Fatal(err)
 		}
-		text := fmt.Sprintf("%q", s.args)
+		text := fmt.Sprintf("%q", s.Args)
 		for _, secret := range []string{"evt_42", "jane", "tenant-7", "secret"} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%v: %q was sent: %s", d, secret, text)

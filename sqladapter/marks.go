@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/migration"
 )
 
 // DefaultTable is the table of a [Config] that names none.
@@ -101,8 +102,8 @@ type Ledger struct {
 	limit     int // of a result
 	retention Retention
 	table     tableName
-	dialect   *dialect
-	versions  *Migrations
+	dialect   *statements
+	versions  *migration.Set
 	// generations is nil with another retention, and where generations keep their names.
 	generations *generations
 }
@@ -112,7 +113,7 @@ type Ledger struct {
 func New(cfg Config) (*Ledger, error) {
 	build, ok := dialects[cfg.Dialect]
 	if !ok {
-		return nil, inputError("Dialect", "must be Postgres, SQLite, MySQL or SQLServer")
+		return nil, inputError("Dialect", "must be Postgres, SQLite or MySQL")
 	}
 	if err := checkNamespace(cfg.Namespace); err != nil {
 		return nil, err

@@ -15,17 +15,10 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/sqlscript"
 )
 
-// MySQLError is shaped as that of go-sql-driver.
-type MySQLError struct {
-	Number  uint16
-	Message string
-}
-
-func (e *MySQLError) Error() string { return "server says " + strconv.Itoa(int(e.Number)) }
-
-func mysqlError(n uint16) error { return &MySQLError{Number: n} }
+func mysqlError(n uint16) error { return sqlscript.NewMySQLError(n) }
 
 var (
 	mysqlID    = regexp.MustCompile(`x'([0-9a-f]{32})'`)
@@ -52,8 +45,8 @@ type mysqlTable struct {
 }
 
 // insert is a step that counts what is new; load returns what is asked for.
-func (m *mysqlTable) insert() step {
-	return step{like: `INSERT INTO`, exec: func(text string) int64 {
+func (m *mysqlTable) insert() Step {
+	return Step{Like: `INSERT INTO`, Exec: func(text string) int64 {
 		owner, err := strconv.ParseInt(mysqlOwner.FindStringSubmatch(text)[1], 10, 64)
 		if err != nil {
 			m.t.Fatal(err)
@@ -69,8 +62,8 @@ func (m *mysqlTable) insert() step {
 	}}
 }
 
-func (m *mysqlTable) load() step {
-	return step{like: `LOCK IN SHARE MODE`, text: func(text string) (rows [][]sqldriver.Value) {
+func (m *mysqlTable) load() Step {
+	return Step{Like: `LOCK IN SHARE MODE`, Text: func(text string) (rows [][]sqldriver.Value) {
 		for _, id := range mysqlIDs(m.t, text) {
 			if owner, found := m.owner[string(id)]; found {
 				row := []sqldriver.Value{id, owner, nil, int64(1000), int64(4000), nil}
@@ -82,8 +75,8 @@ func (m *mysqlTable) load() step {
 }
 
 // results returns one for each id, which must be those of these keys.
-func (m *mysqlTable) results(locked bool, keys ...string) step {
-	return step{like: `SELECT r.id, r.result`, text: func(text string) (rows [][]sqldriver.Value) {
+func (m *mysqlTable) results(locked bool, keys ...string) Step {
+	return Step{Like: `SELECT r.id, r.result`, Text: func(text string) (rows [][]sqldriver.Value) {
 		if strings.HasSuffix(text, `LOCK IN SHARE MODE`) != locked {
 			m.t.Errorf("want locks: %v; %s", locked, text)
 		}
@@ -117,15 +110,15 @@ func newMySQLTable(t *testing.T, m *Ledger, done ...string) *mysqlTable {
 	return table
 }
 
-func isOpen() []step { return []step{{query: setOpen}, {query: releaseOpen}} }
+func isOpen() []Step { return []Step{{Query: setOpen}, {Query: releaseOpen}} }
 
 func TestMySQLMarkTx(t *testing.T) {
 	m := newMarks(t, MySQL)
-	failing := func(n uint16) []step {
-		return append(isOpen(), step{like: `INSERT INTO`, err: mysqlError(n)})
+	failing := func(n uint16) []Step {
+		return append(isOpen(), Step{Like: `INSERT INTO`, Err: mysqlError(n)})
 	}
 	tests := map[string]struct {
-		steps   []step
+		steps   []Step
 		outcome driver.Outcome
 		field   string
 		err     error
@@ -136,9 +129,9 @@ func TestMySQLMarkTx(t *testing.T) {
 		"duplicate": {steps: append(isOpen(), newMySQLTable(t, m, testKey).insert(),
 			newMySQLTable(t, m, testKey).load()), outcome: dedup.Duplicate},
 		// Prevents: a mark that is committed by itself, before its effect.
-		"no transaction": {steps: []step{{query: setOpen},
-			{query: releaseOpen, err: mysqlError(1305)}}, field: "tx"},
-		"connection lost": {steps: []step{{query: setOpen, err: sqldriver.ErrBadConn}},
+		"no transaction": {steps: []Step{{Query: setOpen},
+			{Query: releaseOpen, Err: mysqlError(1305)}}, field: "tx"},
+		"connection lost": {steps: []Step{{Query: setOpen, Err: sqldriver.ErrBadConn}},
 			err: sqldriver.ErrBadConn, retry: true},
 		"lock wait timeout": {steps: failing(1205), outcome: dedup.InFlight,
 			err: dedup.ErrInFlight, retry: true},
@@ -191,8 +184,8 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m, "b")
-	steps := guarded(table.insert(), table.load(), step{query: "effect"}, table.results(false, "b"),
-		step{query: releaseGuard}, step{query: autocommitBack})
+	steps := guarded(table.insert(), table.load(), Step{Query: "effect"}, table.results(false, "b"),
+		Step{Query: releaseGuard}, Step{Query: autocommitBack})
 	db, _ := openScript(t, steps...)
 	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b", "b"},
 		func(ctx context.Context, tx *sql.Tx, _ []int) error {
@@ -209,8 +202,8 @@ func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 // the results of duplicates that cannot be read after it (1100).
 func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 	m := newMarks(t, MySQL)
-	refused, back := step{like: `SELECT r.id, r.result`, err: mysqlError(1100)},
-		step{query: autocommitBack}
+	refused, back := Step{Like: `SELECT r.id, r.result`, Err: mysqlError(1100)},
+		Step{Query: autocommitBack}
 	for name, tt := range map[string]struct {
 		undo      error
 		again     bool
@@ -223,7 +216,7 @@ func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := newMySQLTable(t, m, "b") // keeps what was rolled back
 				steps := guarded(table.insert(), table.load(), refused,
-					step{query: undoGuard, err: tt.undo}, back)
+					Step{Query: undoGuard, Err: tt.undo}, back)
 				if tt.again {
 					steps = append(steps, guarded(table.insert(), table.load(), back)...)
 				}
@@ -231,7 +224,7 @@ func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 				_, err := m.DoBatch(t.Context(), db, []string{"a", "b"},
 					func(context.Context, *sql.Tx, []int) error { return nil })
 				if err == nil || dedup.IsPermanent(err) != tt.permanent ||
-					errors.Is(err, errCommittedItself) != tt.permanent || s.committed != 0 {
+					errors.Is(err, errCommittedItself) != tt.permanent || s.Committed != 0 {
 					t.Errorf("DoBatch = %v", err)
 				}
 			})
@@ -243,7 +236,7 @@ func TestMySQLBatchIsSorted(t *testing.T) {
 	m := newMarks(t, MySQL)
 	var text string
 	tx, _ := beginScript(t, append(isOpen(),
-		step{like: `INSERT INTO`, exec: func(asked string) int64 { text = asked; return 3 }})...)
+		Step{Like: `INSERT INTO`, Exec: func(asked string) int64 { text = asked; return 3 }})...)
 	if _, err := m.MarkBatchTx(t.Context(),
 		tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}); err != nil {
 		t.Fatal(err)
@@ -255,38 +248,38 @@ func TestMySQLBatchIsSorted(t *testing.T) {
 }
 
 // guarded is what Do runs around a transaction, up to the end of the effect.
-func guarded(steps ...step) []step {
-	return slices.Concat([]step{{query: autocommitOff}, {query: setGuard}}, steps)
+func guarded(steps ...Step) []Step {
+	return slices.Concat([]Step{{Query: autocommitOff}, {Query: setGuard}}, steps)
 }
 
 // A transaction that the server has rolled back behind the effect's back is never
 // committed, and is run again.
 func TestMySQLDo(t *testing.T) {
 	m := newMarks(t, MySQL)
-	insert := step{like: `INSERT INTO`, exec: func(string) int64 { return 1 }}
-	back := step{query: autocommitBack}
-	committed := append(guarded(insert), step{query: releaseGuard}, back)
+	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
+	back := Step{Query: autocommitBack}
+	committed := append(guarded(insert), Step{Query: releaseGuard}, back)
 	tests := map[string]struct {
-		steps     []step
+		steps     []Step
 		effect    []error
 		committed int
 		err       error
 	}{
 		"first": {steps: committed, effect: []error{nil}, committed: 1},
 		"rolled back by itself": {steps: slices.Concat(guarded(insert),
-			[]step{{query: releaseGuard, err: mysqlError(1305)}, back}, committed),
+			[]Step{{Query: releaseGuard, Err: mysqlError(1305)}, back}, committed),
 			effect: []error{nil, nil}, committed: 1},
 		"deadlock in the effect": {steps: slices.Concat(guarded(insert, back), committed),
 			effect: []error{mysqlError(1213), nil}, committed: 1},
-		"guard is not set": {steps: slices.Concat([]step{{query: autocommitOff},
-			{query: setGuard, err: mysqlError(1213)}, back}, committed), effect: []error{nil},
+		"guard is not set": {steps: slices.Concat([]Step{{Query: autocommitOff},
+			{Query: setGuard, Err: mysqlError(1213)}, back}, committed), effect: []error{nil},
 			committed: 1},
-		"connection lost at once": {steps: slices.Concat([]step{{query: autocommitOff,
-			err: sqldriver.ErrBadConn}}, committed), effect: []error{nil}, committed: 1},
-		"lock wait timeout": {steps: guarded(step{like: `INSERT INTO`, err: mysqlError(1205)},
+		"connection lost at once": {steps: slices.Concat([]Step{{Query: autocommitOff,
+			Err: sqldriver.ErrBadConn}}, committed), effect: []error{nil}, committed: 1},
+		"lock wait timeout": {steps: guarded(Step{Like: `INSERT INTO`, Err: mysqlError(1205)},
 			back), err: dedup.ErrInFlight},
 		"release fails otherwise": {steps: append(guarded(insert),
-			step{query: releaseGuard, err: mysqlError(1064)}, back), effect: []error{nil},
+			Step{Query: releaseGuard, Err: mysqlError(1064)}, back), effect: []error{nil},
 			err: mysqlError(1064)},
 	}
 	for name, tt := range tests {
@@ -302,8 +295,8 @@ func TestMySQLDo(t *testing.T) {
 						!strings.Contains(err.Error(), tt.err.Error()) {
 					t.Errorf("Do = %v, want %v", err, tt.err)
 				}
-				if s.committed != tt.committed || len(effects) > 0 {
-					t.Errorf("%d commits, want %d; %d effects did not run", s.committed,
+				if s.Committed != tt.committed || len(effects) > 0 {
+					t.Errorf("%d commits, want %d; %d effects did not run", s.Committed,
 						tt.committed, len(effects))
 				}
 			})
@@ -316,18 +309,18 @@ func TestMySQLDo(t *testing.T) {
 // context ends, says that it is done before it is.
 func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 	m := newMarks(t, MySQL)
-	insert := step{like: `INSERT INTO`, exec: func(string) int64 { return 1 }}
+	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
 	synctest.Test(t, func(t *testing.T) {
-		db, s := openScript(t, guarded(insert, step{query: rollbackNow},
-			step{query: autocommitBack})...)
+		db, s := openScript(t, guarded(insert, Step{Query: rollbackNow},
+			Step{Query: autocommitBack})...)
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := m.Do(ctx, db, testKey, func(ctx context.Context, _ *sql.Tx) error {
 			cancel()
 			synctest.Wait() // for database/sql
 			return ctx.Err()
 		})
-		if !errors.Is(err, context.Canceled) || s.committed != 0 {
-			t.Errorf("Do = %v, with %d commits", err, s.committed)
+		if !errors.Is(err, context.Canceled) || s.Committed != 0 {
+			t.Errorf("Do = %v, with %d commits", err, s.Committed)
 		}
 	})
 }
@@ -335,9 +328,9 @@ func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 // A session whose autocommit could not be restored does not go back to its pool.
 func TestMySQLDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, MySQL)
-	insert := step{like: `INSERT INTO`, exec: func(string) int64 { return 1 }}
-	db, _ := openScript(t, append(guarded(insert), step{query: releaseGuard},
-		step{query: autocommitBack, err: mysqlError(1064)})...)
+	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
+	db, _ := openScript(t, append(guarded(insert), Step{Query: releaseGuard},
+		Step{Query: autocommitBack, Err: mysqlError(1064)})...)
 	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
 		t.Fatal(err)
 	}
@@ -348,40 +341,40 @@ func TestMySQLDoDiscardsItsSession(t *testing.T) {
 
 func TestMySQLCheck(t *testing.T) {
 	m := newMarks(t, MySQL)
-	window := step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+	window := Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{int64(3_600_000)}}
 	}}
-	insert := func(n int64) step {
-		return step{like: `INSERT INTO`, exec: func(string) int64 { return n }}
+	insert := func(n int64) Step {
+		return Step{Like: `INSERT INTO`, Exec: func(string) int64 { return n }}
 	}
-	gone := step{like: `SELECT m.id, m.owner`}
+	gone := Step{Like: `SELECT m.id, m.owner`}
 	left := gone
-	left.text = func(text string) [][]sqldriver.Value {
+	left.Text = func(text string) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{mysqlIDs(t, text)[0], int64(1), nil, int64(1), int64(1), nil}}
 	}
 	for name, tt := range map[string]struct {
-		steps []step
+		steps []Step
 		fails string
 	}{
-		"sound":            {[]step{gone, window, insert(1), insert(0), gone}, ""},
-		"clientFoundRows":  {[]step{gone, window, insert(1), insert(1)}, "clientFoundRows"},
-		"nothing inserted": {[]step{gone, window, insert(0)}, "changed 0, not 1"},
-		"no transactions":  {[]step{gone, window, insert(1), insert(0), left}, "InnoDB"},
-		"another form":     {[]step{{like: `SELECT m.id, m.owner`, err: mysqlError(1054)}}, "form"},
-		"no window":        {[]step{gone, {query: m.dialect.window}}, "call Migrate"},
-		"a shorter window": {[]step{gone,
-			{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+		"sound":            {[]Step{gone, window, insert(1), insert(0), gone}, ""},
+		"clientFoundRows":  {[]Step{gone, window, insert(1), insert(1)}, "clientFoundRows"},
+		"nothing inserted": {[]Step{gone, window, insert(0)}, "changed 0, not 1"},
+		"no transactions":  {[]Step{gone, window, insert(1), insert(0), left}, "InnoDB"},
+		"another form":     {[]Step{{Like: `SELECT m.id, m.owner`, Err: mysqlError(1054)}}, "form"},
+		"no window":        {[]Step{gone, {Query: m.dialect.window}}, "call Migrate"},
+		"a shorter window": {[]Step{gone,
+			{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
 				return [][]sqldriver.Value{{int64(1)}}
 			}}}, "call Migrate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
-			level := []step{{query: m.dialect.kind, rows: number(0)},
-				{like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
+			level := []Step{{Query: m.dialect.kind, Rows: number(0)},
+				{Like: "information_schema.tables", Rows: one}, {Like: "SELECT version", Rows: one}}
 			db, s := openScript(t, append(level, tt.steps...)...)
 			err := m.Check(t.Context(), db)
 			if (err == nil) != (tt.fails == "") ||
-				err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
+				err != nil && !strings.Contains(err.Error(), tt.fails) || s.Committed != 0 {
 				t.Errorf("Check = %v, want %q", err, tt.fails)
 			}
 		})
@@ -393,7 +386,7 @@ func TestMySQLCheck(t *testing.T) {
 func TestMySQLHalfAnEffectIsNoDuplicate(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m) // keeps what was rolled back
-	back := step{query: autocommitBack}
+	back := Step{Query: autocommitBack}
 	synctest.Test(t, func(t *testing.T) {
 		table.t = t
 		db, _ := openScript(t, slices.Concat(guarded(table.insert(), back),

@@ -36,15 +36,15 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	}
 	in := func(name string) string {
 		if schema == "" {
-			return d.quote(name)
+			return d.Quote(name)
 		}
-		return d.quote(schema) + "." + d.quote(name)
+		return d.Quote(schema) + "." + d.Quote(name)
 	}
 	index := sqlname.Derive(table, "_expiry")
-	quote := func(suffix string) string { return d.quote(sqlname.Derive(table, suffix)) }
+	quote := func(suffix string) string { return d.Quote(sqlname.Derive(table, suffix)) }
 	derive := func(suffix string) string { return in(sqlname.Derive(table, suffix)) }
 	name := tableName{
-		schema: schema, name: table, full: in(table), bare: d.quote(table), index: d.quote(index),
+		schema: schema, name: table, full: in(table), bare: d.Quote(table), index: d.Quote(index),
 		results: derive("_results"), meta: derive("_meta"),
 		state: derive("_generation"), quote: quote, derive: derive,
 	}
@@ -54,15 +54,4 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 		name.index = in(index)
 	}
 	return name, nil
-}
-
-func (d Dialect) quote(name string) string {
-	switch d {
-	case MySQL:
-		return sqlname.Quote(name, '`')
-	case SQLServer:
-		return sqlname.Quote(name, '[')
-	default:
-		return sqlname.Quote(name, '"')
-	}
 }

@@ -3,6 +3,8 @@ package sqladapter
 import (
 	"strings"
 	"testing"
+
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // FuzzTableName: every name that is made of a table and a schema is one of its own, and none of
@@ -17,7 +19,7 @@ func FuzzTableName(f *testing.F) {
 	f.Add("a\"", "m\n")
 	f.Fuzz(func(t *testing.T, schema, table string) {
 		for d, marks := range map[Dialect]string{Postgres: `""`, MySQL: "``", SQLite: `""`,
-			SQLServer: "[]"} {
+			dialect.SQLServer: "[]"} {
 			n, err := newTableName(d, schema, table)
 			if err != nil {
 				continue

@@ -25,7 +25,7 @@ type NativeTransaction interface {
 // effect that has ended the transaction by itself is then an error with PostgreSQL, as everywhere
 // else.
 type Native struct {
-	// Ledger as [New] has made them, of any dialect but [MySQL] and [SQLServer].
+	// Ledger as [New] has made them, of any dialect but [MySQL] and SQL Server.
 	Ledger *Ledger
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // nativeTx is a transaction that is not of database/sql.
@@ -112,7 +113,7 @@ func TestNativeRefuses(t *testing.T) {
 		field  string
 	}{
 		"MySQL":          {Native{Ledger: newMarks(t, MySQL), Begin: none}, "Ledger"},
-		"SQL Server":     {Native{Ledger: newMarks(t, SQLServer), Begin: none}, "Ledger"},
+		"SQL Server":     {Native{Ledger: newMarks(t, dialect.SQLServer), Begin: none}, "Ledger"},
 		"no transaction": {Native{Ledger: newMarks(t, Postgres), Begin: none}, "Begin"},
 		"no Begin":       {Native{Ledger: newMarks(t, Postgres)}, "Begin"},
 		"no Ledger":      {Native{Begin: none}, "Ledger"},

@@ -17,18 +17,18 @@ func TestSaveResultTx(t *testing.T) {
 			t.Fatal(err)
 		}
 		save := m.dialect.save(e, []byte("receipt")).text
-		done := step{query: save, affected: 1, rows: func([]any) [][]sqldriver.Value {
+		done := Step{Query: save, Affected: 1, Rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{e.id[:]}}
 		}}
 		for name, tt := range map[string]struct {
-			step  step
+			step  Step
 			field string
 			err   error
 		}{
 			"saved":   {step: done},
-			"no mark": {step: step{query: save}, field: "key"},
-			"busy":    {step: step{query: save, err: codeError("55P03")}, err: dedup.ErrInFlight},
-			"no answer": {step: step{query: save, err: codeError("40001")},
+			"no mark": {step: Step{Query: save}, field: "key"},
+			"busy":    {step: Step{Query: save, Err: codeError("55P03")}, err: dedup.ErrInFlight},
+			"no answer": {step: Step{Query: save, Err: codeError("40001")},
 				err: codeError("40001")},
 		} {
 			t.Run(d.String()+"/"+name, func(t *testing.T) {
@@ -52,12 +52,12 @@ func TestSaveResultTx(t *testing.T) {
 func TestResultOfADuplicate(t *testing.T) {
 	m := newMarks(t, SQLite)
 	f := driver.FingerprintOf([]byte("body"))
-	found := step{query: loadText(m), rows: func(args []any) [][]sqldriver.Value {
+	found := Step{Query: loadText(m), Rows: func(args []any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{args[0], at(1, 9), f[:], int64(1000), int64(1000),
 			[]byte("receipt")}}
 	}}
 	for payload, want := range map[string]string{"body": "receipt", "another": ""} {
-		tx, _ := beginScript(t, step{query: insertText(m)}, found)
+		tx, _ := beginScript(t, Step{Query: insertText(m)}, found)
 		mark, err := m.MarkTx(t.Context(), tx, "k", dedup.WithFingerprint([]byte(payload)))
 		if string(mark.Result) != want || (err == nil) != (want != "") {
 			t.Errorf("payload %q: result %q, %v; want %q", payload, mark.Result, err, want)

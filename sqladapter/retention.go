@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // DeleteExpired deletes at most limit marks that are older than the table's window, oldest
@@ -64,7 +66,7 @@ func (m *Ledger) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration,
 // expire deletes marks and their results in one transaction.
 func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	limit int64) (int64, error) {
-	tx, release, err := beginAt(ctx, db, m.dialect.weakest)
+	tx, release, err := dialect.BeginAt(ctx, db, m.dialect.weakest)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}

@@ -72,7 +72,8 @@ func (m *Ledger) rotateMySQL(ctx context.Context, db *sql.DB, window time.Durati
 }
 
 // advance finishes what another rotator has left, and seals when it is time.
-func (m *Ledger) advance(ctx context.Context, conn *sql.Conn, t nameCycle, s rotationStep) (sealed bool,
+func (m *Ledger) advance(ctx context.Context, conn *sql.Conn, t nameCycle,
+	s rotationStep) (sealed bool,
 	err error) {
 	var steps []string
 	if !s.dated {

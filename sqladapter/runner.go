@@ -48,14 +48,14 @@ type Runner struct {
 
 // Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
 // SQLite. It sends nothing; see [Ledger.Migrate]. A nil db, a LockTimeout out of bounds, and marks
-// of [SQLServer] are a [*dedup.InputError].
+// of SQL Server are a [*dedup.InputError].
 func (m *Ledger) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
 	}
 	switch limit := cfg.LockTimeout; {
 	case m.dialect.begin != nil:
-		return nil, inputError("Dialect", "is SQLServer, which a Runner is not for")
+		return nil, inputError("Dialect", "is SQL Server, which a Runner is not for")
 	case db == nil:
 		return nil, inputError("db", "is nil")
 	case limit != 0 && m.dialect.bound == nil:

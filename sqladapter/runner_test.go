@@ -12,22 +12,23 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // savedBy are the statements of a Run in SQLite that is the first, and keeps a result.
-func savedBy(m *Ledger, end string) []step {
-	return []step{
-		{query: insertText(m), rows: inserted},
-		{query: setUndo},
-		{query: end},
-		{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]sqldriver.Value {
+func savedBy(m *Ledger, end string) []Step {
+	return []Step{
+		{Query: insertText(m), Rows: inserted},
+		{Query: setUndo},
+		{Query: end},
+		{Query: m.dialect.save(entry{}, nil).text, Rows: func(args []any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{args[0]}}
 		}},
 	}
 }
 
 // openRunner is a Runner on a script.
-func openRunner(t *testing.T, m *Ledger, steps ...step) (*Runner, *script) {
+func openRunner(t *testing.T, m *Ledger, steps ...Step) (*Runner, *Script) {
 	t.Helper()
 	db, s := openScript(t, steps...)
 	r, err := m.Runner(db, RunnerConfig{})
@@ -56,7 +57,7 @@ func TestRunnerConfig(t *testing.T) {
 		"negative":              {Postgres, -time.Second, "LockTimeout"},
 		"SQLite":                {SQLite, 0, ""},
 		"SQLite with a timeout": {SQLite, time.Second, "LockTimeout"},
-		"SQL Server":            {SQLServer, 0, "Dialect"},
+		"SQL Server":            {dialect.SQLServer, 0, "Dialect"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := newMarks(t, row.dialect).Runner(db, RunnerConfig{LockTimeout: row.timeout})
@@ -88,41 +89,41 @@ func TestRunnerStatements(t *testing.T) {
 		m := newMarks(t, Postgres)
 		r, s := openRunner(
 			t, m,
-			step{like: `set_config('lock_timeout', '1000', true)`,
-				rows: func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{"7s", "1s"}} }},
-			step{query: insertText(m), rows: func(args []any) [][]sqldriver.Value {
+			Step{Like: `set_config('lock_timeout', '1000', true)`,
+				Rows: func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{"7s", "1s"}} }},
+			Step{Query: insertText(m), Rows: func(args []any) [][]sqldriver.Value {
 				return [][]sqldriver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 			}},
-			step{query: `SELECT set_config('lock_timeout', $1, true)`},
-			step{query: setUndo}, step{query: rollbackToUndo},
-			step{query: m.dialect.save(entry{}, nil).text,
-				rows: func(args []any) [][]sqldriver.Value {
+			Step{Query: `SELECT set_config('lock_timeout', $1, true)`},
+			Step{Query: setUndo}, Step{Query: rollbackToUndo},
+			Step{Query: m.dialect.save(entry{}, nil).text,
+				Rows: func(args []any) [][]sqldriver.Value {
 					return [][]sqldriver.Value{{parseUUID(t, args[0].(string))}}
 				}},
 		)
 		res, err := r.Run(t.Context(), testKey, keeps("x", true))
-		if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 ||
-			!slices.Equal(s.args[2], []any{"7s"}) {
-			t.Errorf("%+v, %v, %d commits, back to %v", res, err, s.committed, s.args)
+		if err != nil || res.Outcome != dedup.Acquired || s.Committed != 1 ||
+			!slices.Equal(s.Args[2], []any{"7s"}) {
+			t.Errorf("%+v, %v, %d commits, back to %v", res, err, s.Committed, s.Args)
 		}
 	})
 	t.Run("mysql", func(t *testing.T) {
 		m := newMarks(t, MySQL)
 		r, s := openRunner(t, m, guarded(
-			step{query: rowWait + "1"}, newMySQLTable(t, m).insert(), step{query: rowWaitBack},
-			step{query: setUndo}, step{query: releaseUndo},
-			step{like: "_results", affected: 1}, step{query: releaseGuard},
-			step{query: autocommitBack},
+			Step{Query: rowWait + "1"}, newMySQLTable(t, m).insert(), Step{Query: rowWaitBack},
+			Step{Query: setUndo}, Step{Query: releaseUndo},
+			Step{Like: "_results", Affected: 1}, Step{Query: releaseGuard},
+			Step{Query: autocommitBack},
 		)...)
 		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil ||
-			res.Outcome != dedup.Acquired || s.committed != 1 {
-			t.Errorf("%+v, %v, %d commits", res, err, s.committed)
+			res.Outcome != dedup.Acquired || s.Committed != 1 {
+			t.Errorf("%+v, %v, %d commits", res, err, s.Committed)
 		}
 	})
 	t.Run("mysql in flight", func(t *testing.T) {
 		r, _ := openRunner(t, newMarks(t, MySQL), guarded(
-			step{query: rowWait + "1"}, step{like: "INSERT", err: mysqlError(1205)},
-			step{query: autocommitBack}, step{query: rowWaitBack},
+			Step{Query: rowWait + "1"}, Step{Like: "INSERT", Err: mysqlError(1205)},
+			Step{Query: autocommitBack}, Step{Query: rowWaitBack},
 		)...)
 		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); !errors.Is(err,
 			dedup.ErrInFlight) || res.Outcome != dedup.InFlight {
@@ -151,7 +152,7 @@ func TestRunnerUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
-				s.commits, s.begins = []error{row.commit}, row.begins
+				s.Commits, s.Begins = []error{row.commit}, row.begins
 				res, err := r.Run(t.Context(), testKey, keeps("x", false))
 				if err == nil || dedup.OutcomeUnknown(err) != row.unknown ||
 					(string(res.Value) == "x") != row.unknown {
@@ -182,7 +183,7 @@ func TestRunnerBound(t *testing.T) {
 	t.Run("a COMMIT without an answer", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
-			s.commit = func(tx context.Context) error { <-tx.Done(); return tx.Err() }
+			s.OnCommit = func(tx context.Context) error { <-tx.Done(); return tx.Err() }
 			began := time.Now()
 			res, err := r.Run(t.Context(), testKey, long)
 			took := time.Since(began) - time.Hour
@@ -208,7 +209,7 @@ func TestTxFrom(t *testing.T) {
 		}
 		return nil, false, nil // which is not saved
 	})
-	if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 {
+	if err != nil || res.Outcome != dedup.Acquired || s.Committed != 1 {
 		t.Errorf("%+v, %v", res, err)
 	}
 }
@@ -221,8 +222,8 @@ func TestRunnerGate(t *testing.T) {
 	inside := func(context.Context) ([]byte, bool, error) {
 		res, err := r.Run(t.Context(), testKey, keeps("x", false))
 		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight ||
-			res.Record.State != driver.StateInProgress || s.begun != 1 {
-			t.Errorf("inside: %+v, %v, %d begun", res, err, s.begun)
+			res.Record.State != driver.StateInProgress || s.Begun != 1 {
+			t.Errorf("inside: %+v, %v, %d begun", res, err, s.Begun)
 		}
 		panic("boom")
 	}
@@ -232,8 +233,8 @@ func TestRunnerGate(t *testing.T) {
 		t.Errorf("a panic is swallowed: %v", err)
 	}()
 	if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil ||
-		res.Outcome != dedup.Acquired || s.rolledBack != 1 || s.committed != 1 {
-		t.Errorf("after it: %+v, %v, %d rolled back, %d committed", res, err, s.rolledBack,
-			s.committed)
+		res.Outcome != dedup.Acquired || s.RolledBack != 1 || s.Committed != 1 {
+		t.Errorf("after it: %+v, %v, %d rolled back, %d committed", res, err, s.RolledBack,
+			s.Committed)
 	}
 }

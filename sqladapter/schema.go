@@ -4,17 +4,37 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/internal/sqlmigrate"
+	"github.com/onceward/onceward/sqladapter/migration"
 )
+
+//go:embed schema/fence schema/marks schema/generations
+var migrationFiles embed.FS
+
+// newMigrations takes names that have been checked.
+func newMigrations(d Dialect, cfg sqlmigrate.Config) (*migration.Set, error) {
+	files, err := fs.Sub(migrationFiles, "schema/"+cfg.Component)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Files, cfg.Dialect = files, sqlmigrate.Dialect(d.String())
+	versions, err := sqlmigrate.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sqladapter: %w", err)
+	}
+	return migration.New(versions), nil
+}
 
 // newMigrations has the versions of the tables, and looks at what it has made before that is on
 // record.
-func (m *Ledger) newMigrations(cfg Config) (*Migrations, error) {
+func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	component := "marks"
 	if m.retention == Generations {
 		component = "generations"
@@ -32,26 +52,17 @@ func (m *Ledger) newMigrations(cfg Config) (*Migrations, error) {
 
 // Migrations are the versions of the tables; nil when m was not made by New. Those of
 // [Generations] are not those of [DeleteRows], which are other tables.
-func (m *Ledger) Migrations() *Migrations {
+func (m *Ledger) Migrations() *migration.Set {
 	if m == nil {
 		return nil
 	}
 	return m.versions
 }
 
-// Schema returns the statements that make the tables and put Config.Window on record, for those
-// who keep their schema by hand. Each ends with a semicolon at the end of a line.
-func (m *Ledger) Schema() string {
-	if m.ready() != nil {
-		return ""
-	}
-	return m.versions.SQL()
-}
-
-// Migrate is [Migrations.Up], and puts Config.Window on record where it is longer than what is
+// Migrate is [migration.Set.Up], and puts Config.Window on record where it is longer than what is
 // there. Several processes may call it at once. A table of another form, an older one of this
 // package's own included, is refused and left as it is. So is a table that is on record and gone:
-// [Migrations.To] zero undoes what is left of it. It does not create Config.Schema.
+// [migration.Set.To] zero undoes what is left of it. It does not create Config.Schema.
 //
 // With MySQL it refuses a connection that reports the rows it has found for those it has
 // changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
@@ -83,7 +94,7 @@ func (m *Ledger) Migrate(ctx context.Context, db *sql.DB) error {
 // of one does not tell. Only an error that proves another form says so: a missing right, a missing
 // table or a server that is gone proves nothing.
 func (m *Ledger) whyNot(ctx context.Context, db *sql.DB, err error) error {
-	var level *LevelError
+	var level *migration.LevelError
 	if errors.As(err, &level) {
 		return err
 	}
@@ -110,12 +121,12 @@ func (m *Ledger) longEnough(recorded time.Duration) bool {
 	return recorded >= recordedForever || m.window > 0 && recorded >= m.window
 }
 
-// Check tells whether the tables are there, in the version that this program needs ([*LevelError]),
-// in this package's form and with a window that is long enough, and refuses what [Ledger.Migrate]
-// refuses. It is for those who migrate with their own tool, to be called at start. With
-// [Generations] on PostgreSQL it also reports what would keep the owner of the tables from a
-// rotation. It leaves nothing behind. Four round trips; five with PostgreSQL, seven with
-// Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
+// Check tells whether the tables are there, in the version that this program needs
+// ([*migration.LevelError]), in this package's form and with a window that is long enough, and
+// refuses what [Ledger.Migrate] refuses. It is for those who migrate with their own tool, to be
+// called at start. With [Generations] on PostgreSQL it also reports what would keep the owner of
+// the tables from a rotation. It leaves nothing behind. Four round trips; five with PostgreSQL,
+// seven with Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
 func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err

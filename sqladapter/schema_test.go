@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -20,14 +21,14 @@ var update = flag.Bool("update", false, "write the golden files")
 // TestGoldenSQL pins every statement: a change of one is a change of what runs in other
 // people's databases, and should be seen in review.
 func TestGoldenSQL(t *testing.T) {
-	for _, d := range []Dialect{Postgres, SQLite, MySQL, SQLServer} {
+	for _, d := range []Dialect{Postgres, SQLite, MySQL, dialect.SQLServer} {
 		t.Run(d.String(), func(t *testing.T) {
 			m, err := New(Config{Dialect: d, Namespace: "n", Schema: "Shop", Table: "marks"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			sql := m.dialect
-			parts := []string{m.Schema(), sql.raise}
+			parts := []string{m.Migrations().SQL(), sql.raise}
 			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m),
 				peek(m), sql.window, sql.setWindow, sql.expire,
 				sql.save(entry{}, []byte("result")).text)
@@ -73,7 +74,7 @@ func TestNew(t *testing.T) {
 			c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour
 		}},
 		"generations, SQL Server": {"Retention", func(c *Config) {
-			c.Dialect, c.Retention, c.Window = SQLServer, Generations, time.Hour
+			c.Dialect, c.Retention, c.Window = dialect.SQLServer, Generations, time.Hour
 		}},
 		"generations forever": {"Window", func(c *Config) { c.Retention = Generations }},
 		"no namespace":        {"Namespace", func(c *Config) { c.Namespace = "" }},
@@ -93,10 +94,10 @@ func TestNew(t *testing.T) {
 		"64 bytes":            {"Table", func(c *Config) { c.Table = strings.Repeat("t", 64) }},
 		"quote in schema":     {"Schema", func(c *Config) { c.Schema = `"` }},
 		"bracket in table": {"Table", func(c *Config) {
-			c.Dialect, c.Table = SQLServer, "m]; DROP TABLE x; --"
+			c.Dialect, c.Table = dialect.SQLServer, "m]; DROP TABLE x; --"
 		}},
 		"temporary table": {"Table", func(c *Config) {
-			c.Dialect, c.Table = SQLServer, "#marks"
+			c.Dialect, c.Table = dialect.SQLServer, "#marks"
 		}},
 		"SQLite's own": {"Table", func(c *Config) {
 			c.Dialect, c.Table = SQLite, "SQLite_marks"
@@ -131,67 +132,67 @@ func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
 	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
 	hour := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(3_600_000)}} }
-	kind := step{query: m.dialect.kind, rows: func([]any) [][]sqldriver.Value {
+	kind := Step{Query: m.dialect.kind, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{int64(0)}}
 	}}
-	check, window := step{query: loadText(m)}, step{query: m.dialect.window, rows: hour}
-	none, there, level := step{like: "to_regclass"}, step{like: "to_regclass", rows: one},
-		step{like: "SELECT version", rows: one}
-	begun := []step{{like: "pg_advisory_xact_lock"},
-		{like: `IF NOT EXISTS "onceward_migrations"`}, there}
-	fresh := slices.Concat([]step{kind, none}, begun, []step{
-		{like: "SELECT version"}, {like: `"onceward_marks" (`},
-		{like: `"onceward_marks_results" (`}, {like: "CREATE INDEX"},
-		{like: `"onceward_marks_meta" (`}, {query: m.dialect.raise},
-		check, {like: "VALUES ('marks', 'onceward_marks', 1)"},
-	}, begun, []step{level, check, window})
+	check, window := Step{Query: loadText(m)}, Step{Query: m.dialect.window, Rows: hour}
+	none, there, level := Step{Like: "to_regclass"}, Step{Like: "to_regclass", Rows: one},
+		Step{Like: "SELECT version", Rows: one}
+	begun := []Step{{Like: "pg_advisory_xact_lock"},
+		{Like: `IF NOT EXISTS "onceward_migrations"`}, there}
+	fresh := slices.Concat([]Step{kind, none}, begun, []Step{
+		{Like: "SELECT version"}, {Like: `"onceward_marks" (`},
+		{Like: `"onceward_marks_results" (`}, {Like: "CREATE INDEX"},
+		{Like: `"onceward_marks_meta" (`}, {Query: m.dialect.raise},
+		check, {Like: "VALUES ('marks', 'onceward_marks', 1)"},
+	}, begun, []Step{level, check, window})
 	db, s := openScript(t, fresh...)
-	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 2 {
+	if err := m.Migrate(t.Context(), db); err != nil || s.Committed != 2 {
 		t.Error(err)
 	}
-	done := []step{kind, there, level, check}
-	longer := step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+	done := []Step{kind, there, level, check}
+	longer := Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{int64(1)}}
 	}}
-	db, s = openScript(t, append(done, longer, step{query: m.dialect.raise})...)
-	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
+	db, s = openScript(t, append(done, longer, Step{Query: m.dialect.raise})...)
+	if err := m.Migrate(t.Context(), db); err != nil || s.Committed != 1 {
 		t.Errorf("a longer window than before: %v", err)
 	}
 	foreign, s := openScript(t,
-		append(slices.Concat([]step{kind, none}, begun), step{like: "SELECT version"},
-			step{like: `"onceward_marks" (`}, step{like: `"onceward_marks_results" (`},
-			step{like: "CREATE INDEX", err: codeError("42703")},
-			step{query: m.dialect.form, err: codeError("42703")})...)
+		append(slices.Concat([]Step{kind, none}, begun), Step{Like: "SELECT version"},
+			Step{Like: `"onceward_marks" (`}, Step{Like: `"onceward_marks_results" (`},
+			Step{Like: "CREATE INDEX", Err: codeError("42703")},
+			Step{Query: m.dialect.form, Err: codeError("42703")})...)
 	if err := m.Migrate(t.Context(), foreign); err == nil ||
 		!strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) ||
-		s.committed != 0 {
+		s.Committed != 0 {
 		t.Errorf("a table with other columns: %v", err)
 	}
-	refused, _ := openScript(t, kind, step{like: "to_regclass", err: codeError("42501")},
-		step{query: m.dialect.form, err: codeError("42P01")})
+	refused, _ := openScript(t, kind, Step{Like: "to_regclass", Err: codeError("42501")},
+		Step{Query: m.dialect.form, Err: codeError("42P01")})
 	if err := m.Migrate(t.Context(), refused); err == nil || strings.Contains(err.Error(), "form") {
 		t.Errorf("no right to: %v", err)
 	}
-	if new(Ledger).Schema() != "" || (*Ledger)(nil).Migrations() != nil ||
-		!strings.Contains(m.Schema(), m.dialect.raise) {
-		t.Error("Schema is not what Migrate runs")
+	if new(Ledger).Migrations() != nil || (*Ledger)(nil).Migrations() != nil ||
+		!strings.Contains(m.Migrations().SQL(), m.dialect.raise) {
+		t.Error("Migrations().SQL() is not what Migrate runs")
 	}
 }
 
 func TestDeleteExpired(t *testing.T) {
-	recorded := func(m *Ledger, ms int64) step {
-		return step{query: m.dialect.window, rows: func([]any) [][]sqldriver.Value {
+	recorded := func(m *Ledger, ms int64) Step {
+		return Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{ms}}
 		}}
 	}
 	// expired finds two marks, and what forget deletes besides must name both.
-	expired := func(m *Ledger) []step {
+	expired := func(m *Ledger) []Step {
 		es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}}}
-		steps := []step{{query: m.dialect.expire, rows: func([]any) [][]sqldriver.Value {
+		steps := []Step{{Query: m.dialect.expire, Rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{es[0].id[:]}, {es[1].id[:]}}
 		}}}
 		for _, text := range m.dialect.forget(es) {
-			steps = append(steps, step{query: text})
+			steps = append(steps, Step{Query: text})
 		}
 		return steps
 	}
@@ -199,23 +200,23 @@ func TestDeleteExpired(t *testing.T) {
 		m := newMarks(t, d) // with a window of an hour
 		tick := m.dialect.tick
 		tests := map[string]struct {
-			steps   []step
+			steps   []Step
 			window  time.Duration
 			deleted int64
 			fails   string
 		}{
-			"the recorded one": {append([]step{recorded(m, 7_200_000)}, expired(m)...),
+			"the recorded one": {append([]Step{recorded(m, 7_200_000)}, expired(m)...),
 				2 * time.Hour, 2, ""},
-			"a shorter one": {append([]step{recorded(m, 1)}, expired(m)...),
+			"a shorter one": {append([]Step{recorded(m, 1)}, expired(m)...),
 				time.Hour, 2, ""},
-			"nothing expired": {[]step{recorded(m, 1), {query: m.dialect.expire}},
+			"nothing expired": {[]Step{recorded(m, 1), {Query: m.dialect.expire}},
 				time.Hour, 0, ""},
-			"for ever": {[]step{recorded(m, forever)}, 0, 0, "SetWindow"},
-			"none":     {[]step{{query: m.dialect.window}}, 0, 0, "call Migrate"},
-			"no answer": {[]step{{query: m.dialect.window, err: codeError("57P01")}},
+			"for ever": {[]Step{recorded(m, forever)}, 0, 0, "SetWindow"},
+			"none":     {[]Step{{Query: m.dialect.window}}, 0, 0, "call Migrate"},
+			"no answer": {[]Step{{Query: m.dialect.window, Err: codeError("57P01")}},
 				0, 0, "57P01"},
-			"no answer in the end": {[]step{recorded(m, 1),
-				{query: m.dialect.expire, err: codeError("57P01")}}, time.Hour, 0, "57P01"},
+			"no answer in the end": {[]Step{recorded(m, 1),
+				{Query: m.dialect.expire, Err: codeError("57P01")}}, time.Hour, 0, "57P01"},
 		}
 		for name, tt := range tests {
 			t.Run(d.String()+"/"+name, func(t *testing.T) {
@@ -225,12 +226,12 @@ func TestDeleteExpired(t *testing.T) {
 					err != nil && !strings.Contains(err.Error(), tt.fails) {
 					t.Errorf("DeleteExpired = %d, %v", deleted, err)
 				}
-				if (s.committed == 1) != (tt.fails == "") {
-					t.Errorf("%d commits", s.committed)
+				if (s.Committed == 1) != (tt.fails == "") {
+					t.Errorf("%d commits", s.Committed)
 				}
-				if tt.window > 0 && (s.args[1][0] != ceil(tt.window, tick) ||
-					s.args[1][1] != int64(1000)) {
-					t.Errorf("args = %v", s.args[1])
+				if tt.window > 0 && (s.Args[1][0] != ceil(tt.window, tick) ||
+					s.Args[1][1] != int64(1000)) {
+					t.Errorf("args = %v", s.Args[1])
 				}
 			})
 		}
@@ -249,10 +250,10 @@ func TestDeleteExpired(t *testing.T) {
 
 func TestSetWindow(t *testing.T) {
 	m := newMarks(t, Postgres)
-	db, s := openScript(t, step{query: m.dialect.setWindow},
-		step{query: m.dialect.setWindow, err: codeError("42P01")})
-	if err := m.SetWindow(t.Context(), db); err != nil || s.args[0][0] != int64(3_600_000) {
-		t.Errorf("%v with %v", err, s.args)
+	db, s := openScript(t, Step{Query: m.dialect.setWindow},
+		Step{Query: m.dialect.setWindow, Err: codeError("42P01")})
+	if err := m.SetWindow(t.Context(), db); err != nil || s.Args[0][0] != int64(3_600_000) {
+		t.Errorf("%v with %v", err, s.Args)
 	}
 	if err := m.SetWindow(t.Context(), db); !errors.Is(err, codeError("42P01")) {
 		t.Errorf("without a table: %v", err)
@@ -263,10 +264,10 @@ func TestLookup(t *testing.T) {
 	m := newMarks(t, SQLite)
 	body := driver.FingerprintOf([]byte("body"))
 	db, _ := openScript(t,
-		step{query: loadText(m)},
-		step{query: loadText(m), rows: stored(body)},
-		step{query: loadText(m), rows: stored(body)},
-		step{query: loadText(m), err: codeError("57P01")},
+		Step{Query: loadText(m)},
+		Step{Query: loadText(m), Rows: stored(body)},
+		Step{Query: loadText(m), Rows: stored(body)},
+		Step{Query: loadText(m), Err: codeError("57P01")},
 	)
 	if _, found, err := m.Lookup(t.Context(), db, testKey); found || err != nil {
 		t.Errorf("absent: %v, %v", found, err)

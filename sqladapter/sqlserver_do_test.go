@@ -12,18 +12,19 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // begunAs is what the session says of a transaction that has begun.
-func begunAs(aborts, depth, id int64) step {
-	return step{query: serverBegun, rows: func([]any) [][]sqldriver.Value {
+func begunAs(aborts, depth, id int64) Step {
+	return Step{Query: serverBegun, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{aborts, depth, id}}
 	}}
 }
 
 // still answers whether the transaction is the one of this id.
-func still(id int64) step {
-	return step{query: serverSame, rows: func(args []any) [][]sqldriver.Value {
+func still(id int64) Step {
+	return Step{Query: serverSame, Rows: func(args []any) [][]sqldriver.Value {
 		var same int64
 		if args[0] == id {
 			same = 1
@@ -33,16 +34,16 @@ func still(id int64) step {
 }
 
 func TestSQLServerDo(t *testing.T) {
-	m := newMarks(t, SQLServer)
-	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
-	insert := step{like: `INSERT INTO [onceward_marks] (`, affected: 1}
-	try := func(steps ...step) []step {
-		return slices.Concat([]step{begun, insert}, steps, []step{back})
+	m := newMarks(t, dialect.SQLServer)
+	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}
+	insert := Step{Like: `INSERT INTO [onceward_marks] (`, Affected: 1}
+	try := func(steps ...Step) []Step {
+		return slices.Concat([]Step{begun, insert}, steps, []Step{back})
 	}
 	done := try(still(7))
 	table := newServerTable(t, m, serverRow{})
 	tests := map[string]struct {
-		steps     []step
+		steps     []Step
 		effect    []error
 		commits   []error
 		outcome   driver.Outcome
@@ -50,15 +51,15 @@ func TestSQLServerDo(t *testing.T) {
 		err       error
 	}{
 		"first": {steps: done, effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
-		"duplicate": {steps: []step{begun, refused(2627),
+		"duplicate": {steps: []Step{begun, refused(2627),
 			newServerTable(t, m, serverRow{owner: 42}, testKey).load(), back},
 			outcome: dedup.Duplicate},
 		// What XACT_ABORT was before is what it is afterwards.
-		"it was ON": {steps: []step{begunAs(16384, 1, 7), insert, still(7),
-			{query: serverBack + `ON`}}, effect: []error{nil}, outcome: dedup.Acquired,
+		"it was ON": {steps: []Step{begunAs(16384, 1, 7), insert, still(7),
+			{Query: serverBack + `ON`}}, effect: []error{nil}, outcome: dedup.Acquired,
 			committed: 1},
 		"deadlock, then not": {
-			steps: slices.Concat([]step{begun, refused(1205), back}, done), effect: []error{nil},
+			steps: slices.Concat([]Step{begun, refused(1205), back}, done), effect: []error{nil},
 			outcome: dedup.Acquired, committed: 1,
 		},
 		"deadlock in the effect": {steps: slices.Concat(try(), done),
@@ -67,7 +68,7 @@ func TestSQLServerDo(t *testing.T) {
 		"another transaction": {steps: slices.Concat(try(still(8)), done),
 			effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1},
 		"ended, says driver": {
-			steps:  slices.Concat(try(step{query: serverSame, err: serverError(0)}), done),
+			steps:  slices.Concat(try(Step{Query: serverSame, Err: serverError(0)}), done),
 			effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1,
 		},
 		"always another": {
@@ -76,23 +77,23 @@ func TestSQLServerDo(t *testing.T) {
 		},
 		"effect fails": {steps: try(), effect: []error{serverError(547)},
 			err: serverError(547)},
-		"lock timeout": {steps: []step{begun, refused(1222), back}, outcome: dedup.InFlight,
+		"lock timeout": {steps: []Step{begun, refused(1222), back}, outcome: dedup.InFlight,
 			err: dedup.ErrInFlight},
-		"a transaction in": {steps: []step{begunAs(0, 2, 7), back}, err: errInAnother},
-		"not begun": {steps: []step{{query: serverBegun, err: serverError(102)}, back},
+		"a transaction in": {steps: []Step{begunAs(0, 2, 7), back}, err: errInAnother},
+		"not begun": {steps: []Step{{Query: serverBegun, Err: serverError(102)}, back},
 			err: serverError(102)},
-		"lost before": {steps: slices.Concat([]step{{query: serverBegun,
-			err: sqldriver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired,
+		"lost before": {steps: slices.Concat([]Step{{Query: serverBegun,
+			Err: sqldriver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired,
 			committed: 1},
 		"lost COMMIT that happened": {
-			steps: []step{begun, table.insert(), still(7), back, begun, table.insert(),
+			steps: []Step{begun, table.insert(), still(7), back, begun, table.insert(),
 				table.load(), back},
 			effect: []error{nil}, commits: []error{io.ErrUnexpectedEOF}, outcome: dedup.Duplicate,
 			committed: 1,
 		},
 		"lost COMMIT that did not": {
 			// database/sql has dropped the session
-			steps:  slices.Concat([]step{begun, insert, still(7)}, done),
+			steps:  slices.Concat([]Step{begun, insert, still(7)}, done),
 			effect: []error{nil, nil}, commits: []error{sqldriver.ErrBadConn},
 			outcome:   dedup.Acquired,
 			committed: 2,
@@ -102,7 +103,7 @@ func TestSQLServerDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, s := openScript(t, tt.steps...)
-				s.commits = tt.commits
+				s.Commits = tt.commits
 				effects := tt.effect
 				mark, err := m.Do(t.Context(), db, testKey,
 					func(_ context.Context, tx *sql.Tx) error {
@@ -115,8 +116,8 @@ func TestSQLServerDo(t *testing.T) {
 					mark.Outcome != tt.outcome {
 					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
 				}
-				if s.committed != tt.committed || len(effects) > 0 {
-					t.Errorf("%d commits, want %d; %d effects did not run", s.committed,
+				if s.Committed != tt.committed || len(effects) > 0 {
+					t.Errorf("%d commits, want %d; %d effects did not run", s.Committed,
 						tt.committed, len(effects))
 				}
 				if n := db.Stats().InUse; n != 0 {
@@ -129,9 +130,9 @@ func TestSQLServerDo(t *testing.T) {
 
 // A session whose options could not be restored does not go back to its pool.
 func TestSQLServerDoDiscardsItsSession(t *testing.T) {
-	m := newMarks(t, SQLServer)
-	db, _ := openScript(t, begunAs(0, 1, 7), step{like: `INSERT INTO`, affected: 1}, still(7),
-		step{query: serverBack + `OFF`, err: serverError(102)})
+	m := newMarks(t, dialect.SQLServer)
+	db, _ := openScript(t, begunAs(0, 1, 7), Step{Like: `INSERT INTO`, Affected: 1}, still(7),
+		Step{Query: serverBack + `OFF`, Err: serverError(102)})
 	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
 		t.Fatal(err)
 	}
@@ -141,34 +142,34 @@ func TestSQLServerDoDiscardsItsSession(t *testing.T) {
 }
 
 func TestSQLServerConfirm(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	e, err := m.entry(testKey, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mine := Mark{Outcome: dedup.Acquired, id: e.id, stamp: 42}
-	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
+	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}
 	of := func(owner int64, keys ...string) *serverTable {
 		return newServerTable(t, m, serverRow{owner: owner}, keys...)
 	}
 	for name, tt := range map[string]struct {
-		steps []step
+		steps []Step
 		want  CommitStatus
 		err   error
 	}{
-		"ours": {[]step{of(42, testKey).insert(), of(42, testKey).load()}, Committed, nil},
-		"another's": {[]step{of(41, testKey).insert(), of(41, testKey).load()},
+		"ours": {[]Step{of(42, testKey).insert(), of(42, testKey).load()}, Committed, nil},
+		"another's": {[]Step{of(41, testKey).insert(), of(41, testKey).load()},
 			CommittedByAnother, nil},
-		"nobody's": {[]step{of(0).insert()}, NotCommitted, nil},
+		"nobody's": {[]Step{of(0).insert()}, NotCommitted, nil},
 		// The server has not noticed yet that the connection is gone.
-		"not ended": {[]step{refused(1222)}, Undecided, dedup.ErrInFlight},
+		"not ended": {[]Step{refused(1222)}, Undecided, dedup.ErrInFlight},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, s := openScript(t, slices.Concat([]step{begun}, tt.steps, []step{back})...)
+			db, s := openScript(t, slices.Concat([]Step{begun}, tt.steps, []Step{back})...)
 			got, err := m.Confirm(t.Context(), db, testKey, mine)
-			if got != tt.want || !errors.Is(err, tt.err) || s.committed != 0 || s.rolledBack != 1 {
+			if got != tt.want || !errors.Is(err, tt.err) || s.Committed != 0 || s.RolledBack != 1 {
 				t.Errorf("Confirm = %v, %v; want %v, %v; %d committed, %d rolled back", got,
-					err, tt.want, tt.err, s.committed, s.rolledBack)
+					err, tt.want, tt.err, s.Committed, s.RolledBack)
 			}
 		})
 	}
@@ -177,22 +178,22 @@ func TestSQLServerConfirm(t *testing.T) {
 // Prevents: half an effect that has committed itself is taken for done. The driver may tell of it
 // before COMMIT, with the statement that follows.
 func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
-	m := newMarks(t, SQLServer)
-	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
+	m := newMarks(t, dialect.SQLServer)
+	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}
 	for name, tt := range map[string]struct {
 		effect error
-		check  []step
+		check  []Step
 	}{
 		"a statement that follows": {serverError(0), nil},
 		"deadlock afterwards":      {serverError(1205), nil},
-		"nothing follows":          {nil, []step{{query: serverSame, err: serverError(0)}}},
-		"another has begun":        {nil, []step{still(8)}},
+		"nothing follows":          {nil, []Step{{Query: serverSame, Err: serverError(0)}}},
+		"another has begun":        {nil, []Step{still(8)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := newServerTable(t, m, serverRow{}) // keeps what was rolled back
-				db, _ := openScript(t, slices.Concat([]step{begun, table.insert()}, tt.check,
-					[]step{back, begun, table.insert(), table.load(), back})...)
+				db, _ := openScript(t, slices.Concat([]Step{begun, table.insert()}, tt.check,
+					[]Step{back, begun, table.insert(), table.load(), back})...)
 				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
 					return tt.effect
 				})
@@ -207,18 +208,18 @@ func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 // Prevents: what a lost COMMIT has done is taken for half an effect, because a try after it ended
 // before it had marked anything.
 func TestSQLServerLostCommitThenDeadlock(t *testing.T) {
-	m := newMarks(t, SQLServer)
-	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
-	for name, between := range map[string][]step{
+	m := newMarks(t, dialect.SQLServer)
+	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}
+	for name, between := range map[string][]Step{
 		"in the INSERT": {begun, refused(1205), back},
-		"in BEGIN":      {{query: serverBegun, err: serverError(40613)}, back},
+		"in BEGIN":      {{Query: serverBegun, Err: serverError(40613)}, back},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := newServerTable(t, m, serverRow{})
-				db, s := openScript(t, slices.Concat([]step{begun, table.insert(), still(7), back},
-					between, []step{begun, table.insert(), table.load(), back})...)
-				s.commits = []error{io.ErrUnexpectedEOF}
+				db, s := openScript(t, slices.Concat([]Step{begun, table.insert(), still(7), back},
+					between, []Step{begun, table.insert(), table.load(), back})...)
+				s.Commits = []error{io.ErrUnexpectedEOF}
 				ran := 0
 				marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "b"},
 					func(context.Context, *sql.Tx, []int) error { ran++; return nil })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
 // serverError is shaped as that of go-mssqldb: its number is in a method, and it is no pointer.
@@ -46,8 +47,8 @@ func newServerTable(t *testing.T, m *Ledger, row serverRow, done ...string) *ser
 }
 
 // insert counts what is new.
-func (s *serverTable) insert() step {
-	return step{like: `INSERT INTO [onceward_marks] (`, count: func(args []any) (fresh int64) {
+func (s *serverTable) insert() Step {
+	return Step{Like: `INSERT INTO [onceward_marks] (`, Count: func(args []any) (fresh int64) {
 		if len(args) > 2098 { // two of the 2100 are the statement and its declarations
 			s.t.Errorf("%d parameters", len(args))
 		}
@@ -68,13 +69,13 @@ func (s *serverTable) insert() step {
 }
 
 // refused is an INSERT that a key without IGNORE_DUP_KEY undoes.
-func refused(number int32) step {
-	return step{like: `INSERT INTO [onceward_marks] (`, err: serverError(number)}
+func refused(number int32) Step {
+	return Step{Like: `INSERT INTO [onceward_marks] (`, Err: serverError(number)}
 }
 
-func (s *serverTable) load() step {
-	return step{like: `WITH (READCOMMITTEDLOCK, FORCESEEK)`,
-		rows: func(args []any) (rows [][]sqldriver.Value) {
+func (s *serverTable) load() Step {
+	return Step{Like: `WITH (READCOMMITTEDLOCK, FORCESEEK)`,
+		Rows: func(args []any) (rows [][]sqldriver.Value) {
 			for _, arg := range args {
 				if r, found := s.rows[string(arg.([]byte))]; found { //nolint:forcetypeassert // as the dialect has it
 					rows = append(rows, []sqldriver.Value{arg, r.owner, r.fingerprint, int64(1000),
@@ -86,13 +87,13 @@ func (s *serverTable) load() step {
 }
 
 func TestSQLServerMarkTx(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	body := driver.FingerprintOf([]byte("body"))
 	done := newServerTable(t, m,
 		serverRow{owner: 42, fingerprint: body[:], result: []byte("receipt")}, testKey)
 	fresh := func() *serverTable { return newServerTable(t, m, serverRow{}) }
 	tests := map[string]struct {
-		steps   []step
+		steps   []Step
 		payload string
 		outcome driver.Outcome
 		result  string
@@ -100,34 +101,34 @@ func TestSQLServerMarkTx(t *testing.T) {
 		err     error
 		retry   bool
 	}{
-		"first": {steps: []step{fresh().insert()}, outcome: dedup.Acquired},
-		"duplicate": {steps: []step{done.insert(), done.load()}, outcome: dedup.Duplicate,
+		"first": {steps: []Step{fresh().insert()}, outcome: dedup.Acquired},
+		"duplicate": {steps: []Step{done.insert(), done.load()}, outcome: dedup.Duplicate,
 			result: "receipt"},
-		"same payload": {steps: []step{done.insert(), done.load()}, payload: "body",
+		"same payload": {steps: []Step{done.insert(), done.load()}, payload: "body",
 			outcome: dedup.Duplicate, result: "receipt"},
-		"another payload": {steps: []step{done.insert(), done.load()}, payload: "other",
+		"another payload": {steps: []Step{done.insert(), done.load()}, payload: "other",
 			outcome: dedup.Mismatch, err: dedup.ErrMismatch},
 		// A key that was made by hand, and does not leave out what is there.
-		"primary key says so": {steps: []step{refused(2627), done.load()},
+		"primary key says so": {steps: []Step{refused(2627), done.load()},
 			outcome: dedup.Duplicate, result: "receipt"},
-		"unique index says so": {steps: []step{refused(2601), done.load()},
+		"unique index says so": {steps: []Step{refused(2601), done.load()},
 			outcome: dedup.Duplicate, result: "receipt"},
-		"deleted meanwhile": {steps: []step{refused(2627), fresh().load(), fresh().insert()},
+		"deleted meanwhile": {steps: []Step{refused(2627), fresh().load(), fresh().insert()},
 			outcome: dedup.Acquired},
-		"lock timeout": {steps: []step{refused(1222)}, outcome: dedup.InFlight,
+		"lock timeout": {steps: []Step{refused(1222)}, outcome: dedup.InFlight,
 			err: dedup.ErrInFlight, retry: true},
-		"lock timeout of load": {steps: []step{refused(2627),
-			{like: "FORCESEEK", err: serverError(1222)}}, outcome: dedup.InFlight,
+		"lock timeout of load": {steps: []Step{refused(2627),
+			{Like: "FORCESEEK", Err: serverError(1222)}}, outcome: dedup.InFlight,
 			err: dedup.ErrInFlight, retry: true},
-		"deadlock":             {steps: []step{refused(1205)}, err: serverError(1205), retry: true},
-		"snapshot has changed": {steps: []step{refused(3960)}, err: serverError(3960), retry: true},
-		"uncommittable":        {steps: []step{refused(3930)}, err: serverError(3930), retry: true},
-		"ended, says driver":   {steps: []step{refused(0)}, err: serverError(0), retry: true},
+		"deadlock":             {steps: []Step{refused(1205)}, err: serverError(1205), retry: true},
+		"snapshot has changed": {steps: []Step{refused(3960)}, err: serverError(3960), retry: true},
+		"uncommittable":        {steps: []Step{refused(3930)}, err: serverError(3930), retry: true},
+		"ended, says driver":   {steps: []Step{refused(0)}, err: serverError(0), retry: true},
 		// Prevents: a mark that is committed by itself, before its effect.
-		"no transaction": {steps: []step{refused(sqlserverNotOpen)}, field: "tx",
+		"no transaction": {steps: []Step{refused(sqlserverNotOpen)}, field: "tx",
 			err: serverError(sqlserverNotOpen)},
-		"constraint": {steps: []step{refused(547)}, err: serverError(547)},
-		"connection lost": {steps: []step{{like: "INSERT", err: sqldriver.ErrBadConn}},
+		"constraint": {steps: []Step{refused(547)}, err: serverError(547)},
+		"connection lost": {steps: []Step{{Like: "INSERT", Err: sqldriver.ErrBadConn}},
 			err: sqldriver.ErrBadConn, retry: true},
 	}
 	for name, tt := range tests {
@@ -158,7 +159,7 @@ func TestSQLServerMarkTx(t *testing.T) {
 // What writes a mark says first that a duplicate must not end the transaction, and that there
 // must be one.
 func TestSQLServerWritesAreGuarded(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	for _, text := range []string{insertText(m), insertManyText(m),
 		m.dialect.save(entry{}, nil).text} {
 		off, open, insert := strings.Index(text, `SET XACT_ABORT OFF;`),
@@ -173,17 +174,17 @@ func TestSQLServerWritesAreGuarded(t *testing.T) {
 }
 
 func TestSQLServerMarkBatchTx(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	reqs := []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}}
 	want := []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
 		dedup.Duplicate, dedup.Unknown}
-	for name, steps := range map[string]func(*serverTable) []step{
-		"what is there is left out": func(s *serverTable) []step {
-			return []step{s.insert(), s.load()}
+	for name, steps := range map[string]func(*serverTable) []Step{
+		"what is there is left out": func(s *serverTable) []Step {
+			return []Step{s.insert(), s.load()}
 		},
 		// The statement is undone, with the rows that were new.
-		"what is there undoes all": func(s *serverTable) []step {
-			return []step{refused(2627), s.load(), s.insert()}
+		"what is there undoes all": func(s *serverTable) []Step {
+			return []Step{refused(2627), s.load(), s.insert()}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestSQLServerMarkBatchTx(t *testing.T) {
 
 // A request has 2100 parameters: more keys are in several statements, and in one order.
 func TestSQLServerBatchOfThousands(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	table := newServerTable(t, m, serverRow{})
 	reqs := make([]dedup.Request, 1100)
 	for i := range reqs {
@@ -227,18 +228,18 @@ func TestSQLServerBatchOfThousands(t *testing.T) {
 }
 
 func TestSQLServerSaveResult(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	for name, tt := range map[string]struct {
-		step  step
+		step  Step
 		field string
 	}{
-		"kept":                 {step{affected: 1}, ""},
-		"no mark, or a result": {step{affected: 0}, "key"},
-		"a result, by hand":    {step{err: serverError(2627)}, "key"},
-		"no transaction":       {step{err: serverError(sqlserverNotOpen)}, "tx"},
+		"kept":                 {Step{Affected: 1}, ""},
+		"no mark, or a result": {Step{Affected: 0}, "key"},
+		"a result, by hand":    {Step{Err: serverError(2627)}, "key"},
+		"no transaction":       {Step{Err: serverError(sqlserverNotOpen)}, "tx"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.step.like = `INSERT INTO [onceward_marks_results] (id, result) SELECT`
+			tt.step.Like = `INSERT INTO [onceward_marks_results] (id, result) SELECT`
 			tx, s := beginScript(t, tt.step)
 			err := m.SaveResultTx(t.Context(), tx, testKey, []byte("receipt"))
 			var input *dedup.InputError
@@ -246,8 +247,8 @@ func TestSQLServerSaveResult(t *testing.T) {
 				input != nil && input.Field != tt.field || (err == nil) != (tt.field == "") {
 				t.Errorf("SaveResultTx = %v, want an InputError on %q", err, tt.field)
 			}
-			if string(s.args[0][1].([]byte)) != "receipt" { //nolint:forcetypeassert // as the dialect has it
-				t.Errorf("sent %v", s.args)
+			if string(s.Args[0][1].([]byte)) != "receipt" { //nolint:forcetypeassert // as the dialect has it
+				t.Errorf("sent %v", s.Args)
 			}
 		})
 	}
@@ -255,39 +256,39 @@ func TestSQLServerSaveResult(t *testing.T) {
 
 // What Check looks at on the user's server: no other has been asked.
 func TestSQLServerCheck(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
 	hour := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(3_600_000)}} }
-	level := []step{{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one},
-		{like: "SELECT version", rows: one}, {query: peek(m)},
-		{query: m.dialect.window, rows: hour}}
-	insert := func(n int64) step { return step{query: insertText(m), affected: n} }
-	second := func(n int64, err error) step {
-		return step{query: sqlserverImpatient + insertText(m), affected: n, err: err}
+	level := []Step{{Like: `OBJECT_ID(N'[onceward_migrations]'`, Rows: one},
+		{Like: "SELECT version", Rows: one}, {Query: peek(m)},
+		{Query: m.dialect.window, Rows: hour}}
+	insert := func(n int64) Step { return Step{Query: insertText(m), Affected: n} }
+	second := func(n int64, err error) Step {
+		return Step{Query: sqlserverImpatient + insertText(m), Affected: n, Err: err}
 	}
-	gone := step{query: peek(m)}
+	gone := Step{Query: peek(m)}
 	for name, tt := range map[string]struct {
-		steps []step
+		steps []Step
 		fails string
 	}{
-		"sound": {[]step{insert(1), insert(0), second(0, serverError(1222)), gone},
+		"sound": {[]Step{insert(1), insert(0), second(0, serverError(1222)), gone},
 			""},
-		"a key made by hand": {[]step{insert(1), {query: insertText(m), err: serverError(2627)},
+		"a key made by hand": {[]Step{insert(1), {Query: insertText(m), Err: serverError(2627)},
 			second(0, serverError(1222)), gone}, ""},
-		"duplicates are new":   {[]step{insert(1), insert(1)}, "changed 1, not 0"},
-		"the other is skipped": {[]step{insert(1), insert(0), second(0, nil)}, "did not wait"},
-		"the other is first":   {[]step{insert(1), insert(0), second(1, nil)}, "did not wait"},
-		"the other is refused": {[]step{insert(1), insert(0), second(0, serverError(2627))},
+		"duplicates are new":   {[]Step{insert(1), insert(1)}, "changed 1, not 0"},
+		"the other is skipped": {[]Step{insert(1), insert(0), second(0, nil)}, "did not wait"},
+		"the other is first":   {[]Step{insert(1), insert(0), second(1, nil)}, "did not wait"},
+		"the other is refused": {[]Step{insert(1), insert(0), second(0, serverError(2627))},
 			"did not wait"},
-		"the other fails": {[]step{insert(1), insert(0), second(0, serverError(547))}, "547"},
-		"a row outlives its tx": {[]step{insert(1), insert(0), second(0, serverError(1222)),
-			{query: peek(m), rows: serverStored}}, "no transactions"},
+		"the other fails": {[]Step{insert(1), insert(0), second(0, serverError(547))}, "547"},
+		"a row outlives its tx": {[]Step{insert(1), insert(0), second(0, serverError(1222)),
+			{Query: peek(m), Rows: serverStored}}, "no transactions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, append(slices.Clone(level), tt.steps...)...)
 			err := m.Check(t.Context(), db)
 			if (err == nil) != (tt.fails == "") ||
-				err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
+				err != nil && !strings.Contains(err.Error(), tt.fails) || s.Committed != 0 {
 				t.Errorf("Check = %v, want %q", err, tt.fails)
 			}
 		})
@@ -306,52 +307,52 @@ func serverStored(args []any) [][]sqldriver.Value {
 
 // A version is one transaction, under a lock that ends with it.
 func TestSQLServerMigrations(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
-	there, begun := step{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one},
-		[]step{{like: "sp_getapplock"}, {like: `CREATE TABLE [onceward_migrations]`}}
-	level := step{like: "SELECT version", rows: one}
-	db, s := openScript(t, slices.Concat([]step{{like: `OBJECT_ID(N'[onceward_migrations]'`}},
-		begun, []step{there, {like: "SELECT version"}},
-		[]step{
-			{like: `CREATE TABLE [onceward_marks] (`},
-			{like: `CREATE TABLE [onceward_marks_results] (`},
-			{like: `ALTER TABLE [onceward_marks] `},
-			{like: `ALTER TABLE [onceward_marks_results] `},
-			{like: `CREATE TABLE [onceward_marks_meta] (`}, {query: m.dialect.raise},
-			{query: peek(m)}, {like: "SET version = 1"},
-		}, begun, []step{there, level})...)
-	if err := m.Migrations().Up(t.Context(), db); err != nil || s.begun != 2 || s.committed != 2 {
-		t.Errorf("Up: %v; %d begun, %d committed", err, s.begun, s.committed)
+	there, begun := Step{Like: `OBJECT_ID(N'[onceward_migrations]'`, Rows: one},
+		[]Step{{Like: "sp_getapplock"}, {Like: `CREATE TABLE [onceward_migrations]`}}
+	level := Step{Like: "SELECT version", Rows: one}
+	db, s := openScript(t, slices.Concat([]Step{{Like: `OBJECT_ID(N'[onceward_migrations]'`}},
+		begun, []Step{there, {Like: "SELECT version"}},
+		[]Step{
+			{Like: `CREATE TABLE [onceward_marks] (`},
+			{Like: `CREATE TABLE [onceward_marks_results] (`},
+			{Like: `ALTER TABLE [onceward_marks] `},
+			{Like: `ALTER TABLE [onceward_marks_results] `},
+			{Like: `CREATE TABLE [onceward_marks_meta] (`}, {Query: m.dialect.raise},
+			{Query: peek(m)}, {Like: "SET version = 1"},
+		}, begun, []Step{there, level})...)
+	if err := m.Migrations().Up(t.Context(), db); err != nil || s.Begun != 2 || s.Committed != 2 {
+		t.Errorf("Up: %v; %d begun, %d committed", err, s.Begun, s.Committed)
 	}
-	db, s = openScript(t, step{like: `OBJECT_ID(N'[onceward_migrations]'`},
-		step{like: "sp_getapplock", err: serverError(50918)})
+	db, s = openScript(t, Step{Like: `OBJECT_ID(N'[onceward_migrations]'`},
+		Step{Like: "sp_getapplock", Err: serverError(50918)})
 	if err := m.Migrations().Up(t.Context(), db); !errors.Is(err, serverError(50918)) ||
-		s.committed != 0 {
+		s.Committed != 0 {
 		t.Errorf("Up without the lock: %v", err)
 	}
 }
 
 func TestSQLServerDeleteExpired(t *testing.T) {
-	m := newMarks(t, SQLServer)
+	m := newMarks(t, dialect.SQLServer)
 	hour := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(3_600_000)}} }
 	old := make([]byte, len(driver.ID{}))
 	old[15] = 0xab
-	db, s := openScript(t, step{query: m.dialect.window, rows: hour},
-		step{query: m.dialect.expire, rows: func([]any) [][]sqldriver.Value {
+	db, s := openScript(t, Step{Query: m.dialect.window, Rows: hour},
+		Step{Query: m.dialect.expire, Rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{old}}
 		}},
-		step{query: `DELETE FROM [onceward_marks_results] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`},
-		step{query: `DELETE FROM [onceward_marks] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`})
+		Step{Query: `DELETE FROM [onceward_marks_results] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`},
+		Step{Query: `DELETE FROM [onceward_marks] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`})
 	n, err := m.DeleteExpired(t.Context(), db, 1000)
-	if err != nil || n != 1 || s.committed != 1 {
-		t.Errorf("DeleteExpired = %d, %v; %d committed", n, err, s.committed)
+	if err != nil || n != 1 || s.Committed != 1 {
+		t.Errorf("DeleteExpired = %d, %v; %d committed", n, err, s.Committed)
 	}
-	if args := s.args[1]; args[0] != int64(3_600_000) || args[1] != int64(1000) {
+	if args := s.Args[1]; args[0] != int64(3_600_000) || args[1] != int64(1000) {
 		t.Errorf("sent %v", args)
 	}
-	if s.isolation != sqldriver.IsolationLevel(sql.LevelReadCommitted) {
-		t.Errorf("at isolation %v", s.isolation)
+	if s.Isolation != sqldriver.IsolationLevel(sql.LevelReadCommitted) {
+		t.Errorf("at isolation %v", s.Isolation)
 	}
 }
 
@@ -364,12 +365,9 @@ func TestGoldenSQLServer(t *testing.T) {
 
 // What it is not for says so, before any statement.
 func TestSQLServerIsForMarks(t *testing.T) {
-	db, _ := openScript(t)
-	_, fence := NewFence(FenceConfig{Dialect: SQLServer, Group: "g"})
-	_, store := NewStore(db, StoreConfig{Dialect: SQLServer})
-	_, preflight := Preflight(t.Context(), db, PreflightConfig{Dialect: SQLServer})
-	for name, err := range map[string]error{"fence": fence, "store": store,
-		"preflight": preflight} {
+	_, fence := NewFence(FenceConfig{Dialect: dialect.SQLServer, Group: "g"})
+	_, runner := newMarks(t, dialect.SQLServer).Runner(new(sql.DB), RunnerConfig{})
+	for name, err := range map[string]error{"fence": fence, "runner": runner} {
 		var input *dedup.InputError
 		if !errors.As(err, &input) || input.Field != "Dialect" {
 			t.Errorf("%s: %v, want an InputError on Dialect", name, err)

@@ -100,31 +100,6 @@ func dropReadOnly(ctx context.Context, db *sql.DB, g txGuard) {
 	}
 }
 
-// beginAt begins a transaction at a level, and returns what gives the connection back when it has
-// ended. On a connection of MySQL with autocommit off whoever has run a statement outside of a
-// transaction has left one open, in which no level can be chosen. It is committed, as BEGIN
-// without a level does.
-func beginAt(ctx context.Context, db *sql.DB, level sql.IsolationLevel) (tx *sql.Tx, release func(),
-	err error) {
-	opts := &sql.TxOptions{Isolation: level}
-	tx, err = db.BeginTx(ctx, opts)
-	if !sqlerr.LeftOpen(err) {
-		return tx, func() {}, err
-	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if _, err = conn.ExecContext(ctx, `COMMIT`); err == nil {
-		tx, err = conn.BeginTx(ctx, opts)
-	}
-	if err != nil {
-		_ = conn.Close()
-		return nil, nil, err
-	}
-	return tx, func() { _ = conn.Close() }, nil
-}
-
 // ofSQL is the *sql.Tx of a transaction that beginIn has begun.
 func ofSQL(tx transaction) *sql.Tx {
 	switch tx := tx.(type) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Claims and the last hours in one store, weeks in the other. Here both are in memory; in a service
-// the hot one is in Redis (redisadapter) and the cold one in a database (sqladapter.Store). With
+// the hot one is in Redis (redisadapter) and the cold one in a database (sqlstore.Store). With
 // Config.Filter, a bloom.Filter that follows Store.Scan, a new message costs no question to the
 // database.
 func ExampleNew() {

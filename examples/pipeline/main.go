@@ -39,6 +39,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/franzpub"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 func main() {
@@ -178,7 +179,7 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 	}
 	// Claims and records of mails are kept where a crash does not reach them: in a database, or in
 	// Redis (redisadapter). one that runs on needs store.RunSweeper
-	store, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	store, err := sqlstore.New(s.db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	if err != nil {
 		return err
 	}

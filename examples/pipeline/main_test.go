@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 func TestPipeline(t *testing.T) {
@@ -154,8 +155,8 @@ func recorder(t *testing.T, dir string) func(order string) bool {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = db.Close() })
-			store, err := sqladapter.NewStore(db,
-				sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+			store, err := sqlstore.New(db,
+				sqlstore.Options{Dialect: sqladapter.SQLite})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // window is longer than any workflow runs, or is reset and run again.
@@ -21,7 +22,7 @@ const window = 30 * 24 * time.Hour
 type Steps struct {
 	db      *sql.DB
 	marks   *sqladapter.Ledger // of effects that are rows of db
-	once    *dedup.Deduper    // of effects elsewhere
+	once    *dedup.Deduper     // of effects elsewhere
 	bank    *bank
 	airline *airline
 }
@@ -37,7 +38,7 @@ func newSteps(ctx context.Context, db *sql.DB, b *bank, a *airline) (*Steps, err
 	if err := s.marks.Migrate(ctx, db); err != nil {
 		return nil, err
 	}
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	if err != nil {
 		return nil, err
 	}

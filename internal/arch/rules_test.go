@@ -126,10 +126,29 @@ var table = map[string]rule{
 			"internal/servertest", miniredis},
 	},
 	"sqladapter": {
-		imports: []string{"dedup", "dedup/driver", "internal/advice", "internal/backoff",
-			"internal/sqlerr",
-			"internal/sqlmigrate", "internal/sqlname", "preflight"},
-		tests: []string{"dedup/deduptest", "internal/advice/advicetest", "internal/servertest"},
+		imports: []string{"dedup", "dedup/driver", "internal/backoff", "internal/sqlerr",
+			"internal/sqlmigrate", "internal/sqlname", "sqladapter/internal/dialect",
+			"sqladapter/migration"},
+		tests: []string{"sqladapter/internal/sqlscript"},
+	},
+	"sqladapter/internal/dialect": {
+		imports: []string{"dedup/driver", "internal/sqlerr", "internal/sqlname"},
+	},
+	"sqladapter/internal/sqlscript": {role: testOnly},
+	"sqladapter/migration": {
+		imports: []string{"internal/sqlmigrate", "sqladapter/internal/dialect"},
+	},
+	"sqladapter/sqlpreflight": {
+		imports: []string{"internal/advice", "internal/sqlerr", "internal/sqlname", "preflight",
+			"sqladapter/internal/dialect"},
+		tests: []string{"dedup", "internal/advice/advicetest", "sqladapter/internal/sqlscript"},
+	},
+	"sqladapter/sqlserver": {imports: []string{"sqladapter/internal/dialect"}},
+	"sqladapter/sqlstore": {
+		imports: []string{"dedup", "dedup/driver", "internal/backoff", "internal/sqlerr",
+			"internal/sqlmigrate", "internal/sqlname", "sqladapter/internal/dialect",
+			"sqladapter/migration"},
+		tests: []string{"dedup/deduptest", "sqladapter/internal/sqlscript"},
 	},
 	"sqladapter/pgxv5": {
 		imports: []string{"dedup", "sqladapter", pgx},

@@ -18,7 +18,7 @@
 //
 // A notification that is missed costs the time until the next poll, and nothing else.
 //
-// A [Waker] does the same for the waiters of a dedup.Deduper over sqladapter.Store.
+// A [Waker] does the same for the waiters of a dedup.Deduper over sqlstore.Store.
 package pgxlisten
 
 import (

@@ -28,7 +28,7 @@ type WakerConfig struct {
 }
 
 // Waker is a [driver.Waker] over LISTEN and NOTIFY of PostgreSQL
-// (https://www.postgresql.org/docs/current/sql-notify.html), for sqladapter.StoreConfig.Waker. Make
+// (https://www.postgresql.org/docs/current/sql-notify.html), for sqlstore.Options.Waker. Make
 // it with [NewWaker], and call Run in every process whose Dedupers have a Config.Wait. While Run
 // has no connection nobody is woken, and waiters poll.
 type Waker struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // Sides of the layered composition: leases in Redis, records in SQL; and of the filter in front of
@@ -130,7 +130,7 @@ type layers struct {
 // counted is the store of records; its lookups are counted, and the ids that it is to keep are
 // added to the filter, as Filter.Follow would.
 type counted struct {
-	*sqladapter.Store
+	*sqlstore.Store
 	lookups atomic.Int64
 	filter  *bloom.Filter // nil: nobody is told
 }
@@ -195,15 +195,15 @@ func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
 }
 
 func openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
-	table string) *sqladapter.Store {
+	table string) *sqlstore.Store {
 	db := records.Pool(8)
 	s.DeferCtx(func(ctx context.Context) error {
 		_, kept := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
 		_, forgets := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table+"_forgets")
 		return errors.Join(kept, forgets, db.Close())
 	})
-	store := must.Get(sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: records.Dialect, Table: table}))
+	store := must.Get(sqlstore.New(db,
+		sqlstore.Options{Dialect: records.Dialect, Table: table}))
 	must.Do(store.Migrate(ctx))
 	return store
 }

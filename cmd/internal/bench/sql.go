@@ -97,7 +97,7 @@ var bareTables = map[sqladapter.Dialect]string{
 // open makes the tables the first time.
 func (s *onSQL) open(ctx context.Context, warm bool, _ int) (ours, bare work, err error) {
 	if warm {
-		for statement := range strings.SplitSeq(s.marks.Schema(), ";\n") {
+		for statement := range strings.SplitSeq(s.marks.Migrations().SQL(), ";\n") {
 			if strings.TrimSpace(statement) == "" ||
 				strings.Contains(statement, "onceward_migrations") {
 				continue

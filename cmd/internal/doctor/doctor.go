@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlpreflight"
 )
 
 // Exit codes of Main.
@@ -215,8 +215,8 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	found, err := sqladapter.Preflight(ctx, db,
-		sqladapter.PreflightConfig{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
+	found, err := sqlpreflight.Run(ctx, db,
+		sqlpreflight.Config{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
 	all := fromPreflight(found)
 	plain, failed := o.plainSQL()
 	all = append(all, plain...)

@@ -23,6 +23,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // twoStores are a Redis and a database that is always there.
@@ -144,7 +145,7 @@ func TestMarksWithAScope(t *testing.T) {
 	_, _, errOut := r.run(strings.NewReader(""), "inspect", "k1", "-namespace", "shop")
 	assert.NotContains(t, errOut, "onceward migrate")
 
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))
 	r.wants(ExitNo, "inspect k1 -namespace shop", "there is no record", "look with -marks")

@@ -24,6 +24,7 @@ import (
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 const (
@@ -73,7 +74,7 @@ func onSQL(t *testing.T, dialect sqladapter.Dialect, driver, dsn, flag string) *
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Table: table})
+	store, err := sqlstore.New(db, sqlstore.Options{Dialect: dialect, Table: table})
 	if err != nil {
 		t.Fatal(err)
 	}

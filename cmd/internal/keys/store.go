@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // entry is a key that is listed.
@@ -202,8 +203,8 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 			Schema: o.Schema, Table: o.Table})
 		return s, flags.Named(err)
 	}
-	opened, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: dialect, Schema: o.Schema, Table: o.Table})
+	opened, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: dialect, Schema: o.Schema, Table: o.Table})
 	if err != nil {
 		return nil, flags.Named(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/migration"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // nobody is a namespace, a group and a key of which nothing is on record.
@@ -46,7 +48,7 @@ func newComponent(o *Options, db *sql.DB) (*component, error) {
 }
 
 // versioned has what all of sqladapter have.
-func versioned(m *sqladapter.Migrations, db *sql.DB) *component {
+func versioned(m *migration.Set, db *sql.DB) *component {
 	return &component{
 		newest:  m.Newest(),
 		version: func(ctx context.Context) (int, error) { return m.Version(ctx, db) },
@@ -104,13 +106,13 @@ func newFence(o *Options, db *sql.DB) (*component, error) {
 }
 
 func newStore(o *Options, db *sql.DB) (*component, error) {
-	s, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: o.Dialect, Schema: o.Schema, Table: o.Table})
+	s, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: o.Dialect, Schema: o.Schema, Table: o.Table})
 	if err != nil {
 		return nil, err
 	}
 	c := versioned(s.Migrations(), db)
-	c.table = cmp.Or(o.Table, sqladapter.DefaultStoreTable)
+	c.table = cmp.Or(o.Table, sqlstore.DefaultTable)
 	c.holds = "all claims and records: what is delivered again is done again, and what is in flight, too"
 	c.read = func(ctx context.Context) error { return s.Lookup(ctx, []driver.ID{{}})[0].Err }
 	c.check = c.read

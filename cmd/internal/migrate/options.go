@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlserver"
 )
 
 // Options are the flags of the command.
@@ -45,7 +46,7 @@ var (
 	kinds    = []string{"marks", "fence", "store", "outbox"}
 	prints   = []string{"sql", "files", "goose"}
 	dialects = []sqladapter.Dialect{sqladapter.Postgres, sqladapter.MySQL, sqladapter.SQLite,
-		sqladapter.SQLServer}
+		sqlserver.Dialect}
 )
 
 const usage = `Usage: onceward migrate -sql DSN -kind marks|fence|store|outbox [-table NAME] [-apply] [flags]
@@ -56,7 +57,7 @@ Shows which version the tables have, and what is to be done to them. It changes 
 -apply. The version is on record in the table onceward_migrations, in the same schema.
 
 -kind is what the tables are for: marks (sqladapter.Ledger), fence (sqladapter.Fence), store
-(sqladapter.Store) or outbox (outbox.Outbox). The tables of marks keep the longest window that
+(sqlstore.Store) or outbox (outbox.Outbox). The tables of marks keep the longest window that
 anybody has asked for, so -window must be that of the programs; -apply raises it where it is
 shorter.
 
@@ -176,7 +177,7 @@ func (o *Options) check() error {
 		return errors.New("-window and -retention need -kind marks")
 	case marks && !o.Windowed && (o.Print != "" || o.Apply && o.To != 0):
 		return errors.New("-window is missing: how long are marks kept? 0 keeps them for ever")
-	case o.Dialect == sqladapter.SQLServer && !marks:
+	case o.Dialect == sqlserver.Dialect && !marks:
 		return errors.New("-dialect sqlserver needs -kind marks: nothing else is for it")
 	case o.Dialect == sqladapter.SQLite && o.Print == "" && o.Schema != "" && o.Schema != "main":
 		return errors.New("-schema is of SQLite an attached database, and this command attaches none")

@@ -83,7 +83,8 @@ func compareTable(t *testing.T, e table, n, result int, fingerprint bool) {
 	}
 }
 
-func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Ledger, n, result int, fingerprint bool) {
+func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Ledger,
+	n, result int, fingerprint bool) {
 	t.Helper()
 	const batch = 250
 	random := make([]byte, result)

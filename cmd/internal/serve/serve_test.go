@@ -28,6 +28,7 @@ import (
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 const testWindow = 24 * time.Hour
@@ -145,7 +146,7 @@ func inSQLite(t *testing.T) (dedup.Store, []string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	if err != nil {
 		t.Fatal(err)
 	}

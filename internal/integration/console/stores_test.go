@@ -33,6 +33,7 @@ import (
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 const window = 24 * time.Hour
@@ -73,14 +74,14 @@ func onRedis(t *testing.T, layout redisadapter.Layout) *redisadapter.Store {
 	return store
 }
 
-func onSQL(t *testing.T, dialect sqladapter.Dialect, db *sql.DB, err error) *sqladapter.Store {
+func onSQL(t *testing.T, dialect sqladapter.Dialect, db *sql.DB, err error) *sqlstore.Store {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	store, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: dialect, Table: servertest.Prefix(t)})
+	store, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: dialect, Table: servertest.Prefix(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

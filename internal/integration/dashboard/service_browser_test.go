@@ -35,6 +35,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/retry"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 const (
@@ -308,7 +309,7 @@ func (s *service) openDatabase() {
 // openCheckout is the Deduper of the API, with a filter that follows the table.
 func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *dedup.Deduper {
 	s.t.Helper()
-	records, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	records, err := sqlstore.New(s.db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -330,7 +331,7 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 			Every: 3 * time.Second, Overlap: 5 * time.Second,
 			Scan: func(ctx context.Context, age time.Duration,
 				yield func([16]byte, time.Duration) error) error {
-				return records.Scan(ctx, sqladapter.ScanOptions{Age: age, ShortestWindow: window},
+				return records.Scan(ctx, sqlstore.ScanOptions{Age: age, ShortestWindow: window},
 					func(id driver.ID, age time.Duration) error { return yield(id, age) })
 			},
 		})

@@ -46,7 +46,8 @@ var packages = func() map[string]string {
 	}
 	for _, name := range []string{
 		"dedup", "dedup/deduptest", "dedup/layered", "dedup/resolver", "redisadapter", "sqladapter",
-		"sqladapter/pgxv5", "outbox",
+		"sqladapter/pgxv5", "sqladapter/sqlpreflight", "sqladapter/sqlserver",
+		"sqladapter/sqlstore", "outbox",
 		"outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
 		"kafkaadapter", "kafkaadapter/kafkasarama", "kafkaadapter/kafkafranz",
 		"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkasegmentio", "kafkaadapter/txn",

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // settings say where records and effects are. A server process gets them as JSON.
@@ -124,8 +125,8 @@ func (p *place) connectSQL() (err error) {
 	p.ledger = inSQL{p.db, p.Prefix + "_ledger", p.Dialect}
 	p.raw = p.rawSQL
 	if !p.Atomic {
-		p.store, err = sqladapter.NewStore(p.db,
-			sqladapter.StoreConfig{Dialect: p.Dialect, Table: p.Prefix + "_store"})
+		p.store, err = sqlstore.New(p.db,
+			sqlstore.Options{Dialect: p.Dialect, Table: p.Prefix + "_store"})
 		return err
 	}
 	p.marks, err = sqladapter.New(sqladapter.Config{Dialect: p.Dialect, Namespace: "http",
@@ -232,7 +233,7 @@ func (p *place) setUp(ctx context.Context) error {
 	if p.db == nil {
 		return nil
 	}
-	migrate := func() error { return p.store.(*sqladapter.Store).Migrate(ctx) }
+	migrate := func() error { return p.store.(*sqlstore.Store).Migrate(ctx) }
 	if p.Atomic {
 		migrate = func() error { return p.marks.Migrate(ctx, p.db) }
 	}
@@ -262,7 +263,7 @@ func (p *place) tearDown(ctx context.Context) error {
 	if p.Atomic {
 		return p.marks.Migrations().To(ctx, p.db, 0)
 	}
-	return p.store.(*sqladapter.Store).Drop(ctx)
+	return p.store.(*sqlstore.Store).Drop(ctx)
 }
 
 // names are all keys of the store.

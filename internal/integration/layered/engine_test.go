@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // place is where the two layers are.
@@ -49,7 +50,7 @@ var places = []place{
 }
 
 // open makes a table of the test's own.
-func (p place) open(t testing.TB) *sqladapter.Store {
+func (p place) open(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	db, err := sql.Open(p.driver, p.dsn(t))
 	if err != nil {
@@ -64,8 +65,8 @@ func (p place) open(t testing.TB) *sqladapter.Store {
 	if p.dialect == sqladapter.SQLite {
 		db.SetMaxOpenConns(1)
 	}
-	store, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: p.dialect, Table: servertest.Prefix(t)})
+	store, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: p.dialect, Table: servertest.Prefix(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

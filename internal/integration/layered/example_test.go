@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // Leases and the last hours in Redis, three weeks in PostgreSQL, and a filter that spares
@@ -34,7 +35,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	records, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.Postgres})
+	records, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.Postgres})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func Example() {
 			Every: time.Minute, Overlap: time.Hour, // no commit hangs for longer
 			Scan: func(ctx context.Context, age time.Duration,
 				yield func([16]byte, time.Duration) error) error {
-				opts := sqladapter.ScanOptions{Age: age, ShortestWindow: window}
+				opts := sqlstore.ScanOptions{Age: age, ShortestWindow: window}
 				return records.Scan(ctx, opts, func(id driver.ID, age time.Duration) error {
 					return yield(id, age)
 				})

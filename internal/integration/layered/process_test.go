@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 const (
@@ -69,7 +69,7 @@ func (p *process) filtered(e dedup.Event) {
 }
 
 // start begins a process over the layers. Its scans wait while stalled is set.
-func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store,
+func start(t *testing.T, client redis.UniversalClient, records *sqlstore.Store,
 	stalled *atomic.Bool) *process {
 	t.Helper()
 	leases, err := redisadapter.New(t.Context(), client, redisadapter.Options{
@@ -109,7 +109,7 @@ func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store
 }
 
 // follow keeps a filter behind the table until the test ends.
-func follow(t *testing.T, filter *bloom.Filter, records *sqladapter.Store, stalled *atomic.Bool) {
+func follow(t *testing.T, filter *bloom.Filter, records *sqlstore.Store, stalled *atomic.Bool) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -121,7 +121,7 @@ func follow(t *testing.T, filter *bloom.Filter, records *sqladapter.Store, stall
 				if stalled.Load() {
 					return errCrash
 				}
-				return records.Scan(ctx, sqladapter.ScanOptions{Age: min(age, window),
+				return records.Scan(ctx, sqlstore.ScanOptions{Age: min(age, window),
 					ShortestWindow: window, Page: 500},
 					func(id driver.ID, age time.Duration) error { return yield(id, age) })
 			},

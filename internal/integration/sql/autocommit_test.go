@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlpreflight"
 )
 
 // TestMariaDBAutocommitOff: Preflight advises pools whose connections have autocommit off. A
@@ -74,8 +75,8 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 			return err
 		}, time.Minute},
 		{"Preflight", func(ctx context.Context) error {
-			_, err := sqladapter.Preflight(ctx, off,
-				sqladapter.PreflightConfig{Dialect: sqladapter.MySQL, Tables: []string{s.table}})
+			_, err := sqlpreflight.Run(ctx, off,
+				sqlpreflight.Config{Dialect: sqladapter.MySQL, Tables: []string{s.table}})
 			return err
 		}, time.Minute},
 		{"Fence.Migrate", func(ctx context.Context) error {

@@ -9,20 +9,21 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // claimsDB is a store in a database of its own.
-func claimsDB(ctx context.Context) (*sqladapter.Store, func()) {
+func claimsDB(ctx context.Context) (*sqlstore.Store, func()) {
 	db, err := sql.Open("sqlite", "file::memory:")
 	if err != nil {
 		panic(err)
 	}
 	db.SetMaxOpenConns(1) // of SQLite: there is one writer, and one memory
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	if err != nil {
 		panic(err)
 	}
-	if err := store.Migrate(ctx); err != nil { // or by your own tool: see Store.SchemaFiles
+	if err := store.Migrate(ctx); err != nil { // or by your own tool: see Store.Migrations
 		panic(err)
 	}
 	return store, func() { _ = db.Close() }
@@ -30,7 +31,7 @@ func claimsDB(ctx context.Context) (*sqladapter.Store, func()) {
 
 // The record is in a database, and the effect is not: a request to a gateway, a mail. Every
 // process that has the table shares its claims.
-func ExampleNewStore() {
+func Example_sqlstore() {
 	ctx := context.Background()
 	store, done := claimsDB(ctx)
 	defer done()

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/migration"
 )
 
 // till is a fence with a ledger of offsets beside it. The ledger has no unique constraint: a
@@ -505,7 +506,7 @@ func TestFenceCheck(t *testing.T) {
 		if err := s.Migrations().To(t.Context(), s.db, 0); err != nil {
 			t.Fatal(err)
 		}
-		var level *sqladapter.LevelError
+		var level *migration.LevelError
 		if err := s.Migrations().Check(t.Context(), s.db); !errors.As(err, &level) ||
 			level.Component != "fence" || level.Has != 0 || level.Needs != 1 {
 			t.Errorf("Check = %v", err)

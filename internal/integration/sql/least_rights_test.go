@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // right is one that is granted on a table.
@@ -117,11 +118,11 @@ func TestLeastRights(t *testing.T) {
 				app.grant(t, "SELECT", s.ledger)
 			}
 			fence := newTill(t, e)
-			store, err := sqladapter.NewStore(app.DB,
-				sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
+			store, err := sqlstore.New(app.DB,
+				sqlstore.Options{Dialect: e.dialect, Table: s.table + "_claims"})
 			require.NoError(t, err)
-			owners, err := sqladapter.NewStore(s.db,
-				sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
+			owners, err := sqlstore.New(s.db,
+				sqlstore.Options{Dialect: e.dialect, Table: s.table + "_claims"})
 			require.NoError(t, err)
 			require.NoError(t, store.Migrations().Up(t.Context(), s.db))
 			t.Cleanup(func() {

@@ -13,12 +13,13 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlpreflight"
 )
 
 // wantFindings requires these, in any order, each as "severity code", and no other.
-func wantFindings(t *testing.T, db *sql.DB, cfg sqladapter.PreflightConfig, want ...string) {
+func wantFindings(t *testing.T, db *sql.DB, cfg sqlpreflight.Config, want ...string) {
 	t.Helper()
-	found, err := sqladapter.Preflight(t.Context(), db, cfg)
+	found, err := sqlpreflight.Run(t.Context(), db, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +56,8 @@ func TestPreflightPostgres(t *testing.T) {
 		return openDB(t, "pgx", postgresURL(t, private.Addr, mode))
 	}
 	db := open("cache_statement")
-	pg := func(tables ...string) sqladapter.PreflightConfig {
-		return sqladapter.PreflightConfig{Dialect: sqladapter.Postgres, Tables: tables}
+	pg := func(tables ...string) sqlpreflight.Config {
+		return sqlpreflight.Config{Dialect: sqladapter.Postgres, Tables: tables}
 	}
 	wantFindings(t, db, pg(), "note idle_in_transaction")
 	execAll(t, db, `ALTER DATABASE onceward SET idle_in_transaction_session_timeout = '1min'`)
@@ -144,7 +145,7 @@ func TestPreflightPostgres(t *testing.T) {
 	wantFindings(t, open("exec"), pg(), "critical fsync", "critical full_page_writes",
 		"warning synchronous_commit", "note isolation")
 	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
-	found, err := sqladapter.Preflight(t.Context(), open("exec"), pg())
+	found, err := sqlpreflight.Run(t.Context(), open("exec"), pg())
 	if err != nil || !slices.ContainsFunc(found, func(f preflight.Finding) bool {
 		return f.Code == "read_only" && strings.HasPrefix(f.Server, "127.0.0.1:") &&
 			strings.HasSuffix(f.Detail,
@@ -161,8 +162,8 @@ func TestPreflightMariaDB(t *testing.T) {
 			"0", "'READ-COMMITTED'", "5"
 	}
 	db := openDB(t, "mysql", mariadbDSN(t, private.Addr, good))
-	my := func(tables ...string) sqladapter.PreflightConfig {
-		return sqladapter.PreflightConfig{Dialect: sqladapter.MySQL, Tables: tables}
+	my := func(tables ...string) sqlpreflight.Config {
+		return sqlpreflight.Config{Dialect: sqladapter.MySQL, Tables: tables}
 	}
 	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 1`)
 	wantFindings(t, db, my())
@@ -218,8 +219,8 @@ func TestPreflightMariaDB(t *testing.T) {
 }
 
 func TestPreflightSQLite(t *testing.T) {
-	lite := func(tables ...string) sqladapter.PreflightConfig {
-		return sqladapter.PreflightConfig{Dialect: sqladapter.SQLite, Tables: tables}
+	lite := func(tables ...string) sqlpreflight.Config {
+		return sqlpreflight.Config{Dialect: sqladapter.SQLite, Tables: tables}
 	}
 	file := "file:" + filepath.Join(t.TempDir(), "p.db")
 	open := func(dsn string) *sql.DB { return openDB(t, "sqlite", dsn) }
@@ -271,7 +272,7 @@ func TestPreflightSQLite(t *testing.T) {
 	shop := lite("attached")
 	shop.Schema = "shop"
 	wantFindings(t, one, shop, "note not_seen", "critical synchronous", "critical no_unique_index")
-	found, err := sqladapter.Preflight(t.Context(), one, shop)
+	found, err := sqlpreflight.Run(t.Context(), one, shop)
 	if err != nil || !strings.HasSuffix(found[0].Server, "shop.db") {
 		t.Errorf("found at %v, %v", found, err)
 	}
@@ -287,7 +288,7 @@ func TestPreflightSQLiteLeavesNothing(t *testing.T) {
 			db := openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "p.db")+
 				"?_txlock="+txlock+"&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 			db.SetMaxOpenConns(2)
-			wantFindings(t, db, sqladapter.PreflightConfig{Dialect: sqladapter.SQLite}, want...)
+			wantFindings(t, db, sqlpreflight.Config{Dialect: sqladapter.SQLite}, want...)
 			for i := range 2 { // held, so that the second is another one
 				conn, err := db.Conn(t.Context())
 				if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // role is a user of the server who has no rights but those that a test grants.
@@ -81,8 +82,8 @@ func TestMissingRightIsNotAnotherForm(t *testing.T) {
 			t.Cleanup(func() {
 				assert.NoError(t, box.MigrateDown(context.WithoutCancel(t.Context()), s.db, 0))
 			})
-			store, err := sqladapter.NewStore(r.DB,
-				sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
+			store, err := sqlstore.New(r.DB,
+				sqlstore.Options{Dialect: e.dialect, Table: s.table + "_claims"})
 			require.NoError(t, err)
 
 			told := "the role needs "
@@ -104,9 +105,9 @@ func TestMissingRightIsNotAnotherForm(t *testing.T) {
 				for what, migrate := range map[string]func() error{
 					"Ledger.Migrate": func() error { return s.marks.Migrate(t.Context(), r.DB) },
 					"Ledger.Check":   func() error { return s.marks.Check(t.Context(), r.DB) },
-					"Outbox.Check":  func() error { return box.Check(t.Context(), r.DB) },
-					"Outbox":        func() error { return box.Migrate(t.Context(), r.DB) },
-					"Store":         func() error { return store.Migrate(t.Context()) },
+					"Outbox.Check":   func() error { return box.Check(t.Context(), r.DB) },
+					"Outbox":         func() error { return box.Migrate(t.Context(), r.DB) },
+					"Store":          func() error { return store.Migrate(t.Context()) },
 				} {
 					if err := migrate(); err != nil {
 						assert.NotContains(t, err.Error(), "drop it", what)

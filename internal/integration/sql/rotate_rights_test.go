@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // Prevents: tables that one role owns and another one marks in are cut off by the next rotation,
@@ -121,8 +122,8 @@ func TestAClockThatJumpsAheadExpiresNothing(t *testing.T) {
 	rotates := newShop(t, inGenerations(e), func(c *sqladapter.Config) {
 		c.Window = 24 * time.Hour
 	})
-	store, err := sqladapter.NewStore(deletes.db,
-		sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: deletes.table + "_claims"})
+	store, err := sqlstore.New(deletes.db,
+		sqlstore.Options{Dialect: sqladapter.Postgres, Table: deletes.table + "_claims"})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))
 	once, err := dedup.New(store,

@@ -13,6 +13,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/migration"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // TestMigrateTogether: several processes start at once on an empty database, and one
@@ -131,7 +133,7 @@ func TestUpTo(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	var none *sqladapter.Store
+	var none *sqlstore.Store
 	if none.Migrations() != nil {
 		t.Error("a nil store has migrations")
 	}
@@ -150,7 +152,7 @@ func TestMigrateDownUp(t *testing.T) {
 		if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
 			t.Fatal(err)
 		}
-		var level *sqladapter.LevelError
+		var level *migration.LevelError
 		if err := s.marks.Check(t.Context(), s.db); !errors.As(err, &level) || level.Has != 0 ||
 			level.Needs != 1 || level.Table != s.table {
 			t.Errorf("Check = %v, want a LevelError", err)

@@ -14,11 +14,12 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlserver"
 )
 
 func serverMarks(t *testing.T) *sqladapter.Ledger {
 	t.Helper()
-	m, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLServer, Namespace: "played",
+	m, err := sqladapter.New(sqladapter.Config{Dialect: sqlserver.Dialect, Namespace: "played",
 		Window: time.Hour})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/resolver"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // TestResolverAskThatGoesWrong: a function that panics, ends its goroutine, or does not return
@@ -81,7 +81,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 }
 
 // uncertainKey is of an attempt that has declared danger and then given up.
-func uncertainKey(t *testing.T, store *sqladapter.Store) driver.ID {
+func uncertainKey(t *testing.T, store *sqlstore.Store) driver.ID {
 	t.Helper()
 	id, err := driver.NewID("payments", "", "order 4711")
 	if err != nil {

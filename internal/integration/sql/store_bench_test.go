@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // BenchmarkStore counts keys: fresh ones are claimed and completed, in a batch each, and
@@ -38,7 +39,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-func benchStore(b *testing.B, e storeEngine, workers int) *sqladapter.Store {
+func benchStore(b *testing.B, e storeEngine, workers int) *sqlstore.Store {
 	b.Helper()
 	store, db, _ := openStore(b, e)
 	db.SetMaxOpenConns(workers)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // storeEngine is a database in which a Store may be.
@@ -61,7 +62,7 @@ func storeEngines() []storeEngine {
 }
 
 // openStore makes a store in a table of its own, and drops it when the test ends.
-func openStore(t testing.TB, e storeEngine) (*sqladapter.Store, *sql.DB, string) {
+func openStore(t testing.TB, e storeEngine) (*sqlstore.Store, *sql.DB, string) {
 	t.Helper()
 	db := openDB(t, e.driver, e.dsn(t))
 	db.SetMaxOpenConns(24)
@@ -82,9 +83,9 @@ func openStore(t testing.TB, e storeEngine) (*sqladapter.Store, *sql.DB, string)
 }
 
 func newStore(t testing.TB, db *sql.DB, dialect sqladapter.Dialect,
-	table string) *sqladapter.Store {
+	table string) *sqlstore.Store {
 	t.Helper()
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Table: table})
+	store, err := sqlstore.New(db, sqlstore.Options{Dialect: dialect, Table: table})
 	if err != nil {
 		t.Fatal(err)
 	}

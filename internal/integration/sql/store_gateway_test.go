@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/resolver"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // gateway takes payments, each under an idempotency key, and counts. It can be told to be
@@ -201,7 +202,7 @@ func (j *payJob) kill(t *testing.T, db *sql.DB) {
 }
 
 // resolverOf asks the gateway, as a user would.
-func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway,
+func resolverOf(t *testing.T, store *sqlstore.Store, g *gateway,
 	edit func(*resolver.Config)) *resolver.Resolver {
 	t.Helper()
 	cfg := resolver.Config{
@@ -302,7 +303,7 @@ func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Durati
 }
 
 // killedAfterTheCall leaves an uncertain key, whose charge was made.
-func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.Store, *payJob) {
+func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqlstore.Store, *payJob) {
 	t.Helper()
 	dsn := e.dsn(t)
 	e.dsn = func(testing.TB) string { return dsn }
@@ -311,10 +312,10 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.St
 		Key: "order", DieAt: "after the call"}
 	j.kill(t, db)
 	began := time.Now()
-	for page := (sqladapter.Page{}); len(page.Entries) == 0; {
+	for page := (sqlstore.Page{}); len(page.Entries) == 0; {
 		var err error
 		page, err = store.List(t.Context(),
-			sqladapter.ListOptions{States: []driver.State{driver.StateUncertain}})
+			sqlstore.ListOptions{States: []driver.State{driver.StateUncertain}})
 		if err != nil || time.Since(began) > untilDefinite {
 			t.Fatalf("its lease does not lapse: %v", err)
 		}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 const scanWindow = 10 * time.Hour
@@ -56,8 +56,8 @@ func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration
 }
 
 // scan returns what is yielded, and the youngest age of each.
-func scan(t testing.TB, store *sqladapter.Store,
-	opts sqladapter.ScanOptions) map[driver.ID]time.Duration {
+func scan(t testing.TB, store *sqlstore.Store,
+	opts sqlstore.ScanOptions) map[driver.ID]time.Duration {
 	t.Helper()
 	if opts.ShortestWindow == 0 {
 		opts.ShortestWindow = scanWindow
@@ -103,7 +103,7 @@ func TestScan(t *testing.T) {
 		}
 		always := len(young) + 2
 		all := always + len(middle) + len(old) + len(long)
-		for opts, want := range map[sqladapter.ScanOptions]int{
+		for opts, want := range map[sqlstore.ScanOptions]int{
 			{}:                              all,
 			{Page: 1}:                       all,
 			{Page: 2}:                       all,
@@ -116,7 +116,7 @@ func TestScan(t *testing.T) {
 				t.Errorf("%+v: %d keys, want %d", opts, len(found), want)
 			}
 		}
-		found := scan(t, store, sqladapter.ScanOptions{Page: 4})
+		found := scan(t, store, sqlstore.ScanOptions{Page: 4})
 		for what, row := range map[string]struct {
 			ids  []driver.ID
 			want time.Duration
@@ -144,11 +144,11 @@ func TestScanOfAnotherWindow(t *testing.T) {
 		landed(t, store, scanWindow, 3)
 		all := func(driver.ID, time.Duration) error { return nil }
 		err := store.Scan(t.Context(),
-			sqladapter.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
-		if !errors.Is(err, sqladapter.ErrOtherWindow) {
+			sqlstore.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
+		if !errors.Is(err, sqlstore.ErrOtherWindow) {
 			t.Errorf("error %v", err)
 		}
-		scan(t, store, sqladapter.ScanOptions{ShortestWindow: scanWindow - time.Second})
+		scan(t, store, sqlstore.ScanOptions{ShortestWindow: scanWindow - time.Second})
 	})
 }
 
@@ -157,7 +157,7 @@ func TestScanEnds(t *testing.T) {
 	landed(t, store, scanWindow, 3)
 	enough := errors.New("enough")
 	calls := 0
-	opts := sqladapter.ScanOptions{ShortestWindow: scanWindow}
+	opts := sqlstore.ScanOptions{ShortestWindow: scanWindow}
 	err := store.Scan(t.Context(), opts, func(driver.ID, time.Duration) error {
 		calls++
 		return enough
@@ -172,7 +172,7 @@ func TestScanEnds(t *testing.T) {
 	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	for field, opts := range map[string]sqladapter.ScanOptions{
+	for field, opts := range map[string]sqlstore.ScanOptions{
 		"ScanOptions.ShortestWindow": {}, "ScanOptions.Age": {ShortestWindow: 1, Age: -1},
 		"ScanOptions.Page": {ShortestWindow: 1, Page: 100_001},
 	} {

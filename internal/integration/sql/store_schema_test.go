@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // makeSchema makes a schema of its own: of SQLite a second file, which one connection has.
@@ -41,8 +42,8 @@ func makeSchema(t *testing.T, e storeEngine, db *sql.DB) string {
 func TestStoreInASchema(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		elsewhere, db, table := openStore(t, e)
-		store, err := sqladapter.NewStore(db,
-			sqladapter.StoreConfig{Dialect: e.dialect, Schema: makeSchema(t, e, db), Table: table})
+		store, err := sqlstore.New(db,
+			sqlstore.Options{Dialect: e.dialect, Schema: makeSchema(t, e, db), Table: table})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +124,7 @@ func TestStoreList(t *testing.T) {
 		}
 		plantRow(t, store, db, e.dialect, table, randomID(), "flags = 64")
 		listed, foreign := map[driver.ID]driver.State{}, 0
-		opts := sqladapter.ListOptions{Limit: 3}
+		opts := sqlstore.ListOptions{Limit: 3}
 		for more := true; more; more = opts.Cursor != "" {
 			page, err := store.List(t.Context(), opts)
 			if err != nil {

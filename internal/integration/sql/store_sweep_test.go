@@ -10,7 +10,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // forEachStore runs a test on one engine of each kind.
@@ -24,9 +24,9 @@ func forEachStore(t *testing.T, test func(t *testing.T, e storeEngine)) {
 }
 
 // sweepUntil sweeps until it has found this much.
-func sweepUntil(t *testing.T, store *sqladapter.Store, want sqladapter.SweepResult) {
+func sweepUntil(t *testing.T, store *sqlstore.Store, want sqlstore.SweepResult) {
 	t.Helper()
-	var sum sqladapter.SweepResult
+	var sum sqlstore.SweepResult
 	for t.Context().Err() == nil && sum != want {
 		swept, err := store.Sweep(t.Context(), 10)
 		if err != nil {
@@ -69,7 +69,7 @@ func TestSweep(t *testing.T) {
 			State: driver.StateSucceeded, Window: short, Result: []byte("x")})
 		plain, dangerous := lapsing(false), lapsing(true)
 
-		sweepUntil(t, store, sqladapter.SweepResult{Removed: 1, Released: 1, Uncertain: 1})
+		sweepUntil(t, store, sqlstore.SweepResult{Removed: 1, Released: 1, Uncertain: 1})
 		for id, want := range map[driver.ID]driver.State{
 			live.ID: driver.StateInProgress, released.ID: driver.StateReleased,
 			done.ID:    driver.StateSucceeded,
@@ -196,9 +196,9 @@ func TestRunSweeper(t *testing.T) {
 	var removed atomic.Int64
 	for range 3 {
 		running.Go(func() {
-			err := store.RunSweeper(ctx, sqladapter.SweeperConfig{
+			err := store.RunSweeper(ctx, sqlstore.SweeperConfig{
 				Every: time.Millisecond, Limit: 2,
-				Swept:  func(s sqladapter.SweepResult) { removed.Add(int64(s.Removed)) },
+				Swept:  func(s sqlstore.SweepResult) { removed.Add(int64(s.Removed)) },
 				Failed: func(err error) { t.Errorf("sweep: %v", err) },
 			})
 			if !errors.Is(err, errStopped) {

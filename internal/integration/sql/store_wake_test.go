@@ -17,11 +17,11 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/outbox/pgxlisten"
-	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // wakingStore is the store of one more process, with a connection that listens.
-func wakingStore(t testing.TB, e storeEngine, dsn, table string) *sqladapter.Store {
+func wakingStore(t testing.TB, e storeEngine, dsn, table string) *sqlstore.Store {
 	t.Helper()
 	db := openDB(t, e.driver, dsn)
 	var connected atomic.Bool
@@ -50,8 +50,8 @@ func wakingStore(t testing.TB, e storeEngine, dsn, table string) *sqladapter.Sto
 	})
 	require.Eventually(t, connected.Load, 20*time.Second, time.Millisecond)
 	stop()
-	store, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: e.dialect, Table: table, Waker: waker})
+	store, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: e.dialect, Table: table, Waker: waker})
 	require.NoError(t, err)
 	return store
 }

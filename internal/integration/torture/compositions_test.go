@@ -15,6 +15,7 @@ import (
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // composition is a way to have effects once. A library that is not ours is one more of them.
@@ -244,8 +245,8 @@ func twoLayers(ctx context.Context, w *worker) (handle, func(context.Context) er
 	if err != nil {
 		return nil, nil, err
 	}
-	records, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: w.cfg.Prefix + "_claims"})
+	records, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: sqladapter.Postgres, Table: w.cfg.Prefix + "_claims"})
 	if err != nil {
 		return nil, nil, err
 	}

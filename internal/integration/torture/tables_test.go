@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 // migrate makes the tables of a run, and has them dropped.
@@ -19,8 +20,8 @@ func (c *conductor) migrate(e engine) {
 		Table: c.cfg.Prefix, Window: window})
 	c.must(err)
 	c.must(marks.Migrate(c.t.Context(), db))
-	records, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: e.dialect, Table: c.cfg.Prefix + "_claims"})
+	records, err := sqlstore.New(db,
+		sqlstore.Options{Dialect: e.dialect, Table: c.cfg.Prefix + "_claims"})
 	c.must(err)
 	c.must(records.Migrate(c.t.Context()))
 	_, err = db.ExecContext(c.t.Context(),

@@ -1,0 +1,11 @@
+package sqlpreflight
+
+import (
+	"testing"
+
+	"github.com/onceward/onceward/internal/advice/advicetest"
+)
+
+func TestFindingsAreDocumented(t *testing.T) {
+	advicetest.Documented(t, advices, "../../docs/command.md", "### Databases")
+}

@@ -1,0 +1,246 @@
+package sqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/sqlerr"
+)
+
+const (
+	// chunkBytes bounds the results and steps of one statement, and those that one transaction is
+	// given: MariaDB takes no packet above 16 MiB unless it is told to.
+	chunkBytes = 4 << 20
+	// maxTries bounds how often a transaction is run that lost against another one.
+	maxTries = 8
+)
+
+// again spreads the tries.
+var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
+
+// errNoRow: there is nothing to lock, and a row must be made first.
+var errNoRow = errors.New("a row is missing")
+
+// operation is what one call does to its keys.
+type operation struct {
+	id func(i int) driver.ID
+	// size of what item i writes, in bytes.
+	size func(i int) int
+	// creates reports whether item i makes a row where there is none. Nil: none does.
+	creates func(i int) bool
+	// fresh says that those rows are probably missing.
+	fresh  bool
+	decide func(i int, r *claimRow, now int64) (ans driver.Answer, write bool)
+	// countsForget counts the forgotten.
+	countsForget bool
+}
+
+// chunks splits items into transactions, in the order of their ids: two batches that lock
+// the same rows in the same order do not deadlock.
+func (s *Store) chunks(items []int, id func(int) driver.ID, size func(int) int) [][]int {
+	items = slices.Clone(items)
+	slices.SortStableFunc(items, func(a, b int) int {
+		x, y := id(a), id(b)
+		return bytes.Compare(x[:], y[:])
+	})
+	var chunks [][]int
+	from, sum := 0, 0
+	for n, i := range items {
+		if n-from == s.dialect.chunk() || sum > 0 && sum+size(i) > chunkBytes {
+			chunks = append(chunks, items[from:n])
+			from, sum = n, 0
+		}
+		sum += size(i)
+	}
+	if from < len(items) {
+		chunks = append(chunks, items[from:])
+	}
+	return chunks
+}
+
+// peek answers the items whose answer changes nothing, from rows that are not locked, and
+// returns the others.
+func (s *Store) peek(ctx context.Context, op operation, items []int,
+	answers []driver.Answer) (rest []int) {
+	for _, chunk := range s.chunks(items, op.id, noSize) {
+		var rows map[driver.ID]*claimRow
+		var now int64
+		err := s.again(ctx, func(int) error {
+			return s.read(ctx, func(q querier) (err error) {
+				rows, now, err = s.load(ctx, q, idsOf(op, chunk), false)
+				return err
+			})
+		})
+		if err != nil {
+			failed(ctx, err, chunk, answers)
+			continue
+		}
+		for _, i := range chunk {
+			r := rowOf(rows, op.id(i))
+			if r.bad != nil {
+				answers[i] = driver.Answer{Err: r.bad}
+				continue
+			}
+			copied := *r
+			ans, write := op.decide(i, &copied, now)
+			if write {
+				rest = append(rest, i)
+				continue
+			}
+			answers[i] = ans
+		}
+	}
+	return rest
+}
+
+// settle answers items from rows that it locks, and writes back what has changed.
+func (s *Store) settle(ctx context.Context, op operation, items []int, answers []driver.Answer) {
+	for _, chunk := range s.chunks(items, op.id, op.size) {
+		err := s.again(ctx, func(try int) error {
+			create := op.creates != nil && (op.fresh || try > 0)
+			return s.transact(ctx, func(tx *sql.Tx) error {
+				return s.settleIn(ctx, tx, op, chunk, answers, create)
+			})
+		})
+		if err != nil {
+			failed(ctx, err, chunk, answers)
+		}
+	}
+}
+
+// settleIn is one transaction of settle. Rows that may be needed are made first: then there
+// is something to lock.
+func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []int,
+	answers []driver.Answer, create bool) error {
+	if create {
+		made := slices.DeleteFunc(slices.Clone(chunk), func(i int) bool { return !op.creates(i) })
+		if err := s.exec(ctx, tx, func() statement {
+			return s.dialect.insert(idsOf(op, made))
+		}, len(made)); err != nil {
+			return err
+		}
+	}
+	rows, now, err := s.load(ctx, tx, idsOf(op, chunk), true)
+	if err != nil {
+		return err
+	}
+	var changed []*claimRow
+	for _, i := range chunk {
+		r := rowOf(rows, op.id(i))
+		switch {
+		case r.bad != nil:
+			answers[i] = driver.Answer{Err: r.bad}
+			continue
+		case rows[r.id] == nil && op.creates != nil && op.creates(i):
+			return errNoRow
+		}
+		ans, write := op.decide(i, r, now)
+		if write && !r.dirty {
+			r.dirty = true
+			changed = append(changed, r)
+		}
+		answers[i] = ans
+	}
+	if err := s.save(ctx, tx, changed); err != nil {
+		return err
+	}
+	if op.countsForget {
+		_, err = tx.ExecContext(ctx, s.dialect.forgot())
+	}
+	return err
+}
+
+// save writes rows back. They may hold more than the items that changed them: the steps of claims
+// that are taken over, and given back.
+func (s *Store) save(ctx context.Context, tx *sql.Tx, rows []*claimRow) error {
+	for len(rows) > 0 {
+		n, sum := 0, 0
+		for ; n < min(len(rows), s.dialect.chunk()) &&
+			(n == 0 || sum+rows[n].size() <= chunkBytes); n++ {
+			sum += rows[n].size()
+		}
+		part := rows[:n]
+		if err := s.exec(ctx, tx, func() statement { return s.dialect.save(part) }, n); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// quickly runs one statement for each chunk, which returns the rows that it has written, and
+// answers those. It returns the other items.
+func (s *Store) quickly(
+	ctx context.Context, items []int, answers []driver.Answer, id func(int) driver.ID,
+	size func(int) int,
+	run func(items []int) ([]*claimRow, int64, error),
+	told func(i int, r *claimRow, now int64) driver.Answer,
+) (rest []int) {
+	for _, chunk := range s.chunks(items, id, size) {
+		var rows []*claimRow
+		var now int64
+		err := s.again(ctx, func(int) (err error) { rows, now, err = run(chunk); return err })
+		if err != nil {
+			failed(ctx, err, chunk, answers)
+			continue
+		}
+		written := index(rows)
+		for _, i := range chunk {
+			r := written[id(i)]
+			if r == nil {
+				rest = append(rest, i)
+				continue
+			}
+			delete(written, id(i)) // should the id occur twice, the other one is told what it finds
+			answers[i] = told(i, r, now)
+		}
+	}
+	return rest
+}
+
+// again repeats what lost against another transaction, and has not happened for certain.
+func (s *Store) again(ctx context.Context, run func(try int) error) error {
+	for try := 0; ; try++ {
+		err := run(try)
+		if err == nil || !sqlerr.Undone(err) && !errors.Is(err, errNoRow) {
+			return err
+		}
+		if try+1 == maxTries {
+			return fmt.Errorf("tried %d times: %w", maxTries, err)
+		}
+		if !errors.Is(err, errNoRow) && backoff.Sleep(ctx, again.Delay(try, 0, nil)) != nil {
+			return err
+		}
+	}
+}
+
+func idsOf(op operation, items []int) []driver.ID {
+	ids := make([]driver.ID, len(items))
+	for n, i := range items {
+		ids[n] = op.id(i)
+	}
+	return ids
+}
+
+// rowOf is the row of a key, or an empty one, which is not put among the rows.
+func rowOf(rows map[driver.ID]*claimRow, id driver.ID) *claimRow {
+	if r := rows[id]; r != nil {
+		return r
+	}
+	return &claimRow{id: id}
+}
+
+func index(rows []*claimRow) map[driver.ID]*claimRow {
+	byID := make(map[driver.ID]*claimRow, len(rows))
+	for _, r := range rows {
+		byID[r.id] = r
+	}
+	return byID
+}

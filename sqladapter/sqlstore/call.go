@@ -1,0 +1,108 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
+)
+
+// answer runs one call: it makes the answers, and gives each the error of ctx when that ends
+// first. What runs on then writes into slices that nobody sees.
+func answer(ctx context.Context, n int, run func(answers []driver.Answer)) []driver.Answer {
+	if n == 0 {
+		return nil
+	}
+	// what runs on holds the variable, and may not have looked at it yet
+	answers := make([]driver.Answer, n)
+	err := within(ctx, func() error { run(answers); return nil })
+	if err == nil {
+		return answers
+	}
+	gone := make([]driver.Answer, n)
+	for i := range gone {
+		gone[i].Err = fmt.Errorf("sqlstore: %w", err)
+	}
+	return gone
+}
+
+// within returns when f does, or when ctx ends. Not every driver watches the context of
+// every call: COMMIT and ROLLBACK have none.
+func within(ctx context.Context, f func() error) error {
+	if ctx == nil {
+		return dialect.InputError("Context", "is nil")
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// ended is why ctx has ended, and that it has.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// admit answers the items that are wrong in themselves, and returns the others.
+func admit(answers []driver.Answer, check func(i int) error) (todo []int) {
+	for i := range answers {
+		if answers[i].Err = check(i); answers[i].Err == nil {
+			todo = append(todo, i)
+		}
+	}
+	return todo
+}
+
+// failed answers items whose statement or transaction has failed.
+func failed(ctx context.Context, err error, items []int, answers []driver.Answer) {
+	switch {
+	case ctx.Err() != nil:
+		err = fmt.Errorf("%w: %w", ended(ctx), err)
+	case sqlerr.Full(err):
+		err = fmt.Errorf("%w: %w", driver.ErrStoreFull, err)
+	}
+	err = fmt.Errorf("sqlstore: %w", err)
+	for _, i := range items {
+		answers[i] = driver.Answer{Err: err}
+	}
+}
+
+func reqID(reqs []driver.ClaimRequest) func(int) driver.ID {
+	return func(i int) driver.ID { return reqs[i].ID }
+}
+
+func changeID(changes []driver.Finish) func(int) driver.ID {
+	return func(i int) driver.ID { return changes[i].ID }
+}
+
+func noSize(int) int { return 0 }
+
+func all(n int) []int {
+	items := make([]int, n)
+	for i := range items {
+		items[i] = i
+	}
+	return items
+}
+
+func pick[T any](from []T, items []int) []*T {
+	picked := make([]*T, len(items))
+	for n, i := range items {
+		picked[n] = &from[i]
+	}
+	return picked
+}

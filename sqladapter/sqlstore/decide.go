@@ -1,0 +1,161 @@
+package sqlstore
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// fenceTick is how many fences one millisecond of the database's clock is worth.
+const fenceTick = 1024
+
+// What becomes of a key is decided here and nowhere else: from its row, which the caller
+// has locked, the request and the database's clock. The functions change the row in place
+// and report whether it must be written. A key without a row is an empty one.
+
+// decideClaim is Store.Claim of one key. It only answers, without touching the row, where
+// the answer is no new claim; so it may also be asked about a row that is not locked, and
+// asked again under the lock when it says that it would write.
+func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
+	leaves := req.OnlyNew && r.attempt > 0
+	switch {
+	case r.absent(now):
+		r.fence = max(r.fence, r.floor, now/1000*fenceTick-1)
+		r.restart(now)
+		return grantClaim(r, req, 1, now), true
+	case r.fingerprint.Conflicts(req.Fingerprint):
+		return driver.Answer{Outcome: driver.Mismatch, Record: r.view(now)}, false
+	case r.terminal():
+		return driver.Answer{Outcome: driver.Duplicate, Record: r.view(now)}, false
+	case r.heldBy(req.Token, now):
+		// Also when the lease has lapsed: this is still the same attempt, and the caller
+		// renews before it uses what an earlier send won.
+		return driver.Answer{Outcome: driver.Acquired, Mine: true, Record: r.view(now)}, false
+	case r.state == driver.StateInProgress && r.leaseEnd > now && !givesWay(r, req):
+		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
+	case r.uncertain(now) && (!req.TakeUncertain || leaves):
+		return driver.Answer{Outcome: driver.Uncertain, Record: r.view(now)}, false
+	case leaves:
+		ans = driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}
+		ans.Record.Remaining = min(ans.Record.Remaining, 0)
+		return ans, false
+	}
+	if r.uncertain(now) {
+		r.asked = min(r.asked+1, maxAsked)
+	}
+	return grantClaim(r, req, r.attempt+1, now), true
+}
+
+// decideAsk is Store.ClaimUncertain: it is not counted, so that the next attempt at the effect
+// follows the one in doubt. What is known of the message stays, too.
+func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
+	if !r.absent(now) && (r.terminal() || r.heldBy(req.Token, now)) {
+		return decideClaim(r, req, now)
+	}
+	if r.absent(now) || !r.uncertain(now) {
+		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
+	}
+	attempt, origin, label := r.attempt, r.origin, r.label
+	if ans, write = decideClaim(r, req, now); write {
+		r.attempt, r.origin, r.label = attempt, origin, label
+		ans.Record = r.view(now)
+	}
+	return ans, write
+}
+
+// restart leaves of a row its fence, which grows for ever, and the floor of a Forget for as
+// long as that is remembered.
+func (r *claimRow) restart(now int64) {
+	floor := r.floor
+	if r.expires <= now {
+		floor = 0
+	}
+	*r = claimRow{id: r.id, fence: r.fence, floor: floor}
+}
+
+// givesWay reports whether the request takes the claim over although it is live: from an
+// older generation of its own partition, and never past danger.
+func givesWay(r *claimRow, req *driver.ClaimRequest) bool {
+	from, now := &r.origin, &req.Origin
+	return req.TakeOverOlderGeneration && !r.has(flagIrreversible) &&
+		now.Digest() != 0 && now.Digest() == from.Digest() && now.Partition == from.Partition &&
+		from.Generation > 0 && from.Generation < now.Generation
+}
+
+// grantClaim makes the caller the owner. What the key keeps of danger and steps stays.
+func grantClaim(r *claimRow, req *driver.ClaimRequest, attempt int, now int64) driver.Answer {
+	r.state, r.token = driver.StateInProgress, req.Token
+	r.attempt = attempt
+	r.fence++
+	r.origin, r.label = driver.Origin{}, "" // of the newest claim, never of an older one
+	r.bind(req.Fingerprint, req.Origin, req.Label)
+	r.lease(req.Lease, req.Hold, now)
+	return driver.Answer{Outcome: driver.Acquired, Record: r.view(now)}
+}
+
+// lease makes the claim last from now, and be remembered for hold after that. What is
+// dangerous is never remembered for less than it was before.
+func (r *claimRow) lease(lease, hold time.Duration, now int64) {
+	r.leaseEnd = later(now, lease)
+	until := later(r.leaseEnd, hold)
+	if r.has(flagIrreversible) {
+		until = max(until, r.expires)
+	}
+	r.expires = until
+}
+
+// decideRenew is Store.Renew of one key.
+func decideRenew(r *claimRow, c *driver.Renewal, now int64) (ans driver.Answer, write bool) {
+	if !r.holds(c.Token, c.Fence, now) {
+		return driver.Answer{Record: r.view(now)}, false
+	}
+	if c.Irreversible && !r.has(flagIrreversible) {
+		r.set(flagIrreversible, true)
+		r.since = now
+	}
+	if c.Steps != nil && len(c.Steps) >= len(r.steps) {
+		r.steps = bytes.Clone(c.Steps)
+	}
+	r.lease(c.Lease, c.Hold, now)
+	if r.has(flagIrreversible) {
+		r.expires = max(r.expires, later(now, max(c.Window, 0)))
+	}
+	return driver.Answer{Held: true, Record: r.view(now)}, true
+}
+
+// decideForget is Store.Forget of one key.
+func decideForget(r *claimRow, hold time.Duration, now int64) (write bool, err error) {
+	if !r.absent(now) && r.state == driver.StateInProgress && r.leaseEnd > now {
+		return false, driver.ErrInFlight
+	}
+	if r.expires <= now { // nothing is known: neither a record nor what an earlier Forget left
+		return false, nil
+	}
+	until := later(now, hold)
+	if r.state == driver.StateAbsent {
+		until = max(until, r.expires) // forgotten twice: the longer hold counts
+	}
+	r.floor = max(r.floor, r.fence)
+	r.restart(now)
+	r.expires = until
+	return true, nil
+}
+
+// decideSweep is what the sweeper makes of a row: it goes when it has expired, and a claim
+// whose lease has lapsed is given back for its owner. A lease that lives is not touched.
+func decideSweep(r *claimRow, now int64) (remove, write bool) {
+	switch {
+	case r.expires <= now:
+		return true, false
+	case r.state != driver.StateInProgress || r.leaseEnd > now:
+		return false, false
+	}
+	// Its owner is told the truth when it comes back: that it holds nothing.
+	r.token = driver.Token{}
+	r.state = driver.StateReleased
+	if r.has(flagIrreversible) {
+		r.state = driver.StateUncertain
+	}
+	return false, true
+}

@@ -1,0 +1,151 @@
+package sqlstore
+
+import (
+	"database/sql"
+	"strings"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/sqlmigrate"
+	"github.com/onceward/onceward/internal/sqlname"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
+)
+
+// statement is the text of one, and its parameters.
+type statement struct {
+	text string
+	args []any
+}
+
+// storeDialect makes the statements of a [Store]. Those that return rows return
+// claimColumns, and behind them the clock of the database in microseconds since 1970.
+type storeDialect interface {
+	isolation() sql.IsolationLevel
+	// begin is the first statement of a transaction that writes, or empty.
+	begin() string
+	// readsInTx says that reading needs a transaction as well.
+	readsInTx() bool
+	// chunk is how many rows one statement may have.
+	chunk() int
+	// insert makes empty rows where there are none.
+	insert(ids []driver.ID) statement
+	// load reads rows, and locks them in the order of their ids. The clock of one at least
+	// is read when all are locked, or else before any is: too early a clock takes no live
+	// lease for lapsed.
+	load(ids []driver.ID, lock bool) statement
+	// save writes rows back that are locked.
+	save(rows []*claimRow) statement
+	// remove deletes rows that are locked.
+	remove(ids []driver.ID) statement
+	// due locks rows that are due to be swept: expired, or else claims that have lapsed.
+	// It leaves out what others have locked, where the engine can, and results.
+	due(expired bool, limit int) statement
+	// page reads rows in some states, without results, in the order of their ids, from
+	// beyond one.
+	page(after driver.ID, states string, limit int) statement
+	// clock reads the clock, and scan id, state, since, expires and the clock of rows that
+	// expire at from or later, in that order.
+	clock() string
+	scan(from int64, limit int) statement
+	// forgot counts up what Forgets tells, and countForgets reads it.
+	forgot() string
+	countForgets() string
+}
+
+// quickDialect can do what is done most in one statement, and returns the rows that were
+// written: the state of a key is decided there as decideClaim and decideFinish do it.
+type quickDialect interface {
+	// insertClaims makes claims of keys that have no row.
+	insertClaims(reqs []*driver.ClaimRequest) statement
+	// finishClaims ends claims that their owners hold, as succeeded or failed.
+	finishClaims(changes []*driver.Finish) statement
+}
+
+var storeDialects = map[Dialect]func(storeNames) storeDialect{
+	Postgres: func(n storeNames) storeDialect { return newPostgresStore(n) },
+	MySQL:    func(n storeNames) storeDialect { return newMySQLStore(n) },
+	SQLite:   func(n storeNames) storeDialect { return newSQLiteStore(n) },
+}
+
+// storeNames are checked and quoted.
+type storeNames struct {
+	table   string // with the schema, when there is one
+	forgets string // likewise
+}
+
+func newStoreNames(cfg Options) (storeNames, error) {
+	table := cfg.Table
+	switch {
+	case !sqlname.Valid(table):
+		return storeNames{}, dialect.InputError("Table", sqlname.Form)
+	case table == sqlmigrate.Table:
+		return storeNames{}, dialect.InputError("Table", "is where versions are recorded")
+	case cfg.Schema != "" && !sqlname.Valid(cfg.Schema):
+		return storeNames{}, dialect.InputError("Schema", sqlname.Form)
+	case cfg.Dialect == SQLite && strings.HasPrefix(strings.ToLower(table), "sqlite_"):
+		return storeNames{}, dialect.InputError("Table", "begins with sqlite_, which SQLite reserves")
+	}
+	d := cfg.Dialect
+	return storeNames{table: d.In(cfg.Schema, table),
+		forgets: d.In(cfg.Schema, sqlname.Derive(table, "_forgets"))}, nil
+}
+
+// withoutResult are claimColumns for who has no use for what may be large.
+func withoutResult() string {
+	return strings.Join(claimColumns[:len(claimColumns)-1], ", ") + ", NULL"
+}
+
+// upsert is a statement of the form that MySQL and SQLite share, about rows that are there:
+// neither has an UPDATE of many rows from parameters.
+func upsert(table, conflict, assign string, rows []*claimRow) statement {
+	var set []string
+	for _, c := range claimColumns[1:] {
+		set = append(set, c+" = "+strings.ReplaceAll(assign, "?", c))
+	}
+	tuple := "(" + marksOf(len(claimColumns)) + ")"
+	args := make([]any, 0, len(rows)*len(claimColumns))
+	for _, r := range rows {
+		args = append(args, r.args()...)
+	}
+	return statement{"INSERT INTO " + table + " (" + strings.Join(claimColumns, ", ") +
+		") VALUES " +
+		strings.TrimSuffix(strings.Repeat(tuple+", ", len(rows)), ", ") + " " + conflict +
+		strings.Join(set, ", "), args}
+}
+
+// args are the values of claimColumns.
+func (r *claimRow) args() []any {
+	return []any{
+		r.id[:], r.token[:], int64(r.state), int64(r.flags), int64(r.asked), int64(r.attempt),
+		r.fence, r.floor, r.leaseEnd, r.since, r.expires,
+		dialect.Nullable(r.fingerprint), blob(packOrigin(r.origin)),
+		blob([]byte(r.label)), blob(r.steps),
+		nullableBlob(r.result),
+	}
+}
+
+// blob is NULL for what is empty.
+func blob(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+// nullableBlob is NULL for nil alone: an empty result is one.
+func nullableBlob(b []byte) any {
+	if b == nil {
+		return nil
+	}
+	return b
+}
+
+// marksOf is n question marks.
+func marksOf(n int) string { return strings.TrimSuffix(strings.Repeat("?, ", n), ", ") }
+
+func idArgs(ids []driver.ID) []any {
+	args := make([]any, len(ids))
+	for i := range ids {
+		args[i] = ids[i][:]
+	}
+	return args
+}

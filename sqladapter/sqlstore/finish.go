@@ -1,0 +1,123 @@
+package sqlstore
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
+)
+
+// decideFinish is Store.Finish of one key.
+func decideFinish(r *claimRow, c *driver.Finish, now int64) (ans driver.Answer, write bool) {
+	switch {
+	case r.holds(c.Token, c.Fence, now):
+		endClaim(r, c, now)
+		return driver.Answer{Held: true, Written: true, Record: r.view(now)}, true
+	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:
+		// Sent again: the answer is the one that was lost, so an owner whose late write
+		// had landed is told once more that the lease was gone.
+		return driver.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
+	case c.EffectApplied && mayLand(r, c, now):
+		return landClaim(r, c, now), true
+	}
+	return driver.Answer{Record: r.view(now)}, false
+}
+
+// reach is the state in which c leaves the row: the release of what may have begun makes
+// it uncertain.
+func reach(r *claimRow, c *driver.Finish) driver.State {
+	if c.State == driver.StateReleased && r.has(flagIrreversible) && !c.NotStarted {
+		return driver.StateUncertain
+	}
+	return c.State
+}
+
+// mayLand reports whether an effect that has happened may still be put on record by
+// somebody who holds nothing. A floor refuses whoever owned the key before a Forget; it
+// stays when the key is claimed again, for the old owner may wake only then.
+func mayLand(r *claimRow, c *driver.Finish, now int64) bool {
+	if r.expires <= now {
+		return true
+	}
+	return !r.terminal() && (c.Fence == 0 || c.Fence > uint64(r.floor)) // never negative
+}
+
+// landClaim records the effect of somebody who does not hold the key, or no longer.
+func landClaim(r *claimRow, c *driver.Finish, now int64) driver.Answer {
+	if r.expires <= now {
+		r.restart(now)
+	}
+	r.attempt = max(r.attempt, c.Attempt)
+	r.fence = max(r.fence, int64(c.Fence)) // checkFinish has refused what does not fit
+	r.token = c.Token
+	endClaim(r, c, now)
+	r.set(flagLate, true)
+	return driver.Answer{Written: true, Record: r.view(now)}
+}
+
+// endClaim writes c into a row whose token is already that of c.
+func endClaim(r *claimRow, c *driver.Finish, now int64) {
+	r.state = reach(r, c)
+	r.bind(c.Fingerprint, c.Origin, c.Label)
+	r.set(flagLate, false)
+	r.set(flagIrreversible, r.state == driver.StateUncertain)
+	r.leaseEnd = min(r.leaseEnd, now)
+	if c.NotAttempted {
+		r.attempt = max(r.attempt-1, 0)
+	}
+	switch r.state {
+	case driver.StateUncertain:
+		r.expires = max(r.expires, later(now, max(c.Hold, c.Window)))
+		return
+	case driver.StateReleased:
+		r.asked, r.since = 0, 0
+		r.expires = later(now, c.Hold)
+		return
+	}
+	r.asked, r.steps = 0, nil
+	r.end(c)
+	r.since, r.expires = now, later(now, c.Window)
+}
+
+// end keeps the result of an attempt that has succeeded or failed.
+func (r *claimRow) end(c *driver.Finish) {
+	r.result = bytes.Clone(c.Result)
+	r.set(flagNoResult, c.NoResult)
+	r.set(flagEmpty, c.Result != nil && len(c.Result) == 0)
+}
+
+// checkClaim refuses what the table cannot hold, or the contract does not know.
+func (s *Store) checkClaim(req *driver.ClaimRequest) error {
+	if err := req.Check(); err != nil {
+		return err
+	}
+	if req.ResultLimit > s.maxResult {
+		return dialect.InputError("ResultLimit",
+			fmt.Sprintf("is %d bytes; at most %d are kept (Options.MaxResult)", req.ResultLimit,
+				s.maxResult))
+	}
+	return nil
+}
+
+func (s *Store) checkFinish(c *driver.Finish) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	switch {
+	case c.With != nil:
+		return dialect.InputError("Completion.With",
+			fmt.Sprintf("is a %T, of which this store knows nothing", c.With))
+	case c.Fence > math.MaxInt64:
+		return dialect.InputError("Fence",
+			fmt.Sprintf("is %d; at most %d fits", c.Fence, int64(math.MaxInt64)))
+	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
+		return dialect.InputError("Attempt",
+			fmt.Sprintf("is %d; from 0 to %d fits", c.Attempt, math.MaxInt32))
+	case len(c.Result) > s.maxResult:
+		return dialect.InputError("Result",
+			fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Result), s.maxResult))
+	}
+	return nil
+}

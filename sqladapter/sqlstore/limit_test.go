@@ -1,0 +1,23 @@
+package sqlstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// TestStoreRefusesAClaimWithALargerResult: it would refuse the record of an effect that has
+// happened, with every delivery.
+func TestStoreRefusesAClaimWithALargerResult(t *testing.T) {
+	s := &Store{maxResult: 1000}
+	require.NoError(t, s.checkClaim(&driver.ClaimRequest{Lease: time.Second, ResultLimit: 1000}))
+	var input *dedup.InputError
+	require.ErrorAs(t, s.checkClaim(&driver.ClaimRequest{Lease: time.Second, ResultLimit: 1001}),
+		&input)
+	assert.Equal(t, "ResultLimit", input.Field)
+}

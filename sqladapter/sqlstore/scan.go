@@ -1,0 +1,191 @@
+package sqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/internal/dialect"
+)
+
+const (
+	// DefaultScanPage is the default of ScanOptions.Page.
+	DefaultScanPage = 5000
+
+	maxScanPage = 100_000
+)
+
+// ErrOtherWindow is an error of [Store.Scan]: a row is remembered for a shorter time than
+// ScanOptions.ShortestWindow, so that others of its kind may lie outside of what was read.
+var ErrOtherWindow = errors.New("sqlstore: a record has a shorter window than the scan assumes")
+
+// ScanOptions say what [Store.Scan] reads. ShortestWindow is required.
+type ScanOptions struct {
+	// Age of the oldest rows that are read. Default: all of ShortestWindow.
+	Age time.Duration
+	// ShortestWindow is the shortest window with which anybody writes to the table, or has done
+	// since as long ago: dedup.Config.Window, or Request.Window. Rows are found by when they
+	// expire. Lower it everywhere, and wait for a hot window, before a window is lowered.
+	ShortestWindow time.Duration
+	// Page is how many rows are read at once, at most 100 000. Default: [DefaultScanPage].
+	Page int
+}
+
+// Scan calls fn for every key that has a row, but for released and forgotten ones, and was
+// ended at most opts.Age ago: each that was committed when Scan began, and perhaps some that
+// come meanwhile; a few of them twice. It is what a filter in front of the table follows, see
+// layered.Config.Filter. age is how long ago the key was ended, by the clock of the database, and
+// less where the row is remembered for longer than ShortestWindow, so that a filter keeps it for
+// as long as the table does.
+//
+// It reads in pages by the index on expires, one round trip each, three on MySQL, and one more
+// for the clock, and holds no connection while fn runs. It changes nothing. An error of fn ends
+// it and is returned as it is; [ErrOtherWindow] says that the answer would not be complete, and
+// the error of a context that has ended is told, too. Read the primary: a replica that is behind
+// has not what it is asked for.
+func (s *Store) Scan(ctx context.Context, opts ScanOptions,
+	fn func(id driver.ID, age time.Duration) error) error {
+	if err := opts.complete(); err != nil {
+		return err
+	}
+	if fn == nil {
+		return dialect.InputError("fn", "is nil")
+	}
+	from, err := s.scanFrom(ctx, &opts)
+	if err != nil {
+		return fmt.Errorf("sqlstore: scan: %w", err)
+	}
+	for limit := opts.Page; ; {
+		rows, err := s.scanPage(ctx, from, limit)
+		if err != nil {
+			return fmt.Errorf("sqlstore: scan: %w", err)
+		}
+		for i := range rows {
+			if err := rows[i].check(opts.ShortestWindow); err != nil {
+				return err
+			}
+			if err := fn(rows[i].id, rows[i].age(opts.ShortestWindow)); err != nil {
+				return err
+			}
+		}
+		if len(rows) < limit {
+			return nil
+		}
+		last := rows[len(rows)-1].expires
+		if last == from { // a page of rows that expire together: a larger one goes beyond them
+			limit *= 2
+			continue
+		}
+		from, limit = last, opts.Page
+	}
+}
+
+func (o *ScanOptions) complete() error {
+	switch {
+	case o.ShortestWindow <= 0:
+		return dialect.InputError("ScanOptions.ShortestWindow",
+			fmt.Sprintf("is %v; it must be positive", o.ShortestWindow))
+	case o.Age < 0:
+		return dialect.InputError("ScanOptions.Age", "is negative")
+	case o.Page < 0 || o.Page > maxScanPage:
+		return dialect.InputError("ScanOptions.Page",
+			fmt.Sprintf("is %d; at most %d is allowed", o.Page, maxScanPage))
+	}
+	if o.Age == 0 {
+		o.Age = math.MaxInt64
+	}
+	if o.Page == 0 {
+		o.Page = DefaultScanPage
+	}
+	return nil
+}
+
+// scanFrom is when the first row that is to be read expires: not yet, and not before those
+// that were ended Age ago under the shortest window.
+func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) {
+	var now int64
+	err := within(ctx, func() error {
+		return s.again(ctx, func(int) error {
+			return s.read(ctx, func(q querier) error {
+				return q.QueryRowContext(ctx, s.dialect.clock()).Scan(&now)
+			})
+		})
+	})
+	if err != nil {
+		return 0, err
+	}
+	return later(now, max(0, opts.ShortestWindow-opts.Age)), nil
+}
+
+// scanned is what a scan reads of a row.
+type scanned struct {
+	id             driver.ID
+	ended          bool // and not in progress, or uncertain
+	since, expires int64
+	now            int64
+}
+
+// age is how long ago the key was ended, or would have been to expire when it does.
+func (r *scanned) age(window time.Duration) time.Duration {
+	age := window - span(r.now, r.expires)
+	if r.ended {
+		age = min(age, span(r.since, r.now))
+	}
+	return max(age, 0)
+}
+
+func (r *scanned) check(window time.Duration) error {
+	if kept := span(r.since, r.expires); r.ended && kept < window {
+		return fmt.Errorf("%w: %v of %v", ErrOtherWindow, kept, window)
+	}
+	return nil
+}
+
+// scanPage reads rows in the order in which they expire.
+func (s *Store) scanPage(ctx context.Context, from int64, limit int) ([]scanned, error) {
+	// what runs on when ctx has ended may still write it: look at it only without an error
+	var page []scanned
+	err := within(ctx, func() error {
+		return s.again(ctx, func(int) error {
+			return s.read(ctx, func(q querier) (err error) {
+				page, err = readScanned(ctx, q, s.dialect.scan(from, limit), limit)
+				return err
+			})
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+func readScanned(ctx context.Context, q querier, st statement, limit int) (page []scanned,
+	err error) {
+	rows, err := q.QueryContext(ctx, st.text, st.args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	page = make([]scanned, 0, min(limit, DefaultScanPage))
+	var id []byte
+	for rows.Next() {
+		var r scanned
+		var state int64
+		if err := rows.Scan(&id, &state, &r.since, &r.expires, &r.now); err != nil {
+			return nil, err
+		}
+		if len(id) != len(r.id) {
+			return nil, fmt.Errorf("%w: id of %d bytes", driver.ErrUnreadable, len(id))
+		}
+		copy(r.id[:], id)
+		r.ended = state == int64(driver.StateSucceeded) || state == int64(driver.StateFailed)
+		page = append(page, r)
+	}
+	return page, rows.Err()
+}
+
+// scanWhere are the rows that a claim would stop at. States of a newer version are among them.
+const scanWhere = ` WHERE state NOT IN (0, 4) AND expires >= `

@@ -1,0 +1,63 @@
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+
+	"github.com/onceward/onceward/internal/sqlmigrate"
+	"github.com/onceward/onceward/sqladapter/migration"
+)
+
+//go:embed schema
+var schemas embed.FS
+
+// migrationsOf reads the versions of the store's tables.
+func migrationsOf(cfg Options,
+	verify func(context.Context, *sql.Tx) error) (*migration.Set, error) {
+	files, err := fs.Sub(schemas, "schema")
+	if err != nil {
+		return nil, err
+	}
+	versions, err := sqlmigrate.New(sqlmigrate.Config{
+		Files: files, Component: "store", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()),
+		Schema: cfg.Schema, Table: cfg.Table, Verify: verify,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sqlstore: %w", err)
+	}
+	return migration.New(versions), nil
+}
+
+// Migrate brings the tables to the version that this program needs: it creates them, or
+// changes what an older version has made. Several processes may call it at once; once the
+// tables are there it costs two round trips and needs no right but to read. A table of another
+// form that has their name is refused, and left as it is. It does not
+// create Options.Schema. The version is on record in the table onceward_migrations.
+func (s *Store) Migrate(ctx context.Context) error {
+	return within(ctx, func() error { return s.migrations.Up(ctx, s.db) })
+}
+
+// Check reports whether the tables have the version that this program needs. Call it before
+// the first message where another tool, or another program, migrates. It changes nothing. Two
+// round trips.
+func (s *Store) Check(ctx context.Context) error {
+	return within(ctx, func() error { return s.migrations.Check(ctx, s.db) })
+}
+
+// Drop removes the tables with all claims and records: what was done is done again when it
+// comes again. It is for tests and for an end of use.
+func (s *Store) Drop(ctx context.Context) error {
+	return within(ctx, func() error { return s.migrations.To(ctx, s.db, 0) })
+}
+
+// Migrations of the store's tables; nil when s was not made by New. Their calls take the pool
+// that they work on, which need not be the store's.
+func (s *Store) Migrations() *migration.Set {
+	if s == nil {
+		return nil
+	}
+	return s.migrations
+}
