@@ -23,20 +23,6 @@ const (
 	NotCommitted
 )
 
-// String returns the lower-case name.
-func (s CommitStatus) String() string {
-	switch s {
-	case Committed:
-		return "committed"
-	case CommittedByAnother:
-		return "committed by another"
-	case NotCommitted:
-		return "not committed"
-	default:
-		return "undecided"
-	}
-}
-
 // Confirm tells what became of a transaction that the caller has sent COMMIT, and that was
 // not answered: the connection was lost, or the context ended. mark is what [Ledger.MarkTx] or
 // [Ledger.MarkBatchTx] returned for key in that transaction, and was the first. Whoever can run

@@ -65,8 +65,22 @@ func (m *Ledger) Do(
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return m.do(ctx, db, m.beginIn(db, m.isolation), key,
+	return m.doBounded(ctx, db, m.beginIn(db, m.isolation), key,
 		func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
+}
+
+// doBounded is do with Config.LockTimeout for the mark, and not for the effect.
+func (m *Ledger) doBounded(
+	ctx context.Context, db any, begin beginner, key string,
+	effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
+) (Mark, error) {
+	begin, patient := m.impatient(begin, m.lockTimeout)
+	return m.do(ctx, db, begin, key, func(ctx context.Context, tx transaction) error {
+		if err := patient(ctx); err != nil {
+			return err
+		}
+		return effect(ctx, tx)
+	}, opts)
 }
 
 func (m *Ledger) do(
@@ -150,6 +164,7 @@ func (m *Ledger) doBatch(
 	if err != nil {
 		return nil, err
 	}
+	begin, patient := m.impatient(begin, m.lockTimeout)
 	if len(b.order) == 0 {
 		return b.marks, nil
 	}
@@ -170,6 +185,9 @@ func (m *Ledger) doBatch(
 		first := firsts(b.marks)
 		if len(first) > 0 {
 			watch(tx, func() statement { return m.openStatements().written(b.entries[first[0]]) })
+			if err := patient(ctx); err != nil {
+				return false, err
+			}
 			if err := ofEffect(ctx, tx, effect(inside, tx, first)); err != nil {
 				return false, err
 			}

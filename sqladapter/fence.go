@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/migration"
 )
 
-// DefaultFenceTable is the table of a [FenceConfig] that names none.
-const DefaultFenceTable = "onceward_fence"
+// defaultFenceTable is the table of a [FenceConfig] that names none.
+const defaultFenceTable = "onceward_fence"
 
 // FenceConfig says where positions are kept, and whose. Dialect and Group are required.
 type FenceConfig struct {
@@ -27,7 +27,7 @@ type FenceConfig struct {
 	// Schema that holds the table (MySQL: the database, SQLite: the attached database), of
 	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
 	Schema string
-	// Table that holds the positions; same form as Schema. Default: [DefaultFenceTable].
+	// Table that holds the positions; same form as Schema. Default: onceward_fence.
 	Table string
 	// Isolation of the transactions that [Fence.Do] begins; see [Config.Isolation]. Default:
 	// [sql.LevelDefault].
@@ -69,7 +69,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 		return nil, inputError("Group", "must be 1 to 255 bytes of UTF-8 without a zero byte")
 	}
 	if cfg.Table == "" {
-		cfg.Table = DefaultFenceTable
+		cfg.Table = defaultFenceTable
 	}
 	if !sqlname.Valid(cfg.Table) {
 		return nil, inputError("Table", sqlname.Form)

@@ -34,15 +34,24 @@ func (f *Fence) Do(
 	to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
 ) (Advance, error) {
 	span := Span{Position: p, From: from, To: to}
-	if err := f.checkDo(ctx, db, span, effect == nil); err != nil {
+	if err := f.checkDo(ctx, "db", db == nil, span, effect == nil); err != nil {
 		return Advance{}, err
 	}
+	return f.do(ctx, db, beginIn(db, f.isolation, f.statements.guard), span,
+		func(ctx context.Context, tx transaction, start int64) error {
+			return effect(ctx, ofSQL(tx), start)
+		})
+}
+
+func (f *Fence) do(ctx context.Context, db any, begin beginner, span Span,
+	effect func(ctx context.Context, tx transaction, start int64) error) (Advance, error) {
+	p, to := span.Position, span.To
 	inside, err := hold(ctx, db, f.table+"\x00"+f.group, p)
 	if err != nil {
 		return Advance{}, err
 	}
 	var found Advance
-	err = transact(ctx, beginIn(db, f.isolation, f.statements.guard),
+	err = transact(ctx, begin,
 		func(tx transaction, before error) (write bool, err error) {
 			stored, err := f.advance(ctx, tx, []Span{span})
 			if err != nil {
@@ -52,7 +61,7 @@ func (f *Fence) Do(
 			switch {
 			case found.Start < to:
 				watch(tx, func() statement { return f.of(f.statements.written, p) })
-				return true, ofEffect(ctx, tx, effect(inside, ofSQL(tx), found.Start))
+				return true, ofEffect(ctx, tx, effect(inside, tx, found.Start))
 			case errors.Is(before, errRolledBack):
 				// or another owner did it meanwhile, as the next call tells
 				return false, errCommittedItself
@@ -65,15 +74,16 @@ func (f *Fence) Do(
 	return found, nil
 }
 
-func (f *Fence) checkDo(ctx context.Context, db *sql.DB, span Span, noEffect bool) error {
+func (f *Fence) checkDo(ctx context.Context, field string, missing bool, span Span,
+	noEffect bool) error {
 	if err := f.ready(); err != nil {
 		return err
 	}
 	switch {
 	case ctx == nil:
 		return inputError("ctx", "is nil")
-	case db == nil:
-		return inputError("db", "is nil")
+	case missing:
+		return inputError(field, "is nil")
 	case noEffect:
 		return inputError("effect", "is nil")
 	}

@@ -32,8 +32,8 @@ const (
 	Generations
 )
 
-// String returns the lower-case name.
-func (r Retention) String() string {
+// text is the name for errors.
+func (r Retention) text() string {
 	switch r {
 	case DeleteRows:
 		return "deletes"

@@ -156,8 +156,8 @@ func TestRotateInput(t *testing.T) {
 	}
 	for r, want := range map[Retention]string{DeleteRows: "deletes", Generations: "generations",
 		9: "unknown"} {
-		if r.String() != want {
-			t.Errorf("%d is called %s", r, r)
+		if r.text() != want {
+			t.Errorf("%d is called %s", r, r.text())
 		}
 	}
 }

@@ -215,7 +215,7 @@ func (m *Ledger) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
 
 // exec runs a statement of a dialect that counts rows. checkTx has seen that it can.
 func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
-	res, err := tx.(ExecTx).ExecContext(ctx, s.text, s.args...) //nolint:errcheck,forcetypeassert // see above
+	res, err := tx.(execTx).ExecContext(ctx, s.text, s.args...) //nolint:errcheck,forcetypeassert // see above
 	if sqlerr.Duplicate(err) {
 		return 0, nil // of SQL Server, which has undone the statement and nothing else
 	}

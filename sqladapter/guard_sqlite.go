@@ -54,7 +54,11 @@ func checkSQLite(ctx context.Context, tx Tx) error {
 
 // run runs a statement that returns no rows in what has no ExecContext.
 func run(ctx context.Context, tx Tx, text string) error {
-	rows, err := query(ctx, tx, statement{text: text})
+	return runStatement(ctx, tx, statement{text: text})
+}
+
+func runStatement(ctx context.Context, tx Tx, s statement) error {
+	rows, err := query(ctx, tx, s)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 // maxRounds bounds how often an insert is repeated when the row it met was deleted
@@ -167,7 +168,7 @@ func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
 // loading is a statement that returns rows, and how they are read.
 type loading struct {
 	of  func([]entry) statement
-	row func(*columns, Rows, *row) error
+	row func(*columns, native.Rows, *row) error
 }
 
 func (d *statements) loading(batch bool) loading {

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/migration"
 )
 
-// DefaultTable is the table of a [Config] that names none.
-const DefaultTable = "onceward_marks"
+// defaultTable is the table of a [Config] that names none.
+const defaultTable = "onceward_marks"
 
 const defaultResultLimit = 256 << 10
 
@@ -35,7 +35,7 @@ type Config struct {
 	// [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Names are always quoted, so
 	// PostgreSQL tells upper from lower case. Default: the connection's own.
 	Schema string
-	// Table that holds the marks; same form as Schema. Default: [DefaultTable].
+	// Table that holds the marks; same form as Schema. Default: onceward_marks.
 	Table string
 	// Window is how long a mark is kept before [Ledger.DeleteExpired] may remove it, at
 	// least one millisecond. The longest window that any user of the table has migrated with
@@ -55,42 +55,30 @@ type Config struct {
 	// READ COMMITTED locks the least. It must be zero for SQLite, which has one level. Default:
 	// [sql.LevelDefault], what the database or the connection has set, in MySQL REPEATABLE READ.
 	Isolation sql.IsolationLevel
+	// LockTimeout is how long the marks of [Ledger.Do], [Ledger.DoBatch] and [Runner.Run] wait for
+	// another transaction that has marked the same key, before the answer is [dedup.ErrInFlight]: 1
+	// ms to 1 h. Without it an owner that hangs holds up every caller of its key. It replaces the
+	// database's lock timeout for the mark alone, and the effect has that back, at two round trips
+	// more. MySQL counts in whole seconds, so it is rounded up there. It must be zero for SQLite,
+	// whose busy_timeout is of the connection. Default: zero, the database's own lock timeout (of
+	// PostgreSQL none, of MySQL 50 s); a Runner takes 1 s.
+	LockTimeout time.Duration
 }
 
 // Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has
-// what wraps one. A *sql.Conn fits while a transaction is open on it.
+// what wraps one. A *sql.Conn fits while a transaction is open on it. With MySQL a Tx needs the
+// ExecContext of *sql.Tx too. What is not of database/sql is a [native.Tx].
 type Tx interface {
 	// QueryContext is that of *sql.Tx. The rows are read and closed before the next call.
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// ExecTx is what a transaction of MySQL or SQL Server must be as well: *sql.Tx and *sql.Conn
+// execTx is what a transaction of MySQL or SQL Server must be as well: *sql.Tx and *sql.Conn
 // are, and most of what wraps them.
-type ExecTx interface {
+type execTx interface {
 	Tx
 	// ExecContext is that of *sql.Tx.
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-// NativeTx is for a transaction that is not of database/sql, such as a pgx.Tx: what wraps
-// one has both methods, and its QueryContext is never called. See package sqladapter/pgxv5.
-type NativeTx interface {
-	Tx
-	// QueryRows runs a statement and returns its rows, none for a statement that has none.
-	// They are read and closed before the next call.
-	QueryRows(ctx context.Context, query string, args ...any) (Rows, error)
-}
-
-// Rows is what a [NativeTx] returns; *sql.Rows has these methods.
-type Rows interface {
-	// Next goes to the next row; false after the last one, and after an error.
-	Next() bool
-	// Scan reads the columns of the row.
-	Scan(dest ...any) error
-	// Err is why Next has ended early.
-	Err() error
-	// Close may be called again.
-	Close() error
 }
 
 // Ledger records operations in the caller's transactions. Make it with [New]. It holds
@@ -100,10 +88,12 @@ type Ledger struct {
 	window    time.Duration
 	isolation sql.IsolationLevel
 	limit     int // of a result
-	retention Retention
-	table     tableName
-	dialect   *statements
-	versions  *migration.Set
+	// lockTimeout is zero for that of the database.
+	lockTimeout time.Duration
+	retention   Retention
+	table       tableName
+	dialect     *statements
+	versions    *migration.Set
 	// generations is nil with another retention, and where generations keep their names.
 	generations *generations
 }
@@ -138,7 +128,10 @@ func New(cfg Config) (*Ledger, error) {
 	m := &Ledger{
 		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
 		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table,
-		dialect: build(table, cfg.Window),
+		dialect: build(table, cfg.Window), lockTimeout: cfg.LockTimeout,
+	}
+	if err := checkLockTimeout(cfg.LockTimeout, m.dialect.bound); err != nil {
+		return nil, err
 	}
 	if m.retention == Generations {
 		m.useGenerations(cfg.Dialect)
@@ -199,7 +192,7 @@ func checkTx(tx Tx, executes bool) error {
 	if isPool(tx) {
 		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
 	}
-	if _, ok := tx.(ExecTx); executes && !ok {
+	if _, ok := tx.(execTx); executes && !ok {
 		return inputError("tx",
 			"has no ExecContext as *sql.Tx has, which MySQL and SQL Server need")
 	}

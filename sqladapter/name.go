@@ -23,7 +23,7 @@ type tableName struct {
 
 func newTableName(d Dialect, schema, table string) (tableName, error) {
 	if table == "" {
-		table = DefaultTable
+		table = defaultTable
 	}
 	if !sqlname.Valid(table) {
 		return tableName{}, inputError("Table", sqlname.Form)

@@ -6,17 +6,8 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/sqladapter/native"
 )
-
-// NativeTransaction is a [NativeTx] that [Native] ends.
-type NativeTransaction interface {
-	NativeTx
-	// Commit may be broken off by its context.
-	Commit(ctx context.Context) error
-	// Rollback is called last in any case, also after Commit, where it does nothing. Its
-	// context ends some seconds later at the latest, and not with the caller's.
-	Rollback(ctx context.Context) error
-}
 
 // Native has [Ledger.Do], [Ledger.DoBatch] and [Ledger.Confirm] for transactions that are not of
 // database/sql. Package sqladapter/pgxv5 is it for pgx. Ledger and Begin are required, and it is as
@@ -29,7 +20,7 @@ type Native struct {
 	Ledger *Ledger
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
-	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
+	Begin func(ctx context.Context, level sql.IsolationLevel) (native.Transaction, error)
 	// DB tells databases apart: a Do inside the effect of another one, with the same key and the
 	// same DB, would wait for itself, and is refused. Any comparable value; nil refuses nothing.
 	// Default: nil.
@@ -37,6 +28,9 @@ type Native struct {
 	// Reset drops the idle connections of DB. It is called before the next Begin, when the server
 	// has said that it takes no writes. Default: nil, nothing is dropped.
 	Reset func()
+	// Attach puts a transaction into the context of the effect of a [Runner]. Default: nil, the
+	// effect cannot find it.
+	Attach func(ctx context.Context, tx native.Transaction) context.Context
 }
 
 // check also refuses the dialects where Do keeps to a connection of database/sql.
@@ -52,29 +46,30 @@ func (n Native) check(ctx context.Context, noEffect bool) error {
 
 // Do is [Ledger.Do]. effect is given what Begin has returned.
 func (n Native) Do(
-	ctx context.Context, key string, effect func(ctx context.Context, tx NativeTransaction) error,
+	ctx context.Context, key string, effect func(ctx context.Context, tx native.Transaction) error,
 	opts ...dedup.Option,
 ) (Mark, error) {
 	if err := n.check(ctx, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return n.Ledger.do(ctx, n.DB, n.at(n.Ledger.isolation),
+	return n.Ledger.doBounded(ctx, n.DB, n.at(n.Ledger.isolation),
 		key, func(ctx context.Context, tx transaction) error {
-			return effect(ctx, tx.(NativeTransaction)) //nolint:errcheck,forcetypeassert // begin has made it
+			return effect(ctx, tx.(native.Transaction)) //nolint:errcheck,forcetypeassert // begin has made it
 		}, opts)
 }
 
 // DoBatch is [Ledger.DoBatch]. effect is given what Begin has returned.
 func (n Native) DoBatch(
 	ctx context.Context, keys []string,
-	effect func(ctx context.Context, tx NativeTransaction, first []int) error, opts ...dedup.Option,
+	effect func(ctx context.Context, tx native.Transaction, first []int) error,
+	opts ...dedup.Option,
 ) ([]Mark, error) {
 	if err := n.check(ctx, effect == nil); err != nil {
 		return nil, err
 	}
 	return n.Ledger.doBatch(ctx, n.DB, n.at(n.Ledger.isolation), keys,
 		func(ctx context.Context, tx transaction, first []int) error {
-			return effect(ctx, tx.(NativeTransaction), first) //nolint:errcheck,forcetypeassert // begin has made it
+			return effect(ctx, tx.(native.Transaction), first) //nolint:errcheck,forcetypeassert // begin has made it
 		}, opts)
 }
 
@@ -85,6 +80,56 @@ func (n Native) Confirm(ctx context.Context, key string, mark Mark,
 		return Undecided, err
 	}
 	return n.Ledger.confirm(ctx, n.at(n.Ledger.dialect.weakest), key, mark, opts)
+}
+
+// Runner is [Ledger.Runner]. Attach is what an effect finds its transaction by.
+func (n Native) Runner() (*Runner, error) {
+	if err := n.check(context.Background(), false); err != nil {
+		return nil, err
+	}
+	return n.Ledger.newRunner(&Runner{db: n.DB, begin: n.at(n.Ledger.isolation),
+		attach: func(ctx context.Context, tx transaction) context.Context {
+			if n.Attach == nil {
+				return ctx
+			}
+			return n.Attach(ctx, tx.(native.Transaction)) //nolint:errcheck,forcetypeassert // begin has made it
+		}}), nil
+}
+
+// FenceDo is [Fence.Do]; the Ledger of n is not used. effect is given what Begin has returned.
+func (n Native) FenceDo(
+	ctx context.Context, f *Fence, p Position, from, to int64,
+	effect func(ctx context.Context, tx native.Transaction, start int64) error,
+) (Advance, error) {
+	span := Span{Position: p, From: from, To: to}
+	if err := f.checkDo(ctx, "Begin", n.Begin == nil, span, effect == nil); err != nil {
+		return Advance{}, err
+	}
+	if f.statements.guard == guardMySQL {
+		return Advance{}, inputError("Fence",
+			"is of a dialect whose transactions have to be of database/sql")
+	}
+	return f.do(ctx, n.DB, n.at(f.isolation), span,
+		func(ctx context.Context, tx transaction, start int64) error {
+			return effect(ctx, tx.(native.Transaction), start) //nolint:errcheck,forcetypeassert // begin has made it
+		})
+}
+
+// asTx is what the statements of an effect go through.
+func asTx(tx transaction) Tx {
+	if native, ok := tx.(native.Transaction); ok {
+		return native
+	}
+	return ofSQL(tx)
+}
+
+// execText runs a statement whose rows, if it has any, do not matter.
+func execText(ctx context.Context, tx Tx, text string, args ...any) error {
+	if executes, ok := tx.(execTx); ok {
+		_, err := executes.ExecContext(ctx, text, args...)
+		return err
+	}
+	return runStatement(ctx, tx, statement{text, args})
 }
 
 func (n Native) at(level sql.IsolationLevel) beginner {

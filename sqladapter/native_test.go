@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 // nativeTx is a transaction that is not of database/sql.
@@ -23,7 +24,7 @@ func (t *nativeTx) QueryContext(context.Context, string, ...any) (*sql.Rows, err
 	return nil, errors.New("database/sql was asked")
 }
 
-func (t *nativeTx) QueryRows(_ context.Context, query string, _ ...any) (Rows, error) {
+func (t *nativeTx) QueryRows(_ context.Context, query string, _ ...any) (native.Rows, error) {
 	t.asked = append(t.asked, query)
 	return &nativeRows{id: t.id, ended: len(t.asked) == 1 && !t.fresh}, nil
 }
@@ -79,16 +80,16 @@ func TestNative(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, ended, ran := 0, 0, 0
 		commits := []error{codeError("40001"), safeError(true)}
-		native := Native{Ledger: m,
-			Begin: func(_ context.Context, level sql.IsolationLevel) (NativeTransaction, error) {
+		n := Native{Ledger: m,
+			Begin: func(_ context.Context, level sql.IsolationLevel) (native.Transaction, error) {
 				if begun++; begun == 2 {
 					return nil, codeError("57P03")
 				}
 				return &nativeTransaction{nativeTx: nativeTx{id: e.id, fresh: begun < 4},
 					commits: &commits, ended: &ended}, nil
 			}}
-		mark, err := native.Do(t.Context(),
-			"k", func(_ context.Context, tx NativeTransaction) error {
+		mark, err := n.Do(t.Context(),
+			"k", func(_ context.Context, tx native.Transaction) error {
 				if _, ok := tx.(*nativeTransaction); !ok {
 					t.Errorf("the effect was given %T", tx)
 				}
@@ -104,10 +105,10 @@ func TestNative(t *testing.T) {
 
 // What no native transaction can be had for is refused, and not met by a panic in its midst.
 func TestNativeRefuses(t *testing.T) {
-	none := func(context.Context, sql.IsolationLevel) (NativeTransaction, error) {
+	none := func(context.Context, sql.IsolationLevel) (native.Transaction, error) {
 		return (*nativeTransaction)(nil), nil
 	}
-	nothing := func(context.Context, NativeTransaction) error { return nil }
+	nothing := func(context.Context, native.Transaction) error { return nil }
 	for name, tt := range map[string]struct {
 		native Native
 		field  string

@@ -38,7 +38,7 @@ func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int6
 	case limit < 1:
 		return 0, inputError("limit", fmt.Sprintf("must be at least 1, is %d", limit))
 	case m.retention != DeleteRows:
-		return 0, inputError("Retention", "is "+m.retention.String()+"; call Rotate")
+		return 0, inputError("Retention", "is "+m.retention.text()+"; call Rotate")
 	case m.window == 0:
 		return 0, inputError("Window", "is zero, which keeps marks for ever")
 	}

@@ -67,7 +67,7 @@ func (m *Ledger) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error
 	case db == nil:
 		return false, inputError("db", "is nil")
 	case m.retention != Generations:
-		return false, inputError("Retention", "is "+m.retention.String()+"; call DeleteExpired")
+		return false, inputError("Retention", "is "+m.retention.text()+"; call DeleteExpired")
 	}
 	window, err := m.enforcedWindow(ctx, db)
 	if err != nil {

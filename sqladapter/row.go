@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 // row is a stored mark.
@@ -26,8 +27,8 @@ type row struct {
 }
 
 // query asks a transaction for rows, a native one in its own way.
-func query(ctx context.Context, tx Tx, s statement) (Rows, error) {
-	if native, ok := tx.(NativeTx); ok {
+func query(ctx context.Context, tx Tx, s statement) (native.Rows, error) {
+	if native, ok := tx.(native.Tx); ok {
 		return native.QueryRows(ctx, s.text, s.args...)
 	}
 	rows, err := tx.QueryContext(ctx, s.text, s.args...) //nolint:rowserrcheck // by who reads them
@@ -60,7 +61,7 @@ func scanRow(ctx context.Context, tx Tx, s statement, dest ...any) (err error) {
 // queryRows reads all rows, about as many as expected, and closes them before it returns: the
 // next statement of the transaction needs the connection. An INSERT can fail as late as Close.
 func queryRows(ctx context.Context, tx Tx, s statement, expected int,
-	read func(*columns, Rows, *row) error) (found []row, err error) {
+	read func(*columns, native.Rows, *row) error) (found []row, err error) {
 	rows, err := query(ctx, tx, s)
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ type columns struct {
 }
 
 // inserted reads a row that has just been written: id and stamp.
-func (c *columns) inserted(rows Rows, r *row) error {
+func (c *columns) inserted(rows native.Rows, r *row) error {
 	if err := rows.Scan(&c.id, &c.stamp); err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (c *columns) inserted(rows Rows, r *row) error {
 }
 
 // loaded reads a row that was found, as load returns it.
-func (c *columns) loaded(rows Rows, r *row) error {
+func (c *columns) loaded(rows native.Rows, r *row) error {
 	if err := rows.Scan(&c.id, &c.stamp, &c.fingerprint, &c.at, &c.now, &r.result); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (c *columns) loaded(rows Rows, r *row) error {
 }
 
 // apart reads a row that was found, without its result.
-func (c *columns) apart(rows Rows, r *row) error {
+func (c *columns) apart(rows native.Rows, r *row) error {
 	if err := rows.Scan(&c.id, &c.stamp, &c.fingerprint, &c.at, &c.now); err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (c *columns) found(r *row) error {
 }
 
 // resultAlone reads an id and its result.
-func (c *columns) resultAlone(rows Rows, r *row) error {
+func (c *columns) resultAlone(rows native.Rows, r *row) error {
 	if err := rows.Scan(&c.id, &r.result); err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (r *row) setResult() {
 }
 
 // idAlone reads nothing else.
-func (c *columns) idAlone(rows Rows, r *row) error {
+func (c *columns) idAlone(rows native.Rows, r *row) error {
 	if err := rows.Scan(&c.id); err != nil {
 		return err
 	}

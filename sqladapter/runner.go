@@ -1,6 +1,7 @@
 package sqladapter
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -13,11 +14,10 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// DefaultLockTimeout is the LockTimeout of a [RunnerConfig] that has none.
-const DefaultLockTimeout = time.Second
+// runnerLockTimeout is the LockTimeout of a Runner whose Config has none.
+const runnerLockTimeout = time.Second
 
 const (
-	leastLockTimeout, mostLockTimeout = time.Millisecond, time.Hour
 	// runnerBound is how long the transaction of a Runner may take before its effect, and after it.
 	runnerBound = 30 * time.Second
 )
@@ -25,50 +25,43 @@ const (
 var errRunnerBound = fmt.Errorf("%w: the database has not answered within %v", dedup.ErrUnknown,
 	runnerBound)
 
-// RunnerConfig is how a [Runner] waits.
-type RunnerConfig struct {
-	// LockTimeout is how long a mark waits for the transaction of another process that has marked
-	// the key, before the answer is [dedup.ErrInFlight]: 1 ms to 1 h. It takes the place of the
-	// database's lock timeout for the mark alone, and the effect has that back. MySQL counts in
-	// whole seconds, so it is rounded up there. It must be zero for SQLite, whose busy_timeout is
-	// of the connection. Default: [DefaultLockTimeout], 1 s.
-	LockTimeout time.Duration
-}
-
 // Runner has the effect of a key once, and keeps its result beside it: record, effect and result
 // are one transaction, at the level Atomic. It is an httpadapter.Runner. Make it with
 // [Ledger.Runner], one for a table; it starts no goroutine that outlives a call, and is safe for
 // concurrent use.
 type Runner struct {
 	marks   *Ledger
-	db      *sql.DB
+	db      any // tells databases apart
+	begin   beginner
 	timeout time.Duration
+	// attach puts the transaction into the context of an effect.
+	attach  func(ctx context.Context, tx transaction) context.Context
 	running sync.Map // driver.ID, of the calls that have gone on
 }
 
 // Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
-// SQLite. It sends nothing; see [Ledger.Migrate]. A nil db, a LockTimeout out of bounds, and marks
-// of SQL Server are a [*dedup.InputError].
-func (m *Ledger) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
+// SQLite. It sends nothing; see [Ledger.Migrate]. A nil db and a ledger of SQL Server are a
+// [*dedup.InputError].
+func (m *Ledger) Runner(db *sql.DB) (*Runner, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
 	}
-	switch limit := cfg.LockTimeout; {
-	case m.dialect.begin != nil:
+	if m.dialect.begin != nil {
 		return nil, inputError("Dialect", "is SQL Server, which a Runner is not for")
-	case db == nil:
+	}
+	if db == nil {
 		return nil, inputError("db", "is nil")
-	case limit != 0 && m.dialect.bound == nil:
-		return nil, inputError("LockTimeout",
-			"is "+limit.String()+"; SQLite has the busy_timeout of its connections")
-	case limit != 0 && (limit < leastLockTimeout || limit > mostLockTimeout):
-		return nil, inputError("LockTimeout", "must be zero, or 1ms to 1h, is "+limit.String())
 	}
-	r := &Runner{marks: m, db: db, timeout: cfg.LockTimeout}
-	if r.timeout == 0 {
-		r.timeout = DefaultLockTimeout
-	}
-	return r, nil
+	return m.newRunner(&Runner{db: db, begin: m.beginIn(db, m.isolation),
+		attach: func(ctx context.Context, tx transaction) context.Context {
+			return context.WithValue(ctx, txKey{}, ofSQL(tx))
+		}}), nil
+}
+
+// newRunner completes a runner that can begin transactions.
+func (m *Ledger) newRunner(r *Runner) *Runner {
+	r.marks, r.timeout = m, cmp.Or(m.lockTimeout, runnerLockTimeout)
+	return r
 }
 
 // Namespace is [Config.Namespace], to which the keys belong.
@@ -110,11 +103,11 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 //
 // Of the calls of one key one goes on. The others are [dedup.ErrInFlight] at once, without a
 // connection, where it is in the same Runner, also inside the effect of that key, and after
-// LockTimeout where it is in another process. Record.Remaining is zero then: there is no lease, and
-// nothing to wait for the other's answer with: ask again.
-// SQLite has one writer for all keys: a file that is busy for longer than its busy_timeout is an
-// error for which [Retryable] is true. So an effect must not Run another key there. Open it with
-// [OpenSQLite], or return the first error of a statement: see the package.
+// [Config.LockTimeout] where it is in another process. Record.Remaining is zero then: there is no
+// lease, and nothing to wait for the other's answer with: ask again. SQLite has one writer for all
+// keys: a file that is busy for longer than its busy_timeout is an error for which [Retryable] is
+// true. So an effect must not Run another key there. Open it with [OpenSQLite], or return the first
+// error of a statement: see the package.
 //
 // What [Ledger.Do] runs again is run again, up to five times, so effect may run several times, one
 // after the other, and must have no other effect than through the transaction; what must not stand
@@ -142,7 +135,7 @@ func (r *Runner) Run(
 	if r == nil || r.marks == nil {
 		return none, inputError("Runner", "is nil or was not made by Ledger.Runner")
 	}
-	if err := r.marks.checkDo(ctx, "db", r.db == nil, effect == nil); err != nil {
+	if err := r.marks.checkDo(ctx, "db", r.begin == nil, effect == nil); err != nil {
 		return none, err
 	}
 	e, err := r.marks.entry(key, opts)
@@ -161,7 +154,9 @@ func (r *Runner) Run(
 	bound := time.AfterFunc(runnerBound, func() { cancel(errRunnerBound) })
 	defer bound.Stop()
 	c := &runnerCall{runner: r, key: key, opts: opts, effect: effect, leave: leave, bound: bound}
-	mark, err := r.marks.do(left, r.db, c.begin, key, c.work, opts)
+	begin, patient := r.marks.impatient(r.begin, r.timeout)
+	c.patient = patient
+	mark, err := r.marks.do(left, r.db, begin, key, c.work, opts)
 	return c.answer(mark, err)
 }
 

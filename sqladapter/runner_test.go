@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -31,7 +34,7 @@ func savedBy(m *Ledger, end string) []Step {
 func openRunner(t *testing.T, m *Ledger, steps ...Step) (*Runner, *Script) {
 	t.Helper()
 	db, s := openScript(t, steps...)
-	r, err := m.Runner(db, RunnerConfig{})
+	r, err := m.Runner(db)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,19 +63,27 @@ func TestRunnerConfig(t *testing.T) {
 		"SQL Server":            {dialect.SQLServer, 0, "Dialect"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := newMarks(t, row.dialect).Runner(db, RunnerConfig{LockTimeout: row.timeout})
-			var input *dedup.InputError
-			if row.field == "" && (err != nil || r == nil) ||
-				row.field != "" && (!errors.As(err, &input) || input.Field != row.field ||
-					r != nil) {
-				t.Errorf("Runner = %v, %v; want an error of %q", r, err, row.field)
+			m, err := New(Config{Dialect: row.dialect, Namespace: "payments",
+				LockTimeout: row.timeout})
+			var r *Runner
+			if err == nil {
+				r, err = m.Runner(db)
 			}
+			if row.field == "" {
+				require.NoError(t, err)
+				assert.NotNil(t, r)
+				return
+			}
+			var input *dedup.InputError
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, row.field, input.Field)
+			assert.Nil(t, r)
 		})
 	}
-	if _, err := (*Ledger)(nil).Runner(db, RunnerConfig{}); err == nil {
+	if _, err := (*Ledger)(nil).Runner(db); err == nil {
 		t.Error("of no marks")
 	}
-	r, err := newMarks(t, SQLite).Runner(db, RunnerConfig{})
+	r, err := newMarks(t, SQLite).Runner(db)
 	if err != nil || r.Window() != time.Hour || r.ResultLimit() != defaultResultLimit ||
 		!r.Atomic() {
 		t.Errorf("%v, %d, %v, %v", r.Window(), r.ResultLimit(), r.Atomic(), err)

@@ -44,7 +44,7 @@ func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 		texts[name] = text
 	}
 	return newMigrations(cfg.Dialect, sqlmigrate.Config{
-		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, DefaultTable),
+		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, defaultTable),
 		Texts:  texts,
 		Verify: func(ctx context.Context, tx *sql.Tx) error { return m.checkForm(ctx, tx) },
 	})

@@ -366,7 +366,7 @@ func TestGoldenSQLServer(t *testing.T) {
 // What it is not for says so, before any statement.
 func TestSQLServerIsForMarks(t *testing.T) {
 	_, fence := NewFence(FenceConfig{Dialect: dialect.SQLServer, Group: "g"})
-	_, runner := newMarks(t, dialect.SQLServer).Runner(new(sql.DB), RunnerConfig{})
+	_, runner := newMarks(t, dialect.SQLServer).Runner(new(sql.DB))
 	for name, err := range map[string]error{"fence": fence, "runner": runner} {
 		var input *dedup.InputError
 		if !errors.As(err, &input) || input.Field != "Dialect" {

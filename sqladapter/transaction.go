@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 const (
@@ -175,7 +176,7 @@ func attempt(ctx context.Context, last error, begin beginner,
 	}
 	defer context.AfterFunc(ctx, func() { breakOff(inner, cancel) })()
 	err = tx.Commit(inner)
-	if _, native := tx.(NativeTransaction); native {
+	if _, native := tx.(native.Transaction); native {
 		err = whetherReleased(err)
 	}
 	if err != nil {

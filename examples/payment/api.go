@@ -45,7 +45,7 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
 	if err := marks.Migrate(ctx, db); err != nil {
 		return nil, err
 	}
-	runner, err := marks.Runner(db, sqladapter.RunnerConfig{})
+	runner, err := marks.Runner(db)
 	if err != nil {
 		return nil, err
 	}

@@ -128,9 +128,10 @@ var table = map[string]rule{
 	"sqladapter": {
 		imports: []string{"dedup", "dedup/driver", "internal/backoff", "internal/sqlerr",
 			"internal/sqlmigrate", "internal/sqlname", "sqladapter/internal/dialect",
-			"sqladapter/migration"},
+			"sqladapter/migration", "sqladapter/native"},
 		tests: []string{"sqladapter/internal/sqlscript"},
 	},
+	"sqladapter/native": {},
 	"sqladapter/internal/dialect": {
 		imports: []string{"dedup/driver", "internal/sqlerr", "internal/sqlname"},
 	},
@@ -151,7 +152,7 @@ var table = map[string]rule{
 		tests: []string{"dedup/deduptest", "sqladapter/internal/sqlscript"},
 	},
 	"sqladapter/pgxv5": {
-		imports: []string{"dedup", "sqladapter", pgx},
+		imports: []string{"dedup", "sqladapter", "sqladapter/native", pgx},
 	},
 	"outbox": {
 		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate",

@@ -82,7 +82,8 @@ func (s *Set) UpTo(ctx context.Context, db *sql.DB, version int) error {
 	case db == nil:
 		return dialect.InputError("db", "is nil")
 	case version < 1 || version > s.Newest():
-		return dialect.InputError("version", fmt.Sprintf("is %d; there are 1 to %d", version, s.Newest()))
+		return dialect.InputError("version",
+			fmt.Sprintf("is %d; there are 1 to %d", version, s.Newest()))
 	}
 	return public(s.versions.Up(ctx, db, version))
 }
@@ -95,7 +96,8 @@ func (s *Set) To(ctx context.Context, db *sql.DB, version int) error {
 	case db == nil:
 		return dialect.InputError("db", "is nil")
 	case version < 0 || version > s.Newest():
-		return dialect.InputError("version", fmt.Sprintf("is %d; there are 0 to %d", version, s.Newest()))
+		return dialect.InputError("version",
+			fmt.Sprintf("is %d; there are 0 to %d", version, s.Newest()))
 	}
 	if version < s.Newest() {
 		if err := s.versions.Down(ctx, db, version); err != nil {

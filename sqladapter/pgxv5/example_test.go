@@ -23,21 +23,21 @@ func ExampleDo() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+	ledger, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
 		Namespace: "booking"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	db := stdlib.OpenDBFromPool(pool) // Migrate takes a *sql.DB
 	defer func() { _ = db.Close() }()
-	if err := marks.Migrate(ctx, db); err != nil {
+	if err := ledger.Migrate(ctx, db); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := pool.Exec(ctx, `CREATE TABLE booking (amount bigint NOT NULL)`); err != nil {
 		log.Fatal(err)
 	}
 	for range 2 {
-		mark, err := pgxv5.Do(ctx, marks, pool, "order-7",
+		mark, err := pgxv5.Do(ctx, ledger, pool, "order-7",
 			func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `INSERT INTO booking VALUES ($1)`, 100)
 				return err

@@ -1,16 +1,16 @@
 // Package pgxv5 has the marks of package sqladapter in transactions of pgx, version 5.
 //
-//	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "payments"})
+//	ledger, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "payments"})
 //	...
-//	_, err = pgxv5.Do(ctx, marks, pool, event.ID, func(ctx context.Context, tx pgx.Tx) error {
+//	_, err = pgxv5.Do(ctx, ledger, pool, event.ID, func(ctx context.Context, tx pgx.Tx) error {
 //		_, err := tx.Exec(ctx, `UPDATE account SET ...`) // the effect
 //		return err
 //	})
 //
-// [Do], [DoBatch] and [Confirm] are those of sqladapter, with its repetitions and its answers
-// to a lost COMMIT. In a transaction of your own, wrap it: marks.MarkTx(ctx, pgxv5.Wrap(tx),
-// key), and commit tx yourself. Migrate takes a *sql.DB, which stdlib.OpenDBFromPool of pgx
-// makes of a pool.
+// [Do], [DoBatch], [Confirm], [FenceDo] and [Runner] are those of sqladapter, with its repetitions
+// and its answers to a lost COMMIT. In a transaction of your own call [Mark], or wrap it:
+// ledger.MarkTx(ctx, pgxv5.Wrap(tx), key), and commit tx yourself. Migrate takes a *sql.DB, which
+// stdlib.OpenDBFromPool of pgx makes of a pool.
 //
 // Every query mode of pgx fits, also that of poolers. An error of Commit that is not the
 // server's leaves open what became of it, whatever pgconn.SafeToRetry says: some versions
@@ -20,6 +20,7 @@ package pgxv5
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"reflect"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 // Beginner begins transactions: *pgxpool.Pool, and *pgx.Conn when nobody else uses it. A
@@ -52,13 +54,23 @@ func Wrap(tx pgx.Tx) *Tx {
 	return &Tx{tx}
 }
 
+// ExecContext is that of *sql.Tx, for outbox.Outbox.InsertTx and its like. The result has no
+// LastInsertId, which PostgreSQL does not know.
+func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	tag, err := t.Exec(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return driver.RowsAffected(tag.RowsAffected()), nil
+}
+
 // QueryContext is never called, because there is QueryRows.
 func (*Tx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
 	return nil, errors.New("pgxv5: a transaction of pgx has no *sql.Rows")
 }
 
 // QueryRows runs a statement.
-func (t *Tx) QueryRows(ctx context.Context, query string, args ...any) (sqladapter.Rows, error) {
+func (t *Tx) QueryRows(ctx context.Context, query string, args ...any) (native.Rows, error) {
 	found, err := t.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -85,11 +97,11 @@ func Do(
 	if effect == nil {
 		return sqladapter.Mark{}, &dedup.InputError{Field: "effect", Reason: "is nil"}
 	}
-	n, err := native(ledger, db)
+	n, err := over(ledger, db)
 	if err != nil {
 		return sqladapter.Mark{}, err
 	}
-	return n.Do(ctx, key, func(ctx context.Context, tx sqladapter.NativeTransaction) error {
+	return n.Do(ctx, key, func(ctx context.Context, tx native.Transaction) error {
 		return effect(ctx, tx.(*Tx).Tx) //nolint:errcheck,forcetypeassert // begin has made it
 	}, opts...)
 }
@@ -103,14 +115,64 @@ func DoBatch(
 	if effect == nil {
 		return nil, &dedup.InputError{Field: "effect", Reason: "is nil"}
 	}
-	n, err := native(ledger, db)
+	n, err := over(ledger, db)
 	if err != nil {
 		return nil, err
 	}
 	return n.DoBatch(ctx, keys,
-		func(ctx context.Context, tx sqladapter.NativeTransaction, first []int) error {
+		func(ctx context.Context, tx native.Transaction, first []int) error {
 			return effect(ctx, tx.(*Tx).Tx, first) //nolint:errcheck,forcetypeassert // begin has made it
 		}, opts...)
+}
+
+// Mark is [sqladapter.Ledger.MarkTx] in a transaction of the caller's own. A nil ledger or tx is a
+// [*dedup.InputError].
+func Mark(
+	ctx context.Context, ledger *sqladapter.Ledger, tx pgx.Tx, key string, opts ...dedup.Option,
+) (sqladapter.Mark, error) {
+	return ledger.MarkTx(ctx, Wrap(tx), key, opts...)
+}
+
+// FenceDo is [sqladapter.Fence.Do] in a transaction of db. What is nil is refused as by [Do].
+func FenceDo(
+	ctx context.Context, fence *sqladapter.Fence, db Beginner,
+	p sqladapter.Position, from, to int64,
+	effect func(ctx context.Context, tx pgx.Tx, start int64) error,
+) (sqladapter.Advance, error) {
+	if effect == nil {
+		return sqladapter.Advance{}, &dedup.InputError{Field: "effect", Reason: "is nil"}
+	}
+	n, err := over(nil, db)
+	if err != nil {
+		return sqladapter.Advance{}, err
+	}
+	return n.FenceDo(ctx, fence, p, from, to,
+		func(ctx context.Context, tx native.Transaction, start int64) error {
+			return effect(ctx, tx.(*Tx).Tx, start) //nolint:errcheck,forcetypeassert // begin has made it
+		})
+}
+
+// Runner is [sqladapter.Ledger.Runner] with transactions of db, in which [TxFrom] finds a pgx.Tx
+// instead of a *sql.Tx. What is nil is refused as by [Do].
+func Runner(ledger *sqladapter.Ledger, db Beginner) (*sqladapter.Runner, error) {
+	n, err := over(ledger, db)
+	if err != nil {
+		return nil, err
+	}
+	n.Attach = func(ctx context.Context, tx native.Transaction) context.Context {
+		return context.WithValue(ctx, txKey{}, tx.(*Tx).Tx) //nolint:errcheck,forcetypeassert // begin has made it
+	}
+	return n.Runner()
+}
+
+// txKey is that of the transaction in the context of an effect.
+type txKey struct{}
+
+// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]: see
+// [sqladapter.TxFrom]. false says that ctx is not that of such an effect.
+func TxFrom(ctx context.Context) (pgx.Tx, bool) {
+	tx, ok := ctx.Value(txKey{}).(pgx.Tx)
+	return tx, ok
 }
 
 // Confirm is [sqladapter.Ledger.Confirm] in a transaction of db, which must be another
@@ -119,18 +181,18 @@ func Confirm(
 	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, key string, mark sqladapter.Mark,
 	opts ...dedup.Option,
 ) (sqladapter.CommitStatus, error) {
-	n, err := native(ledger, db)
+	n, err := over(ledger, db)
 	if err != nil {
 		return sqladapter.Undecided, err
 	}
 	return n.Confirm(ctx, key, mark, opts...)
 }
 
-func native(ledger *sqladapter.Ledger, db Beginner) (sqladapter.Native, error) {
+func over(ledger *sqladapter.Ledger, db Beginner) (sqladapter.Native, error) {
 	if v := reflect.ValueOf(db); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return sqladapter.Native{}, &dedup.InputError{Field: "db", Reason: "is nil"}
 	}
-	begin := func(ctx context.Context, level sql.IsolationLevel) (sqladapter.NativeTransaction,
+	begin := func(ctx context.Context, level sql.IsolationLevel) (native.Transaction,
 		error) {
 		opts, err := options(level)
 		if err != nil {

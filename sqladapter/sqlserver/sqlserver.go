@@ -5,8 +5,8 @@
 //
 // The tests compare the text of the statements, script a driver, and play the documentation of the
 // server behind go-mssqldb. Migrate and Check of the ledger look on your server at what the dialect
-// relies on. It is for a ledger with DeleteRows. A Fence, a Runner, a store and package sqlpreflight
-// refuse it.
+// relies on. It is for a ledger with DeleteRows. A Fence, a Runner, a store and package
+// sqlpreflight refuse it.
 //
 // A duplicate leaves the transaction usable, whatever XACT_ABORT says. A mark waits as long as
 // LOCK_TIMEOUT allows, without end by default; the answer is then dedup.ErrInFlight. The server

@@ -361,7 +361,9 @@ func raw(ctx context.Context, p *party) {
 }
 
 // insert is the effect of a charge.
-func insert(r *http.Request, tx sqladapter.ExecTx) error {
+func insert(r *http.Request, tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}) error {
 	_, err := tx.ExecContext(r.Context(),
 		`INSERT INTO bench_http_charges (key, account, amount) VALUES ($1, $2, $3)`,
 		r.Header.Get("Idempotency-Key"), "acct-4711", 4200)
@@ -388,7 +390,7 @@ func atomicSQL(ctx context.Context, p *party) {
 	marks := must.Get(sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
 		Namespace: "bench-http", Window: window, Table: "bench_http_marks"}))
 	must.Do(marks.Migrate(ctx, db))
-	p.behind(ctx, must.Get(marks.Runner(db, sqladapter.RunnerConfig{})),
+	p.behind(ctx, must.Get(marks.Runner(db)),
 		func(r *http.Request) error {
 			tx, ok := sqladapter.TxFrom(r.Context())
 			if !ok {

@@ -116,7 +116,8 @@ func (n *native) handBatch(ctx context.Context, _ int, keys []string) {
 }
 
 type querier interface {
-	sqladapter.ExecTx
+	sqladapter.Tx
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 

@@ -136,7 +136,7 @@ func TestMarksWithAScope(t *testing.T) {
 		Window: testWindow})
 	require.NoError(t, err)
 	require.NoError(t, marks.Migrate(t.Context(), db))
-	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
+	run, err := marks.Runner(db)
 	require.NoError(t, err)
 	served(t, run)
 	r := &rig{t: t, flags: []string{"-sql", "sqlite:" + file}}

@@ -74,7 +74,7 @@ func newMarks(o *Options, db *sql.DB) (*component, error) {
 		return nil, err
 	}
 	c := versioned(m.Migrations(), db)
-	c.table = cmp.Or(o.Table, sqladapter.DefaultTable)
+	c.table = cmp.Or(o.Table, "onceward_marks")
 	c.holds = "all marks and their results: what is delivered again is done again"
 	c.read = func(ctx context.Context) error { _, _, err := m.Lookup(ctx, db, nobody); return err }
 	c.check = func(ctx context.Context) error { return m.Check(ctx, db) }
@@ -95,7 +95,7 @@ func newFence(o *Options, db *sql.DB) (*component, error) {
 		return nil, err
 	}
 	c := versioned(f.Migrations(), db)
-	c.table = cmp.Or(o.Table, sqladapter.DefaultFenceTable)
+	c.table = cmp.Or(o.Table, "onceward_fence")
 	c.holds = "the positions of all groups: what is delivered again is done again"
 	c.read = func(ctx context.Context) error {
 		_, _, err := f.Lookup(ctx, db, sqladapter.Position{Topic: nobody, TopicID: nobody})

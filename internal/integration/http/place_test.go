@@ -135,7 +135,7 @@ func (p *place) connectSQL() (err error) {
 		return err
 	}
 	p.expire = p.deleteExpired
-	p.run, err = p.marks.Runner(p.db, sqladapter.RunnerConfig{})
+	p.run, err = p.marks.Runner(p.db)
 	return err
 }
 

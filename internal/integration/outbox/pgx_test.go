@@ -2,22 +2,13 @@ package outbox_test
 
 import (
 	"context"
-	"database/sql"
-	"database/sql/driver"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
-
-// pgxTx is what the documentation of outbox.Tx tells users of pgx to write.
-type pgxTx struct{ pgx.Tx }
-
-func (t pgxTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	tag, err := t.Exec(ctx, query, args...)
-	return driver.RowsAffected(tag.RowsAffected()), err
-}
 
 // A transaction of pgx itself: committed, its messages come; rolled back, they do not.
 func TestNativePgx(t *testing.T) {
@@ -32,7 +23,7 @@ func TestNativePgx(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.box.InsertTx(t.Context(), pgxTx{tx}, numbered(key, 0),
+		if err := h.box.InsertTx(t.Context(), pgxv5.Wrap(tx), numbered(key, 0),
 			outbox.Message{ID: key + " without a key/0", Topic: "t"}); err != nil {
 			t.Fatal(err)
 		}

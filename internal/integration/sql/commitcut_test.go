@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 // pgxModes are all the ways in which pgx sends a statement.
@@ -189,7 +190,7 @@ func (pgxTx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func (t pgxTx) QueryRows(ctx context.Context, query string, args ...any) (sqladapter.Rows, error) {
+func (t pgxTx) QueryRows(ctx context.Context, query string, args ...any) (native.Rows, error) {
 	rows, err := t.Query(ctx, query, args...)
 	return pgxRows{rows}, err
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
@@ -27,6 +28,8 @@ type engine struct {
 	name    string
 	dialect sqladapter.Dialect
 	open    func(t *testing.T) *sql.DB
+	// pgx has the runners of a shop, and the fences of a till, in transactions of pgx.
+	pgx bool
 	// retention of the marks; Generations have a window of an hour unless a test says else.
 	retention sqladapter.Retention
 }
@@ -103,6 +106,20 @@ func forEach(t *testing.T, test func(t *testing.T, e engine)) {
 	forEachDeleting(t, test)
 }
 
+// pgxEngine is PostgreSQL through a pool of pgx, with nothing of database/sql between.
+func pgxEngine() engine {
+	e := postgres("cache_statement")
+	e.name, e.pgx = "postgres/pgx", true
+	return e
+}
+
+// forEachClient is forEach, and PostgreSQL through pgx.
+func forEachClient(t *testing.T, test func(t *testing.T, e engine)) {
+	forEach(t, test)
+	e := pgxEngine()
+	t.Run(e.name, func(t *testing.T) { test(t, e) })
+}
+
 // forEachInGenerations runs a test that is about retention by generations.
 func forEachInGenerations(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range []engine{inGenerations(postgres("cache_statement")),
@@ -117,6 +134,13 @@ func forEachDeleting(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range append(postgresModes(), sqlite(), mariadb()) {
 		t.Run(e.name, func(t *testing.T) { test(t, e) })
 	}
+}
+
+// forEachFence is forEachDeleting, and PostgreSQL through pgx.
+func forEachFence(t *testing.T, test func(t *testing.T, e engine)) {
+	forEachDeleting(t, test)
+	e := pgxEngine()
+	t.Run(e.name, func(t *testing.T) { test(t, e) })
 }
 
 // forEachPostgres runs a test that is about PostgreSQL alone.
@@ -151,6 +175,8 @@ type shop struct {
 	ledger  string
 	// level of the transactions that deliver begins.
 	level sql.IsolationLevel
+	// pool is of an engine with pgx, and nil otherwise.
+	pool *pgxpool.Pool
 }
 
 func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
@@ -170,6 +196,9 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 	}
 	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger",
 		level: cfg.Isolation}
+	if e.pgx {
+		s.pool = openPool(t, postgresURL(t, servertest.Postgres(t), "cache_statement"))
+	}
 	t.Cleanup(func() { s.drop(t); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
 	if err := marks.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -200,8 +229,14 @@ func (s *shop) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
+// execTx is a transaction of any client that an effect writes through.
+type execTx interface {
+	sqladapter.Tx
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
 // effect writes to the ledger in the message's transaction.
-func (s *shop) effect(ctx context.Context, tx *sql.Tx, message string) error {
+func (s *shop) effect(ctx context.Context, tx execTx, message string) error {
 	query := `INSERT INTO ` + s.ledger + ` (message) VALUES (?)`
 	if s.dialect == sqladapter.Postgres {
 		query = strings.Replace(query, "?", "$1", 1)

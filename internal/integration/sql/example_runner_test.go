@@ -17,7 +17,7 @@ func ExampleLedger_Runner() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)
 	defer done()
-	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
+	run, err := marks.Runner(db)
 	if err != nil {
 		log.Fatal(err)
 	}

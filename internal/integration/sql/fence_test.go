@@ -11,12 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/migration"
+	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
 // till is a fence with a ledger of offsets beside it. The ledger has no unique constraint: a
@@ -28,6 +31,21 @@ type till struct {
 	engine engine
 	cfg    sqladapter.FenceConfig
 	ledger string
+	pool   *pgxpool.Pool // of an engine with pgx
+}
+
+// do is Fence.Do in the client that the engine has.
+func (s *till) do(ctx context.Context, p sqladapter.Position, from, to int64,
+	effect func(ctx context.Context, tx execTx, start int64) error) (sqladapter.Advance,
+	error) {
+	if s.pool != nil {
+		return pgxv5.FenceDo(ctx, s.Fence, s.pool, p, from, to,
+			func(ctx context.Context, tx pgx.Tx, start int64) error {
+				return effect(ctx, pgxv5.Wrap(tx), start)
+			})
+	}
+	return s.Do(ctx, s.db, p, from, to,
+		func(ctx context.Context, tx *sql.Tx, start int64) error { return effect(ctx, tx, start) })
 }
 
 func newTill(t *testing.T, e engine, edit ...func(*sqladapter.FenceConfig)) *till {
@@ -38,6 +56,9 @@ func newTill(t *testing.T, e engine, edit ...func(*sqladapter.FenceConfig)) *til
 		Table: name + "_fence"}
 	for _, f := range edit {
 		f(&s.cfg)
+	}
+	if e.pgx {
+		s.pool = openPool(t, postgresURL(t, servertest.Postgres(t), "cache_statement"))
 	}
 	var err error
 	if s.Fence, err = sqladapter.NewFence(s.cfg); err != nil {
@@ -64,7 +85,7 @@ func (s *till) exec(query string) {
 }
 
 // record has the effects of [start, to) in tx.
-func (s *till) record(ctx context.Context, tx *sql.Tx, start, to int64) error {
+func (s *till) record(ctx context.Context, tx execTx, start, to int64) error {
 	for pos := start; pos < to; pos++ {
 		if _, err := tx.ExecContext(ctx,
 			fmt.Sprintf(`INSERT INTO %s (pos) VALUES (%d)`, s.ledger, pos)); err != nil {
@@ -76,8 +97,8 @@ func (s *till) record(ctx context.Context, tx *sql.Tx, start, to int64) error {
 
 // once is a batch by the book, with Do.
 func (s *till) once(p sqladapter.Position, from, to int64) (sqladapter.Advance, error) {
-	return s.Do(s.t.Context(), s.db, p, from,
-		to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+	return s.do(s.t.Context(), p, from,
+		to, func(ctx context.Context, tx execTx, start int64) error {
 			return s.record(ctx, tx, start, to)
 		})
 }
@@ -115,7 +136,7 @@ func payments(partition int32) sqladapter.Position {
 // TestFenceMoves: what is delivered again is not done again, and a gap is passed over and told;
 // in a transaction of Do, and in the caller's, which commits whatever it is told.
 func TestFenceMoves(t *testing.T) {
-	forEachDeleting(t, func(t *testing.T, e engine) {
+	forEachFence(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
 		for name, once := range map[string]func(sqladapter.Position,
 			int64, int64) (sqladapter.Advance, error){"Do": s.once, "AdvanceTx": s.advance} {
@@ -216,7 +237,7 @@ func TestFenceApart(t *testing.T) {
 // it is the only one: they begin where the others began, in batches of other sizes, die in the
 // midst of them, and begin again behind what is committed.
 func TestFenceZombies(t *testing.T) {
-	forEachDeleting(t, func(t *testing.T, e engine) {
+	forEachFence(t, func(t *testing.T, e engine) {
 		const n, owners = 400, 4
 		s := newTill(t, e)
 		crash := errors.New("the owner dies")
@@ -228,8 +249,8 @@ func TestFenceZombies(t *testing.T) {
 				for from := int64(0); from < n; {
 					to := min(from+1+rng.Int64N(25), n)
 					dies := rng.IntN(3) == 0 || crashed.Load() == 0
-					got, err := s.Do(t.Context(), s.db, payments(1), from, to,
-						func(ctx context.Context, tx *sql.Tx, start int64) error {
+					got, err := s.do(t.Context(), payments(1), from, to,
+						func(ctx context.Context, tx execTx, start int64) error {
 							if err := s.record(ctx, tx, start, to); err != nil {
 								return err
 							}
@@ -336,30 +357,30 @@ func (s *till) waitForOwner() {
 // Prevents: Do of a position inside of its own effect waits for the outer transaction, which waits
 // for it.
 func TestFenceInsideItsEffect(t *testing.T) {
-	for _, e := range []engine{postgres("cache_statement"), mariadb(), sqlite()} {
+	for _, e := range []engine{postgres("cache_statement"), pgxEngine(), mariadb(), sqlite()} {
 		t.Run(e.name, func(t *testing.T) {
 			s := newTill(t, e)
 			p := sqladapter.Position{Topic: "t", TopicID: "i"}
-			none := func(context.Context, *sql.Tx, int64) error {
+			none := func(context.Context, execTx, int64) error {
 				t.Error("ran inside of itself")
 				return nil
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			_, err := s.Do(ctx, s.db, p, 0, 10,
-				func(ctx context.Context, _ *sql.Tx, _ int64) error {
-					_, err := s.Do(ctx, s.db, p, 0, 10, none)
+			_, err := s.do(ctx, p, 0, 10,
+				func(ctx context.Context, _ execTx, _ int64) error {
+					_, err := s.do(ctx, p, 0, 10, none)
 					return err
 				})
 			require.ErrorIs(t, err, dedup.ErrInFlight)
 			if e.dialect == sqladapter.SQLite {
 				return // it has one writer, for all positions
 			}
-			_, err = s.Do(t.Context(), s.db, p, 0, 10,
-				func(ctx context.Context, _ *sql.Tx, _ int64) error {
+			_, err = s.do(t.Context(), p, 0, 10,
+				func(ctx context.Context, _ execTx, _ int64) error {
 					other := sqladapter.Position{Topic: "t", TopicID: "i", Partition: 1}
-					_, err := s.Do(ctx, s.db, other, 0, 10,
-						func(context.Context, *sql.Tx, int64) error { return nil })
+					_, err := s.do(ctx, other, 0, 10,
+						func(context.Context, execTx, int64) error { return nil })
 					return err
 				})
 			require.NoError(t, err)

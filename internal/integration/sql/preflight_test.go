@@ -78,7 +78,7 @@ func TestPreflightPostgres(t *testing.T) {
 	if err := fence.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	tables := []string{sqladapter.DefaultTable, sqladapter.DefaultFenceTable}
+	tables := []string{"onceward_marks", "onceward_fence"}
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec"} {
 		wantFindings(t, open(mode), pg(tables...))
 	}
@@ -108,7 +108,7 @@ func TestPreflightPostgres(t *testing.T) {
 		`ALTER TABLE onceward_marks SET UNLOGGED`,
 		`DROP INDEX onceward_marks_expiry`)
 	wantFindings(t, open("exec"),
-		pg("blind", "ordered", "plain", "bare", "nowhere", sqladapter.DefaultTable),
+		pg("blind", "ordered", "plain", "bare", "nowhere", "onceward_marks"),
 		"critical collation", "warning collation", "critical unlogged", "critical no_unique_index",
 		"warning no_retention_index",
 		"critical no_table", "critical unlogged", "warning no_retention_index")
@@ -199,7 +199,7 @@ func TestPreflightMariaDB(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantFindings(t, db, my(sqladapter.DefaultFenceTable, sqladapter.DefaultTable, "turns"))
+	wantFindings(t, db, my("onceward_fence", "onceward_marks", "turns"))
 	execAll(t, db,
 		`CREATE TABLE blind (id VARCHAR(20) PRIMARY KEY)`,
 		`CREATE TABLE trimmed (id VARCHAR(20) COLLATE utf8mb4_bin, UNIQUE KEY (id))`,
@@ -213,7 +213,7 @@ func TestPreflightMariaDB(t *testing.T) {
 		"warning innodb_flush_log_at_trx_commit",
 		"critical collation", "warning collation", "critical engine", "critical no_unique_index",
 		"warning no_retention_index", "critical no_table")
-	cfg := my(sqladapter.DefaultFenceTable)
+	cfg := my("onceward_fence")
 	cfg.Schema = "information_schema"
 	wantFindings(t, db, cfg, "warning innodb_flush_log_at_trx_commit", "critical no_table")
 }
@@ -245,7 +245,7 @@ func TestPreflightSQLite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantFindings(t, db, lite(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
+	wantFindings(t, db, lite("onceward_fence", "onceward_marks"))
 	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`,
 		`CREATE TABLE bare (id BLOB, created_at INTEGER)`,
 		`CREATE TABLE counted (id INTEGER PRIMARY KEY)`)

@@ -29,7 +29,7 @@ func TestRoundTrips(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	pool := openPool(t, dsn+"&pool_max_conns=1")
 	nothing := func(context.Context, *sql.Tx) error { return nil }
-	runner, err := s.marks.Runner(db, sqladapter.RunnerConfig{})
+	runner, err := s.marks.Runner(db)
 	require.NoError(t, err)
 	next := 0
 	for name, tt := range map[string]struct {

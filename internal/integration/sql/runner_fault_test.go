@@ -23,11 +23,11 @@ func TestRunnerKilled(t *testing.T) {
 			admin := e.open(t)
 			runs := 0
 			res, err := s.runner(t).Run(t.Context(), "m",
-				s.writes("m", "receipt", false, func(ctx context.Context, tx *sql.Tx) error {
+				s.writes("m", "receipt", false, func(ctx context.Context, tx execTx) error {
 					if runs++; runs > 2 {
 						return nil
 					}
-					return s.endSession(ctx, t, admin, tx)
+					return s.endSession(ctx, t, admin, tx.(*sql.Tx)) //nolint:forcetypeassert // of database/sql
 				}))
 			if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt" ||
 				res.Attempt != 3 || runs != 3 {
@@ -63,7 +63,8 @@ func (s *shop) endSession(ctx context.Context, t *testing.T, admin *sql.DB, tx *
 // is run again, also when it answers as if nothing had happened, or asks for undo: the server has
 // taken back its mark as well.
 func TestRunnerDeadlock(t *testing.T) {
-	for _, e := range []engine{postgres("cache_statement"), mariadb(), inGenerations(mariadb())} {
+	for _, e := range []engine{postgres("cache_statement"), pgxEngine(), mariadb(),
+		inGenerations(mariadb())} {
 		for _, swallow := range []bool{false, true} {
 			for _, undo := range []bool{false, true} {
 				if swallow && e.dialect == sqladapter.Postgres {
@@ -91,7 +92,7 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	transfer := func(key string, from, to int) {
 		met := sync.OnceFunc(func() { both.Done(); both.Wait() }) // only in the first run
 		res, err := r.Run(t.Context(), key,
-			s.writes(key, "receipt of "+key, undo, func(ctx context.Context, tx *sql.Tx) error {
+			s.writes(key, "receipt of "+key, undo, func(ctx context.Context, tx execTx) error {
 				runs.Add(1)
 				for i, id := range []int{from, to} {
 					_, err := tx.ExecContext(ctx,
@@ -142,7 +143,7 @@ func TestRunnerUndoAfterAnError(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		r := s.runner(t)
-		breaks := func(ctx context.Context, tx *sql.Tx) error {
+		breaks := func(ctx context.Context, tx execTx) error {
 			if _, err := tx.ExecContext(ctx, `SELECT 1/0`); err == nil {
 				t.Error("1/0 is not an error")
 			}
@@ -172,7 +173,7 @@ func TestRunnerCommittedByItself(t *testing.T) {
 			t.Cleanup(func() { s.exec(t, `DROP TABLE `+empty) })
 			runs := 0
 			_, err := s.runner(t).Run(t.Context(), "m",
-				s.writes("m", "receipt", undo, func(ctx context.Context, tx *sql.Tx) error {
+				s.writes("m", "receipt", undo, func(ctx context.Context, tx execTx) error {
 					runs++
 					if _, err := tx.ExecContext(ctx, `TRUNCATE TABLE `+empty); err != nil {
 						return err

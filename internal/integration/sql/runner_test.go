@@ -13,28 +13,34 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
 var _ httpadapter.Runner = (*sqladapter.Runner)(nil)
 
 func (s *shop) runner(t *testing.T) *sqladapter.Runner {
 	t.Helper()
-	r, err := s.marks.Runner(s.db, sqladapter.RunnerConfig{})
-	if err != nil {
-		t.Fatal(err)
+	if s.pool != nil {
+		r, err := pgxv5.Runner(s.marks, s.pool)
+		require.NoError(t, err)
+		return r
 	}
+	r, err := s.marks.Runner(s.db)
+	require.NoError(t, err)
 	return r
 }
 
 // writes is an effect that writes to the ledger and answers.
 func (s *shop) writes(message, answer string, undo bool,
-	after ...func(ctx context.Context, tx *sql.Tx) error) httpadapter.Effect {
+	after ...func(ctx context.Context, tx execTx) error) httpadapter.Effect {
 	return func(ctx context.Context) ([]byte, bool, error) {
-		tx, ok := sqladapter.TxFrom(ctx)
+		tx, ok := s.txFrom(ctx)
 		if !ok {
 			return nil, false, errors.New("no transaction in the context")
 		}
@@ -50,6 +56,23 @@ func (s *shop) writes(message, answer string, undo bool,
 	}
 }
 
+// txFrom is the transaction of a runner's effect, in the client that the engine has.
+func (s *shop) txFrom(ctx context.Context) (execTx, bool) {
+	if s.pool != nil {
+		tx, ok := pgxv5.TxFrom(ctx)
+		return pgxv5.Wrap(tx), ok
+	}
+	return sqladapter.TxFrom(ctx)
+}
+
+// inUse is how many connections the runner of the engine has.
+func (s *shop) inUse() int {
+	if s.pool != nil {
+		return int(s.pool.Stat().AcquiredConns())
+	}
+	return s.db.Stats().InUse
+}
+
 func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome driver.Outcome,
 	value string) {
 	t.Helper()
@@ -61,7 +84,7 @@ func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome driver.O
 
 // TestRunnerOnce: first, duplicate, undo, failure, panic, too large, empty, on every engine.
 func TestRunnerOnce(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.ResultLimit = 1000 })
 		r := s.runner(t)
 		for _, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate} {
@@ -79,10 +102,10 @@ func TestRunnerOnce(t *testing.T) {
 				t.Errorf("Run = %q, %v; want %v", res.Value, err, want)
 			}
 		}
-		fail := func(context.Context, *sql.Tx) error { return errDomain }
+		fail := func(context.Context, execTx) error { return errDomain }
 		fails(errDomain, s.writes("bad", "x", false, fail))
 		permanent := dedup.Permanent(errDomain)
-		fails(permanent, s.writes("bad", "x", false, func(context.Context, *sql.Tx) error {
+		fails(permanent, s.writes("bad", "x", false, func(context.Context, execTx) error {
 			return permanent
 		}))
 		func() {
@@ -92,7 +115,7 @@ func TestRunnerOnce(t *testing.T) {
 				}
 			}()
 			_, err := r.Run(t.Context(), "bad",
-				s.writes("bad", "x", false, func(context.Context, *sql.Tx) error { panic("boom") }))
+				s.writes("bad", "x", false, func(context.Context, execTx) error { panic("boom") }))
 			t.Errorf("panic: %v", err)
 		}()
 		var input *dedup.InputError
@@ -105,7 +128,7 @@ func TestRunnerOnce(t *testing.T) {
 		s.wantEffects(t, []string{"m", "empty"})
 		res, err := r.Run(t.Context(), "bad", s.writes("bad", strings.Repeat("x", 1000), false))
 		wantRun(t, res, err, dedup.Acquired, strings.Repeat("x", 1000))
-		if n := s.db.Stats().InUse; n != 0 {
+		if n := s.inUse(); n != 0 {
 			t.Errorf("%d connections are still in a transaction", n)
 		}
 	})
@@ -113,7 +136,7 @@ func TestRunnerOnce(t *testing.T) {
 
 // TestRunnerRecord: what is found beside the result, scope, and a key of another payload.
 func TestRunnerRecord(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = time.Hour })
 		r := s.runner(t)
 		body := dedup.WithFingerprint([]byte("body"))
@@ -144,7 +167,7 @@ func TestRunnerRecord(t *testing.T) {
 
 // TestRunnerCrowd: of 200 equal calls one goes on, and the others hold no connection of the five.
 func TestRunnerCrowd(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		s.db.SetMaxOpenConns(5)
 		r := s.runner(t)
@@ -158,7 +181,7 @@ func TestRunnerCrowd(t *testing.T) {
 					func(ctx context.Context) ([]byte, bool, error) {
 						effects.Add(1)
 						refused.Wait()
-						if n := s.db.Stats().InUse; n != 1 {
+						if n := s.inUse(); n != 1 {
 							t.Errorf("%d connections are in use", n)
 						}
 						return s.writes("m", "receipt", false)(ctx)
@@ -193,11 +216,11 @@ func TestRunnerCrowd(t *testing.T) {
 
 // TestRunnerNested: the same key inside its own effect would wait for itself.
 func TestRunnerNested(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		r := s.runner(t)
 		res, err := r.Run(t.Context(), "m",
-			s.writes("m", "outer", false, func(ctx context.Context, _ *sql.Tx) error {
+			s.writes("m", "outer", false, func(ctx context.Context, _ execTx) error {
 				if _, err := r.Run(ctx, "m", s.writes("inner", "inner", false)); !errors.Is(err,
 					dedup.ErrInFlight) {
 					t.Errorf("inside: %v", err)
@@ -231,7 +254,8 @@ func TestRunnerLockTimeout(t *testing.T) {
 		if e.dialect == sqladapter.SQLite {
 			return // see TestRunnerBesideAWriter
 		}
-		s := newShop(t, e)
+		s := newShop(t, e,
+			func(c *sqladapter.Config) { c.LockTimeout = 50 * time.Millisecond })
 		holder := begin(t, s.db, sql.LevelDefault)
 		if _, err := s.marks.MarkTx(t.Context(), holder, "held"); err != nil {
 			t.Fatal(err)
@@ -247,8 +271,7 @@ func TestRunnerLockTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := waits(t, s, own.db)
-		r, err := s.marks.Runner(own.db,
-			sqladapter.RunnerConfig{LockTimeout: 50 * time.Millisecond})
+		r, err := s.marks.Runner(own.db)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,8 +284,8 @@ func TestRunnerLockTimeout(t *testing.T) {
 			t.Errorf("after the refusal the connection waits %s, not %s", after, before)
 		}
 		res, err = r.Run(t.Context(), "m",
-			s.writes("m", "receipt", false, func(_ context.Context, tx *sql.Tx) error {
-				if in := waits(t, s, tx); in != before {
+			s.writes("m", "receipt", false, func(_ context.Context, tx execTx) error {
+				if in := waits(t, s, tx.(*sql.Tx)); in != before {
 					t.Errorf("in the effect the connection waits %s, not %s", in, before)
 				}
 				return nil
@@ -290,7 +313,7 @@ func TestRunnerBesideAWriter(t *testing.T) {
 		}})
 	r := s.runner(t)
 	res, err := r.Run(t.Context(), "m",
-		s.writes("m", "receipt", false, func(ctx context.Context, _ *sql.Tx) error {
+		s.writes("m", "receipt", false, func(ctx context.Context, _ execTx) error {
 			res, err := r.Run(ctx, "other", s.writes("other", "x", false))
 			if !sqladapter.Retryable(err) || errors.Is(err, dedup.ErrInFlight) ||
 				res.Outcome != dedup.Unknown || dedup.OutcomeUnknown(err) {
@@ -304,14 +327,14 @@ func TestRunnerBesideAWriter(t *testing.T) {
 
 // TestRunnerLeavesItsCaller: who goes ends what has not begun, and nothing else.
 func TestRunnerLeavesItsCaller(t *testing.T) {
-	forEach(t, func(t *testing.T, e engine) {
+	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		r := s.runner(t)
 		type name struct{}
 		gone, cancel := context.WithCancelCause(context.WithValue(t.Context(), name{}, "tenant"))
 		why := errors.New("the client has gone")
 		res, err := r.Run(gone, "m",
-			s.writes("m", "receipt", false, func(ctx context.Context, _ *sql.Tx) error {
+			s.writes("m", "receipt", false, func(ctx context.Context, _ execTx) error {
 				cancel(why)
 				if ctx.Err() != nil || ctx.Value(name{}) != "tenant" {
 					t.Errorf("the effect's context: %v, value %v", ctx.Err(), ctx.Value(name{}))
@@ -393,7 +416,7 @@ func TestPanicUnderHTTP(t *testing.T) {
 func TestRunnerIsRefused(t *testing.T) {
 	s := newShop(t, sqlite())
 	var input *dedup.InputError
-	if _, err := s.marks.Runner(nil, sqladapter.RunnerConfig{}); !errors.As(err, &input) ||
+	if _, err := s.marks.Runner(nil); !errors.As(err, &input) ||
 		input.Field != "db" {
 		t.Error(err)
 	}

@@ -218,7 +218,7 @@ func nothing() {}
 var lives = append([]way{{"Runner", 1, (*shop).byRunner}}, ways...)
 
 func (s *shop) byRunner(ctx context.Context, batch []string) (first bool, err error) {
-	r, err := s.marks.Runner(s.db, sqladapter.RunnerConfig{})
+	r, err := s.marks.Runner(s.db)
 	if err != nil {
 		return false, err
 	}

@@ -1,0 +1,39 @@
+// Package native is the contract between package sqladapter and transactions that are not of
+// database/sql. Users of pgx need package sqladapter/pgxv5 instead, which implements it.
+package native
+
+import (
+	"context"
+	"database/sql"
+)
+
+// Tx runs a statement in a transaction.
+type Tx interface {
+	// QueryContext is that of *sql.Tx, so that a Tx is also a sqladapter.Tx. It is never called.
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	// QueryRows runs a statement and returns its rows, none for a statement that has none.
+	// They are read and closed before the next call.
+	QueryRows(ctx context.Context, query string, args ...any) (Rows, error)
+}
+
+// Rows is what a [Tx] returns; *sql.Rows has these methods.
+type Rows interface {
+	// Next goes to the next row. It is false after the last one, and after an error.
+	Next() bool
+	// Scan reads the columns of the row.
+	Scan(dest ...any) error
+	// Err says why Next has ended early.
+	Err() error
+	// Close may be called again.
+	Close() error
+}
+
+// Transaction is a [Tx] that sqladapter.Native ends.
+type Transaction interface {
+	Tx
+	// Commit may be broken off by its context.
+	Commit(ctx context.Context) error
+	// Rollback is called last in any case, also after Commit, where it does nothing. Its
+	// context ends some seconds later at the latest, and not with the caller's.
+	Rollback(ctx context.Context) error
+}
