@@ -2,8 +2,9 @@ package outbox
 
 import "context"
 
-// Publisher sends messages to a broker. Those of package outbox/saramapub and
-// outbox/franzpub send them to Kafka.
+// Publisher sends messages to a broker. Those of outbox/saramapub and outbox/franzpub send them to
+// Kafka, of outbox/natspub to NATS JetStream, of outbox/rabbitpub to RabbitMQ, and of
+// outbox/webhookpub to HTTP endpoints. For others see [PublishEach].
 type Publisher interface {
 	// Publish sends the messages and returns what became of each, in their order: nil for one
 	// that is acknowledged by all the replicas the broker asks for (Kafka: acks=all), so that

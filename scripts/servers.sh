@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Real servers for the tests, on loopback and on ports of their own.
 #
-#   servers.sh install [mysql]      find Redis, PostgreSQL, MariaDB, Java and Kafka, or install them;
+#   servers.sh install [mysql]      find Redis, PostgreSQL, MariaDB, RabbitMQ, Java and Kafka, or install them;
 #                                   with mysql: only that
 #   servers.sh up [KIND...]         start all kinds (or those named), in parallel; again is harmless
 #   servers.sh env                  print export lines of the ONCEWARD_* variables that tests read
@@ -19,7 +19,7 @@
 # KIND: redis (append-only file), redis-pair (primary, replica), redis-cluster (3 masters,
 # 3 replicas), valkey, postgres, mariadb, kafka1, kafka3 (one and three nodes); private only: redis-tls
 # (and a user of few rights), redis-sentinel (primary, replica, 3 Sentinels), valkey-pair,
-# valkey-cluster, redis-clock and postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
+# valkey-cluster, rabbitmq, redis-clock and postgres-clock (whose wall clock is moved by the nanoseconds in DIR/shift, 8 bytes; needs a C compiler).
 # By name only, since it comes from Debian unstable: mysql.
 #
 # Environment: ONCEWARD_RUN (run directory; default $TMPDIR/onceward-servers), ONCEWARD_PORT_BASE
@@ -32,7 +32,7 @@ HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 RUN=${ONCEWARD_RUN:-${TMPDIR:-/tmp}/onceward-servers}
 KINDS="redis redis-pair redis-cluster valkey postgres mariadb kafka1 kafka3"
 NAMED_KINDS="mysql" # not started by a plain up
-PRIVATE_KINDS="redis-tls redis-sentinel redis-clock valkey-pair valkey-cluster postgres-clock" # not started by up
+PRIVATE_KINDS="redis-tls redis-sentinel redis-clock valkey-pair valkey-cluster postgres-clock rabbitmq" # not started by up
 
 # shellcheck source=lib/proc.sh
 . "$HERE/lib/proc.sh"
@@ -46,6 +46,8 @@ PRIVATE_KINDS="redis-tls redis-sentinel redis-clock valkey-pair valkey-cluster p
 . "$HERE/lib/sql.sh"
 # shellcheck source=lib/mysql.sh
 . "$HERE/lib/mysql.sh"
+# shellcheck source=lib/rabbitmq.sh
+. "$HERE/lib/rabbitmq.sh"
 # shellcheck source=kafka/kafka.sh
 . "$HERE/kafka/kafka.sh"
 # shellcheck source=lib/install.sh
@@ -115,7 +117,7 @@ addresses() {
   kind=$(kind_of "$1")
   case "$kind" in
     postgres*) postgres_url "$1" ;;
-    mariadb | mysql) "${kind}_url" "$1" ;;
+    mariadb | mysql | rabbitmq) "${kind}_url" "$1" ;;
     *) for ((i = 1; i <= $(cat "$1/nodes"); i++)); do
       case "$kind" in
         kafka*) echo "127.0.0.1:$(kafka_broker_port "$1" "$i")" ;;

@@ -83,9 +83,9 @@ longest=(internal/integration/sql internal/integration/kafka redisadapter intern
 # library DIR: whether a directory is that of a nested module that users import, or below one.
 library() {
   case $1/ in
-    contrib/* | kafkaadapter/kafkaconfluent/* | kafkaadapter/kafkafranz/* | \
-      kafkaadapter/kafkasegmentio/* | outbox/franzpub/* | outbox/saramapub/* | \
-      outbox/pgxlisten/* | sqladapter/pgxv5/*) ;;
+    contrib/* | kafkaadapter/kafkaconfluent/* | kafkaadapter/kafkafranz/* | kafkaadapter/kafkasegmentio/* | \
+      outbox/franzpub/* | outbox/saramapub/* | outbox/natspub/* | outbox/rabbitpub/* | outbox/pgxlisten/* | \
+      sqladapter/pgxv5/*) ;;
     *) return 1 ;;
   esac
 }

@@ -18,6 +18,8 @@ const (
 	protobuf  = "google.golang.org/protobuf"
 	genproto  = "google.golang.org/genproto/googleapis/rpc"
 	watermill = "github.com/ThreeDotsLabs/watermill"
+	natsGo    = "github.com/nats-io/nats.go"
+	amqp      = "github.com/rabbitmq/amqp091-go"
 
 	// Of OpenTelemetry, whose packages share one prefix, code has the API alone: which exporter,
 	// and which SDK, is the program's choice.
@@ -164,6 +166,10 @@ var table = map[string]rule{
 		tests: []string{franzGo}},
 	"outbox/pgxlisten": {imports: []string{"dedup/driver", "internal/backoff", "outbox", pgx}},
 	"outbox/franzpub":  {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
+	"outbox/natspub":   {imports: []string{"outbox", natsGo}},
+	"outbox/rabbitpub": {imports: []string{"outbox", amqp}},
+	"outbox/webhookpub": {imports: []string{"outbox"},
+		tests: []string{"httpadapter/webhook"}},
 	"kafkaadapter": {
 		imports: []string{"dedup", "dedup/driver", "kafkaadapter/internal/deadletter",
 			"kafkaadapter/internal/msgid"},
@@ -309,7 +315,8 @@ var table = map[string]rule{
 var libraries = []string{
 	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
 	"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkafranz", "kafkaadapter/kafkasegmentio",
-	"outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5",
+	"outbox/franzpub", "outbox/natspub", "outbox/pgxlisten", "outbox/rabbitpub",
+	"outbox/saramapub", "sqladapter/pgxv5",
 }
 
 // importers are the nested modules that import libraries.

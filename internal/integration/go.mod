@@ -23,17 +23,22 @@ require (
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/microsoft/go-mssqldb v1.11.2
+	github.com/nats-io/nats-server/v2 v2.15.3
+	github.com/nats-io/nats.go v1.55.0
 	github.com/onceward/onceward v0.0.0
 	github.com/onceward/onceward/contrib/owned v0.0.0
 	github.com/onceward/onceward/kafkaadapter/kafkaconfluent v0.0.0
 	github.com/onceward/onceward/kafkaadapter/kafkafranz v0.0.0
 	github.com/onceward/onceward/kafkaadapter/kafkasegmentio v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
+	github.com/onceward/onceward/outbox/natspub v0.0.0
 	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
+	github.com/onceward/onceward/outbox/rabbitpub v0.0.0
 	github.com/onceward/onceward/outbox/saramapub v0.0.0
 	github.com/onceward/onceward/sqladapter/pgxv5 v0.0.0
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/prometheus/client_golang v1.25.0
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/segmentio/kafka-go v0.4.51
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
@@ -49,7 +54,7 @@ require (
 	go.opentelemetry.io/otel/sdk v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
-	golang.org/x/sys v0.49.0
+	golang.org/x/sys v0.50.0
 	gorm.io/gorm v1.31.2
 	modernc.org/sqlite v1.61.1
 )
@@ -68,15 +73,21 @@ require (
 )
 
 require (
+	github.com/antithesishq/antithesis-sdk-go v0.9.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/moby/go-archive v0.3.3 // indirect
 	github.com/moby/patternmatcher v0.6.1 // indirect
 	github.com/moby/sys/atomicwriter v0.1.0 // indirect
 	github.com/moby/sys/sequential v0.7.0 // indirect
 	github.com/moby/sys/user v0.4.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/nats-io/jwt/v2 v2.8.3 // indirect
+	github.com/nats-io/nkeys v0.4.17 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
@@ -85,6 +96,7 @@ require (
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
 )
 
 require (
@@ -122,7 +134,7 @@ require (
 	github.com/jinzhu/inflection v1.0.0 // indirect
 	github.com/jinzhu/now v1.1.5 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
-	github.com/klauspost/compress v1.20.3
+	github.com/klauspost/compress v1.20.4
 	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
 	github.com/labstack/gommon v0.5.0 // indirect
 	github.com/leodido/go-urn v1.4.0 // indirect
@@ -176,6 +188,10 @@ replace github.com/onceward/onceward/kafkaadapter/kafkafranz => ../../kafkaadapt
 replace github.com/onceward/onceward/kafkaadapter/kafkasegmentio => ../../kafkaadapter/kafkasegmentio
 
 replace github.com/onceward/onceward/outbox/franzpub => ../../outbox/franzpub
+
+replace github.com/onceward/onceward/outbox/natspub => ../../outbox/natspub
+
+replace github.com/onceward/onceward/outbox/rabbitpub => ../../outbox/rabbitpub
 
 replace github.com/onceward/onceward/outbox/pgxlisten => ../../outbox/pgxlisten
 

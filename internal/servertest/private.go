@@ -41,6 +41,9 @@ const (
 	KindMariaDB       Kind = "mariadb"
 	KindKafka1        Kind = "kafka1"
 	KindKafka3        Kind = "kafka3"
+	// KindRabbitMQ has the broker in node 1; node 2 is Erlang's epmd. File("ctl") is a shell script
+	// that is rabbitmqctl for it. Its max_message_size is 2,000,000 bytes.
+	KindRabbitMQ Kind = "rabbitmq"
 )
 
 // scriptTimeout bounds one call of the script; the slowest, three Kafka nodes on a busy machine,

@@ -18,6 +18,7 @@ missing_packages() {
   command -v redis-server > /dev/null && command -v redis-cli > /dev/null || echo redis-server
   postgres_bin > /dev/null || echo postgresql
   command -v mariadb-install-db > /dev/null && command -v mariadb > /dev/null || echo mariadb-server
+  [ -x "$RABBITMQ_BIN/rabbitmq-server" ] || echo rabbitmq-server
   kafka_cached && java_17 && return
   java_17 || echo openjdk-17-jre-headless
   kafka_cached || command -v mvn > /dev/null || echo maven

@@ -33,12 +33,14 @@ type relayConfig struct {
 }
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(relayEnv); text != "" {
-		if err := runRelay(text); err != nil {
-			fmt.Fprintln(os.Stderr, "relay process:", err)
-			os.Exit(1)
+	for env, run := range map[string]func(text string) error{relayEnv: runRelay, natsEnv: runNATS} {
+		if text := os.Getenv(env); text != "" {
+			if err := run(text); err != nil {
+				fmt.Fprintln(os.Stderr, env+":", err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
