@@ -16,10 +16,10 @@ import (
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/internal/sqlmigrate"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/migration"
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
@@ -208,7 +208,7 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	if err != nil {
 		return nil, flags.Named(err)
 	}
-	var level *sqlmigrate.LevelError
+	var level *migration.LevelError
 	err = opened.Check(ctx)
 	switch {
 	case errors.As(err, &level) && level.Has == 0 && s.marksToo(ctx, o):
