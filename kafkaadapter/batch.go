@@ -10,11 +10,11 @@ import (
 
 // AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in
 // one SQL transaction: nil is for every message, and so is an error. After an error each
-// message is handled alone, which finds the one that fails; so a permanent error counts as
-// permanent only for a message that was alone, and not for its neighbours in a batch.
+// message is handled alone, which finds the one that fails. So a permanent error counts as
+// permanent only for a message that was alone, and not for its neighbors in a batch.
 //
 // f gets the messages that have an id which can be marked, in their order, and is not called
-// when there is none: a batch like sqladapter's DoBatch leaves a bad key out without failing,
+// when there is none. A batch like sqladapter's DoBatch leaves a bad key out without failing,
 // and a nil error would then speak for a message that was never handled. The others fail for
 // good, with [ErrNoID] or what is wrong with the id. [IDs] lists the ids.
 //

@@ -59,8 +59,8 @@ type Config struct {
 	// Park keeps the messages that cannot be processed, with the reason. After it has returned
 	// nil their offsets may be committed; see [DeadLetters]. It is called concurrently, at most
 	// 16 times at once for a topic, not on Tuning.Workers. While it fails or panics one message
-	// of the topic is tried at most a second apart, the others wait with their offsets, and
-	// healthy messages go on up to Tuning.HighWater. After a crash it may see a message again.
+	// of the topic is tried, at most a second apart. The others wait with their offsets, and
+	// healthy messages continue up to Tuning.HighWater. After a crash it may see a message again.
 	// Default nil: the consumer stops with an *UnprocessableError.
 	Park func(ctx context.Context, m *Message, reason error) error
 	// Attempts bounds the attempts at one message.
@@ -174,7 +174,7 @@ type Tuning struct {
 	CommitEvery time.Duration
 	CommitCount int
 	// Drain is how long the running handlers of a revoked partition may go on before they are
-	// cancelled. It must be at least 3 s shorter than the group's rebalance timeout, with Own 4 s:
+	// canceled. It must be at least 3 s shorter than the group's rebalance timeout, with Own 4 s:
 	// then those that listen return, the last commit is made, and what was owned is released.
 	// Default 10 s.
 	Drain time.Duration

@@ -36,7 +36,7 @@ const (
 )
 
 var (
-	// ErrNoDeadLetter: the message is no dead letter of [DeadLetters], or not all of one.
+	// ErrNoDeadLetter: the message is not a dead letter of [DeadLetters], or not all of one.
 	ErrNoDeadLetter = deadletter.ErrNoDeadLetter
 	// ErrSettled: the message of a dead letter was processed since.
 	ErrSettled = deadletter.ErrSettled
@@ -167,11 +167,11 @@ func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true
 // Nothing is changed, and the error is [ErrSettled], when the message has succeeded since: letters
 // that came twice, or are replayed again, do no harm. It is [ErrNoRecord] when the store has no
 // record of the message, unless [Unrecorded] is given: the message may have succeeded and been
-// forgotten, or d is not the consumer's. It is [ErrNoDeadLetter] for what has no position or no
-// value to send back, [dedup.ErrUncertain] where it must first be found out whether the effect has
-// happened, and the error of [dedup.Deduper.Forget], such as [dedup.ErrInFlight], when the key
-// could not be freed. Only one process may replay a topic at a time: a second one could free a key
-// that has just succeeded.
+// forgotten, or d is not the consumer's. It is [ErrNoDeadLetter] for a letter without a position or
+// without a value to send back. It is [dedup.ErrUncertain] where it must first be found out whether
+// the effect has happened. When the key could not be freed it is the error of
+// [dedup.Deduper.Forget], such as [dedup.ErrInFlight]. Only one process may replay a topic at a
+// time: a second one could free a key that has just succeeded.
 //
 // The message goes back to the topic in which it lay. There only its id is believed, see
 // [Replayed]. Other groups that read the topic find it in their own records.

@@ -28,18 +28,20 @@
 // [DeadLetters] makes a Park that sends such messages to a dead-letter topic, with acks of all
 // replicas, and with id, position, attempts and reason in headers. While that topic is down
 // messages of the same key wait, and nothing is lost. [Replay] prepares a letter for another run,
-// in which it does not look new. [RetryAfter] lets a handler say when a failed message comes again.
+// in which it does not look new. [RetryAfter] lets a handler say when a failed message is handled
+// again.
 //
 // # Ids
 //
 // The id comes from Config.ID. A message without one is told by its position, with
 // Config.Positions, or cannot be processed; a partition whose first messages all have no id stops
-// the consumer, unless Allow.NoID is set. The key of a message is no id ([KafkaKey] says when it
-// is one), and [Hashed] makes an id that a Deduper takes of any other.
+// the consumer, unless Allow.NoID is set. The key of a message is not an id ([KafkaKey] says when
+// it is one), and [Hashed] makes an id that a Deduper takes of any other.
 //
 // A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: two topics
-// with the same ids, and two groups, have an effect each. What comes through a retry topic, is
-// replayed, or was mirrored keeps its record, with Config.RetryTopics and Config.TopicName.
+// with the same ids, and two groups, have an effect each. A message that comes through a retry
+// topic, is replayed, or was mirrored keeps its record, with Config.RetryTopics and
+// Config.TopicName.
 //
 // # Retry topics
 //
@@ -54,8 +56,8 @@
 // key, and dedup.DownstreamKey and the count of attempts stay the same. Its offset is committed
 // after the brokers have acknowledged it. A crash between the two sends it twice, which its record
 // makes harmless. One that is too large for the topic is retried in its place. Only consumers with
-// this setting may write to these topics. Every driver's Consume subscribes to them; who makes the
-// client must.
+// this setting may write to these topics. Every driver's Consume subscribes to them; a program
+// that makes the client does so itself.
 //
 // # Owned partitions
 //
@@ -67,18 +69,19 @@
 // assignment. Which records lie where their key says is up to Owning.Partitioner.
 //
 // It is for topics whose messages have keys. In a topic of several partitions a message without
-// a key may lie in any of them: each is misplaced, and every message of the topic is then looked
+// a key may lie in any of them. Each is misplaced, and every message of the topic is then looked
 // for in all partitions and claimed, which is slower than not to own them. It is the same with a
 // Partitioner that is not the producers', and for one window after partitions were added. A
-// member of a cooperative group that keeps a partition when some are added goes on by the old
-// number until the partition is assigned anew: what has moved there is misplaced until then.
+// member of a cooperative group that keeps a partition when some are added continues by the old
+// number until the partition is assigned anew. Until then keys that have moved there are
+// misplaced.
 //
 // A partition that is lost (somebody else took it, or Redis was away for longer than the lease)
-// is not given up: its handlers are cancelled at once, with dedup.ErrLeaseLost and the cause of the
-// Ownership's context as the cause, nothing of it begins, and it is acquired again. The other
+// is not given up. Its handlers are canceled at once, with dedup.ErrLeaseLost and the cause of the
+// Ownership's context as the cause. Nothing of it begins, and it is acquired again. The other
 // partitions do not notice. When the group has given it away the group will say so; to leave the
 // session would make the group rebalance for every short outage of Redis.
 //
 // The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days);
-// [CheckWindow] tells whether it does.
+// [CheckWindow] reports whether it does.
 package kafkaadapter

@@ -46,7 +46,7 @@ func ExampleConfig_park() {
 	})
 }
 
-// What cannot be processed goes to a topic of its own.
+// Messages that cannot be processed go to a topic of their own.
 func ExampleDeadLetters() {
 	var d *dedup.Deduper
 	var handle kafkaadapter.Handler
@@ -61,8 +61,8 @@ func ExampleDeadLetters() {
 	run(kafkaadapter.Config{Deduper: d, Handler: handle, Park: park})
 }
 
-// Effect and record in one SQL transaction: mode Atomic. No store is needed; what cannot be
-// processed is parked.
+// Effect and record in one SQL transaction: mode Atomic. No store is needed. Messages that
+// cannot be processed are parked.
 func ExampleConfig_transaction() {
 	var db *sql.DB
 	var park func(context.Context, *kafkaadapter.Message, error) error // see DeadLetters
@@ -113,7 +113,7 @@ func ExampleAllOrNothing() {
 }
 
 // A row for each partition instead of one for each message: effects and fence in one SQL
-// transaction. It tells redeliveries; what a producer has sent twice is done twice.
+// transaction. It finds redeliveries; a message that a producer has sent twice is done twice.
 func ExampleRangeHandler() {
 	var db *sql.DB
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres,

@@ -7,8 +7,8 @@ import (
 
 // IDFunc finds the id of a message, by which two deliveries are the same message. It reports false
 // where the message has none. It must depend on the message alone, must not wait, and is called
-// concurrently. A message on which it panics cannot be processed, nor can one whose id is no key of
-// a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed] makes a key of any id.
+// concurrently. A message on which it panics cannot be processed, nor can one whose id is not a key
+// of a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed] makes a key of any id.
 type IDFunc func(m *Message) (id string, ok bool)
 
 // FromHeader takes the id from the first of the named headers that is present and not empty. Names
@@ -82,8 +82,8 @@ func Replayed() IDFunc {
 }
 
 // DefaultID looks for a dead letter that was sent back, then for a header "message-id" or
-// "idempotency-key", then for CloudEvents. The Kafka key is no id: it names an entity, and every
-// second update of it would be dropped.
+// "idempotency-key", then for CloudEvents. The Kafka key is not an id: it names an entity, and
+// every second update of it would be dropped.
 func DefaultID() IDFunc {
 	return FirstOf(Replayed(), FromHeader("message-id", "idempotency-key"), CloudEvents())
 }
@@ -98,9 +98,9 @@ func IDs(ms []*Message) []string {
 }
 
 // ScopeOf is the scope of the keys of a topic's messages in a consumer group, where Config.Scope
-// is empty: "group/topic", such as "billing/orders". Where that is no scope of a Deduper, because
-// it is longer than 255 bytes or not printable, it is "sha256:" and a digest of both. The topic is
-// the message's first one, see Message.FirstTopic.
+// is empty: "group/topic", such as "billing/orders". Where that is not a scope of a Deduper,
+// because it is longer than 255 bytes or not printable, it is "sha256:" and a digest of both. The
+// topic is the message's first one, see Message.FirstTopic.
 //
 // With it a message's record is found: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
 func ScopeOf(group, topic string) string { return deadletter.ScopeOf(group, topic) }

@@ -32,7 +32,7 @@ func FuzzHeader(f *testing.F) {
 			"idempotency-key")(m); id != want || ok != (want != "") {
 			t.Fatalf("found %q, %t; want %q", id, ok, want)
 		}
-		// What is found is the same for every redelivery, and no id is made of nothing.
+		// The id is the same for every redelivery, and no id is made of nothing.
 		id, ok := DefaultID()(m)
 		again, okAgain := DefaultID()(m)
 		if id != again || ok != okAgain || ok == (id == "") {

@@ -13,7 +13,7 @@ type Observer struct {
 	Delivered func(m *Message)
 	// MissingID: Config.ID found no id in the message.
 	MissingID func(m *Message)
-	// Skipped: the message is done already, since age; cause tells why it came again.
+	// Skipped: the message is done already, since age; cause says why it was sent again.
 	Skipped func(m *Message, cause driver.Cause, age time.Duration)
 	// Handled: the handler ran for took and returned err.
 	Handled func(m *Message, took time.Duration, err error)
@@ -40,7 +40,7 @@ type Observer struct {
 	// way. It is repeated. After a timeout it may have been applied.
 	CommitFailed func(topic string, partition int32, err error)
 	// AckRefused: acknowledgements to a share group did not count, most likely because the locks
-	// had ended. The messages come again, and are found done if they are.
+	// had ended. The messages are redelivered, and found done if they are.
 	AckRefused func(topic string, partition int32, err error)
 	// Assigned: this member has the partition, under this generation, or member epoch, of the
 	// group.

@@ -19,7 +19,7 @@ type Assigned struct {
 // Ownership is the exclusive right to a partition, as Owning.Acquire returns it. Its
 // methods are called from several goroutines.
 type Ownership interface {
-	// Context ends when the partition is lost, and when it was released. What runs is cancelled
+	// Context ends when the partition is lost, and when it was released. Handlers are canceled
 	// when it is lost, with a cause that wraps dedup.ErrLeaseLost and that of this context;
 	// nothing more begins; and Owning.Acquire is called again, after Release. Everything that was
 	// not recorded by then is asked about anew.

@@ -35,14 +35,14 @@ func (r *Range) Since(offset int64) []*Message {
 
 // RangeHandler has the effects of a range, together or not at all, and moves a fence in the same
 // transaction, as sqladapter's Fence does. Ranges of a partition come one after the other, each
-// from where the one before it was done, and a range that has failed comes again before anything
-// behind it: message by message, which finds the one that fails. So nothing is overtaken, and
-// whatever lies below a fence is done.
+// from where the one before it was done, and a range that has failed is handled again before
+// anything behind it: message by message, which finds the one that fails. So nothing is overtaken,
+// and whatever lies below a fence is done.
 //
 // nil: all effects are committed. An error is for the whole range, and means what it means in a
 // [Handler]; a permanent one counts as permanent only for a message that was alone. It is put
 // aside before anything behind it is handled. The context is that of a [BatchHandler]. One that
-// goes on when its partition has been given up may still commit: the fence sees to it that
+// continues when its partition has been given up may still commit: the fence sees to it that
 // nothing is done twice.
 type RangeHandler func(ctx context.Context, r *Range) error
 

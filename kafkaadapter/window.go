@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// WindowError says that messages of a topic may come again after their records are forgotten.
+// WindowError says that messages of a topic may be redelivered after their records are forgotten.
 type WindowError struct {
 	// Topic of the messages.
 	Topic string
@@ -39,8 +39,9 @@ func (e *WindowError) Error() string {
 		e.Topic, strings.Join(reasons, ", and "))
 }
 
-// CheckWindow compares the window of a Deduper with what may come again: what the topics keep, by
-// a driver's Retentions, and what the group has not read, by its Lags; either map may be nil. It
+// CheckWindow compares the window of a Deduper with the time for which messages may be redelivered.
+// That is how long the topics keep them, by a driver's Retentions, and how far the group is behind,
+// by its Lags. Either map may be nil. It
 // returns an error for each topic that exceeds the window, in the order of their names, to be
 // logged or counted, before Run and now and then.
 //

@@ -70,7 +70,7 @@ func (s *session) find(at topicPartition) *assigned {
 	return s.assigned[at]
 }
 
-// assign begins a partition. No lock is held while it starts, and while it is told of: the
+// assign begins a partition. No lock is held while it starts, and while hooks hear of it: the
 // committer takes its own around s.mu, and a hook may ask for Progress.
 func (s *session) assign(at topicPartition, member string, generation int32) {
 	s.mu.Lock()

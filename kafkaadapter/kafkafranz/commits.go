@@ -159,8 +159,8 @@ func refusals(all map[topicPartition]kafkadriver.Due, r *kmsg.OffsetCommitReques
 // answered notes what became of each partition. An answer that fences this member off cancels its
 // handlers before anybody hears of it: a log or a hook may take its time. The client must not be
 // asked for its generation here. It joins again by itself when it reads such an answer, keeps its
-// member id and its partitions, and has the next generation in a millisecond: then an answer
-// of this generation looks like one of a generation that the member has left, is not taken
+// member id and its partitions, and has the next generation in a millisecond. Then an answer
+// of this generation looks like one of a generation that the member has left. It is not taken
 // for a fence, and the handlers of partitions that others had meanwhile run on.
 func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
 	refusals map[topicPartition]error) {
@@ -172,8 +172,8 @@ func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
 	}
 }
 
-// fencing returns an answer that fences this member off from a partition that it still has. What it
-// has given up since it asked, as lost or as revoked, may have been somebody else's.
+// fencing returns an answer that fences this member off from a partition that it still has. A
+// partition that it has given up since it asked, as lost or as revoked, may have been another's.
 func (c *commits) fencing(all map[topicPartition]kafkadriver.Due,
 	refusals map[topicPartition]error) error {
 	for at, d := range all {

@@ -37,8 +37,8 @@ func TestEpochs(t *testing.T) {
 	assert.Len(t, e, 1, "epochs that are kept")
 }
 
-// What has been given up is not in a commit any more, also one that was asked for before, and
-// nor is what is of another membership.
+// A partition that has been given up is not in a commit any more, also one that was asked for
+// before. Nor is one of another membership.
 func TestCommitsOfWhatIsGone(t *testing.T) {
 	request := func(member string) *kmsg.OffsetCommitRequest {
 		r := kmsg.NewPtrOffsetCommitRequest()

@@ -63,14 +63,20 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 // or close it. When the group has fenced this member off, or a partition cannot be read on, it is
 // closed, and after a backoff another one is made of the same options.
 //
-// It returns an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor
-// parked, an error that wraps dedup.ErrClosed when the Deduper has been closed, one that wraps
-// kerr.FencedInstanceID when another process runs under the same kgo.InstanceID,
-// kgo.ErrClientClosed when somebody has closed the client, kafkaadapter.ErrRunning when it runs
-// already, an [*dedup.InputError] that names a bad option, what kgo says of the options, one that
-// wraps an [*dedup.InputError] when Owning.Acquire returns it, or the store of an owned partition
-// does, and an error for a handler that ends its goroutine. Offsets of unfinished messages stay
-// uncommitted in each case.
+// It returns:
+//
+//   - an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor parked
+//   - an error that wraps dedup.ErrClosed when the Deduper has been closed
+//   - an error that wraps kerr.FencedInstanceID when another process runs under the same
+//     kgo.InstanceID
+//   - kgo.ErrClientClosed when somebody has closed the client
+//   - kafkaadapter.ErrRunning when it runs already
+//   - an [*dedup.InputError] that names a bad option, or kgo's error about the options
+//   - an error that wraps an [*dedup.InputError] of Owning.Acquire, or of the store of an owned
+//     partition
+//   - an error for a handler that ends its goroutine
+//
+// Offsets of unfinished messages stay uncommitted in each case.
 func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 	switch {
 	case ctx == nil:
@@ -111,7 +117,7 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 // locks a partition, and is safe at any time but inside Observer.Paused.
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
 
-// isFencing tells that the partitions of whoever gets this answer to a commit belong to another
+// isFencing reports that the partitions of whoever gets this answer to a commit belong to another
 // member. STALE_MEMBER_EPOCH is not among them: a KIP-848 coordinator counts the epoch up before
 // the member hears of it, and a member that it has given up is unknown to it.
 func isFencing(err error) bool {

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// reports is what hooks were told of labels.
+// reports is what hooks got as labels.
 type reports struct {
 	mu    sync.Mutex
 	notes []string

@@ -33,8 +33,8 @@ var errNotAnswered = errors.New("it is not in the brokers' answer")
 // asks for it.
 //
 // A partition in which the group has committed nothing counts from its oldest message, where it
-// begins with AtStart; one whose messages were deleted unread, likewise. What compaction or a
-// transaction has left behind is passed over; messages of a transaction that was aborted, or still
+// begins with AtStart, and so does one whose messages were deleted unread. Gaps of compaction and
+// markers of transactions are passed over; messages of a transaction that was aborted, or still
 // runs, count. A message's age is that of its time (CreateTime is the producer's clock,
 // LogAppendTime the broker's) by the clock of this process; one from the future counts as new. A
 // share group commits no offsets here: to Lags it has read nothing.
@@ -74,7 +74,7 @@ func Lags(ctx context.Context, client *kgo.Client, group string,
 	return ages, nil
 }
 
-// question is what Lags has learnt of the topics.
+// question is what Lags has learned of the topics.
 type question struct {
 	client  *kgo.Client
 	ids     map[string][16]byte
@@ -137,7 +137,7 @@ func (q *question) describe(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// committed is where the group goes on, where it has committed.
+// committed is where the group continues, where it has committed.
 func (q *question) committed(ctx context.Context,
 	group string) (map[kafkadriver.TopicPartition]int64, error) {
 	ask := kmsg.NewPtrOffsetFetchRequest()

@@ -15,7 +15,7 @@ func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// What was paused at its high mark is fetched after the poll that is under way, which
+		// A partition paused at its high mark is fetched after the poll that is under way, which
 		// takes as long as this when the other partitions of the broker have nothing.
 		kgo.FetchMaxWait(100 * time.Millisecond),
 	}

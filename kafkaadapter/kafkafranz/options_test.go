@@ -115,7 +115,7 @@ func TestBadOptions(t *testing.T) {
 	assert.Zero(t, r.noted("assigned"), "partitions that the observer was told of")
 }
 
-// What skips messages is allowed to those who say so.
+// Options that skip messages are allowed to those who say so.
 func TestAllowSkip(t *testing.T) {
 	r := newRig(t, 1)
 	r.produce(0, 0, 5)

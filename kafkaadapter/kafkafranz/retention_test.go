@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// What topics keep is asked of a broker, with their configuration.
+// A broker is asked how long topics keep messages, with their configuration.
 func TestRetentions(t *testing.T) {
 	r := newRig(t, 1)
 	for topic, config := range map[string]map[string]string{

@@ -155,7 +155,7 @@ func (s *session) takeFrom(topic kgo.FetchTopic, p kgo.FetchPartition) error {
 	return s.trouble(topic.Topic, p)
 }
 
-// trouble tells what the client lives with from what it does not.
+// trouble returns the errors that the client does not live with.
 func (s *session) trouble(topic string, p kgo.FetchPartition) error {
 	var group *kgo.ErrGroupSession
 	var loss *kgo.ErrDataLoss

@@ -24,13 +24,13 @@ type ShareOptions struct {
 	//
 	// So a message that failed is released up to the second last delivery only. In that one it
 	// goes to Park, with an error that wraps ErrAttempts; without Park it is tried again for as
-	// long as Run runs. The last delivery is kept for crashes: what comes with it and was tried
-	// before goes to Park without another try.
+	// long as Run runs. The last delivery is kept for crashes: a message that comes with it and was
+	// tried before goes to Park without another try.
 	//
-	// One case is lost to the group, and told by a log entry where the process lives: a message in
-	// its last delivery whose process dies, loses its connection, or is shut down before it has
-	// succeeded, and that cannot be parked before, because there is no Park or it fails. Without
-	// Park that is also what an UnprocessableError leads to, one restart of Run after the other.
+	// One case is lost to the group, and logged where the process lives: a message in its last
+	// delivery whose process dies, loses its connection, or is shut down before it has succeeded,
+	// and that could not be parked. Park may be unset, or fail. Without Park an
+	// UnprocessableError leads to that too, one restart of Run after the other.
 	// Default 5.
 	Deliveries int
 	// Hold is how long a message may stay unfinished within one delivery, because its handler
@@ -42,8 +42,8 @@ type ShareOptions struct {
 }
 
 // Share consumes topics as a member of a share group (KIP-932): many members work on one
-// partition, the broker hands out single messages under a lock and counts how often it has
-// delivered each, and there are no offsets to commit, and no order. Use [Share.Run].
+// partition. The broker hands out single messages under a lock and counts how often it has
+// delivered each. There are no offsets to commit, and no order. Use [Share.Run].
 //
 // A message is accepted only when it is a duplicate, or when its effect and its record have
 // landed, or when Park has kept it. Everything else is released, or comes back by itself when
@@ -132,22 +132,27 @@ func checkShare(cfg *kafkaadapter.Config, opts *ShareOptions) error {
 // maxBatch is the default of group.share.partition.max.record.locks.
 const maxBatch = 2000
 
-// Run makes a client of the options and consumes until ctx ends; then it returns nil, after
+// Run makes a client of the options and consumes until ctx ends. Then it returns nil, after
 // running handlers have ended, which takes up to Tuning.Drain and a few seconds,
 // unfinished messages have been released, and the group has been left. It needs
 // kgo.ConsumeTopics, sets kgo.ShareGroup, and takes every other option of kgo but
 // kgo.ShareMaxRecords, kgo.MaxConcurrentFetches and kgo.ShareAckCallback, which it replaces.
 // The client belongs to Run.
 //
-// Where a group begins, and whether it reads committed messages only, is up to the group's
-// own configuration at the broker: share.auto.offset.reset, which is "latest" by default and
-// skips what was there before the group, and share.isolation.level.
+// The group's own configuration at the broker says where it begins, and whether it reads
+// committed messages only: share.auto.offset.reset, which is "latest" by default and skips
+// messages from before the group, and share.isolation.level.
 //
-// It returns an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor
-// parked, an error that wraps dedup.ErrClosed when the Deduper has been closed,
-// kgo.ErrClientClosed when somebody has closed the client, kafkaadapter.ErrRunning when it runs
-// already, an [*dedup.InputError] that names a bad option, what kgo says of the options, and an
-// error for a handler that ends its goroutine. Nothing unfinished is accepted in any case.
+// It returns:
+//
+//   - an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor parked
+//   - an error that wraps dedup.ErrClosed when the Deduper has been closed
+//   - kgo.ErrClientClosed when somebody has closed the client
+//   - kafkaadapter.ErrRunning when it runs already
+//   - an [*dedup.InputError] that names a bad option, or kgo's error about the options
+//   - an error for a handler that ends its goroutine
+//
+// Nothing unfinished is accepted in any case.
 func (s *Share) Run(ctx context.Context, opts ...kgo.Opt) error {
 	switch {
 	case ctx == nil:

@@ -139,7 +139,7 @@ func (d *delivery) request() dedup.Request {
 	return r
 }
 
-// label is what the claim keeps: what the first one of the id has kept, where that was found.
+// label is what the claim keeps: the label of the first claim of the id, where one was found.
 func (d *delivery) label() string {
 	if d.msg.Found != "" {
 		return d.msg.Found
@@ -207,14 +207,14 @@ func (d *delivery) handled(run context.Context, c *dedup.Claim, err error) error
 	case dedup.IsPermanent(err) && inTime:
 		d.bad = err
 		return d.park(c, err)
-	case dedup.IsPermanent(err): // it was cancelled, so it may not be that
+	case dedup.IsPermanent(err): // it was canceled, so it may not be that
 		err = errCancelled
 	}
 	d.letGo(c, err)
 	return failure{err}
 }
 
-var errCancelled = errors.New("kafkafranz: handler was cancelled")
+var errCancelled = errors.New("kafkafranz: handler was canceled")
 
 // record puts an effect on record, and accepts the message only then.
 func (d *delivery) record(c *dedup.Claim, inTime bool) error {
@@ -242,13 +242,13 @@ func (d *delivery) end(how dedup.Completion) error {
 	return <-e.done
 }
 
-// letGo releases a claim. What the end of Run has cut short does not count, unless its
+// letGo releases a claim. An attempt that the end of Run has cut short does not count, unless its
 // irreversible part may have begun.
 func (d *delivery) letGo(c *dedup.Claim, why error) {
 	unused := d.s.ctx.Err() != nil
 	if err := d.end(dedup.Completion{Claim: c, Err: why, NotAttempted: unused}); unused &&
 		errors.As(err, new(*dedup.InputError)) {
-		_ = c.Release(d.s.base) // a few tries; what fails lapses
+		_ = c.Release(d.s.base) // a few tries; then its lease ends
 	}
 }
 
@@ -266,7 +266,7 @@ func (d *delivery) handle(ctx context.Context, c *dedup.Claim) (err error) {
 			err = d.panicked("handler", v)
 		} else if !returned {
 			err = kafkadriver.ErrGoexit
-			_ = c.Release(d.s.base) // a few tries; what fails lapses
+			_ = c.Release(d.s.base) // a few tries; then its lease ends
 		}
 		if hook := d.s.engine.Observer.Handled; hook != nil {
 			hook(&d.msg, time.Since(began), err)

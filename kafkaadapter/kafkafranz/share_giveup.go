@@ -42,8 +42,8 @@ func (d *delivery) limit(why error) (time.Duration, bool) {
 	return d.hold(), true
 }
 
-// wait waits for the next turn, and reports whether there is to be one in this delivery. What
-// asks for more time than there is has none before it is delivered again.
+// wait waits for the next turn, and reports whether there is to be one in this delivery. A
+// message that asks for more time than there is has none before it is delivered again.
 func (d *delivery) wait(n int, why error) (again bool) {
 	after := d.s.engine.Pause(n, math.MaxInt64)
 	var asks interface{ RetryAfter() time.Duration }
@@ -72,7 +72,7 @@ func (d *delivery) giveUp(why error) {
 	d.live() // parks it
 }
 
-// giveBack ends a delivery because Run ends. What would be lost with it is put aside.
+// giveBack ends a delivery because Run ends. A message that would be lost with it is put aside.
 func (d *delivery) giveBack() {
 	if d.last() && d.s.engine.Park != nil {
 		ctx, cancel := context.WithTimeout(d.s.base, lastPark)
@@ -109,7 +109,7 @@ func (d *delivery) park(c *dedup.Claim, reason error) error {
 	}
 	if d.s.engine.Park == nil || first {
 		if c != nil {
-			d.end(dedup.Completion{Claim: c, Err: errCancelled}) //nolint:errcheck // what fails lapses
+			d.end(dedup.Completion{Claim: c, Err: errCancelled}) //nolint:errcheck // its lease ends
 		}
 		d.s.halt(&kafkaadapter.UnprocessableError{Topic: d.msg.Topic, Partition: d.msg.Partition,
 			Offset: d.msg.Offset, Err: reason})
@@ -132,7 +132,7 @@ func (d *delivery) park(c *dedup.Claim, reason error) error {
 	}
 	if c != nil {
 		// The record spares duplicates a second run. Without it they would only be parked
-		// again, so its failure is in nobody's way. What is merely given up on has not failed
+		// again, so its failure is in nobody's way. A message merely given up on has not failed
 		// for good.
 		how := dedup.Completion{Claim: c, Err: reason}
 		if !errors.Is(reason, kafkaadapter.ErrAttempts) {

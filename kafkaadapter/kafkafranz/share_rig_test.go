@@ -196,8 +196,8 @@ func renewing(t *testing.T, deliveries, messages int, story func(t *testing.T, r
 	}
 }
 
-// lapsed tells whether a lock of renewing was not renewed in time: the message came again, or what
-// was said of it was refused.
+// lapsed reports whether a lock of renewing was not renewed in time: the message arrived again, or
+// its acknowledgement was refused.
 func (r *shareRig) lapsed() bool {
 	return r.messages > 0 && (r.noted("delivered") > r.messages || r.noted("refused") > 0)
 }

@@ -19,7 +19,7 @@ const (
 	shareSenders = 2
 	// endPatience bounds how long a batch of ends holds up the next one.
 	endPatience = time.Second
-	// drainGrace is for handlers that return when they are cancelled.
+	// drainGrace is for handlers that return when they are canceled.
 	drainGrace = 500 * time.Millisecond
 	// lastPark bounds putting aside what would be lost with the end of Run.
 	lastPark = 5 * time.Second
@@ -107,7 +107,7 @@ func (s *shareSession) run() error {
 			s.halt(err)
 		case s.gone != "":
 			s.halt(topicGone(s.gone))
-		case err != nil: // the client goes on by itself
+		case err != nil: // the client continues by itself
 			s.engine.GroupError(err)
 			_ = s.engine.Backoff(s.ctx, failures)
 			failures++
@@ -263,9 +263,9 @@ type completion struct {
 	done chan error
 }
 
-// end ends claims in one round trip. It does not depend on Run any more: what has happened
-// is to be recorded, until the lease ends. One that could not be learnt within endPatience
-// goes on by itself, so that it holds up nobody else.
+// end ends claims in one round trip. It does not depend on Run any more: an effect that has
+// happened is to be recorded, until the lease ends. An end that is not known within endPatience
+// continues by itself, so that it holds up nobody else.
 func (s *shareSession) end(batch []completion) {
 	done := make([]dedup.Completion, len(batch))
 	for i := range batch {

@@ -94,8 +94,8 @@ func TestShareLateAck(t *testing.T) {
 	assert.Equal(t, 1, r.noted("handled"))
 }
 
-// What fails is tried again, and goes to Park before the broker would drop it. Others of its
-// poll are not affected.
+// A message that fails is tried again, and goes to Park before the broker would drop it. Others of
+// its poll are not affected.
 func TestSharePark(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 3)
 	r.produce(0, 0, 6)
@@ -158,7 +158,7 @@ func TestShareKeepsTrying(t *testing.T) {
 	})
 }
 
-// Without Park what can never be processed stops Run, and comes again.
+// Without Park a message that can never be processed stops Run, and is redelivered.
 func TestShareUnprocessable(t *testing.T) {
 	r := newShareRig(t, 1, 30*time.Second, 5)
 	r.produce(0, 0, 3)

@@ -113,7 +113,7 @@ func (s *session) gate(at topicPartition, on bool) {
 }
 
 // unknownTopic lives with a topic that is unknown for a moment, and ends the session when it stays
-// so. What is not committed of it then is not committed any more: before OffsetCommit version 10 a
+// so. Its offsets are not committed any more then: before OffsetCommit version 10 a
 // commit names its topic by name alone, and would be taken for the topic that is there now.
 func (s *session) unknownTopic(at topicPartition, err error) error {
 	if s.unknown.persists(at.topic, time.Now()) {

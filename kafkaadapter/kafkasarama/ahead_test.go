@@ -57,7 +57,7 @@ func (r *rig) inProgress(n int) (held int) {
 	return held
 }
 
-// A key that takes for ever, with more messages behind it than may be claimed ahead,
+// A key that takes forever, with more messages behind it than may be claimed ahead,
 // does not stop the others.
 func TestFullBacklogOfOneKeyDoesNotStopOthers(t *testing.T) {
 	const ahead = 16
@@ -147,7 +147,7 @@ func TestFullBacklogAmongRetriesDoesNotStopOthers(t *testing.T) {
 }
 
 // Two partitions whose queues hold what the other one waits for: the claims behind a
-// waiting message are given back, or both would wait for ever.
+// waiting message are given back, or both would wait forever.
 // Where giving back fails, they are not renewed any more.
 func TestQueuesDoNotWaitForEachOther(t *testing.T) {
 	for _, c := range []struct {

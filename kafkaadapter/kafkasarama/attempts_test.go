@@ -116,7 +116,7 @@ func TestMaxAttemptsCountsProcessesThatDied(t *testing.T) {
 	}
 }
 
-// What waits for its turn, through any number of rebalances, has not been tried.
+// A message that waits for its turn, through any number of rebalances, has not been tried.
 func TestUnstartedMessagesAreNotCounted(t *testing.T) {
 	parked := parking{}
 	var free chan struct{} // of the bubble
@@ -175,7 +175,7 @@ func TestGivingUpLeavesMarkIrreversibleUncertain(t *testing.T) {
 	})
 }
 
-// What runs although it is done, in Observe mode, does so under somebody else's count.
+// A message that runs although it is done, in Observe mode, does so under somebody else's count.
 func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 	parked := parking{}
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -198,7 +198,7 @@ func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 	})
 }
 
-// In flight elsewhere for ever: put aside, so that the partition goes on.
+// In flight elsewhere forever: put aside, so that the partition continues.
 func TestBusyTimeout(t *testing.T) {
 	parked := parking{}
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -261,8 +261,8 @@ func TestUnrecordedEffectsAreBounded(t *testing.T) {
 	})
 }
 
-// What waits because too many effects are in doubt is not claimed meanwhile: thousands of
-// renewals would keep the store from recording them.
+// A message that waits because too many effects are in doubt is not claimed meanwhile: thousands
+// of renewals would keep the store from recording them.
 func TestNothingIsClaimedAheadOfDoubts(t *testing.T) {
 	const messages, ahead, batch, workers = 1000, 16, 16, 4
 	inBubble(t, 1, takes(50*time.Millisecond), func(_ *rig, c *kafkaadapter.Config) {

@@ -144,7 +144,7 @@ func TestBatchHandlerAnswersPerMessage(t *testing.T) {
 	})
 }
 
-// What a batch handler gets wrong is a failure of all, and never done.
+// A mistake of a batch handler is a failure of all, and never done.
 func TestBatchHandlerMistakes(t *testing.T) {
 	for name, mistake := range map[string]func(ms []*kafkaadapter.Message) []error{
 		"panic":    func([]*kafkaadapter.Message) []error { panic("batch") },
@@ -312,7 +312,7 @@ func TestBatchBeginsNothingAfterTheEnd(t *testing.T) {
 	})
 }
 
-// One message that fails for good is parked, and its neighbours are not.
+// One message that fails for good is parked, and its neighbors are not.
 func TestAllOrNothingParksThePoisonAlone(t *testing.T) {
 	parked := parking{}
 	done := map[string]int{}

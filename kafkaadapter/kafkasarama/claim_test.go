@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// What is done already is skipped, with the cause why it came again, and committed.
+// A message that is done already is skipped, with the cause of its return, and committed.
 func TestDuplicateIsSkipped(t *testing.T) {
 	var causes []driver.Cause
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
@@ -122,7 +122,7 @@ func TestWaitingDeduperHoldsNoWorker(t *testing.T) {
 }
 
 // In an outage the partition is paused, nothing new runs and nothing is marked; then it
-// goes on.
+// continues.
 func TestStoreOutageFailsClosed(t *testing.T) {
 	var mu sync.Mutex
 	var pauses []bool
@@ -173,7 +173,7 @@ func TestUnknownItemIsAskedAgain(t *testing.T) {
 }
 
 // The outage begins while a handler runs: its effect cannot be recorded, so the message
-// is not marked on its word. What the store says later decides: when it grants the message
+// is not marked on its word. The store decides later: when it grants the message
 // once more, nobody else has run it since, and the effect that happened here is recorded.
 func TestEffectThatCannotBeRecordedIsNotDone(t *testing.T) {
 	handler := func(context.Context, *kafkaadapter.Message) error {
@@ -252,7 +252,7 @@ func TestHandlerSlowerThanTheLease(t *testing.T) {
 	})
 }
 
-// A handler that loses its lease is cancelled, and whatever it says, the message is not
+// A handler that loses its lease is canceled, and whatever it says, the message is not
 // done on its word.
 func TestLostLease(t *testing.T) {
 	for name, answer := range map[string]error{"nil": nil, "error": errBroken,
@@ -384,7 +384,7 @@ func (h slowLog) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// The queues have stopped, and that is still being logged: what is taken meanwhile waits for
+// The queues have stopped, and that is still being logged. A message taken meanwhile waits for
 // the end, and is not claimed again and again.
 func TestStoppedQueuesAreFedNoMore(t *testing.T) {
 	inBubble(t, 1, failForGood, func(_ *rig, c *kafkaadapter.Config) {

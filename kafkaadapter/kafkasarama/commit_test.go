@@ -50,7 +50,7 @@ func TestCommitCount(t *testing.T) {
 	})
 }
 
-// What is finished is committed when the partition goes, whatever the interval.
+// All that is finished is committed when the partition goes, whatever the interval.
 func TestLastCommit(t *testing.T) {
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
 		c.Tuning.CommitEvery = time.Hour
@@ -83,8 +83,8 @@ func TestGapsInOffsets(t *testing.T) {
 	})
 }
 
-// One stuck message: what is in flight above it is bounded by pausing the partition, and
-// other partitions are not.
+// One message is stuck: pausing the partition bounds the messages in flight above it. Other
+// partitions are not paused.
 func TestHighWaterPauses(t *testing.T) {
 	stuck := make(chan struct{})
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {

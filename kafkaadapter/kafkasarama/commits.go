@@ -179,7 +179,7 @@ func isMoved(answer error) bool {
 		errors.Is(answer, sarama.ErrConsumerCoordinatorNotAvailable)
 }
 
-// isFencing tells that the partitions of whoever gets this answer are somebody else's.
+// isFencing reports that the partitions of whoever gets this answer are somebody else's.
 func isFencing(err error) bool {
 	return errors.Is(err, sarama.ErrUnknownMemberId) ||
 		errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrFencedInstancedId)

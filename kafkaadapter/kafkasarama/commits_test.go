@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// What is confirmed is told, and not sent again; nothing goes over the session (see fakeSession).
+// A confirmed offset is told, and not sent again; nothing goes over the session (see fakeSession).
 func TestCommitClientConfirms(t *testing.T) {
 	var told []int64
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
@@ -144,7 +144,7 @@ func TestCommitClientIsFencedForEver(t *testing.T) {
 	})
 }
 
-// sarama tells of a member that is fenced by ending the session's context with that cause.
+// sarama reports a member that is fenced by ending the session's context with that cause.
 func TestHeartbeatFences(t *testing.T) {
 	for cause, fenced := range map[error]bool{
 		sarama.ErrUnknownMemberId: true, sarama.ErrIllegalGeneration: true,
@@ -287,7 +287,7 @@ func TestOldGenerationIsNotFenced(t *testing.T) {
 	}
 }
 
-// What was not committed when a partition was given up is not committed later: it may be
+// Offsets that were not committed when a partition was given up are not committed later: it may be
 // somebody else's in the session's next generation. When it comes back it begins anew.
 func TestForgottenPartitionIsNotCommitted(t *testing.T) {
 	commits := newStubbed(t, &stubSession{generation: 1, member: "member"}, "")
@@ -338,7 +338,7 @@ func TestCommitOfAStaticMember(t *testing.T) {
 	}
 }
 
-// Handlers are cancelled at once, not when the drain budget is used up: the partition is
+// Handlers are canceled at once, not when the drain budget is used up: the partition is
 // somebody else's.
 func TestFencingCancelsHandlersAtOnce(t *testing.T) {
 	var after time.Duration

@@ -157,7 +157,7 @@ func wantRefusal(t *testing.T, err error, field, reason string) {
 	assert.Contains(t, input.Reason, reason)
 }
 
-// What is not SafeConfig's is the user's: it comes out as it went in.
+// Settings that are not SafeConfig's are the user's: they come out as they went in.
 func TestSafeConfigLeavesTheRestAlone(t *testing.T) {
 	interceptor := func(c *sarama.Config) any { return c.Consumer.Interceptors[0] }
 	secret, roots := "secret", &tls.Config{ServerName: "broker", MinVersion: tls.VersionTLS13}

@@ -85,7 +85,7 @@ func ExampleWrap() {
 	}
 }
 
-// What cannot be processed goes to a topic of its own.
+// Messages that cannot be processed go to a topic of their own.
 func ExampleProducer() {
 	cfg := sarama.NewConfig()
 	cfg.Producer.RequiredAcks = sarama.WaitForAll
@@ -115,8 +115,8 @@ func ExampleProducer() {
 	}
 }
 
-// Whether a message may come again after its record is forgotten. Producers of this topic set no
-// ids, so its messages are told by their positions.
+// Whether a message may be redelivered after its record is forgotten. Producers of this topic set
+// no ids, so its messages are told by their positions.
 func ExampleRetentions() {
 	client, err := sarama.NewClient(brokers, kafkasarama.SafeConfig(nil))
 	if err != nil {

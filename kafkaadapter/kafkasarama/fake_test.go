@@ -30,7 +30,7 @@ var scoped = dedup.WithScope(kafkaadapter.ScopeOf(groupName, topic))
 // every commit against what the test says is done.
 type fakeGroup struct {
 	t *testing.T
-	// finished tells whether a message may lie below a committed offset. Nil: all may.
+	// finished reports whether a message may lie below a committed offset. Nil: all may.
 	finished func(*sarama.ConsumerMessage) bool
 
 	mu         sync.Mutex

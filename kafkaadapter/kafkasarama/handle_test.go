@@ -269,7 +269,7 @@ func TestPanicIsAFailure(t *testing.T) {
 }
 
 // A handler that ends its goroutine, as t.FailNow does, stops the consumer: no decision is
-// no success. Its claim is given back, also when the partition is gone already.
+// not a success. Its claim is given back, also when the partition is gone already.
 func TestGoexitStopsTheConsumer(t *testing.T) {
 	var observed error
 	handler := func(context.Context, *kafkaadapter.Message) error { runtime.Goexit(); return nil }

@@ -17,7 +17,7 @@ import (
 )
 
 // labelled is a configuration whose claims keep a new label for each message, and whose hooks
-// note what they are told of it.
+// note what they get.
 func labelled(asked *atomic.Int32) func(*rig, *kafkaadapter.Config) {
 	return func(r *rig, c *kafkaadapter.Config) {
 		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour,
@@ -68,7 +68,7 @@ func TestRetryKeepsTheLabelOfTheFirst(t *testing.T) {
 	})
 }
 
-// What another process holds, and lets lapse, is run here under the label of that one.
+// A message that another process holds, and lets lapse, is run here under the label of that one.
 func TestTakeoverKeepsTheLabelOfTheFirst(t *testing.T) {
 	// with a cap the first question is for a key that has no attempt yet
 	for _, cap := range []int{0, 5} {

@@ -27,8 +27,8 @@ var errOldFormat = errors.New("it is of the format before Kafka 0.11")
 // asks for it.
 //
 // A partition in which the group has committed nothing counts from its oldest message, where it
-// begins with OffsetOldest; one whose messages were deleted unread, likewise. What compaction or a
-// transaction has left behind is passed over; messages of a transaction that was aborted, or still
+// begins with OffsetOldest, and so does one whose messages were deleted unread. Gaps of compaction
+// and markers of transactions are passed over; messages of a transaction that was aborted, or still
 // runs, count. A message's age is that of its time (CreateTime is the producer's clock,
 // LogAppendTime the broker's) by the clock of this process; one from the future counts as new.
 //
@@ -36,7 +36,7 @@ var errOldFormat = errors.New("it is of the format before Kafka 0.11")
 // leader, which sends a batch or 64 KiB: ask every few minutes. When a partition has another leader
 // than the client knows, the client is refreshed and all are asked again, as often and as far apart
 // as Config.Metadata.Retry says. The group needs Describe, and the topics Describe and Read. sarama
-// heeds no context: a broker that does not answer is given up after Net.ReadTimeout and the retries
+// obeys no context: a broker that does not answer is given up after Net.ReadTimeout and the retries
 // of Config.Admin. The client stays open, and may be in use elsewhere.
 //
 // The error is an [*dedup.InputError] for a nil client, an empty group and no topics, or why the

@@ -26,8 +26,8 @@ func TestLagsRefuses(t *testing.T) {
 	}
 }
 
-// What a broker sends: a batch may begin before what was asked for, have no message, or end too
-// early.
+// A batch that a broker sends may begin before the offset that was asked for, have no message, or
+// end too early.
 func TestFirstOf(t *testing.T) {
 	first := time.UnixMilli(1_800_000_000_000)
 	batch := func(offset int64, change func(*sarama.RecordBatch), deltas ...int64) *sarama.Records {

@@ -21,7 +21,7 @@ var (
 	errFakeReleased = errors.New("the partition was released")
 )
 
-// fakeOwner gives partitions away, and is the store of who has them: it answers as a store
+// fakeOwner gives partitions away, and is the store of their owners: it answers as a store
 // of owners must, and complains of whatever that could not stand.
 type fakeOwner struct {
 	dedup.Store
@@ -106,7 +106,7 @@ func (o *fakeOwner) misplaced(partition int32) int {
 	return o.times(func() int { return o.told[partition] })
 }
 
-// isForeign tells that an id lies where its key does not belong.
+// isForeign reports whether an id lies where its key does not belong.
 func (o *fakeOwner) isForeign(ids ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -154,7 +154,7 @@ func (o *fakeOwner) Claim(ctx context.Context, reqs []driver.ClaimRequest) []dri
 	return answers
 }
 
-// Finish implements dedup.Store: what is not owned is not recorded.
+// Finish implements dedup.Store: a key that is not owned is not recorded.
 func (o *fakeOwner) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	answers := make([]driver.Answer, len(changes))
 	var pass []driver.Finish

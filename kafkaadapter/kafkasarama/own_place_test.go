@@ -62,7 +62,7 @@ func TestOwnTellsWhatIsMisplaced(t *testing.T) {
 	}
 }
 
-// What finds no room among what is claimed ahead is asked about by the queues, and placed there.
+// A message without room among those claimed ahead is asked about by the queues, and placed there.
 func TestOwnTellsWhatIsMisplacedInItsTurn(t *testing.T) {
 	here, there := keysOf(0, 2, 1)[0], keysOf(1, 2, 1)[0]
 	handler := func(context.Context, *kafkaadapter.Message) error {

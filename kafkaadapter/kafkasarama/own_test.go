@@ -83,8 +83,8 @@ func TestOwnWaitsForTheCount(t *testing.T) {
 	})
 }
 
-// What is lost cancels what runs, at once; nothing begins before it is owned again, and then
-// all of it is asked about. The session goes on, and the other partition with it.
+// A lost partition cancels its handlers at once; nothing begins before it is owned again, and then
+// all of it is asked about. The session continues, and the other partition with it.
 func TestOwnIsLostMidBatch(t *testing.T) {
 	var ends toldErrors
 	stuck := true
@@ -200,8 +200,8 @@ func TestOwnIsLostWhileDraining(t *testing.T) {
 	})
 }
 
-// A consumer that is told to stop while it acquires ends at once, and gives back what it got
-// all the same.
+// A consumer that is told to stop while it acquires ends at once, and still gives back what
+// it got.
 func TestOwnStopsWhileAcquiring(t *testing.T) {
 	for late, released := range map[bool]int{true: 1, false: 0} {
 		owned(t, 1, nil, func(o *fakeOwner, c *kafkaadapter.Config) {
@@ -229,7 +229,7 @@ func TestOwnStopsWhileAcquiring(t *testing.T) {
 	}
 }
 
-// What the store refuses as a whole stops the consumer: it would be paused for ever.
+// A call that the store refuses as a whole stops the consumer: it would be paused forever.
 func TestOwnIsRefused(t *testing.T) {
 	short := &dedup.InputError{Field: "Lease", Reason: "is too short"}
 	for name, change := range map[string]func(*fakeOwner, *kafkaadapter.Config){

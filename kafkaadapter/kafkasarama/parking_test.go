@@ -16,7 +16,7 @@ import (
 )
 
 // deadTopic is a dead-letter topic that does not exist until it is made: each letter waits for it
-// for half a minute, as with a client that goes on looking for it.
+// for half a minute, as with a client that continues looking for it.
 type deadTopic struct {
 	made        chan struct{}
 	mu          sync.Mutex

@@ -81,7 +81,7 @@ func deadLetters(t *testing.T,
 	return park
 }
 
-// What is sent is the message: nil is kept apart from empty, and headers keep their order.
+// The message is sent as it is: nil is kept apart from empty, and headers keep their order.
 func TestProducerSendsTheMessage(t *testing.T) {
 	for name, row := range map[string]struct{ key, value []byte }{
 		"key and value": {[]byte("k"), []byte("v")},
@@ -126,7 +126,7 @@ func TestProducerTellsWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// sarama knows no context: whoever waits for it is let go, and the send goes on.
+// sarama knows no context: whoever waits for it is let go, and the send continues.
 func TestDeadLetterEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &fakeProducer{}

@@ -274,8 +274,8 @@ func (x *randomRun) configure(r *rig, c *kafkaadapter.Config) {
 	r.group.finished = x.finished
 }
 
-// finished is the oracle: parked, or on record as done. What is on record as failed without
-// having been parked is parked where it lies.
+// finished is the oracle: parked, or on record as done. A message on record as failed
+// without having been parked is parked where it lies.
 func (x *randomRun) finished(m *sarama.ConsumerMessage) bool {
 	x.mu.Lock()
 	parked := x.parked[idIn(m)]

@@ -60,8 +60,8 @@ func TestRangesFollowEachOther(t *testing.T) {
 	assert.Equal(t, []string{"100-104:4", "104-128:4", "128-130:2"}, h.seen)
 }
 
-// A range that fails comes again message by message, before anything behind it; what fails for
-// good is put aside in its turn.
+// A range that fails is handled again message by message, before anything behind it. A message
+// that fails for good is put aside in its turn.
 func TestRangeFails(t *testing.T) {
 	var parked []string
 	h := &ranges{fail: func(r *kafkaadapter.Range) error {

@@ -49,8 +49,8 @@ func revoked(r *rig, c *kafkaadapter.Config) {
 }
 
 // A handler that ends within the drain budget is recorded and committed before the
-// partition is given up; what was not started is given back at once, and is no later
-// attempt of it.
+// partition is given up. A message that was not started is given back at once, and is not a
+// later attempt of it.
 func TestRevokeLetsHandlersEnd(t *testing.T) {
 	inBubble(t, 1, takes(5*time.Second), func(r *rig, c *kafkaadapter.Config) {
 		c.Tuning.Workers = 1
@@ -76,7 +76,7 @@ func TestRevokeLetsHandlersEnd(t *testing.T) {
 	})
 }
 
-// A handler that listens is cancelled when the drain budget is used up, and its message
+// A handler that listens is canceled when the drain budget is used up, and its message
 // given back.
 func TestRevokeCancelsWhatTakesTooLong(t *testing.T) {
 	var cause error
@@ -152,7 +152,7 @@ func TestAbandonedHandlerLetsGoAtItsEnd(t *testing.T) {
 }
 
 // A message that is being parked when its partition goes: nobody comes back for its
-// claim, which must not be renewed for ever.
+// claim, which must not be renewed forever.
 func TestParkThatIsAbandonedLetsGo(t *testing.T) {
 	inBubble(t, 1, failForGood, func(_ *rig, c *kafkaadapter.Config) {
 		c.Park = func(context.Context, *kafkaadapter.Message, error) error {
@@ -202,7 +202,7 @@ func TestRebalanceDeliversAgain(t *testing.T) {
 }
 
 // Cooperative: a partition is revoked and comes back while the session and the other
-// partition go on. What the old claim left behind marks nothing in the new one.
+// partition go on. Leftovers of the old claim mark nothing in the new one.
 func TestRevokedAndAssignedAgainInOneSession(t *testing.T) {
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
 		if m.ID == "deaf" {
@@ -264,8 +264,8 @@ func TestRevokeDuringAnOutage(t *testing.T) {
 	})
 }
 
-// The partition goes while its batch is on the way to the store: what was won is given
-// back, not started.
+// The partition goes while its batch is on the way to the store: messages that were won are
+// given back, not started.
 func TestRevokeDuringAClaim(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
 		slow := &slowStore{Store: r.store, took: 3 * time.Second}
@@ -287,7 +287,7 @@ func TestRevokeDuringAClaim(t *testing.T) {
 	})
 }
 
-// A claim that is cancelled because the partition goes is no outage of the store.
+// A claim that is canceled because the partition goes is not an outage of the store.
 func TestRevokeIsNoOutage(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
 		revoked(r, c)
@@ -342,7 +342,7 @@ func TestHangingCommitIsGivenUp(t *testing.T) {
 }
 
 // The store answers a question, with the claim, when the partition is gone already. Nobody
-// would come back for it, and it would be renewed for ever.
+// would come back for it, and it would be renewed forever.
 func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 	for name, order := range map[string]kafkaadapter.Order{"by key": kafkaadapter.ByKey,
 		"by partition": kafkaadapter.ByPartition} {
@@ -373,8 +373,8 @@ func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 	}
 }
 
-// An effect whose record met an outage has happened: who gets its claim again after the
-// partition has gone records it, and does not give it to somebody else to run.
+// An effect whose record met an outage has happened. The worker that gets its claim again after
+// the partition has gone records it, and does not give it to somebody else to run.
 func TestEffectAppliedEffectIsRecordedAfterTheEnd(t *testing.T) {
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {
 		c.Tuning.Drain = 100 * time.Millisecond

@@ -96,7 +96,7 @@ func TestShortSessionsAreSpread(t *testing.T) {
 	})
 }
 
-// What the group says at the very end, such as about the last commit, is told too.
+// Errors of the group at the very end, such as of the last commit, are told too.
 func TestLastErrorsAreTold(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(_ *rig, c *kafkaadapter.Config) {

@@ -28,7 +28,7 @@ func (r *rig) diedElsewhere(deaths int, ids ...string) {
 	}
 }
 
-// What others have claimed before waits for its turn unclaimed, and costs no writes.
+// A message that others have claimed before waits for its turn unclaimed, and costs no writes.
 func TestClaimingAheadLeavesWhatWasTried(t *testing.T) {
 	var free chan struct{}
 	handler := func(_ context.Context, m *kafkaadapter.Message) error {
@@ -81,7 +81,7 @@ func (c *crowded) enter() (leave func()) {
 	}
 }
 
-// count tells how many run, and how many did at most.
+// count returns how many run, and how many did at most.
 func (c *crowded) count() (now, most int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,7 +125,7 @@ func eachHandler(t *testing.T, f func(t *testing.T, install install)) {
 }
 
 // Messages that two attempts elsewhere have not brought to an end run one at a time, over
-// all partitions; others run beside them.
+// all partitions; others run next to them.
 func TestSuspectsRunOneAtATime(t *testing.T) {
 	eachHandler(t, func(t *testing.T, install install) {
 		const n = 20
@@ -394,7 +394,7 @@ func (w *mortal) live(t *testing.T) (r *rig, dead chan struct{}) {
 	return r, dead
 }
 
-// A message that kills its process at once takes its neighbours with it twice, and is put
+// A message that kills its process at once takes its neighbors with it twice, and is put
 // aside alone.
 func TestPoisonIsParkedAlone(t *testing.T) {
 	const neighbours, limit = 40, 5

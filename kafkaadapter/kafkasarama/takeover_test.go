@@ -93,7 +93,7 @@ func TestOwnAbandonedHandlerIsNotTakenOver(t *testing.T) {
 	})
 }
 
-// A member that keeps its partition goes on under a newer generation; the claims it has
+// A member that keeps its partition continues under a newer generation; the claims it has
 // made before are its own.
 func TestKeptPartitionDoesNotTakeItselfOver(t *testing.T) {
 	var free chan struct{}

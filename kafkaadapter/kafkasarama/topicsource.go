@@ -11,7 +11,7 @@ import (
 )
 
 // Topics implements kafkadriver.TopicSource. It asks the coordinator, which is the broker that
-// takes the commit: what it knows of a topic is what it will compare the commit with.
+// takes the commit: it will compare the commit with what it knows of the topic.
 func (c realClient) Topics(_ context.Context,
 	topics []string) (found map[string]kafkadriver.TopicState, err error) {
 	err = c.coordinate(func(b *sarama.Broker) error {
@@ -73,8 +73,8 @@ func (c realClient) Since(_ context.Context, topic string, partition int32,
 	return c.GetOffset(topic, partition, at.UnixMilli())
 }
 
-// failed is told of the group's errors. sarama begins no partition at an offset that is out of
-// range, and says so here.
+// failed takes the group's errors. sarama begins no partition at an offset that is out of range,
+// and says so here.
 func (c *Consumer) failed(err error) {
 	var of *sarama.ConsumerError
 	if errors.As(err, &of) && errors.Is(of.Err, sarama.ErrOffsetOutOfRange) {

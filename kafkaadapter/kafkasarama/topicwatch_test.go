@@ -191,7 +191,7 @@ func TestTopicWithoutUUID(t *testing.T) {
 	})
 }
 
-// A topic that does not exist is waited for, and told once; one that is deleted likewise.
+// A topic that does not exist is waited for, and told once; so is one that is deleted.
 func TestMissingTopicIsWaitedFor(t *testing.T) {
 	var told toldErrors
 	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {

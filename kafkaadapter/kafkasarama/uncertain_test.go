@@ -26,7 +26,7 @@ func dangerous(t *testing.T, n int, with func(error) error) kafkaadapter.Handler
 
 func plain(err error) error { return err }
 
-// Nobody can be asked about an uncertain message: it is parked, and the rest goes on.
+// Nobody can be asked about an uncertain message: it is parked, and the rest continues.
 func TestUncertainIsParked(t *testing.T) {
 	var reason error
 	inBubble(t, 1, dangerous(t, 1, plain), func(r *rig, c *kafkaadapter.Config) {
@@ -58,7 +58,7 @@ func TestUncertainStopsTheConsumer(t *testing.T) {
 	})
 }
 
-// What has not begun is tried again, as if MarkIrreversible had not been called.
+// An attempt that has not begun is tried again, as if MarkIrreversible had not been called.
 func TestNotStartedIsRetried(t *testing.T) {
 	inBubble(t, 1, dangerous(t, 2, dedup.NotStarted), nil, func(r *rig) {
 		r.group.add(message("m", "k"))
@@ -129,9 +129,9 @@ func crashAfterMark(t *testing.T, r *rig, id string) {
 	r.after(lease)
 }
 
-// What was found out to have failed is on record as that before its letter is written. Whoever
-// gets the message again when the letter was not taken writes it: the record alone would
-// have it skipped.
+// A message that was found to have failed is on record as that before its letter is written. A
+// consumer that gets the message again when the letter was not taken writes it: the record alone
+// would have it skipped.
 func TestFoundFailureIsParkedByTheNextOwner(t *testing.T) {
 	var parked atomic.Int32
 	var broken atomic.Bool

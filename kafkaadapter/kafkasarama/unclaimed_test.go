@@ -82,7 +82,7 @@ func TestUnclaimedRevoke(t *testing.T) {
 	})
 }
 
-// A cancelled handler that calls its failure permanent is not believed: it may mean the
+// A canceled handler that calls its failure permanent is not believed: it may mean the
 // cancellation.
 func TestPermanentOfACancelledHandlerIsNotBelieved(t *testing.T) {
 	for _, mode := range []struct {
