@@ -39,8 +39,8 @@ type FenceConfig struct {
 // again, by a crash, a rebalance, or a former owner that has not noticed yet, finds the fence
 // moved, and is not done again.
 //
-// It catches redeliveries alone. What a producer has sent twice lies under two offsets: where
-// that happens use [Ledger.MarkBatchTx] beside it, or in its place.
+// It catches redeliveries alone. A message that a producer has sent twice lies under two offsets:
+// where that happens use [Ledger.MarkBatchTx] as well, or instead.
 //
 // It is right only for messages of a partition that are handled in the order of their offsets,
 // each span beginning where the one before it has ended: a span that overtakes an earlier one

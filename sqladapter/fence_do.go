@@ -25,8 +25,8 @@ import (
 // answer. What MySQL commits by itself effect must not run, as in [Ledger.Do].
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
-// not db, as in [Ledger.Do]; for keys of its own beside the fence it may call [Ledger.MarkBatchTx]
-// with tx. Do of the same position and the same db inside effect, with effect's context, is
+// not db, as in [Ledger.Do]. It may also call [Ledger.MarkBatchTx] with tx, for keys of its own.
+// Do of the same position and the same db inside effect, with effect's context, is
 // [dedup.ErrInFlight] at once, as in [Ledger.Do]. Four round trips (MySQL: eight) and those of
 // effect.
 func (f *Fence) Do(

@@ -39,8 +39,8 @@ type Config struct {
 	Table string
 	// Window is how long a mark is kept before [Ledger.DeleteExpired] may remove it, at
 	// least one millisecond. The longest window that any user of the table has migrated with
-	// is on record beside the table, and holds for all of it; [Ledger.SetWindow] shortens it.
-	// Default: zero, which keeps marks for ever.
+	// is on record next to the table, and holds for all of it; [Ledger.SetWindow] shortens it.
+	// Default: zero, which keeps marks forever.
 	Window time.Duration
 	// Retention is how expired marks are removed: [DeleteRows] or [Generations]. A table stays with
 	// the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for

@@ -19,7 +19,7 @@ import (
 // its configuration gives them. What has been applied is recorded in the table
 // onceward_migrations, in the same schema. They are safe for concurrent use.
 //
-// Who leaves them to a tool exports them: [Set.Files] for golang-migrate,
+// A team that leaves them to a tool exports them: [Set.Files] for golang-migrate,
 // [Set.GooseFiles] for goose, [Set.SQL] for a hand. Exported files record what
 // they do, too, so that [Set.Check] holds for all of them.
 type Set struct{ versions *sqlmigrate.Migrations }

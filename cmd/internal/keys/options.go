@@ -173,7 +173,7 @@ func (o *Options) flags(f *flag.FlagSet, r *raw) {
 	switch o.Command {
 	case "inspect":
 		f.BoolVar(&o.Marks, "marks", false,
-			"the table has marks (sqladapter.Ledger) in place of claims (sqlstore.Store)")
+			"the table has marks (sqladapter.Ledger) instead of claims (sqlstore.Store)")
 		f.BoolVar(&o.Result, "result", false, "show the beginning of the stored result")
 	case "resolve":
 		f.BoolVar(&o.Done, "done", false, "the effect has happened")

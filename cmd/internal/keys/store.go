@@ -49,7 +49,7 @@ type store struct {
 	window time.Duration
 	// now is its clock.
 	now   func(ctx context.Context) (time.Time, error)
-	marks *sqladapter.Ledger // in place of Store
+	marks *sqladapter.Ledger // instead of Store
 	db    *sql.DB
 	close func()
 }
