@@ -25,7 +25,7 @@ wanted() {
 # The copy holds what is tracked, as it is in the working tree.
 fresh() {
   find "$copy" -mindepth 1 -delete
-  git -C "$root" ls-files -z | (cd "$root" && xargs -0 tar -cf - --ignore-failed-read 2>/dev/null) | tar -xf - -C "$copy"
+  git -C "$root" ls-files -z | tar -C "$root" --null -T - -cf - --ignore-failed-read 2>/dev/null | tar -xf - -C "$copy"
 }
 
 # compiles says whether the packages that a patch touches do.
