@@ -43,7 +43,7 @@ shard() {
       internal/integration/others/* | internal/integration/owned/* | internal/integration/docs/* | \
       cmd/internal/demo/* | examples/* | internal/servertest/*) echo faults ;;
     kafkaadapter/* | internal/integration/kafka/* | contrib/telemetry/* | contrib/watermilladapter/* | \
-      outbox/saramapub/* | outbox/franzpub/* | bench/internal/consumer/*) echo kafka ;;
+      outbox/saramapub/* | outbox/franzpub/* | bench/internal/consumer/* | queue/*) echo kafka ;;
     sqladapter/* | outbox/* | internal/sql* | internal/integration/sql/* | \
       internal/integration/sqlmigrate/* | internal/integration/outbox/*) echo sql ;;
     httpadapter/* | retry/* | contrib/grpcadapter/* | internal/integration/http/* | console/* | \
@@ -85,7 +85,7 @@ library() {
   case $1/ in
     contrib/* | kafkaadapter/kafkaconfluent/* | kafkaadapter/kafkafranz/* | kafkaadapter/kafkasegmentio/* | \
       outbox/franzpub/* | outbox/saramapub/* | outbox/natspub/* | outbox/rabbitpub/* | outbox/pgxlisten/* | \
-      sqladapter/pgxv5/*) ;;
+      queue/*queue/* | sqladapter/pgxv5/*) ;;
     *) return 1 ;;
   esac
 }

@@ -20,6 +20,8 @@ const (
 	watermill = "github.com/ThreeDotsLabs/watermill"
 	natsGo    = "github.com/nats-io/nats.go"
 	amqp      = "github.com/rabbitmq/amqp091-go"
+	natsSrv   = "github.com/nats-io/nats-server/v2"
+	awsGo     = "github.com/aws/aws-sdk-go-v2"
 
 	// Of OpenTelemetry, whose packages share one prefix, code has the API alone: which exporter,
 	// and which SDK, is the program's choice.
@@ -246,6 +248,16 @@ var table = map[string]rule{
 	"console": {imports: []string{"dedup", "dedup/driver", "internal/keyname",
 		"internal/keyspec", "internal/settle"},
 		tests: []string{"httpadapter", "httpadapter/webhook"}},
+	"queue": {imports: []string{"dedup", "dedup/driver", "internal/backoff"},
+		tests: []string{"dedup/deduptest", "queue/queuetest"}},
+	"queue/queuetest": {role: testOnly,
+		imports: []string{"dedup", "dedup/deduptest", "dedup/driver", "queue"}},
+	"queue/natsqueue": {imports: []string{"dedup", "queue", natsGo},
+		tests: []string{"queue/queuetest", natsSrv}},
+	"queue/sqsqueue": {imports: []string{"dedup", "queue", awsGo},
+		tests: []string{"internal/servertest", "queue/queuetest"}},
+	"queue/redisqueue": {imports: []string{"dedup", "queue", goRedis},
+		tests: []string{"internal/servertest", "queue/queuetest"}},
 	"preflight": {},
 	"retry": {imports: []string{"internal/backoff"},
 		tests: []string{"dedup", "httpadapter"}},
@@ -316,7 +328,8 @@ var libraries = []string{
 	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
 	"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkafranz", "kafkaadapter/kafkasegmentio",
 	"outbox/franzpub", "outbox/natspub", "outbox/pgxlisten", "outbox/rabbitpub",
-	"outbox/saramapub", "sqladapter/pgxv5",
+	"outbox/saramapub", "queue/natsqueue", "queue/redisqueue", "queue/sqsqueue",
+	"sqladapter/pgxv5",
 }
 
 // importers are the nested modules that import libraries.

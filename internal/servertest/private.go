@@ -71,9 +71,7 @@ type Server struct {
 // sets); elsewhere t is skipped.
 func Private(t testing.TB, kind Kind) *Server {
 	t.Helper()
-	if os.Getenv(EnvServers) != "1" && !Required() {
-		leaveOut(t, fmt.Sprintf("a private %s needs %s=1", kind, EnvServers))
-	}
+	Wanted(t, "a private "+string(kind))
 	script, err := findScript()
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +79,14 @@ func Private(t testing.TB, kind Kind) *Server {
 	s := &Server{t: t, script: script}
 	s.up(kind)
 	return s
+}
+
+// Wanted ends the test where no servers are wanted, as [Private] does. what needs one.
+func Wanted(t testing.TB, what string) {
+	t.Helper()
+	if os.Getenv(EnvServers) != "1" && !Required() {
+		leaveOut(t, fmt.Sprintf("%s needs %s=1", what, EnvServers))
+	}
 }
 
 // up gives the server a block of ports that no other test has. A process that is not a test may

@@ -19,6 +19,7 @@ missing_packages() {
   postgres_bin > /dev/null || echo postgresql
   command -v mariadb-install-db > /dev/null && command -v mariadb > /dev/null || echo mariadb-server
   [ -x "$RABBITMQ_BIN/rabbitmq-server" ] || echo rabbitmq-server
+  python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv # of moto, which a test installs
   kafka_cached && java_17 && return
   java_17 || echo openjdk-17-jre-headless
   kafka_cached || command -v mvn > /dev/null || echo maven

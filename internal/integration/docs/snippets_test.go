@@ -31,7 +31,8 @@ var packages = func() map[string]string {
 		"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 		"grpc": "google.golang.org/grpc", "message": "github.com/ThreeDotsLabs/watermill/message",
 		"sql": "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2",
-		"hmac": "crypto/hmac", "json": "encoding/json",
+		"hmac": "crypto/hmac", "sqs": "github.com/aws/aws-sdk-go-v2/service/sqs",
+		"jetstream": "github.com/nats-io/nats.go/jetstream", "json": "encoding/json",
 	}
 	for name, path := range map[string]string{ // of the page on frameworks
 		"chi": "github.com/go-chi/chi/v5", "middleware": "github.com/go-chi/chi/v5/middleware",
@@ -54,6 +55,7 @@ var packages = func() map[string]string {
 		"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkasegmentio", "kafkaadapter/txn",
 		"httpadapter", "httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "retry",
 		"contrib/owned", "contrib/telemetry", "contrib/watermilladapter", "console",
+		"queue", "queue/natsqueue", "queue/redisqueue", "queue/sqsqueue",
 	} {
 		all[name[strings.LastIndexByte(name, '/')+1:]] = "github.com/onceward/onceward/" + name
 	}

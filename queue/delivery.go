@@ -1,0 +1,85 @@
+package queue
+
+import (
+	"context"
+	"time"
+)
+
+// Delivery is one delivery of a message, by a broker that acknowledges single messages. An
+// adapter makes it of a client's message. Ack and Nack are required. All of its functions are
+// called with a context that ends after some seconds, and never two of them at the same time.
+type Delivery struct {
+	// ID names the operation: the same for every delivery and every copy of the message. It must
+	// come from the message, and it has 1-255 bytes of printable UTF-8.
+	ID string
+	// Scope separates queues and consumers that use the same ids, such as "ORDERS/billing".
+	// Config.Scope overrides it. 0-255 bytes of printable UTF-8.
+	Scope string
+	// Key orders: messages of one key are handled one by one, as they came. Set it where the
+	// broker keeps the order of a key too. Empty: the message waits for no other.
+	Key string
+	// Payload is the message's body. It is not to be changed.
+	Payload []byte
+	// Deliveries is how often the broker says that it has delivered the message, this time
+	// included. 0: it does not say.
+	Deliveries int
+	// Attempt counts the claims of the ID, from 1, and is set before the handler runs. With
+	// Config.Unclaimed it is Deliveries.
+	Attempt int
+	// Raw is the client's own message.
+	Raw any
+
+	// Ack says that the message is done. nil means that the broker has it, as far as the broker
+	// confirms that. A lost Ack costs one more delivery, whose message is found done.
+	Ack func(ctx context.Context) error
+	// Nack has the message delivered again, when after has passed if the broker can wait.
+	Nack func(ctx context.Context, after time.Duration) error
+	// Extend tells the broker that the message is still being worked on. It is called each Every
+	// until the message is acknowledged. nil: the broker sets no time, or its client extends.
+	Extend func(ctx context.Context) error
+	// Every is the time between two calls of Extend: a quarter of the broker's time is good.
+	Every time.Duration
+	// Park keeps a message that cannot be processed, such as in a dead-letter queue, with the
+	// reason. When it has returned nil the message is acknowledged. After a crash it may see a
+	// message again. nil: see Config.Park.
+	Park func(ctx context.Context, reason error) error
+}
+
+// Source is what [Consumer.Run] gets deliveries from. An adapter has one for each consumer of a
+// queue. One goroutine calls it.
+type Source interface {
+	// Fetch returns at most limit deliveries, and waits for the first one until ctx ends. It may
+	// return none, and no error, when it has waited for a while. Run calls it again after any
+	// error, with a backoff, unless dedup.IsPermanent is true of it: then Run returns it.
+	Fetch(ctx context.Context, limit int) ([]*Delivery, error)
+}
+
+// Handler has the effect of one message. Its context ends with Attempts.Timeout, with the loss of
+// the claim (cause dedup.ErrLeaseLost), and when Config.Drain is used up; dedup.FromContext
+// returns its attempt.
+//
+// nil: the effect has happened, and the message is recorded before it is acknowledged. Return the
+// context's error where the context ended before the effect. An error for which dedup.IsPermanent
+// is true: the message is parked. An error returned after the context has ended is never
+// permanent. After any other error, and after a panic, the claim is released and the message is
+// delivered again after a backoff, or after the time of [RetryAfter], up to Attempts.Max times.
+type Handler func(ctx context.Context, d *Delivery) error
+
+// RetryAfter makes an error of a handler say when the message is to be delivered again: when after
+// has passed, instead of the backoff, as far as the broker can wait. An after below zero counts
+// as zero. It is nil for a nil err.
+func RetryAfter(after time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &retryAfterError{max(after, 0), err}
+}
+
+type retryAfterError struct {
+	after time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string             { return e.err.Error() }
+func (e *retryAfterError) Unwrap() error             { return e.err }
+func (e *retryAfterError) RetryAfter() time.Duration { return e.after }

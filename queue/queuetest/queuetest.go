@@ -1,0 +1,131 @@
+// Package queuetest is the conformance suite for adapters of package queue: [Run] has an adapter
+// handle messages while processes die, acknowledgements are lost, brokers restart and stores are
+// away, and judges what happened. A message must have its effect, and may have it twice only where
+// a kill explains it.
+//
+// It takes a broker's real time: about a quarter of a minute with a Queue.AckWait of one second.
+package queuetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/queue"
+)
+
+// Queue is a queue of a broker, for one row of the suite. It must be empty at first, and no other
+// row may use it. The suite calls its functions from one goroutine, those of different queues at once.
+type Queue struct {
+	// Send sends messages in their order, each with the payload [PayloadOf] its id. The same id
+	// twice is two messages: a broker that drops copies by itself must be told not to. Required.
+	Send func(t testing.TB, messages ...Message)
+	// Connect returns the source of one more process, and a function that cuts its connection as
+	// kill -9 does: without an acknowledgement, without a word. It is called at most once.
+	// Required.
+	Connect func(t testing.TB) (src queue.Source, kill func())
+	// Left is how many messages the broker still has: waiting, or delivered and not acknowledged.
+	// Messages that were parked do not count. Required.
+	Left func(t testing.TB) int
+	// Parked returns the ids of the messages that Delivery.Park has kept. nil: the adapter has no
+	// Park, and the suite sets queue.Config.Park.
+	Parked func(t testing.TB) []string
+	// Restart stops the broker and starts it with its data. nil: the row is left out.
+	Restart func(t testing.TB)
+	// AckWait is the time after which a message that was not acknowledged is redelivered, as the
+	// queue is set up. 0: it is redelivered when its connection ends. Required for a broker with
+	// such a time; make it as short as the broker allows, such as a second.
+	AckWait time.Duration
+	// Ordered says that the broker and the adapter keep the order of each Message.Key.
+	Ordered bool
+}
+
+// Message is what Queue.Send sends.
+type Message struct {
+	// ID must come out as Delivery.ID.
+	ID string
+	// Key must come out as Delivery.Key, for a Queue that is Ordered. Empty: any key will do.
+	Key string
+}
+
+// PayloadOf is the payload of the message with an id.
+func PayloadOf(id string) []byte { return []byte("payload of " + id) }
+
+// row is one row of the fault table.
+type row struct {
+	name string
+	// prevents says what happens to a user of an adapter that fails it.
+	prevents string
+	check    func(*trial)
+	// needs reports whether a queue can have it. nil: all can.
+	needs func(*Queue) bool
+}
+
+// alone are the rows that no other runs next to: they restart the broker, or need all of it.
+var alone = []row{
+	{"broker_restarted", "a consumer that does not come back with its broker", checkRestart,
+		func(q *Queue) bool { return q.Restart != nil }},
+	{"storm", "what only many messages and many faults at once show", checkStorm, nil},
+}
+
+// together are the other rows.
+var together = []row{
+	{"plain", "a message that is lost, is redelivered forever, or has another id", checkPlain, nil},
+	{"unacknowledged_while_at_work", "a message that a crash loses, because it was acknowledged when it came",
+		checkUnacknowledged, nil},
+	{"duplicates_at_once", "an effect that happens twice because a message was sent twice",
+		checkDuplicates, nil},
+	{"handler_fails", "a message that is dropped when its handler fails", checkFails, nil},
+	{"killed_before_the_effect", "a message that is lost with its process", checkKilledBefore, nil},
+	{"killed_in_the_effect", "a message that is lost with its process", checkKilledIn, nil},
+	{"killed_after_the_record", "an effect that happens again because its acknowledgement was not sent",
+		checkKilledAfter, nil},
+	{"ack_lost", "an effect that happens again because its acknowledgement was lost", checkAckLost, nil},
+	{"nack_lost", "a message that is never redelivered", checkNackLost, nil},
+	{"store_out", "a message that runs unclaimed, or is dropped, while the store is away", checkStoreOut, nil},
+	{"lease_lost", "a message that is acknowledged by an owner who has lost it", checkLeaseLost, nil},
+	{"long_work", "a message that is delivered again while its handler works", checkLongWork, nil},
+	{"poison_for_good", "a message that cannot be processed and is dropped, or tried forever",
+		checkPoison, nil},
+	{"poison_attempts", "a failing message that is tried forever", checkAttempts, nil},
+	{"shutdown_at_work", "an effect that is cut short, or a message that is kept, by a deployment",
+		checkShutdown, nil},
+	{"order", "messages of a key whose effects come in another order", checkOrder,
+		func(q *Queue) bool { return q.Ordered }},
+	{"fetch", "a consumer that holds more than it asked for, or that does not stop", checkFetch, nil},
+}
+
+// Run runs the suite. open makes a new queue for each row, and is called from one goroutine. Rows run
+// in parallel, as many as go test's -parallel says, but for those that need the broker for
+// themselves, which come first.
+func Run(t *testing.T, open func(t testing.TB) Queue) {
+	for _, r := range alone {
+		t.Run(r.name, func(t *testing.T) { r.prove(t, open(t)) })
+	}
+	for _, r := range together {
+		t.Run(r.name, func(t *testing.T) {
+			q := open(t)
+			t.Parallel()
+			r.prove(t, q)
+		})
+	}
+}
+
+// prove runs a row on a queue of its own.
+func (r *row) prove(t testing.TB, q Queue) {
+	t.Helper()
+	if q.Send == nil || q.Connect == nil || q.Left == nil {
+		t.Fatal("queuetest: Queue.Send, Connect or Left is nil")
+	}
+	if r.needs != nil && !r.needs(&q) {
+		t.Logf("queuetest: left out, the queue cannot have it")
+		return
+	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("queuetest: prevents: %s", r.prevents)
+		}
+	}()
+	tr := newTrial(t, q)
+	defer tr.end()
+	r.check(tr)
+}

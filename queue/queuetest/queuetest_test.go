@@ -1,0 +1,10 @@
+package queuetest
+
+import (
+	"testing"
+	"time"
+)
+
+func TestMemoryConforms(t *testing.T) {
+	Run(t, func(testing.TB) Queue { return NewBroker(300 * time.Millisecond).Queue() })
+}

@@ -1,0 +1,237 @@
+package redisqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/queue"
+)
+
+// Fields of a dead letter, as package kafkaadapter has them.
+const (
+	FieldID    = "onceward-id"    // the id of the message
+	FieldScope = "onceward-scope" // the scope of its key
+	FieldError = "onceward-error" // why it was parked
+)
+
+const (
+	defaultAckWait = 30 * time.Second
+	// block is how long a read waits for an entry. go-redis does not interrupt it, and an entry
+	// whose reply nobody reads is redelivered after AckWait only.
+	block = 500 * time.Millisecond
+)
+
+// Options are what a consumer needs besides queue.Config. Stream, Group and Consumer are required.
+type Options struct {
+	// Stream and Group name the stream's key and its group, which must exist.
+	Stream, Group string
+	// Consumer names this process in the group, such as by its pod: no two that run at the same
+	// time may have one name. The next process may have another name, but Redis remembers each.
+	Consumer string
+	// AckWait is how long an entry may be idle before another consumer takes it. All of a group
+	// should agree. At least 100 ms. Default 30 s.
+	AckWait time.Duration
+	// IDField is the field with the id of the message. Default "id".
+	IDField string
+	// PayloadField is the field with the payload. An entry without it has no payload. Default
+	// "payload".
+	PayloadField string
+	// DeadLetters is the key of a stream to which entries are added that cannot be processed, with
+	// their fields and the Field constants of this package. Default: queue.Config.Park.
+	DeadLetters string
+}
+
+// Source has the entries of one consumer of a group. One goroutine may call Fetch.
+type Source struct {
+	client redis.UniversalClient
+	opts   Options
+	scope  string
+	cursor string // of XAUTOCLAIM
+
+	mu   sync.Mutex
+	next time.Time // when to look for idle entries
+}
+
+var _ queue.Source = (*Source)(nil)
+
+// New returns the source of a consumer. It contacts nobody. An [*dedup.InputError] names the first
+// bad option.
+func New(client redis.UniversalClient, opts Options) (*Source, error) {
+	opts.AckWait = cmp.Or(opts.AckWait, defaultAckWait)
+	opts.IDField = cmp.Or(opts.IDField, "id")
+	opts.PayloadField = cmp.Or(opts.PayloadField, "payload")
+	bad := func(field, reason string) error {
+		return &dedup.InputError{Field: "redisqueue." + field, Reason: reason}
+	}
+	switch {
+	case client == nil:
+		return nil, bad("Client", "is nil")
+	case opts.Stream == "":
+		return nil, bad("Options.Stream", "is empty")
+	case opts.Group == "":
+		return nil, bad("Options.Group", "is empty")
+	case opts.Consumer == "":
+		return nil, bad("Options.Consumer", "is empty: name the process")
+	case opts.AckWait < 100*time.Millisecond:
+		return nil, bad("Options.AckWait", fmt.Sprintf("is %v; at least 100 ms are needed", opts.AckWait))
+	case opts.DeadLetters == opts.Stream:
+		return nil, bad("Options.DeadLetters", "is the stream itself")
+	}
+	return &Source{client: client, opts: opts, scope: opts.Group + "/" + opts.Stream,
+		cursor: "0-0"}, nil
+}
+
+// Consume handles the entries of a group until ctx ends: [queue.Consumer.Run] with the source of
+// [New]. It returns their errors.
+func Consume(ctx context.Context, client redis.UniversalClient, cfg queue.Config,
+	opts Options) error {
+	src, err := New(client, opts)
+	if err != nil {
+		return err
+	}
+	c, err := queue.New(cfg)
+	if err != nil {
+		return err
+	}
+	return c.Run(ctx, src)
+}
+
+// Fetch implements [queue.Source]. An error for which dedup.IsPermanent is true says that the
+// stream or the group does not exist, or that the client was closed. With entries and an error,
+// others were trimmed before they were acknowledged.
+func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	wait := time.Until(s.due())
+	if wait <= 0 {
+		ds, err := s.takeIdle(ctx, limit)
+		if len(ds) > 0 || err != nil {
+			return ds, final(err)
+		}
+		wait = time.Until(s.due())
+	}
+	read, err := s.client.XReadGroup(ctx, &redis.XReadGroupArgs{Group: s.opts.Group,
+		Consumer: s.opts.Consumer, Streams: []string{s.opts.Stream, ">"}, Count: int64(limit),
+		Block: min(max(wait, time.Millisecond), block)}).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, final(err)
+	}
+	var ds []*queue.Delivery
+	for _, stream := range read {
+		for _, m := range stream.Messages {
+			ds = append(ds, s.delivery(m, 1))
+		}
+	}
+	return ds, nil
+}
+
+// due is when to look for idle entries.
+func (s *Source) due() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next
+}
+
+// lookBy has idle entries looked for at a time, or before.
+func (s *Source) lookBy(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.Before(s.next) {
+		s.next = at
+	}
+}
+
+// takeIdle takes over entries that nobody works on.
+func (s *Source) takeIdle(ctx context.Context, limit int) ([]*queue.Delivery, error) {
+	s.mu.Lock()
+	s.next = time.Now().Add(s.opts.AckWait / 4)
+	s.mu.Unlock()
+	cmd := s.client.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{Stream: s.opts.Stream,
+		Group: s.opts.Group, Consumer: s.opts.Consumer, MinIdle: s.opts.AckWait, Start: s.cursor,
+		Count: int64(limit)})
+	entries, cursor, deleted, err := cmd.Result()
+	if err != nil {
+		return nil, err
+	}
+	if s.cursor = cursor; cursor != "0-0" { // there is more
+		s.lookBy(time.Now())
+	}
+	counts := make([]*redis.XPendingExtCmd, len(entries))
+	pipe := s.client.Pipeline()
+	for i, m := range entries {
+		counts[i] = pipe.XPendingExt(ctx, &redis.XPendingExtArgs{Stream: s.opts.Stream,
+			Group: s.opts.Group, Start: m.ID, End: m.ID, Count: 1})
+	}
+	if len(entries) > 0 {
+		_, _ = pipe.Exec(ctx) // without a count, it is not the first delivery
+	}
+	ds := make([]*queue.Delivery, len(entries))
+	for i, m := range entries {
+		count := 2
+		if pending, err := counts[i].Result(); err == nil && len(pending) == 1 {
+			count = int(pending[0].RetryCount)
+		}
+		ds[i] = s.delivery(m, count)
+	}
+	if len(deleted) > 0 {
+		return ds, fmt.Errorf("redisqueue: %s: trimmed before they were acknowledged: %v",
+			s.opts.Stream, deleted)
+	}
+	return ds, nil
+}
+
+// final marks an error that no later call can get over.
+func final(err error) error {
+	if errors.Is(err, redis.ErrClosed) || redis.HasErrorPrefix(err, "NOGROUP") {
+		return dedup.Permanent(err)
+	}
+	return err
+}
+
+func (s *Source) delivery(m redis.XMessage, count int) *queue.Delivery {
+	d := &queue.Delivery{ID: m.ID, Scope: s.scope, Deliveries: count, Raw: m,
+		Every: s.opts.AckWait / 4}
+	if id, ok := m.Values[s.opts.IDField].(string); ok {
+		d.ID = id
+	}
+	if payload, ok := m.Values[s.opts.PayloadField].(string); ok {
+		d.Payload = []byte(payload)
+	}
+	d.Ack = func(ctx context.Context) error {
+		return s.client.XAck(ctx, s.opts.Stream, s.opts.Group, m.ID).Err()
+	}
+	d.Extend = func(ctx context.Context) error { return s.idle(ctx, m.ID, 0) }
+	d.Nack = func(ctx context.Context, after time.Duration) error {
+		s.lookBy(time.Now().Add(after))
+		return s.idle(ctx, m.ID, max(s.opts.AckWait-after, 0))
+	}
+	if s.opts.DeadLetters != "" {
+		d.Park = func(ctx context.Context, reason error) error { return s.park(ctx, d, m, reason) }
+	}
+	return d
+}
+
+// idle sets the idle time of an entry, and takes it back should another consumer have it: its claim
+// says whose work counts.
+func (s *Source) idle(ctx context.Context, id string, since time.Duration) error {
+	return s.client.Do(ctx, "XCLAIM", s.opts.Stream, s.opts.Group, s.opts.Consumer, 0, id,
+		"IDLE", since.Milliseconds(), "JUSTID").Err()
+}
+
+func (s *Source) park(ctx context.Context, d *queue.Delivery, m redis.XMessage,
+	reason error) error {
+	values := map[string]any{}
+	for name, value := range m.Values {
+		values[name] = value
+	}
+	values[FieldID], values[FieldScope], values[FieldError] = d.ID, d.Scope, reason.Error()
+	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: s.opts.DeadLetters, Values: values}).Err()
+}
