@@ -358,6 +358,7 @@ func checkShutdown(tr *trial) {
 	p.stop()
 	close(release)
 	<-p.ended
+	p.kill() // its connection ends with it
 	if n := tr.total(); n != 4 {
 		tr.Errorf("queuetest: 4 handlers were at work when Run was to end, and %d have had their effect", n)
 	}
