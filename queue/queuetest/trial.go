@@ -20,6 +20,9 @@ import (
 // patience is how long a row waits for what must happen. The test of this package shortens it.
 var patience = 60 * time.Second
 
+// settleTime is how long acknowledgements may be on their way.
+const settleTime = 500 * time.Millisecond
+
 var errKilled = errors.New("queuetest: the process is dead")
 
 // trial is one row under way. Its processes share a store, and their effects are counted.
@@ -282,19 +285,27 @@ func (tr *trial) send(copies int, messages ...Message) {
 // await waits until something is so.
 func (tr *trial) await(what string, so func() bool) {
 	tr.Helper()
+	if !tr.within(patience, so) {
+		tr.report()
+		tr.Fatalf("queuetest: %s: not so after %v; the broker has %d messages left", what,
+			patience, tr.q.Left(tr.TB))
+	}
+}
+
+// within reports whether something is so before a time has passed.
+func (tr *trial) within(limit time.Duration, so func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.NewTimer(patience)
+	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	for !so() {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			tr.report()
-			tr.Fatalf("queuetest: %s: not so after %v; the broker has %d messages left", what,
-				patience, tr.q.Left(tr.TB))
+			return false
 		}
 	}
+	return true
 }
 
 // through waits until every message has had its effect, or was parked, and the broker has none
@@ -310,7 +321,8 @@ func (tr *trial) through() {
 		}
 		return true
 	})
-	if tr.q.AckWait == 0 && tr.q.Left(tr.TB) > 0 {
+	none := func() bool { return tr.q.Left(tr.TB) == 0 }
+	if tr.q.AckWait == 0 && !tr.within(settleTime, none) {
 		// Where an acknowledgement was lost, only the end of the connection has it redelivered.
 		for _, p := range tr.processes {
 			p.stop()
@@ -319,7 +331,7 @@ func (tr *trial) through() {
 		}
 		tr.start(script{workers: 4})
 	}
-	tr.await("the broker has no message left", func() bool { return tr.q.Left(tr.TB) == 0 })
+	tr.await("the broker has no message left", none)
 	tr.report()
 }
 
