@@ -11,8 +11,8 @@
 //
 // An adapter for a broker makes a [Delivery] of a message: its id, and functions that acknowledge
 // it, have it delivered again, and keep it for the broker while it is at work. Adapters are modules
-// of their own, on the client that users of that broker use: natsqueue, redisqueue, sqsqueue.
-// Package queuetest proves an adapter of yours.
+// of their own, on the client that users of that broker use: natsqueue, pubsubqueue, rabbitqueue,
+// redisqueue, sqsqueue. Package queuetest proves an adapter of yours.
 //
 // # Outcomes
 //

@@ -22,6 +22,8 @@ const (
 	amqp      = "github.com/rabbitmq/amqp091-go"
 	natsSrv   = "github.com/nats-io/nats-server/v2"
 	awsGo     = "github.com/aws/aws-sdk-go-v2"
+	pubsub    = "cloud.google.com/go/pubsub/v2"
+	googleAPI = "google.golang.org/api"
 
 	// Of OpenTelemetry, whose packages share one prefix, code has the API alone: which exporter,
 	// and which SDK, is the program's choice.
@@ -254,6 +256,10 @@ var table = map[string]rule{
 		imports: []string{"dedup", "dedup/deduptest", "dedup/driver", "queue"}},
 	"queue/natsqueue": {imports: []string{"dedup", "queue", natsGo},
 		tests: []string{"queue/queuetest", natsSrv}},
+	"queue/pubsubqueue": {imports: []string{"dedup", "queue", pubsub},
+		tests: []string{"queue/queuetest", googleAPI, grpcGo}},
+	"queue/rabbitqueue": {imports: []string{"dedup", "queue", amqp},
+		tests: []string{"internal/servertest", "queue/queuetest"}},
 	"queue/sqsqueue": {imports: []string{"dedup", "queue", awsGo},
 		tests: []string{"internal/servertest", "queue/queuetest"}},
 	"queue/redisqueue": {imports: []string{"dedup", "queue", goRedis},
@@ -328,7 +334,8 @@ var libraries = []string{
 	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
 	"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkafranz", "kafkaadapter/kafkasegmentio",
 	"outbox/franzpub", "outbox/natspub", "outbox/pgxlisten", "outbox/rabbitpub",
-	"outbox/saramapub", "queue/natsqueue", "queue/redisqueue", "queue/sqsqueue",
+	"outbox/saramapub", "queue/natsqueue", "queue/pubsubqueue", "queue/rabbitqueue",
+	"queue/redisqueue", "queue/sqsqueue",
 	"sqladapter/pgxv5",
 }
 

@@ -64,7 +64,7 @@ func serve(t testing.TB) (*pstest.Server, *pubsub.Client) {
 
 func newQueue(t testing.TB) queuetest.Queue {
 	t.Helper()
-	server, client := serve(t)
+	server, _ := serve(t)
 	return queuetest.Queue{
 		Send: func(_ testing.TB, messages ...queuetest.Message) {
 			for _, m := range messages {
@@ -110,7 +110,7 @@ func TestNewRefuses(t *testing.T) {
 	_, err := pubsubqueue.New(nil, pubsubqueue.Options{})
 	require.ErrorAs(t, err, &input)
 	server := pstest.NewServer()
-	defer server.Close()
+	t.Cleanup(func() { _ = server.Close() })
 	sub := subscriber(connect(t, server))
 	sub.ReceiveSettings.MaxExtension = -1
 	_, err = pubsubqueue.New(sub, pubsubqueue.Options{})
@@ -151,7 +151,7 @@ func TestDelivery(t *testing.T) {
 	require.NoError(t, d.Ack(t.Context()))
 }
 
-// A message that is not done comes again after its time, and not before.
+// A message that is not done is redelivered after its time, and not before.
 func TestNack(t *testing.T) {
 	const wait = 300 * time.Millisecond
 	src, server := newSource(t)
@@ -193,7 +193,7 @@ func TestDeadLetter(t *testing.T) {
 // A subscription that does not exist is not asked forever.
 func TestGone(t *testing.T) {
 	server := pstest.NewServer()
-	defer server.Close()
+	t.Cleanup(func() { _ = server.Close() })
 	src, err := pubsubqueue.New(subscriber(connect(t, server)), pubsubqueue.Options{})
 	require.NoError(t, err)
 	_, err = src.Fetch(t.Context(), 1)

@@ -14,7 +14,8 @@ import (
 )
 
 // Queue is a queue of a broker, for one row of the suite. It must be empty at first, and no other
-// row may use it. The suite calls its functions from one goroutine, those of different queues at once.
+// row may use it. The suite calls its functions from one goroutine, those of different queues at
+// once.
 type Queue struct {
 	// Send sends messages in their order, each with the payload [PayloadOf] its id. The same id
 	// twice is two messages: a broker that drops copies by itself must be told not to. Required.
@@ -94,8 +95,8 @@ var together = []row{
 	{"fetch", "a consumer that holds more than it asked for, or that does not stop", checkFetch, nil},
 }
 
-// Run runs the suite. open makes a new queue for each row, and is called from one goroutine. Rows run
-// in parallel, as many as go test's -parallel says, but for those that need the broker for
+// Run runs the suite. open makes a new queue for each row, and is called from one goroutine. Rows
+// run in parallel, as many as go test's -parallel says, but for those that need the broker for
 // themselves, which come first.
 func Run(t *testing.T, open func(t testing.TB) Queue) {
 	for _, r := range alone {

@@ -1,5 +1,5 @@
-// Package rabbitqueue handles the messages of a RabbitMQ queue, through package queue: the effect of
-// every message happens once, and a message is acknowledged only after its effect and its record
+// Package rabbitqueue handles the messages of a RabbitMQ queue, through package queue: the effect
+// of every message happens once, and a message is acknowledged only after its effect and its record
 // have landed.
 //
 //	err := rabbitqueue.Consume(ctx, queue.Config{Deduper: d, Handler: bill}, rabbitqueue.Options{

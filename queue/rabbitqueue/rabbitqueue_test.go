@@ -111,8 +111,9 @@ func (l *looker) total(t testing.TB, s *servertest.Server, name string) (n int) 
 	if n = l.ready(t, name); n > 0 {
 		return n
 	}
-	ctl := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", string(s.File("ctl")),
-		"ctl", "-q", "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>,`+
+	ctx := context.WithoutCancel(t.Context())
+	ctl := exec.CommandContext(ctx, "sh", "-c", string(s.File("ctl")), "ctl",
+		"-q", "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>,`+
 			` queue, <<"%s">>)), {ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q),`+
 			` fun rabbit_fifo:query_messages_total/1), N.`, name))
 	out, err := ctl.CombinedOutput()

@@ -26,12 +26,13 @@ type Options struct {
 	// Dial opens a connection, such as by amqp.Dial, which gives up after 30 seconds. Leave
 	// amqp.Config.Recovery nil: Dial is called whenever there is no connection. It is also called
 	// for a connection of its own for DeadLetters, because RabbitMQ stops reading from those that
-	// publish when it runs out of memory or disk. What it returns is closed by the Source. Required.
+	// publish when it runs out of memory or disk. The Source closes the connections. Required.
 	Dial func() (*amqp.Connection, error)
 	// ID finds the id of a message; empty: it has none. Default: the property message-id.
 	ID func(m *amqp.Delivery) string
 	// Prefetch bounds the messages that RabbitMQ has delivered and that are not acknowledged, with
-	// those that wait for their next attempt. Let it be well above queue.Config.Buffer. Default 256.
+	// those that wait for their next attempt. Let it be well above queue.Config.Buffer. Default
+	// 256.
 	Prefetch int
 	// DeadLetters is the queue to which messages are sent that cannot be processed, with their
 	// headers and the Header constants of this package, through the default exchange. RabbitMQ
@@ -41,8 +42,8 @@ type Options struct {
 
 // Source has the messages of one queue. It is safe for concurrent use.
 type Source struct {
-	opts    Options
-	letters letters
+	opts Options
+	dead deadLetters
 
 	mu     sync.Mutex
 	closed bool
@@ -82,7 +83,7 @@ func New(opts Options) (*Source, error) {
 	if opts.ID == nil {
 		opts.ID = func(m *amqp.Delivery) string { return m.MessageId }
 	}
-	return &Source{opts: opts, letters: letters{dial: opts.Dial, queue: opts.DeadLetters},
+	return &Source{opts: opts, dead: deadLetters{dial: opts.Dial, queue: opts.DeadLetters},
 		waits: make(chan struct{})}, nil
 }
 
@@ -102,7 +103,8 @@ func Consume(ctx context.Context, cfg queue.Config, opts Options) error {
 }
 
 // Close closes the connections, after queue.Consumer.Run has returned. RabbitMQ redelivers messages
-// that are not acknowledged. It waits at most five seconds for RabbitMQ. A second call does nothing.
+// that are not acknowledged. It waits at most five seconds for RabbitMQ. A second call does
+// nothing.
 func (s *Source) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +114,7 @@ func (s *Source) Close() {
 	s.closed = true
 	close(s.waits)
 	s.in.close()
-	s.letters.close()
+	s.dead.close()
 }
 
 // Fetch implements [queue.Source]. dedup.IsPermanent is true of its error when the queue does not
@@ -240,7 +242,8 @@ func (c *consumer) close() {
 // while its node is down; then it does not say that there is none.
 func final(err error) error {
 	var why *amqp.Error
-	if errors.As(err, &why) && why.Code == amqp.NotFound && strings.Contains(why.Reason, "no queue") {
+	if errors.As(err, &why) && why.Code == amqp.NotFound &&
+		strings.Contains(why.Reason, "no queue") {
 		return dedup.Permanent(fmt.Errorf("rabbitqueue: %w", err))
 	}
 	return fmt.Errorf("rabbitqueue: %w", err)
@@ -261,7 +264,7 @@ func (s *Source) Delivery(m *amqp.Delivery) *queue.Delivery {
 		}}
 	if s.opts.DeadLetters != "" {
 		d.Park = func(ctx context.Context, reason error) error {
-			return s.letters.park(ctx, d, m, reason)
+			return s.dead.park(ctx, d, m, reason)
 		}
 	}
 	return d

@@ -34,6 +34,9 @@ func TestNewNamesTheBadOption(t *testing.T) {
 	}
 }
 
+// counted are the headers of a quorum queue.
+func counted(before int64) amqp.Table { return amqp.Table{"x-delivery-count": before} }
+
 func TestDeliveryOfAMessage(t *testing.T) {
 	src, err := rabbitqueue.New(rabbitqueue.Options{Queue: "orders", Dial: refuse})
 	require.NoError(t, err)
@@ -43,8 +46,8 @@ func TestDeliveryOfAMessage(t *testing.T) {
 	}{
 		"first":                   {amqp.Delivery{}, 1},
 		"again, classic queue":    {amqp.Delivery{Redelivered: true}, 2},
-		"again, quorum queue":     {amqp.Delivery{Headers: amqp.Table{"x-delivery-count": int64(4)}}, 5},
-		"first of a quorum queue": {amqp.Delivery{Headers: amqp.Table{"x-delivery-count": int64(0)}}, 1},
+		"again, quorum queue":     {amqp.Delivery{Headers: counted(4)}, 5},
+		"first of a quorum queue": {amqp.Delivery{Headers: counted(0)}, 1},
 	} {
 		c.m.MessageId, c.m.Body = "order-1", []byte("body")
 		d := src.Delivery(&c.m)
@@ -130,7 +133,7 @@ func testGone(t *testing.T, url string) {
 	assert.True(t, dedup.IsPermanent(err), "%v", err)
 }
 
-// A message that is not done comes again after its time, and not before.
+// A message that is not done is redelivered after its time, and not before.
 func testNack(t *testing.T, url string) {
 	const wait = 300 * time.Millisecond
 	src, _ := source(t, url, rabbitqueue.Options{Queue: servertest.Prefix(t)},
@@ -183,8 +186,8 @@ func testLostLetter(t *testing.T, url string) {
 	assert.Equal(t, 1, look.ready(t, name+"-dead"))
 }
 
-// What is not acknowledged when the source is closed is there for the next one at once, also what
-// waits for its time.
+// Messages that are not acknowledged when the source is closed are there for the next one at once,
+// also those that wait for their time.
 func testClose(t *testing.T, url string) {
 	name := servertest.Prefix(t)
 	src, _ := source(t, url, rabbitqueue.Options{Queue: name}, amqp.Publishing{MessageId: "1"})

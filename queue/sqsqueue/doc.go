@@ -25,6 +25,6 @@
 // # Order
 //
 // In a FIFO queue messages of one MessageGroupId are handled one at a time. Their order after a
-// failure is not proven: moto, on which this is tested, does not keep it. A group waits while one of
-// its messages is not deleted.
+// failure is not proven: moto, on which this is tested, does not keep it. A group waits while one
+// of its messages is not deleted.
 package sqsqueue

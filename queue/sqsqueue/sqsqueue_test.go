@@ -165,7 +165,8 @@ func newQueue(t testing.TB, server, name, suffix string, bad bool) queuetest.Que
 			n := count(t, client, dead)
 			for len(ids) < n {
 				out, err := client.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{
-					QueueUrl: dead, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
+					QueueUrl: dead, MaxNumberOfMessages: 10,
+					MessageAttributeNames: []string{"All"}})
 				require.NoError(t, err)
 				for _, m := range out.Messages {
 					assert.NotEmpty(t, *m.MessageAttributes[sqsqueue.AttributeError].StringValue)

@@ -33,6 +33,16 @@ var packages = func() map[string]string {
 		"sql": "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2",
 		"hmac": "crypto/hmac", "sqs": "github.com/aws/aws-sdk-go-v2/service/sqs",
 		"jetstream": "github.com/nats-io/nats.go/jetstream", "json": "encoding/json",
+		"amqp": "github.com/rabbitmq/amqp091-go", "pubsub": "cloud.google.com/go/pubsub/v2",
+		"cmp": "cmp",
+	}
+	for name, path := range map[string]string{ // of the recipes for queues
+		"asynq": "github.com/hibiken/asynq", "river": "github.com/riverqueue/river",
+		"riverpgxv5":   "github.com/riverqueue/river/riverdriver/riverpgxv5",
+		"pulsar":       "github.com/apache/pulsar-client-go/pulsar",
+		"azservicebus": "github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus",
+	} {
+		all[name] = path
 	}
 	for name, path := range map[string]string{ // of the page on frameworks
 		"chi": "github.com/go-chi/chi/v5", "middleware": "github.com/go-chi/chi/v5/middleware",
@@ -55,7 +65,8 @@ var packages = func() map[string]string {
 		"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkasegmentio", "kafkaadapter/txn",
 		"httpadapter", "httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "retry",
 		"contrib/owned", "contrib/telemetry", "contrib/watermilladapter", "console",
-		"queue", "queue/natsqueue", "queue/redisqueue", "queue/sqsqueue",
+		"queue", "queue/natsqueue", "queue/pubsubqueue", "queue/rabbitqueue", "queue/redisqueue",
+		"queue/sqsqueue",
 	} {
 		all[name[strings.LastIndexByte(name, '/')+1:]] = "github.com/onceward/onceward/" + name
 	}
@@ -142,13 +153,10 @@ func (s snippet) source() string {
 	wanted := map[string]bool{}
 	for _, id := range f.Unresolved {
 		if path := packages[id.Name]; path != "" {
-			wanted[path] = true
+			wanted[fmt.Sprintf("import %s %q\n", id.Name, path)] = true
 		}
 	}
-	imports := ""
-	for _, path := range slices.Sorted(maps.Keys(wanted)) {
-		imports += fmt.Sprintf("import %q\n", path)
-	}
+	imports := strings.Join(slices.Sorted(maps.Keys(wanted)), "")
 	return strings.Replace(text, "package page\n", "package page\n"+imports, 1)
 }
 

@@ -23,8 +23,8 @@ const (
 
 var errRefused = errors.New("rabbitqueue: RabbitMQ refused a dead letter (basic.nack)")
 
-// letters sends dead letters, one at a time, over a connection that it opens for the first one.
-type letters struct {
+// deadLetters sends dead letters, one at a time, over a connection that it opens for the first one.
+type deadLetters struct {
 	dial  func() (*amqp.Connection, error)
 	queue string
 
@@ -35,9 +35,9 @@ type letters struct {
 	returns <-chan amqp.Return
 }
 
-// park sends a dead letter, and returns when RabbitMQ has confirmed it. A letter that no queue takes
-// is confirmed too, after it was returned.
-func (l *letters) park(ctx context.Context, d *queue.Delivery, m *amqp.Delivery,
+// park sends a dead letter, and returns when RabbitMQ has confirmed it. A letter that no queue
+// takes is confirmed too, after it was returned.
+func (l *deadLetters) park(ctx context.Context, d *queue.Delivery, m *amqp.Delivery,
 	reason error) error {
 	dead := amqp.Publishing{Headers: amqp.Table{}, Body: m.Body, DeliveryMode: amqp.Persistent,
 		ContentType: m.ContentType, ContentEncoding: m.ContentEncoding, MessageId: m.MessageId,
@@ -63,9 +63,10 @@ func (l *letters) park(ctx context.Context, d *queue.Delivery, m *amqp.Delivery,
 	return err
 }
 
-func (l *letters) send(ctx context.Context, dead amqp.Publishing) error {
+func (l *deadLetters) send(ctx context.Context, dead amqp.Publishing) error {
 	const mandatory, immediate = true, false
-	confirmation, err := l.channel.PublishWithDeferredConfirm("", l.queue, mandatory, immediate, dead)
+	confirmation, err := l.channel.PublishWithDeferredConfirm("", l.queue, mandatory, immediate,
+		dead)
 	if err != nil {
 		return fmt.Errorf("rabbitqueue: %w", err)
 	}
@@ -88,7 +89,7 @@ func (l *letters) send(ctx context.Context, dead amqp.Publishing) error {
 }
 
 // open opens a connection if there is none.
-func (l *letters) open() error {
+func (l *deadLetters) open() error {
 	switch {
 	case l.closed:
 		return amqp.ErrClosed
@@ -114,7 +115,7 @@ func (l *letters) open() error {
 	return nil
 }
 
-func (l *letters) close() {
+func (l *deadLetters) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
