@@ -78,7 +78,7 @@ servers_up() {
 }
 
 # The packages that take longest begin first, or the last of them would end alone.
-longest=(internal/integration/sql internal/integration/kafka redisadapter internal/integration/torture cmd/internal/demo internal/integration/redis)
+longest=(internal/integration/sql internal/integration/kafka redisadapter internal/integration/torture internal/integration/redis cmd/internal/demo)
 
 # library DIR: whether a directory is that of a nested module that users import, or below one.
 library() {
@@ -86,6 +86,13 @@ library() {
     contrib/* | kafkaadapter/kafkaconfluent/* | kafkaadapter/kafkafranz/* | kafkaadapter/kafkasegmentio/* | \
       outbox/franzpub/* | outbox/saramapub/* | outbox/natspub/* | outbox/rabbitpub/* | outbox/pgxlisten/* | \
       queue/*queue/* | sqladapter/pgxv5/*) ;;
+    *) return 1 ;;
+  esac
+}
+# program DIR: whether a directory belongs to a program.
+program() {
+  case $1/ in
+    cmd/* | bench/* | examples/*) ;;
     *) return 1 ;;
   esac
 }
@@ -100,35 +107,48 @@ packages() {
 }
 
 # test_modules: the packages of all modules in one go, two at a time on two cores: most of what they
-# do is to wait for servers. More than three at a time are more than these can bear. The libraries go
-# next to them, one package at a time; their events come when the others are through, because two
-# programs would tear each other's lines.
+# do is to wait for servers. More than three at a time are more than these can bear. The libraries and
+# the programs go next to them, one package at a time; their events come when the others are through,
+# because two programs would tear each other's lines.
 test_modules() {
-  local dirs=() dir cores code=0 events
-  cores=$(getconf _NPROCESSORS_ONLN)
+  local dirs=() programs=() dir code=0 events
   while read -r dir; do
-    if wanted "$dir" && ! library "$dir"; then dirs+=("./$dir"); fi
+    if ! wanted "$dir" || library "$dir"; then
+      continue
+    elif program "$dir"; then
+      programs+=("./$dir")
+    else
+      dirs+=("./$dir")
+    fi
   done < <(packages)
   events=$(mktemp "${TMPDIR:-/tmp}/onceward-libraries.XXXXXX")
-  test_libraries > "$events" &
-  # shellcheck disable=SC2086
-  go test -json -p $((cores < 3 ? cores : 3)) "${flags[@]}" ${TESTFLAGS:-} "${dirs[@]}" || code=$?
+  test_beside "${programs[@]}" > "$events" &
+  test_packages "$(($(getconf _NPROCESSORS_ONLN) < 3 ? 2 : 3))" "${dirs[@]}" || code=$?
   wait $! || code=$?
   cat "$events"
   rm -f "$events"
   return $code
 }
 
-# test_libraries: the nested modules that users import, each alone.
-test_libraries() {
+# test_packages N DIR...: N packages at a time.
+test_packages() {
+  local at_once=$1
+  shift
+  [ $# = 0 ] && return
+  # shellcheck disable=SC2086
+  go test -json -p "$at_once" "${flags[@]}" ${TESTFLAGS:-} "$@"
+}
+
+# test_beside PROGRAM...: the nested modules that users import, each alone, then the programs.
+test_beside() {
   local dir code=0
   while read -r dir; do
     dir=${dir#"$PWD/"}
     if wanted "$dir" && library "$dir"; then
-      # shellcheck disable=SC2086
-      GOWORK=off go -C "$dir" test -json -p 1 "${flags[@]}" ${TESTFLAGS:-} ./... || code=$?
+      (cd "$dir" && GOWORK=off test_packages 1 ./...) || code=$?
     fi
   done < <(modules)
+  test_packages 1 "$@" || code=$?
   return $code
 }
 

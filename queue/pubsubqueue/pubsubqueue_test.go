@@ -1,6 +1,7 @@
 package pubsubqueue_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -131,7 +132,9 @@ func newSource(t *testing.T) (*pubsubqueue.Source, *pstest.Server) {
 
 func fetchOne(t *testing.T, src queue.Source) *queue.Delivery {
 	t.Helper()
-	ds, err := src.Fetch(t.Context(), 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	ds, err := src.Fetch(ctx, 1)
 	require.NoError(t, err)
 	require.Len(t, ds, 1)
 	return ds[0]

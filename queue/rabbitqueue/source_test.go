@@ -70,6 +70,7 @@ func TestFetchWithoutABroker(t *testing.T) {
 	assert.False(t, dedup.IsPermanent(err), "the broker may come back")
 
 	hangs := make(chan struct{})
+	late := time.AfterFunc(10*time.Second, func() { close(hangs) })
 	src, err = rabbitqueue.New(rabbitqueue.Options{Queue: "orders",
 		Dial: func() (*amqp.Connection, error) {
 			<-hangs
@@ -80,6 +81,7 @@ func TestFetchWithoutABroker(t *testing.T) {
 	defer cancel()
 	_, err = src.Fetch(ctx, 1)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.True(t, late.Stop(), "Fetch waited for the dial")
 	close(hangs)
 	src.Close()
 	src.Close()
@@ -113,7 +115,9 @@ func source(t *testing.T, url string, opts rabbitqueue.Options,
 
 func fetchOne(t *testing.T, src queue.Source) *queue.Delivery {
 	t.Helper()
-	ds, err := src.Fetch(t.Context(), 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	ds, err := src.Fetch(ctx, 1)
 	require.NoError(t, err)
 	require.Len(t, ds, 1)
 	return ds[0]
