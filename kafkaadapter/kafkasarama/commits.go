@@ -81,7 +81,7 @@ func (c realClient) Count(topic string) (int32, error) {
 func (c *Consumer) newCommits(member sarama.ConsumerGroupSession, s *session) *commits {
 	out := &commits{
 		Offsets: c.engine.NewOffsets(s.topics), group: c.engine.Group(), session: member,
-		client: c.client, fence: func(err error) { s.fence(fencedBy(err)) },
+		client: c.client, fence: func(err error) { _ = c.fenced(s, err) },
 	}
 	if id := c.client.Config().Consumer.Group.InstanceId; id != "" {
 		out.instance = &id
@@ -106,21 +106,23 @@ func (c *commits) commit() {
 	}
 	response, err := c.client.Commit(request, c.lookUp)
 	c.lookUp = err != nil
-	var fencing error
-	for _, d := range all {
-		answer := err
-		if err == nil {
-			answer = answerIn(response, d.Topic, d.Partition)
-			c.lookUp = c.lookUp || isMoved(answer)
-			if isFencing(answer) {
-				fencing = answer
-			}
+	answers, fencing := make([]error, len(all)), error(nil)
+	for i, d := range all {
+		if answers[i] = err; err != nil {
+			continue
 		}
-		c.Ended(d, answer)
+		answers[i] = answerIn(response, d.Topic, d.Partition)
+		c.lookUp = c.lookUp || isMoved(answers[i])
+		if isFencing(answers[i]) {
+			fencing = answers[i]
+		}
 	}
 	if fencing != nil && !c.rejoined(request, fencing) {
 		c.over = true
-		c.fence(fencing)
+		c.fence(fencing) // before anybody hears of it: a log or a hook may take its time
+	}
+	for i, d := range all {
+		c.Ended(d, answers[i])
 	}
 }
 

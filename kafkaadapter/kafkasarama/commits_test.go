@@ -99,8 +99,7 @@ func TestCommitClientRepeats(t *testing.T) {
 // An answer that fences ends the session at once, with the answer as the reason; the
 // member joins again, and nothing is lost or doubled.
 func TestCommitClientIsFenced(t *testing.T) {
-	for _, code := range []sarama.KError{sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration,
-		sarama.ErrFencedInstancedId} {
+	for _, code := range []sarama.KError{sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration} {
 		t.Run(code.Error(), func(t *testing.T) {
 			var told toldErrors
 			inBubble(t, 2, nil, func(r *rig, c *kafkaadapter.Config) {
@@ -123,6 +122,40 @@ func TestCommitClientIsFenced(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A member whose instance id another process has taken over stops, and commits nothing. It does not
+// join again while its errors are not read yet: a hook is busy with an older one.
+func TestFencedInstanceStops(t *testing.T) {
+	var read chan struct{}
+	inBubble(t, 1, nil, func(r *rig, c *kafkaadapter.Config) {
+		read = make(chan struct{}) // in the bubble
+		r.coordinator.refuse(1, sarama.ErrFencedInstancedId)
+		c.Observer.GroupError = func(error) { <-read }
+	}, func(r *rig) {
+		r.group.errs <- errors.New("an older one")
+		r.group.add(message("a", ""))
+		r.after(time.Minute)
+		joins, _ := r.group.joined()
+		assert.Equal(t, 1, joins, "it has joined again")
+		close(read)
+		err := r.wantEnd()
+		require.ErrorIs(t, err, kafkaadapter.ErrFenced)
+		require.ErrorIs(t, err, sarama.ErrFencedInstancedId)
+		assert.Equal(t, 1, r.coordinator.sent(), "commits of a member that is fenced")
+		r.wantCommitted(0)
+	})
+}
+
+// One that learns of it when it joins stops too.
+func TestFencedInstanceStopsWhenItJoins(t *testing.T) {
+	inBubble(t, 1, nil, nil, func(r *rig) {
+		r.after(time.Second)
+		r.group.change(func() { r.group.refuse = []error{sarama.ErrFencedInstancedId} })
+		r.group.rebalance()
+		r.after(time.Minute)
+		require.ErrorIs(t, r.wantEnd(), kafkaadapter.ErrFenced)
+	})
 }
 
 // A group that fences every commit gets none, and the effects happen once.

@@ -83,6 +83,8 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 //   - an [*kafkaadapter.UnprocessableError] when a message can neither be processed nor parked
 //   - an error that wraps dedup.ErrClosed when the Deduper has been closed, and
 //     sarama.ErrClosedConsumerGroup when the group has
+//   - an error that wraps kafkaadapter.ErrFenced and [sarama.ErrFencedInstancedId] when another
+//     process has joined with the same Group.InstanceId
 //   - kafkaadapter.ErrRunning when it runs already
 //   - an [*dedup.InputError] for a nil argument or no topics, and an error that wraps one when
 //     Owning.Acquire returns it, or the store of an owned partition does

@@ -2,6 +2,7 @@ package kafkasarama
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/IBM/sarama"
@@ -59,12 +60,26 @@ func (c *Consumer) newSession(member sarama.ConsumerGroupSession) *session {
 	context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
 		if isFencing(cause) {
-			cause = fencedBy(cause)
-			s.fence(cause) // not by way of the session: its Cleanup may be quicker
+			cause = c.fenced(s, cause) // not by way of the session: its Cleanup may be quicker
 		}
 		end(cause)
 	})
 	return s
+}
+
+// fenced ends whatever depends on the partitions being this member's, and returns the cause. A
+// member whose instance id another process has taken over stops: it would fence that one in turn.
+func (c *Consumer) fenced(s *session, answer error) error {
+	cause := fencedBy(answer)
+	s.fence(cause)
+	c.stopFenced(cause)
+	return cause
+}
+
+func (c *Consumer) stopFenced(cause error) {
+	if errors.Is(cause, sarama.ErrFencedInstancedId) && c.member.Fatal() == nil {
+		c.member.Fail(cause)
+	}
 }
 
 func fencedBy(answer error) error { return fmt.Errorf("%w: %w", kafkaadapter.ErrFenced, answer) }

@@ -80,6 +80,7 @@ func (c *Consumer) failed(err error) {
 	if errors.As(err, &of) && errors.Is(of.Err, sarama.ErrOffsetOutOfRange) {
 		c.topics.OutOfRange(of.Topic, of.Partition)
 	}
+	c.stopFenced(fencedBy(err))
 	c.engine.GroupError(err)
 }
 

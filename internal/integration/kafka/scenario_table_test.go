@@ -30,7 +30,7 @@ var scenarios = []struct {
 		[]string{"TestCommitAppliedButTimedOut"}},
 	{5, "commits are refused once, twice, for ever; the coordinator moves",
 		[]string{"TestRefusedCommitsAreRepeated", "TestCommitsAreRefusedForEver",
-			"TestCoordinatorMoves", "TestRefusalsForEverAreTold"}},
+			"TestCoordinatorMoves", "TestRefusalsForEverAreTold", "TestFencedInstanceEnds"}},
 	{6, "the last commit fails, then silence", []string{"TestRefusedCommitsAreRepeated"}},
 	{7, "one key is stuck", []string{"TestOneStuckKey"}},
 	{8, "a rebalance while handlers run, within and beyond the drain and the rebalance timeout",

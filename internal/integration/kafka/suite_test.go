@@ -103,8 +103,6 @@ func TestSaramaDriver(t *testing.T) {
 		Modes: []drivertest.Mode{drivertest.Cooperative, drivertest.Eager},
 		Lacks: map[string]string{
 			"commits/fenced/FENCED_MEMBER_EPOCH": "sarama does not have KIP-848",
-			"commits/fenced_before_hooks":        "its hooks are told before it is fenced",
-			"members/instance":                   "it joins again, and fences the other in turn",
 			"members/lost": "to sarama a lost partition is a revoked one: " +
 				"the coordinator refuses its commit",
 		},

@@ -110,6 +110,9 @@ func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics
 		policy := rejoin
 		if err != nil {
 			m.Failed(err)
+			if fatal := m.Fatal(); fatal != nil {
+				return fatal
+			}
 			policy = m.Retry
 		} else if time.Since(began) > time.Second {
 			failures = -1 // a session that lived: this was a rebalance
