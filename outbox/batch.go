@@ -125,6 +125,9 @@ type failure struct {
 	row   *row
 	err   error
 	delay time.Duration // of one that waits for its topic
+	// checked says that it was refused before it was sent, and will be each time: it is parked at
+	// once.
+	checked bool
 }
 
 // pick leaves out what must wait: a message that has failed and whose time has not come, the
@@ -149,7 +152,7 @@ func (r *Relay) pick(rows []row) *batch {
 		switch {
 		case row.held:
 		case bad != nil:
-			b.refused = append(b.refused, failure{row: row, err: Reject(bad)})
+			b.refused = append(b.refused, failure{row: row, err: Reject(bad), checked: true})
 		default:
 			b.rows = append(b.rows, row)
 			b.messages = append(b.messages, row.Message)

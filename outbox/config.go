@@ -78,7 +78,7 @@ type RelayConfig struct {
 	// to a day. Defaults: [DefaultRetryMin], [DefaultRetryMax].
 	RetryMin, RetryMax time.Duration
 	// MaxAttempts is how many failures a message may have until one marked by [Reject] parks it,
-	// at least 1. Default: [DefaultMaxAttempts].
+	// at least 1. What a [Checker] refuses is parked at once. Default: [DefaultMaxAttempts].
 	MaxAttempts int
 }
 

@@ -24,6 +24,7 @@ type desk struct {
 	next   time.Time   // when that is
 	polled time.Time   // when the database was last asked
 	found  time.Time   // when there was last something to publish
+	askDue time.Time   // when to ask for scheduled messages that are due
 	errors int         // of polls, in a row
 }
 
@@ -275,7 +276,7 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 		}
 	}
 	d.checkFinality(ctx)
-	return min(wait, d.overlooked())
+	return min(wait, d.overlooked(), d.releaseDue(ctx))
 }
 
 // overlooked takes the shards that no poll finds: those with a probe to make, and those that are

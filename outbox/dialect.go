@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Dialect is the SQL a database speaks.
@@ -46,18 +47,27 @@ const shards = 16
 type dialect struct {
 	kind   Dialect
 	shards int
-	// insert is the beginning of an INSERT, and tuple one row of it.
-	insert string
-	tuple  func(b *strings.Builder, first int)
+	// insert and schedule are the beginnings of an INSERT, of a message and of one that is not to be
+	// published before a time.
+	insert, schedule insertion
 
 	statements
+}
+
+// insertion is an INSERT of any number of rows.
+type insertion struct {
+	into    string
+	columns int
+	tuple   func(b *strings.Builder, first int) // writes the parameters of one row
 }
 
 // statements are those of a dialect's file.
 type statements struct {
 	busy, busyBehind, top, writers, lock, unlock, read, readFree string
 	remove, fail, park, lag, parked, requeue, unpark             string
-	form, formParked                                             string
+	nextDue, lockDue, due, release, unschedule                   string
+	keep, expired, forget, published                             string
+	form, formParked, formScheduled, formPublished               string
 }
 
 // of are the statements for one relay: what is put off for longer than it would put anything off
@@ -73,26 +83,19 @@ func (d *dialect) of(cfg *RelayConfig) *statements {
 	return &s
 }
 
-// columns that an INSERT fills.
-const columns = 6
-
 func newDialect(kind Dialect, n names) (*dialect, error) {
 	if kind < Postgres || kind > SQLite {
 		return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
 	}
-	d := &dialect{kind: kind, shards: shards, tuple: questionMarks}
-	into := `INSERT INTO ` + n.table + ` (shard, topic, dedup_id, key, headers, payload) VALUES `
-	d.insert = into
-	switch kind {
-	case Postgres:
-		d.tuple = numbered
-	case MySQL:
-		d.insert = strings.Replace(into, " key,", " `key`,", 1)
-	case SQLite:
+	d := &dialect{kind: kind, shards: shards}
+	if kind == SQLite {
 		d.shards = 1
 	}
+	d.insert = newInsertion(kind, n.table, "shard, topic, dedup_id, key, headers, payload")
+	d.schedule = newInsertion(kind, n.scheduled,
+		"shard, topic, dedup_id, key, headers, payload, not_before")
 	return d, d.load(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked,
-		"{{shards}}", n.shards,
+		"{{shards}}", n.shards, "{{scheduled}}", n.scheduled, "{{published}}", n.published,
 		"{{now}}", clocks[kind], "{{run}}", run, "{{longest lease}}",
 		strconv.FormatInt((maxPublishTimeout+grace).Milliseconds(), 10)).Replace)
 }
@@ -121,7 +124,11 @@ func (d *dialect) load(render func(string) string) error {
 		"read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
-		"form": &d.form, "form_parked": &d.formParked,
+		"next_due": &d.nextDue, "lock_due": &d.lockDue, "due": &d.due, "release": &d.release,
+		"unschedule": &d.unschedule, "keep": &d.keep, "expired": &d.expired,
+		"forget": &d.forget, "published": &d.published,
+		"form": &d.form, "form_parked": &d.formParked, "form_scheduled": &d.formScheduled,
+		"form_published": &d.formPublished,
 	}
 	for _, part := range strings.Split(string(text), "-- name: ")[1:] {
 		name, body, _ := strings.Cut(part, "\n")
@@ -144,17 +151,57 @@ func withoutComments(sql string) string {
 	return strings.Join(lines, " ")
 }
 
-func questionMarks(b *strings.Builder, _ int) { b.WriteString("(?, ?, ?, ?, ?, ?)") }
+// columnTypes casts each parameter, so that every mode of every driver agrees on the types. Times are
+// microseconds since 1970.
+var columnTypes = map[string]string{
+	"shard": "$::smallint", "topic": "$::text", "dedup_id": "$::text", "key": "$::bytea",
+	"headers": "$::bytea", "payload": "$::bytea",
+	"not_before": "'epoch'::timestamptz + $::bigint * interval '1 microsecond'",
+}
 
-// numbered casts each parameter, so that every mode of every driver agrees on the types.
-func numbered(b *strings.Builder, first int) {
-	for i, kind := range [columns]string{"smallint", "text", "text", "bytea", "bytea", "bytea"} {
-		b.WriteString(map[bool]string{true: "($", false: ", $"}[i == 0])
+func newInsertion(kind Dialect, table, columns string) insertion {
+	names := strings.Split(columns, ", ")
+	if kind == MySQL {
+		columns = strings.Replace(columns, " key,", " `key`,", 1)
+	}
+	marks := "(?" + strings.Repeat(", ?", len(names)-1) + ")"
+	i := insertion{
+		into: `INSERT INTO ` + table + ` (` + columns + `) VALUES `, columns: len(names),
+		tuple: func(b *strings.Builder, _ int) { b.WriteString(marks) },
+	}
+	if kind == Postgres {
+		i.tuple = func(b *strings.Builder, first int) { writeNumbered(b, names, first) }
+	}
+	return i
+}
+
+// writeNumbered writes the parameters of a row of PostgreSQL.
+func writeNumbered(b *strings.Builder, names []string, first int) {
+	for i, name := range names {
+		b.WriteString(map[bool]string{true: "(", false: ", "}[i == 0])
+		before, after, _ := strings.Cut(columnTypes[name], "$")
+		b.WriteString(before)
+		b.WriteByte('$')
 		b.WriteString(strconv.Itoa(first + i))
-		b.WriteString("::")
-		b.WriteString(kind)
+		b.WriteString(after)
 	}
 	b.WriteByte(')')
+}
+
+// timeOf is a time as the tables have it where they have a number, rounded up: microseconds since
+// 1970, which PostgreSQL makes a time of, and milliseconds in SQLite.
+func (d *dialect) timeOf(t time.Time) int64 {
+	unit := time.Microsecond
+	if d.kind == SQLite {
+		unit = time.Millisecond
+	}
+	if below := t.Truncate(unit); below.Before(t) {
+		t = below.Add(unit)
+	}
+	if d.kind == SQLite {
+		return t.UnixMilli()
+	}
+	return t.UnixMicro()
 }
 
 // inShard writes a shard into a statement that needs it where its parameter is not.

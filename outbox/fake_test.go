@@ -163,7 +163,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 // statementOf names what a text of PostgreSQL does.
 func statementOf(query string) string {
 	for _, known := range []struct{ part, name string }{
-		{"pg_locks", "writers"},
+		{"pg_locks", "writers"}, {"_scheduled", "next_due"},
 		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"},
 		{"generate_series", "busy"}, {"pg_try_advisory", "lock"},
 		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"},
@@ -189,7 +189,9 @@ func (c *fakeConn) QueryContext(ctx context.Context, query string,
 	defer c.mu.Unlock()
 	switch statement {
 	case "exists", "version":
-		return rowsOf([]driver.Value{int64(1)}), nil
+		return rowsOf([]driver.Value{int64(2)}), nil
+	case "next_due":
+		return &fakeRows{}, nil
 	case "busy":
 		return c.busy(args), nil
 	case "top":

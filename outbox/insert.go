@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -29,7 +30,8 @@ const (
 // InsertTx records messages in the caller's transaction: they are published when that commits,
 // and never when it rolls back. All of them are checked first; an [*InputError] names the
 // message and the field, before any statement. Of an error of the database the transaction
-// must be rolled back. No message is no statement.
+// must be rolled back. No message is no statement. Messages with a NotBefore go into a table of
+// their own, until a relay moves them.
 //
 // A transaction that is repeated, because it deadlocked or its COMMIT was lost, inserts again
 // in the same way as it has its effect again: mark it (sqladapter.MarkTx) in the same
@@ -57,9 +59,38 @@ func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error
 			return err
 		}
 	}
+	now, later := partition(messages)
+	if err := o.insertAll(ctx, tx, &o.dialect.insert, now); err != nil || len(later) == 0 {
+		return err
+	}
+	if err := o.insertAll(ctx, tx, &o.dialect.schedule, later); err != nil {
+		return err
+	}
+	o.scheduled.Store(true)
+	return nil
+}
+
+// partition tells the messages that are to be published at once from those that are not.
+func partition(messages []Message) (now, later []Message) {
+	if !slices.ContainsFunc(messages, Message.isScheduled) {
+		return messages, nil
+	}
+	for _, m := range messages {
+		if m.isScheduled() {
+			later = append(later, m)
+		} else {
+			now = append(now, m)
+		}
+	}
+	return now, later
+}
+
+func (m Message) isScheduled() bool { return !m.NotBefore.IsZero() }
+
+func (o *Outbox) insertAll(ctx context.Context, tx Tx, into *insertion, messages []Message) error {
 	for len(messages) > 0 {
 		n := chunk(messages)
-		query, args := o.insertion(messages[:n])
+		query, args := o.insertion(into, messages[:n])
 		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
 			return fmt.Errorf("outbox: insert: %w", err)
 		}
@@ -83,17 +114,20 @@ func chunk(messages []Message) int {
 	return len(messages)
 }
 
-func (o *Outbox) insertion(messages []Message) (query string, args []any) {
+func (o *Outbox) insertion(into *insertion, messages []Message) (query string, args []any) {
 	var b strings.Builder
-	b.Grow(len(o.dialect.insert) + 80*len(messages))
-	b.WriteString(o.dialect.insert)
-	args = make([]any, 0, columns*len(messages))
+	b.Grow(len(into.into) + 80*len(messages))
+	b.WriteString(into.into)
+	args = make([]any, 0, into.columns*len(messages))
 	for i := range messages {
 		if i > 0 {
 			b.WriteString(", ")
 		}
-		o.dialect.tuple(&b, 1+columns*i)
+		into.tuple(&b, 1+into.columns*i)
 		args = o.appendRow(args, messages[i])
+		if messages[i].isScheduled() {
+			args = append(args, o.dialect.timeOf(messages[i].NotBefore))
+		}
 	}
 	return b.String(), args
 }

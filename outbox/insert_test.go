@@ -40,10 +40,10 @@ func TestInsertTx(t *testing.T) {
 				m, Message{ID: "id", Topic: "u", Payload: []byte{}}); err != nil {
 				t.Fatal(err)
 			}
-			if len(tx.queries) != 1 || len(tx.args[0]) != 2*columns {
+			if len(tx.queries) != 1 || len(tx.args[0]) != 2*o.dialect.insert.columns {
 				t.Fatalf("%d statements, %v", len(tx.queries), tx.args)
 			}
-			first, second := tx.args[0][:columns], tx.args[0][columns:]
+			first, second := tx.args[0][:o.dialect.insert.columns], tx.args[0][o.dialect.insert.columns:]
 			if id, ok := first[2].(string); !ok || len(id) != 26 || m.ID != "" {
 				t.Errorf("a random id: %v; the caller's message has %q", first[2], m.ID)
 			}
@@ -76,8 +76,8 @@ func TestInsertTxInPieces(t *testing.T) {
 	var sizes []int
 	at := 0
 	for _, args := range tx.args {
-		sizes = append(sizes, len(args)/columns)
-		for i := 2; i < len(args); i += columns {
+		sizes = append(sizes, len(args)/o.dialect.insert.columns)
+		for i := 2; i < len(args); i += o.dialect.insert.columns {
 			if want := strconv.Itoa(at); at < len(many) && args[i] != want {
 				t.Fatalf("message %s is %v", want, args[i])
 			}

@@ -18,8 +18,11 @@ type Lag struct {
 	Pending int
 	// Parked messages, up to [LagLimit].
 	Parked int
+	// Scheduled messages, which have a Message.NotBefore and were not moved to the pending ones
+	// yet, up to [LagLimit].
+	Scheduled int
 	// Oldest is the age of the oldest pending message by the database's clock; zero when there
-	// is none.
+	// is none. A scheduled message has an age from its Message.NotBefore on.
 	Oldest time.Duration
 }
 
@@ -37,8 +40,8 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	defer end()
 	var lag Lag
 	var oldest int64
-	if err := from.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit).Scan(&lag.Pending,
-		&lag.Parked, &oldest); err != nil {
+	if err := from.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit,
+		LagLimit).Scan(&lag.Pending, &lag.Parked, &lag.Scheduled, &oldest); err != nil {
 		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
 	}
 	lag.Oldest = max(0, time.Duration(oldest)*time.Microsecond)

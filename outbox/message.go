@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"hash/fnv"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -15,6 +16,11 @@ const (
 	MaxTopic   = 249
 	MaxKey     = 4096
 	MaxHeaders = 64 << 10 // all names and values of one message, with 20 for each header
+)
+
+var (
+	minNotBefore = time.Unix(0, 0)
+	maxNotBefore = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
 // Message is one message of the outbox.
@@ -31,6 +37,12 @@ type Message struct {
 	Headers []Header
 	// Payload is the body. Nil is kept apart from empty: to Kafka it is a tombstone.
 	Payload []byte
+	// NotBefore is the time, by the database's clock, before which the message is not published, in
+	// the years 1970 to 2199. It is rounded up to a microsecond, with SQLite to a millisecond. The
+	// message takes its place in the order of its key when that time has come, and holds up no
+	// other message until then. It may be published later by up to RelayConfig.PollMax. Publishers
+	// see zero. Default: zero, which is at once.
+	NotBefore time.Time
 }
 
 // Header is a header of a message. Names may occur more than once.
@@ -62,6 +74,9 @@ func (o *Outbox) check(m *Message, at int) error {
 	case len(m.Payload) > o.maxPayload:
 		return bad("Payload", "is %d bytes, more than Config.MaxPayload, %d", len(m.Payload),
 			o.maxPayload)
+	case !m.NotBefore.IsZero() &&
+		(m.NotBefore.Before(minNotBefore) || !m.NotBefore.Before(maxNotBefore)):
+		return bad("NotBefore", "is %v, must be zero, or in the years 1970 to 2199", m.NotBefore)
 	}
 	return o.checkHeaders(m, bad)
 }

@@ -3,6 +3,8 @@ package outbox
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/internal/sqlmigrate"
@@ -21,6 +23,8 @@ const (
 // maxMaxPayload keeps a row within the packets that MySQL takes by default.
 const maxMaxPayload = 8 << 20
 
+const maxHistory = 10 * 365 * 24 * time.Hour
+
 // Config says where the outbox is. Dialect is required.
 type Config struct {
 	// Dialect of the database. No default.
@@ -37,6 +41,10 @@ type Config struct {
 	// MaxPayload is the largest Message.Payload that is taken, up to 8 MiB. It should be what
 	// the broker accepts. Default: [DefaultMaxPayload]. Unit: bytes.
 	MaxPayload int
+	// History is how long a published message is kept, in the table "<table>_published", for
+	// [Outbox.Published]: a second to 10 years. Relays delete what is older. It costs an INSERT for
+	// each message. Relays that work on one table need the same. Default: none are kept.
+	History time.Duration
 }
 
 // Outbox is a table of messages that are to be published. Make it with [New]. It holds no
@@ -47,6 +55,9 @@ type Outbox struct {
 	idHeader   string
 	maxPayload int
 	channel    string
+	history    time.Duration
+
+	scheduled atomic.Bool // messages were inserted that are not due yet; the relays ask for them
 
 	relays, notifiers bells // those that run in this process
 }
@@ -69,6 +80,9 @@ func New(cfg Config) (*Outbox, error) {
 	case cfg.MaxPayload < 1 || cfg.MaxPayload > maxMaxPayload:
 		return nil, inputError("MaxPayload",
 			fmt.Sprintf("is %d, must be 1 to %d", cfg.MaxPayload, maxMaxPayload))
+	case cfg.History != 0 && (cfg.History < time.Second || cfg.History > maxHistory):
+		return nil, inputError("History",
+			fmt.Sprintf("is %v, must be %v to %v, or 0", cfg.History, time.Second, maxHistory))
 	}
 	tables, err := newNames(cfg)
 	if err != nil {
@@ -84,7 +98,7 @@ func New(cfg Config) (*Outbox, error) {
 	}
 	return &Outbox{
 		dialect: d, migrations: migrations, idHeader: cfg.IDHeader, maxPayload: cfg.MaxPayload,
-		channel: sqlname.Derive(cfg.Table, "_wake"),
+		channel: sqlname.Derive(cfg.Table, "_wake"), history: cfg.History,
 	}, nil
 }
 
@@ -97,7 +111,7 @@ func (o *Outbox) ready() error {
 }
 
 // names holds what is put into statements, quoted, with the schema when there is one.
-type names struct{ table, parked, shards string }
+type names struct{ table, parked, shards, scheduled, published string }
 
 func newNames(cfg Config) (names, error) {
 	switch {
@@ -122,5 +136,6 @@ func newNames(cfg Config) (names, error) {
 		return within + sqlname.Quote(sqlname.Derive(cfg.Table, suffix), mark)
 	}
 	return names{table: within + sqlname.Quote(cfg.Table, mark), parked: beside("_parked"),
-		shards: beside("_shards")}, nil
+		shards: beside("_shards"), scheduled: beside("_scheduled"),
+		published: beside("_published")}, nil
 }

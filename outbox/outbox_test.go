@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -25,8 +29,9 @@ func TestGoldenSQL(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			insert, _ := o.insertion([]Message{{Topic: "t"}, {Topic: "t"}})
-			parts := []string{o.Schema(), insert}
+			insert, _ := o.insertion(&o.dialect.insert, []Message{{Topic: "t"}, {Topic: "t"}})
+			schedule, _ := o.insertion(&o.dialect.schedule, []Message{{Topic: "t"}})
+			parts := []string{o.Schema(), insert, schedule}
 			statements := reflect.ValueOf(o.dialect.statements)
 			for i := range statements.NumField() {
 				name, text := statements.Type().Field(i).Name, statements.Field(i).String()
@@ -147,4 +152,16 @@ func TestNewRelay(t *testing.T) {
 	if err := new(Relay).Run(t.Context()); err == nil {
 		t.Error("a relay that NewRelay has not made runs")
 	}
+}
+
+// The numbers that docs/outbox-rows.md gives to writers in other languages.
+func TestDocumentedRows(t *testing.T) {
+	text, err := os.ReadFile("../docs/outbox-rows.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), fmt.Sprintf(
+		"The key `account-7` is in shard %d, `a` in %d, and an id `1` without a key in %d.",
+		shardOf(&Message{Key: []byte("account-7")}, shards),
+		shardOf(&Message{Key: []byte("a")}, shards), shardOf(&Message{ID: "1"}, shards)))
+	assert.Contains(t, string(text), fmt.Sprintf("`trace: 7` is `% x`",
+		encodeHeaders([]Header{{Key: "trace", Value: []byte("7")}})))
 }

@@ -26,8 +26,8 @@ type Publisher interface {
 
 // Checker is what a [Publisher] may have as well: it refuses, before anything is sent, what
 // the broker would refuse for what it is, such as a message that is too large. So the later
-// messages of its key are not sent before it. A message that is refused counts as one whose
-// error is marked by [Reject].
+// messages of its key are not sent before it. A message that is refused is parked at once, because it
+// would be refused again each time.
 type Checker interface {
 	// Check returns why the message cannot be sent, or nil. Several goroutines call it at once.
 	Check(message *Message) error

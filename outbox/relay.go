@@ -88,6 +88,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			}
 		})
 	}
+	workers.Go(func() { s.sweep(ctx) })
 	s.desk.run(ctx)
 	close(s.desk.jobs)
 	time.AfterFunc(linger, giveUp)

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var errBroken = errors.New("broken")
@@ -161,6 +164,26 @@ func TestParkingFails(t *testing.T) {
 	if !slices.ContainsFunc(told, func(err error) bool { return errors.Is(err, errBroken) }) {
 		t.Errorf("told of %v", told)
 	}
+}
+
+// A message that the publisher's Check refuses is parked in its first batch, with all defaults, and
+// its key waits no longer than that.
+func TestCheckedRefusalIsParkedAtOnce(t *testing.T) {
+	s := &sender{check: func(m *Message) error {
+		if m.ID == "a/0" {
+			return errFailed
+		}
+		return nil
+	}}
+	told := runRelay(t, messagesOf("a/0", "a/1"), s, nil, func(_ *Relay, f *fake) {
+		after(100 * time.Millisecond)
+		pending, parked := f.left()
+		assert.Empty(t, pending)
+		assert.Equal(t, []string{"a/0"}, parked)
+		assert.Equal(t, []string{"a/1"}, s.got())
+	})
+	require.Len(t, told, 1)
+	assert.ErrorIs(t, told[0], ErrRejected)
 }
 
 // A publisher that panics, or ends its goroutine, has not said what became of its messages.

@@ -25,7 +25,13 @@ func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations
 	m, err := sqlmigrate.New(sqlmigrate.Config{
 		Files: files, Component: "outbox", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()),
 		Schema: cfg.Schema, Table: cfg.Table,
-		Verify: func(ctx context.Context, tx *sql.Tx) error { return checkForm(ctx, tx, d, table) },
+		VerifyFirst: func(ctx context.Context, tx *sql.Tx) error {
+			return checkForm(ctx, tx, table, d.form, d.formParked)
+		},
+		Verify: func(ctx context.Context, tx *sql.Tx) error {
+			return checkForm(ctx, tx, table, d.form, d.formParked, d.formScheduled,
+				d.formPublished)
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
@@ -34,13 +40,13 @@ func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations
 }
 
 // checkForm reads no message, of every column.
-func checkForm(ctx context.Context, tx *sql.Tx, d *dialect, table string) error {
-	for _, text := range []string{d.form, d.formParked} {
+func checkForm(ctx context.Context, tx *sql.Tx, table string, forms ...string) error {
+	for _, text := range forms {
 		err := tx.QueryRowContext(ctx, text).Scan()
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 		case !sqlerr.OtherForm(err):
-			return sqlerr.NeedsRight(err, "SELECT on "+table+" and its table of parked messages")
+			return sqlerr.NeedsRight(err, "SELECT on "+table+" and the tables beside it")
 		default:
 			return fmt.Errorf("table %s is not a table of an outbox; name another, or drop it with the messages in it: %w", table, err)
 		}
@@ -49,8 +55,9 @@ func checkForm(ctx context.Context, tx *sql.Tx, d *dialect, table string) error 
 }
 
 // Migrate brings the tables to this program's version: that of the messages, "<table>_parked"
-// for those the broker refuses and, but for PostgreSQL, "<table>_shards" for relays to take
-// turns by. Versions are recorded in onceward_migrations. Several processes may call it at once;
+// for those the broker refuses, "<table>_scheduled" for those with a Message.NotBefore,
+// "<table>_published" for Config.History and, but for PostgreSQL, "<table>_shards" for relays to
+// take turns by; with PostgreSQL the functions "<table>_insert", "_shard" and "_headers". Versions are recorded in onceward_migrations. Several processes may call it at once;
 // tables that have the version cost two round trips. A table of another form that has their name
 // is refused, and left as it is. It does not create Config.Schema.
 func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {

@@ -64,7 +64,11 @@ func (r *Relay) apart(ctx context.Context) (*transaction, error) {
 // settleIn returns what is parked, also when that is not known: rather told twice than never.
 func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
 	err error) {
-	if err := r.remove(ctx, tx, no, v.acknowledged); err != nil {
+	err = r.remember(ctx, tx, no, v.acknowledged)
+	if err == nil {
+		err = r.remove(ctx, tx, no, v.acknowledged)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w",
 			len(v.acknowledged), err)
 	}
@@ -129,7 +133,7 @@ func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict) (park
 	var gone []int64
 	later := map[int][]int64{} // by the number of failures before
 	for _, f := range v.failed {
-		if !errors.Is(f.err, ErrRejected) || f.row.attempts+1 < r.cfg.MaxAttempts {
+		if !errors.Is(f.err, ErrRejected) || !f.checked && f.row.attempts+1 < r.cfg.MaxAttempts {
 			later[f.row.attempts] = append(later[f.row.attempts], f.row.id)
 			continue
 		}

@@ -65,6 +65,10 @@ type Config struct {
 	// recorded, in the same transaction. Its error undoes the version, but for MySQL, which
 	// has committed its statements; it is not recorded there either.
 	Verify func(ctx context.Context, tx *sql.Tx) error
+	// VerifyFirst is the same after the statements of version 1, where that is not the newest. A
+	// table of another owner that has the name must be refused there, or version 1 is recorded for
+	// it, and it is dropped on the way down.
+	VerifyFirst func(ctx context.Context, tx *sql.Tx) error
 }
 
 // Migrations are the versions of one component's tables, with names put in. It is safe for
@@ -74,6 +78,7 @@ type Migrations struct {
 	engine           *engine
 	versions         []version
 	verify           func(ctx context.Context, tx *sql.Tx) error
+	verifyFirst      func(ctx context.Context, tx *sql.Tx) error
 }
 
 // version n is versions[n-1].
@@ -94,7 +99,7 @@ func New(cfg Config) (*Migrations, error) {
 	}
 	return &Migrations{
 		component: cfg.Component, table: cfg.Table, engine: engine, versions: versions,
-		verify: cfg.Verify,
+		verify: cfg.Verify, verifyFirst: cfg.VerifyFirst,
 	}, nil
 }
 

@@ -51,8 +51,10 @@ FROM {{table}} WHERE shard = ? AND id = ?
 -- name: lag
 SELECT (SELECT count(*) FROM (SELECT 1 FROM {{table}} LIMIT ?) AS p),
     (SELECT count(*) FROM (SELECT 1 FROM {{parked}} LIMIT ?) AS q),
-    CAST(coalesce((SELECT {{now}} - min((SELECT UNIX_TIMESTAMP(o.created_at) FROM {{table}} AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)) * 1000000
-        FROM {{shards}} AS s), 0) AS SIGNED)
+    (SELECT count(*) FROM (SELECT 1 FROM {{scheduled}} LIMIT ?) AS r),
+    CAST(greatest(coalesce((SELECT {{now}} - min((SELECT UNIX_TIMESTAMP(o.created_at) FROM {{table}} AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)) * 1000000
+        FROM {{shards}} AS s), 0),
+    coalesce((SELECT {{now}} - greatest(not_before, UNIX_TIMESTAMP(created_at) * 1000000) FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0)) AS SIGNED)
 
 -- name: parked
 SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason,
@@ -71,3 +73,47 @@ SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, `key`, header
 
 -- name: form_parked
 SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, `key`, headers, payload FROM {{parked}} WHERE 1 = 0
+
+-- name: form_scheduled
+SELECT id, not_before, shard, created_at, topic, dedup_id, `key`, headers, payload FROM {{scheduled}} WHERE 1 = 0
+
+-- name: form_published
+SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, `key`, headers, payload FROM {{published}} WHERE 1 = 0
+
+-- name: next_due
+SELECT not_before - {{now}} FROM {{scheduled}} ORDER BY not_before, id LIMIT 1
+
+-- name: lock_due
+SELECT 1 FROM {{shards}} WHERE shard = 16 FOR UPDATE SKIP LOCKED
+
+-- name: due
+SELECT id, not_before FROM {{scheduled}} WHERE not_before <= {{now}} AND not_before >= ? ORDER BY not_before, id LIMIT ?
+
+-- name: release
+INSERT INTO {{table}} (shard, created_at, topic, dedup_id, `key`, headers, payload)
+SELECT o.shard, greatest(o.created_at, FROM_UNIXTIME(o.not_before * 0.000001)), o.topic, o.dedup_id, o.`key`, o.headers, o.payload
+FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
+STRAIGHT_JOIN {{scheduled}} AS o FORCE INDEX (PRIMARY) ON o.id = x.id ORDER BY o.not_before, o.id
+
+-- name: unschedule
+DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
+STRAIGHT_JOIN {{scheduled}} AS o FORCE INDEX (PRIMARY) ON o.id = x.id
+
+-- name: keep
+INSERT INTO {{published}} (shard, attempts, created_at, topic, dedup_id, `key`, headers, payload)
+SELECT o.shard, o.attempts, o.created_at, o.topic, o.dedup_id, o.`key`, o.headers, o.payload
+FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
+STRAIGHT_JOIN {{table}} AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id ORDER BY o.id
+
+-- name: expired
+SELECT id, CASE WHEN UNIX_TIMESTAMP(published_at) * 1000000 < {{now}} - ? THEN 1 ELSE 0 END
+FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: forget
+DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
+STRAIGHT_JOIN {{published}} AS o FORCE INDEX (PRIMARY) ON o.id = x.id
+
+-- name: published
+SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts,
+    CAST(UNIX_TIMESTAMP(created_at) * 1000000 AS SIGNED), CAST(UNIX_TIMESTAMP(published_at) * 1000000 AS SIGNED)
+FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?

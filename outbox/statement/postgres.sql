@@ -75,9 +75,12 @@ FROM {{table}} WHERE shard = $2::smallint AND id = $3::bigint
 -- name: lag
 SELECT (SELECT count(*) FROM (SELECT 1 FROM {{table}} LIMIT $1::bigint) AS p),
     (SELECT count(*) FROM (SELECT 1 FROM {{parked}} LIMIT $2::bigint) AS q),
-    coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint
+    (SELECT count(*) FROM (SELECT 1 FROM {{scheduled}} LIMIT $3::bigint) AS r),
+    greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint
         FROM generate_series(0, 15) AS s,
-        LATERAL (SELECT created_at FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one), 0)
+        LATERAL (SELECT created_at FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one), 0),
+    coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint
+        FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0))
 
 -- name: parked
 SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason,
@@ -96,3 +99,50 @@ SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, key, headers,
 
 -- name: form_parked
 SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, key, headers, payload FROM {{parked}} WHERE 1 = 0
+
+-- name: form_scheduled
+SELECT id, not_before, shard, created_at, topic, dedup_id, key, headers, payload FROM {{scheduled}} WHERE 1 = 0
+
+-- name: form_published
+SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, key, headers, payload FROM {{published}} WHERE 1 = 0
+
+-- name: next_due
+-- How long it is until the first scheduled message may be published, in microseconds.
+SELECT ceil(extract(epoch FROM not_before - clock_timestamp()) * 1000000)::bigint FROM {{scheduled}} ORDER BY not_before, id LIMIT 1
+
+-- name: lock_due
+-- As lock, of a shard that no message has. One relay at a time moves what is due: two would mix up
+-- the order of a key.
+SELECT 1 WHERE pg_try_advisory_xact_lock(('{{table}}'::regclass::oid::bigint - 2147483648)::integer, 16)
+
+-- name: due
+-- What may be published now, with its time, behind the time of what was moved just before.
+SELECT id, (extract(epoch FROM not_before) * 1000000)::bigint FROM {{scheduled}}
+WHERE not_before <= statement_timestamp() AND not_before >= 'epoch'::timestamptz + $1::bigint * interval '1 microsecond'
+ORDER BY not_before, id LIMIT $2::bigint
+
+-- name: release
+INSERT INTO {{table}} (shard, created_at, topic, dedup_id, key, headers, payload)
+SELECT shard, greatest(created_at, not_before), topic, dedup_id, key, headers, payload
+FROM {{scheduled}} WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[]))) ORDER BY not_before, id
+
+-- name: unschedule
+DELETE FROM {{scheduled}} WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[])))
+
+-- name: keep
+INSERT INTO {{published}} (shard, attempts, created_at, topic, dedup_id, key, headers, payload)
+SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload
+FROM {{table}} WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[]))) ORDER BY id
+
+-- name: expired
+-- The oldest ones behind an id, and which of them are older than so many microseconds.
+SELECT id, CASE WHEN published_at < clock_timestamp() - $1::bigint * interval '1 microsecond' THEN 1 ELSE 0 END
+FROM {{published}} WHERE id > $2::bigint ORDER BY id LIMIT $3::bigint
+
+-- name: forget
+DELETE FROM {{published}} WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[])))
+
+-- name: published
+SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts,
+    (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM published_at) * 1000000)::bigint
+FROM {{published}} WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint

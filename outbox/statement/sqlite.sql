@@ -53,7 +53,9 @@ FROM {{table}} WHERE shard = ? AND id = ?
 -- name: lag
 SELECT (SELECT count(*) FROM (SELECT 1 FROM {{table}} LIMIT ?)),
     (SELECT count(*) FROM (SELECT 1 FROM {{parked}} LIMIT ?)),
-    coalesce((SELECT ({{now}} - created_at) * 1000 FROM {{table}} ORDER BY id LIMIT 1), 0)
+    (SELECT count(*) FROM (SELECT 1 FROM {{scheduled}} LIMIT ?)),
+    max(coalesce((SELECT ({{now}} - created_at) * 1000 FROM {{table}} ORDER BY id LIMIT 1), 0),
+    coalesce((SELECT ({{now}} - max(not_before, created_at)) * 1000 FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0))
 
 -- name: parked
 SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, created_at * 1000, parked_at * 1000
@@ -71,3 +73,43 @@ SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, key, headers,
 
 -- name: form_parked
 SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, key, headers, payload FROM {{parked}} WHERE 1 = 0
+
+-- name: form_scheduled
+SELECT id, not_before, shard, created_at, topic, dedup_id, key, headers, payload FROM {{scheduled}} WHERE 1 = 0
+
+-- name: form_published
+SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, key, headers, payload FROM {{published}} WHERE 1 = 0
+
+-- name: next_due
+SELECT (not_before - {{now}}) * 1000 FROM {{scheduled}} ORDER BY not_before, id LIMIT 1
+
+-- name: lock_due
+-- There is one writer at a time, which this transaction is from now on.
+UPDATE {{shards}} SET until = until WHERE shard = 0 RETURNING 1
+
+-- name: due
+SELECT id, not_before * 1000 FROM {{scheduled}} WHERE not_before <= {{now}} AND not_before >= ? / 1000 ORDER BY not_before, id LIMIT ?
+
+-- name: release
+INSERT INTO {{table}} (shard, created_at, topic, dedup_id, key, headers, payload)
+SELECT shard, max(created_at, not_before), topic, dedup_id, key, headers, payload
+FROM {{scheduled}} WHERE id IN ({{ids}}) ORDER BY not_before, id
+
+-- name: unschedule
+DELETE FROM {{scheduled}} WHERE id IN ({{ids}})
+
+-- name: keep
+INSERT INTO {{published}} (shard, attempts, created_at, topic, dedup_id, key, headers, payload)
+SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload
+FROM {{table}} WHERE shard = ? AND id IN ({{ids}}) ORDER BY id
+
+-- name: expired
+SELECT id, CASE WHEN published_at < {{now}} - ? / 1000 THEN 1 ELSE 0 END
+FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: forget
+DELETE FROM {{published}} WHERE id IN ({{ids}})
+
+-- name: published
+SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, created_at * 1000, published_at * 1000
+FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?

@@ -43,12 +43,47 @@ INSERT INTO `Shop`.`box_shards` (shard)
 VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9), (10), (11), (12), (13), (14), (15)
 ON DUPLICATE KEY UPDATE shard = shard;
 
+-- Messages that are not to be published before a time, in microseconds since 1970. When it has
+-- come, a relay moves them to the messages, where they get an id then, and with it their place
+-- among those of their key.
+CREATE TABLE IF NOT EXISTS `Shop`.`box_scheduled` (
+    id         BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    not_before BIGINT         NOT NULL,
+    shard      SMALLINT       NOT NULL,
+    created_at TIMESTAMP(6)   NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    topic      VARBINARY(249) NOT NULL,
+    dedup_id   VARBINARY(255) NOT NULL,
+    `key`      VARBINARY(4096) NOT NULL,
+    headers    MEDIUMBLOB     NOT NULL,
+    payload    MEDIUMBLOB     NULL,
+    KEY (not_before, id)
+) ENGINE=InnoDB;
+
+-- Messages that are published, for as long as Config.History says, in the order of publishing.
+CREATE TABLE IF NOT EXISTS `Shop`.`box_published` (
+    id           BIGINT         NOT NULL AUTO_INCREMENT PRIMARY KEY,
+    shard        SMALLINT       NOT NULL,
+    attempts     INT            NOT NULL,
+    created_at   TIMESTAMP(6)   NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    published_at TIMESTAMP(6)   NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+    topic        VARBINARY(249) NOT NULL,
+    dedup_id     VARBINARY(255) NOT NULL,
+    `key`        VARBINARY(4096) NOT NULL,
+    headers      MEDIUMBLOB     NOT NULL,
+    payload      MEDIUMBLOB     NULL
+) ENGINE=InnoDB;
+
+-- The relay that moves what is due holds the lock of this row. No message has this shard.
+INSERT INTO `Shop`.`box_shards` (shard) VALUES (16) ON DUPLICATE KEY UPDATE shard = shard;
+
 CREATE TABLE IF NOT EXISTS `Shop`.`onceward_migrations` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, table_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, version INT NOT NULL, PRIMARY KEY (component, table_name)) ENGINE=InnoDB;
 
-INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('outbox', 'box', 1) ON DUPLICATE KEY UPDATE version = 1;
+INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('outbox', 'box', 2) ON DUPLICATE KEY UPDATE version = 2;
 
 
 INSERT INTO `Shop`.`box` (shard, topic, dedup_id, `key`, headers, payload) VALUES (?, ?, ?, ?, ?, ?), (?, ?, ?, ?, ?, ?)
+
+INSERT INTO `Shop`.`box_scheduled` (shard, topic, dedup_id, `key`, headers, payload, not_before) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 SELECT s.shard FROM `Shop`.`box_shards` AS s WHERE EXISTS (SELECT 1 FROM `Shop`.`box` AS o WHERE o.shard = s.shard)
 
@@ -72,7 +107,7 @@ UPDATE JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGH
 
 INSERT INTO `Shop`.`box_parked` (id, shard, attempts, created_at, reason, topic, dedup_id, `key`, headers, payload) SELECT id, shard, attempts + 1, created_at, ?, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box` WHERE shard = ? AND id = ?
 
-SELECT (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box` LIMIT ?) AS p), (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box_parked` LIMIT ?) AS q), CAST(coalesce((SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - min((SELECT UNIX_TIMESTAMP(o.created_at) FROM `Shop`.`box` AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)) * 1000000 FROM `Shop`.`box_shards` AS s), 0) AS SIGNED)
+SELECT (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box` LIMIT ?) AS p), (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box_parked` LIMIT ?) AS q), (SELECT count(*) FROM (SELECT 1 FROM `Shop`.`box_scheduled` LIMIT ?) AS r), CAST(greatest(coalesce((SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - min((SELECT UNIX_TIMESTAMP(o.created_at) FROM `Shop`.`box` AS o WHERE o.shard = s.shard ORDER BY o.id LIMIT 1)) * 1000000 FROM `Shop`.`box_shards` AS s), 0), coalesce((SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - greatest(not_before, UNIX_TIMESTAMP(created_at) * 1000000) FROM `Shop`.`box_scheduled` ORDER BY not_before, id LIMIT 1), 0)) AS SIGNED)
 
 SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, CAST(UNIX_TIMESTAMP(created_at) * 1000000 AS SIGNED), CAST(UNIX_TIMESTAMP(parked_at) * 1000000 AS SIGNED) FROM `Shop`.`box_parked` WHERE id > ? ORDER BY id LIMIT ?
 
@@ -80,6 +115,28 @@ INSERT INTO `Shop`.`box` (shard, topic, dedup_id, `key`, headers, payload) SELEC
 
 DELETE FROM `Shop`.`box_parked` WHERE id = ?
 
+SELECT not_before - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM `Shop`.`box_scheduled` ORDER BY not_before, id LIMIT 1
+
+SELECT 1 FROM `Shop`.`box_shards` WHERE shard = 16 FOR UPDATE SKIP LOCKED
+
+SELECT id, not_before FROM `Shop`.`box_scheduled` WHERE not_before <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND not_before >= ? ORDER BY not_before, id LIMIT ?
+
+INSERT INTO `Shop`.`box` (shard, created_at, topic, dedup_id, `key`, headers, payload) SELECT o.shard, greatest(o.created_at, FROM_UNIXTIME(o.not_before * 0.000001)), o.topic, o.dedup_id, o.`key`, o.headers, o.payload FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_scheduled` AS o FORCE INDEX (PRIMARY) ON o.id = x.id ORDER BY o.not_before, o.id
+
+DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_scheduled` AS o FORCE INDEX (PRIMARY) ON o.id = x.id
+
+INSERT INTO `Shop`.`box_published` (shard, attempts, created_at, topic, dedup_id, `key`, headers, payload) SELECT o.shard, o.attempts, o.created_at, o.topic, o.dedup_id, o.`key`, o.headers, o.payload FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id ORDER BY o.id
+
+SELECT id, CASE WHEN UNIX_TIMESTAMP(published_at) * 1000000 < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - ? THEN 1 ELSE 0 END FROM `Shop`.`box_published` WHERE id > ? ORDER BY id LIMIT ?
+
+DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_published` AS o FORCE INDEX (PRIMARY) ON o.id = x.id
+
+SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, CAST(UNIX_TIMESTAMP(created_at) * 1000000 AS SIGNED), CAST(UNIX_TIMESTAMP(published_at) * 1000000 AS SIGNED) FROM `Shop`.`box_published` WHERE id > ? ORDER BY id LIMIT ?
+
 SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box` WHERE 1 = 0
 
 SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box_parked` WHERE 1 = 0
+
+SELECT id, not_before, shard, created_at, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box_scheduled` WHERE 1 = 0
+
+SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, `key`, headers, payload FROM `Shop`.`box_published` WHERE 1 = 0

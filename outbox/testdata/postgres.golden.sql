@@ -35,12 +35,114 @@ CREATE TABLE IF NOT EXISTS "Shop"."box_parked" (
     payload    bytea
 );
 
+-- Messages that are not to be published before a time. When it has come, a relay moves them to the
+-- messages, where they get an id then, and with it their place among those of their key.
+CREATE TABLE IF NOT EXISTS "Shop"."box_scheduled" (
+    id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    not_before timestamptz NOT NULL,
+    shard      smallint    NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    topic      text        COLLATE "C" NOT NULL,
+    dedup_id   text        COLLATE "C" NOT NULL,
+    key        bytea       NOT NULL,
+    headers    bytea       NOT NULL,
+    payload    bytea
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+CREATE INDEX IF NOT EXISTS "box_due" ON "Shop"."box_scheduled" (not_before, id);
+
+-- Messages that are published, for as long as Config.History says, in the order of publishing.
+CREATE TABLE IF NOT EXISTS "Shop"."box_published" (
+    id           bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    shard        smallint    NOT NULL,
+    attempts     integer     NOT NULL,
+    created_at   timestamptz NOT NULL,
+    published_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    topic        text        COLLATE "C" NOT NULL,
+    dedup_id     text        COLLATE "C" NOT NULL,
+    key          bytea       NOT NULL,
+    headers      bytea       NOT NULL,
+    payload      bytea
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- The shard of a key; of a message without a key that of its dedup_id. It is FNV-1a of 64 bits, of
+-- which only the lower 36 matter here: ((h >> 32) xor h) modulo 16.
+CREATE OR REPLACE FUNCTION "Shop"."box_shard"(key bytea) RETURNS smallint
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $body$
+DECLARE
+    h bigint := 19396698917; -- the lower 36 bits of the offset basis
+BEGIN
+    FOR i IN 0 .. length(key) - 1 LOOP
+        h := ((h # get_byte(key, i)) * 435) & 68719476735; -- of the prime 2^40 + 435
+    END LOOP; --
+    RETURN ((h >> 32) # h) & 15; --
+END $body$;
+
+-- Headers in the form of the column: the byte 1, their number, and of each the length of its name,
+-- the name, the length of its value and one (zero for null), and the value. Numbers are varints,
+-- seven bits a byte, the lower ones first. The argument is an object of texts.
+CREATE OR REPLACE FUNCTION "Shop"."box_headers"(headers jsonb) RETURNS bytea
+LANGUAGE plpgsql STABLE PARALLEL SAFE AS $body$
+DECLARE
+    encoded bytea := '\x01'; --
+    n bigint; --
+    part bytea; --
+BEGIN
+    FOR n, part IN
+        SELECT p.n, p.part FROM (
+            SELECT 0 AS no, 0 AS k, count(*) AS n, ''::bytea AS part FROM jsonb_object_keys(coalesce(headers, '{}'))
+            UNION ALL
+            SELECT h.no, p.k, p.n, p.part
+            FROM jsonb_each_text(coalesce(headers, '{}')) WITH ORDINALITY AS h(name, value, no),
+            LATERAL (VALUES (1, octet_length(convert_to(h.name, 'UTF8')), convert_to(h.name, 'UTF8')),
+                (2, coalesce(octet_length(convert_to(h.value, 'UTF8')) + 1, 0), coalesce(convert_to(h.value, 'UTF8'), ''))) AS p(k, n, part)
+        ) AS p ORDER BY p.no, p.k
+    LOOP
+        WHILE n > 127 LOOP
+            encoded := encoded || set_byte('\x00', 0, (n & 127 | 128)::integer); --
+            n := n >> 7; --
+        END LOOP; --
+        encoded := encoded || set_byte('\x00', 0, n::integer) || part; --
+    END LOOP; --
+    RETURN encoded; --
+END $body$;
+
+-- Inserts a message, as Outbox.InsertTx does, and returns its dedup_id. For triggers, and for
+-- programs that are not written in Go.
+CREATE OR REPLACE FUNCTION "Shop"."box_insert"(topic text, key text, payload text, headers jsonb DEFAULT '{}',
+    dedup_id text DEFAULT NULL, not_before timestamptz DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql AS $body$
+DECLARE
+    message_id text := coalesce(nullif(dedup_id, ''), gen_random_uuid()::text); --
+    key_bytes bytea := convert_to(coalesce(key, ''), 'UTF8'); --
+    shard_no smallint; --
+BEGIN
+    IF topic IS NULL OR topic !~ '^[!-~]{1,249}$' THEN
+        RAISE EXCEPTION 'outbox: topic must be 1 to 249 characters of printable ASCII without spaces' USING ERRCODE = '22023'; --
+    ELSIF octet_length(convert_to(message_id, 'UTF8')) > 255 OR message_id ~ '[[:cntrl:]]' THEN
+        RAISE EXCEPTION 'outbox: dedup_id must have at most 255 bytes, and no control characters' USING ERRCODE = '22023'; --
+    ELSIF length(key_bytes) > 4096 THEN
+        RAISE EXCEPTION 'outbox: key must have at most 4096 bytes' USING ERRCODE = '22023'; --
+    END IF; --
+    shard_no := "Shop"."box_shard"(CASE WHEN key_bytes = '' THEN convert_to(message_id, 'UTF8') ELSE key_bytes END); --
+    IF not_before IS NULL THEN
+        INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload)
+        VALUES (shard_no, topic, message_id, key_bytes, "Shop"."box_headers"(headers), convert_to(payload, 'UTF8')); --
+    ELSE
+        INSERT INTO "Shop"."box_scheduled" (not_before, shard, topic, dedup_id, key, headers, payload)
+        VALUES (not_before, shard_no, topic, message_id, key_bytes, "Shop"."box_headers"(headers), convert_to(payload, 'UTF8')); --
+    END IF; --
+    RETURN message_id; --
+END $body$;
+
 CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component text COLLATE "C" NOT NULL, table_name text COLLATE "C" NOT NULL, version integer NOT NULL, PRIMARY KEY (component, table_name));
 
-INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('outbox', 'box', 1) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('outbox', 'box', 2) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
 
 
 INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) VALUES ($1::smallint, $2::text, $3::text, $4::bytea, $5::bytea, $6::bytea), ($7::smallint, $8::text, $9::text, $10::bytea, $11::bytea, $12::bytea)
+
+INSERT INTO "Shop"."box_scheduled" (shard, topic, dedup_id, key, headers, payload, not_before) VALUES ($1::smallint, $2::text, $3::text, $4::bytea, $5::bytea, $6::bytea, 'epoch'::timestamptz + $7::bigint * interval '1 microsecond')
 
 SELECT s FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" WHERE shard = s ORDER BY id LIMIT 1) AS one
 
@@ -64,7 +166,7 @@ UPDATE "Shop"."box" SET attempts = attempts + $1::integer, retry_at = clock_time
 
 INSERT INTO "Shop"."box_parked" (id, shard, attempts, created_at, reason, topic, dedup_id, key, headers, payload) SELECT id, shard, attempts + 1, created_at, $1::text, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = $2::smallint AND id = $3::bigint
 
-SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s ORDER BY id LIMIT 1) AS one), 0)
+SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_scheduled" LIMIT $3::bigint) AS r), greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s ORDER BY id LIMIT 1) AS one), 0), coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1), 0))
 
 SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM parked_at) * 1000000)::bigint FROM "Shop"."box_parked" WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint
 
@@ -72,6 +174,28 @@ INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) SELECT 
 
 DELETE FROM "Shop"."box_parked" WHERE id = $1::bigint
 
+SELECT ceil(extract(epoch FROM not_before - clock_timestamp()) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1
+
+SELECT 1 WHERE pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, 16)
+
+SELECT id, (extract(epoch FROM not_before) * 1000000)::bigint FROM "Shop"."box_scheduled" WHERE not_before <= statement_timestamp() AND not_before >= 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' ORDER BY not_before, id LIMIT $2::bigint
+
+INSERT INTO "Shop"."box" (shard, created_at, topic, dedup_id, key, headers, payload) SELECT shard, greatest(created_at, not_before), topic, dedup_id, key, headers, payload FROM "Shop"."box_scheduled" WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[]))) ORDER BY not_before, id
+
+DELETE FROM "Shop"."box_scheduled" WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[])))
+
+INSERT INTO "Shop"."box_published" (shard, attempts, created_at, topic, dedup_id, key, headers, payload) SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[]))) ORDER BY id
+
+SELECT id, CASE WHEN published_at < clock_timestamp() - $1::bigint * interval '1 microsecond' THEN 1 ELSE 0 END FROM "Shop"."box_published" WHERE id > $2::bigint ORDER BY id LIMIT $3::bigint
+
+DELETE FROM "Shop"."box_published" WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[])))
+
+SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM published_at) * 1000000)::bigint FROM "Shop"."box_published" WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint
+
 SELECT id, shard, attempts, created_at, retry_at, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE 1 = 0
 
 SELECT id, shard, attempts, created_at, parked_at, reason, topic, dedup_id, key, headers, payload FROM "Shop"."box_parked" WHERE 1 = 0
+
+SELECT id, not_before, shard, created_at, topic, dedup_id, key, headers, payload FROM "Shop"."box_scheduled" WHERE 1 = 0
+
+SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, key, headers, payload FROM "Shop"."box_published" WHERE 1 = 0

@@ -1,0 +1,177 @@
+package outbox_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// scheduled is a message that is not to be published before a time.
+func scheduled(key string, i int, at time.Time) outbox.Message {
+	m := numbered(key, i)
+	m.NotBefore = at
+	return m
+}
+
+// released waits until no message is scheduled, and none is pending.
+func (h *house) released(t *testing.T) {
+	t.Helper()
+	eventually(t, "no message is scheduled", func() bool {
+		lag, err := h.box.Lag(t.Context(), h.db)
+		return err == nil && lag.Scheduled == 0 && lag.Pending == 0
+	})
+}
+
+// A message comes when its time has come, although the relay polls once in an hour, and holds up no
+// later message of its key until then. One that is rolled back never comes.
+func TestNotBefore(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		b := newBroker()
+		early := make(chan string, 1)
+		b.before = func(_ context.Context, messages []outbox.Message) error {
+			for _, m := range messages {
+				if at, err := time.Parse(time.RFC3339Nano, string(m.Payload)); err == nil &&
+					time.Now().Before(at) || !m.NotBefore.IsZero() {
+					early <- m.ID
+				}
+			}
+			return nil
+		}
+		start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+			c.PollMin, c.PollMax = time.Hour, time.Hour
+		}))
+		at := time.Now().Add(time.Second)
+		later := scheduled("a", 2, at)
+		later.Payload = []byte(at.Format(time.RFC3339Nano))
+		tx, err := h.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, h.box.InsertTx(t.Context(), tx, scheduled("never", 0, at)))
+		require.NoError(t, tx.Rollback())
+		h.insert(t, later, numbered("a", 0))
+		h.box.Notify()
+		b.wait(t, 1)
+		lag, err := h.box.Lag(t.Context(), h.db)
+		require.NoError(t, err)
+		assert.Equal(t, 1, lag.Scheduled)
+		h.insert(t, numbered("a", 1))
+		h.box.Notify()
+		b.wait(t, 2)
+		got := b.wait(t, 3)
+		assert.Empty(t, early, "published too early")
+		assert.Equal(t, tally{}, judge(got, map[string]int{"a": 3}))
+		h.released(t)
+	})
+}
+
+// Without a signal, and without a message that is due at once, a relay finds by its polls what
+// another process has scheduled. A message whose time is past is one that waits, for Lag.
+func TestNotBeforeWithoutSignal(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		other, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: h.table})
+		require.NoError(t, err)
+		b := newBroker()
+		stop := start(t, h.relay(t, b))
+		tx, err := h.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, other.InsertTx(t.Context(), tx,
+			scheduled("a", 0, time.Now().Add(200*time.Millisecond))))
+		require.NoError(t, tx.Commit())
+		b.wait(t, 1)
+		h.released(t)
+		stop()
+		h.insert(t, scheduled("a", 1, time.Now().Add(-time.Hour)))
+		eventually(t, "the message has an age", func() bool {
+			lag, err := h.box.Lag(t.Context(), h.db)
+			require.NoError(t, err)
+			assert.Equal(t, 1, lag.Scheduled)
+			assert.Less(t, lag.Oldest, patience, "it waits since it was inserted")
+			return lag.Oldest > 5*time.Millisecond
+		})
+		start(t, h.relay(t, b))
+		b.wait(t, 2)
+		h.released(t)
+	})
+}
+
+// Several relays move what is due, in small batches. The messages of each key come in the order of
+// their times; those of one time in the order in which they were inserted.
+func TestNotBeforeKeepsOrder(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		const keys, each = 10, 40
+		committed := map[string]int{}
+		now := time.Now()
+		var all []outbox.Message
+		for k := range keys {
+			committed[fmt.Sprint("k", k)] = each
+			for i := range each { // two have the same time
+				all = append(all, scheduled(fmt.Sprint("k", k), i,
+					now.Add(time.Duration(i/2-each/4)*20*time.Millisecond)))
+			}
+		}
+		// In any order, but for those that have the same time.
+		rand.Shuffle(len(all)/2, func(i, j int) {
+			i, j = 2*i, 2*j
+			all[i], all[j] = all[j], all[i]
+			all[i+1], all[j+1] = all[j+1], all[i+1]
+		})
+		b := newBroker()
+		relays := 3
+		if e.dialect == outbox.SQLite {
+			relays = 1
+		}
+		for range relays {
+			start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+				c.BatchSize, c.PollMin, c.PollMax = 7, time.Millisecond, 5*time.Millisecond
+			}))
+		}
+		h.insert(t, all...)
+		got := b.wait(t, len(all))
+		h.released(t)
+		assert.Equal(t, tally{}, judge(got, committed))
+	})
+}
+
+// The COMMIT of a move is not answered: no message is lost, and none is there twice.
+func TestNotBeforeWithLostCommits(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		l := &lossy{driver: h.db.Driver(), dsn: h.dsn}
+		db := sql.OpenDB(l)
+		t.Cleanup(func() { _ = db.Close() })
+		now := time.Now()
+		committed := map[string]int{}
+		var all []outbox.Message
+		for k := range 10 {
+			committed[fmt.Sprint("k", k)] = 30
+			for i := range 30 {
+				all = append(all, scheduled(fmt.Sprint("k", k), i,
+					now.Add(time.Duration(i)*10*time.Millisecond)))
+			}
+		}
+		h.insert(t, all...)
+		var lost atomic.Int64
+		b := newBroker()
+		start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+			c.DB, c.BatchSize, c.PollMax = db, 10, 10*time.Millisecond
+			c.OnError = func(error) { lost.Add(1) }
+		}))
+		h.released(t)
+		got, _ := b.got()
+		tl := judge(got, committed)
+		assert.Zero(t, tl.lost)
+		assert.Zero(t, tl.inversions)
+		assert.NotZero(t, lost.Load())
+	})
+}

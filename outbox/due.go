@@ -1,0 +1,137 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// costFactor bounds what a statement that finds nothing may cost: a tenth of the time until it is
+// run again.
+const costFactor = 10
+
+// releaseDue moves scheduled messages whose time has come to the messages. It asks when the next
+// one is due, or after PollMax for one that another process has inserted meanwhile. It returns how
+// long it is until the next poll.
+func (d *desk) releaseDue(ctx context.Context) time.Duration {
+	now := time.Now()
+	if d.relay.box.scheduled.Swap(false) {
+		d.askDue = now
+	}
+	if now.Before(d.askDue) {
+		return d.askDue.Sub(now)
+	}
+	moved, next, err := d.relay.releaseDue(ctx)
+	wait := d.relay.cfg.PollMax
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			d.relay.cfg.OnError(err)
+		}
+	case moved:
+		d.found = time.Now()
+		return pollGap // they are found as all others are
+	case next >= 0:
+		wait = min(wait, next)
+	}
+	wait = max(wait, costFactor*time.Since(now))
+	d.askDue = time.Now().Add(wait)
+	return wait
+}
+
+// releaseDue returns how long it is until the next scheduled message is due, negative when there is
+// none or when another relay moves messages.
+func (r *Relay) releaseDue(ctx context.Context) (moved bool, next time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if next, err = r.nextDue(ctx); err != nil || next != overdue {
+		return false, next, err
+	}
+	n, err := r.move(ctx)
+	if err != nil {
+		return n > 0, -1, fmt.Errorf("outbox: scheduled messages: %w", err)
+	}
+	return n > 0, -1, nil
+}
+
+// overdue is the time until a message whose time has come.
+const overdue = -2
+
+// nextDue returns -1 when there is no scheduled message.
+func (r *Relay) nextDue(ctx context.Context) (time.Duration, error) {
+	from, end, err := r.box.fresh(ctx, r.cfg.DB)
+	if err != nil {
+		return -1, fmt.Errorf("outbox: scheduled messages: %w", err)
+	}
+	defer end()
+	var until int64
+	err = from.QueryRowContext(ctx, r.statements.nextDue).Scan(&until)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return -1, nil
+	case err != nil:
+		return -1, fmt.Errorf("outbox: scheduled messages: %w", err)
+	case until <= 0:
+		return overdue, nil
+	}
+	return time.Duration(min(until, maxPause.Microseconds())) * time.Microsecond, nil
+}
+
+// move moves what is due, a batch in a transaction, until there is nothing left or ctx ends. Each
+// batch begins at the time of the one before it, and not at those that are deleted.
+func (r *Relay) move(ctx context.Context) (all int, err error) {
+	for low := int64(0); ; {
+		n, last, err := r.moveBatch(ctx, low)
+		if all += n; err != nil || n < r.cfg.BatchSize {
+			return all, err
+		}
+		low = last
+	}
+}
+
+func (r *Relay) moveBatch(ctx context.Context, low int64) (n int, last int64, err error) {
+	tx, err := r.apart(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer tx.end()
+	var one int
+	err = tx.QueryRowContext(ctx, r.statements.lockDue).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, 0, nil // another relay moves them
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	ids, last, err := r.due(ctx, tx.Tx, low)
+	if err != nil || len(ids) == 0 {
+		return 0, 0, err
+	}
+	for _, text := range []string{r.statements.release, r.statements.unschedule} {
+		query, args := r.box.dialect.withIDs(text, ids)
+		if _, err := tx.ExecContext(ctx, query, args...); err != nil {
+			return 0, 0, err
+		}
+	}
+	return len(ids), last, tx.Commit()
+}
+
+// due returns the ids of a batch, and the time of the last one.
+func (r *Relay) due(ctx context.Context, tx *sql.Tx, low int64) (ids []int64, last int64,
+	err error) {
+	rows, err := tx.QueryContext(ctx, r.statements.due, low, r.cfg.BatchSize)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id, &last); err != nil {
+			return nil, 0, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, last, rows.Err()
+}

@@ -1,0 +1,3 @@
+DROP TABLE IF EXISTS {{table:_published}};
+
+DROP TABLE IF EXISTS {{table:_scheduled}};
