@@ -68,6 +68,8 @@ type statements struct {
 	// limit. It may delete them by itself; what is left is done by the statements of forget.
 	expire string
 	forget func(es []entry) []string
+	// walker deletes old marks without an index by age; nil where expire alone does.
+	walker walker
 	// save a result for a mark that is there and has none, and return its id, or count it.
 	save func(e entry, result []byte) statement
 	// weakest is the isolation level for what is to see others' commits at once.
@@ -95,8 +97,8 @@ type statements struct {
 // rest is that millisecond, by the database's clock: until the year 2248.
 const saltBits = 20
 
-// Stamps are indexed in steps of 1024 ms: equal entries share one posting list, which is a
-// quarter of the space.
+// Where stamps are indexed, it is in steps of 1024 ms: equal entries share one posting list, which
+// is a quarter of the space.
 const (
 	stampShift = "30"
 	stampTick  = 1024 * time.Millisecond

@@ -70,16 +70,9 @@ func newMySQL(t tableName, window time.Duration) *statements {
 		window: `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ?)` +
 			` ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)`,
-		tick: time.Millisecond,
-		// Two sweepers do not queue. Deleting by primary key locks nothing else.
-		clock: `SELECT ` + now,
-		expire: `SELECT id FROM ` + t.full + ` WHERE created_at < LEAST(` + now +
-			`, (SELECT max(created_at) FROM ` + t.full + `)) - ?` +
-			` ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED`,
-		forget: func(es []entry) []string {
-			ids := ` WHERE id IN (` + idLiterals(es) + `)`
-			return []string{`DELETE FROM ` + t.results + ids, `DELETE FROM ` + t.full + ids}
-		},
+		tick:   time.Millisecond,
+		clock:  `SELECT ` + now,
+		walker: newMySQLWalk(t, mysqlForget(t)),
 		save: func(e entry, result []byte) statement {
 			return statement{text: `INSERT INTO ` + t.results + ` (id, result) SELECT m.id, ` +
 				hexLiteral(result) +
@@ -90,6 +83,15 @@ func newMySQL(t tableName, window time.Duration) *statements {
 		kind:    mysqlKind(t, "BASE TABLE"),
 		guard:   guardMySQL,
 		bound:   mysqlBound,
+	}
+}
+
+// mysqlForget deletes rows that are locked, and reads no others: left to itself the server reads
+// all of a small table, and waits for rows that are not committed.
+func mysqlForget(t tableName) func([]entry) []string {
+	return func(es []entry) []string {
+		ids := ` AS m FORCE INDEX (PRIMARY) WHERE m.id IN (` + idLiterals(es) + `)`
+		return []string{`DELETE m FROM ` + t.results + ids, `DELETE m FROM ` + t.full + ids}
 	}
 }
 

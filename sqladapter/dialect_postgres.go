@@ -60,10 +60,11 @@ func newPostgres(t tableName, window time.Duration) *statements {
 		window:  `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, $1::bigint)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,
-		tick: stampTick,
-		// ctid: rows are never updated, and a slot that is reused meanwhile is not
-		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.
+		tick:  stampTick,
 		clock: `SELECT ` + now,
+		// For servers before 14, which keep the index. ctid: rows are never updated, and a slot
+		// that is reused meanwhile is not visible to this statement's snapshot. SKIP LOCKED:
+		// sweepers do not queue.
 		expire: `WITH gone AS (DELETE FROM ` + t.full +
 			` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
 			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` +
@@ -76,6 +77,7 @@ func newPostgres(t tableName, window time.Duration) *statements {
 		written: postgresWritten(t.full),
 		kind:    postgresKind(t, "r"),
 		forget:  func([]entry) []string { return nil },
+		walker:  newPostgresWalk(t),
 		save: func(e entry, result []byte) statement {
 			return statement{save, []any{dialect.UUID(e.id), result}}
 		},

@@ -13,11 +13,11 @@ import (
 type Retention uint8
 
 const (
-	// DeleteRows keeps marks in one table, with an index by age. [Ledger.DeleteExpired] deletes
-	// those that have expired row by row, and a vacuum has to follow it.
+	// DeleteRows keeps marks in one table. [Ledger.DeleteExpired] deletes those that have expired
+	// row by row, and a vacuum has to follow it.
 	DeleteRows Retention = iota
 	// Generations keeps marks in a row of tables, of which only the newest is open for more, and
-	// which have no index by age. [Ledger.Rotate] seals the open one when it is a window old, opens
+	// without an index by age. [Ledger.Rotate] seals the open one when it is a window old, opens
 	// the next, and drops the one that is not looked at any more: expiry costs nothing per row, and
 	// leaves nothing to vacuum. A mark looks into two tables in place of one, which costs the
 	// server about a sixth more, with MySQL a third, where a duplicate may cost one more round

@@ -11,24 +11,36 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// DeleteExpired deletes at most limit marks that are older than the table's window, oldest
-// first, and returns how many. Call it again while it returns limit; a limit of 1000 keeps
-// each statement within a few milliseconds. Several processes may call it at once.
+// DeleteExpired deletes at most limit marks that are older than the table's window, with their
+// results, and returns how many. Call it from time to time, such as once a minute, and again at
+// once while it returns limit. A limit of 1000 keeps each statement within a few milliseconds.
+// Several processes may call it at once.
+//
+// With PostgreSQL 14 and newer, and with MySQL and MariaDB, the table has no index by age, and
+// DeleteExpired walks over it. It reads slices of 64 pages, or of 2000 marks, one transaction each,
+// and finishes a pass in a quarter of the window. A call reads the slices that are due by then, and
+// all of a table of one slice. Where the pass stands is on record in the database, so it does not
+// matter which process calls, or how often. While one reads a slice, the call of another returns
+// zero. A mark is deleted when it is older than the window,
+// and at the latest one and a quarter windows old; a little later where new marks are rare, because
+// the walk learns from the marks that it sees how new the newest is. With SQLite and older servers
+// the oldest mark goes first, by the index, and it may outlive the window by two seconds.
 //
 // All namespaces of a table share its window: the one on record ([Ledger.Migrate] raises it,
-// [Ledger.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before;
-// one may outlive it by two seconds, which is how finely ages are indexed.
+// [Ledger.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before.
 //
-// Age is counted back from the newest mark of the table, not from the present: when the consumers
-// were down for longer than the window, the marks they will need for the redeliveries are still
-// there. A table that gets no more marks keeps its last window for ever. A mark from the future,
-// left by a wrong clock, counts as one of now; one that was made while the database's clock was
-// behind looks older than it is by that much, and goes earlier. A clock of the database that has
-// jumped ahead makes nothing old: what is counted from the present is counted by this process's
-// clock where that is behind. A process whose own clock is behind deletes later by as much.
+// Age is counted back from the newest mark of the table, not from the present. So when the
+// consumers were down for longer than the window, the marks that they will need for redelivered
+// messages are still there. A table that gets no more marks keeps its last window forever. A mark
+// from the future, left by a wrong clock, counts as one of now; one that was made while the
+// database's clock was behind looks older than it is by that much, and goes earlier. A clock of the
+// database that has jumped ahead makes nothing old: the present is the earlier one of the
+// database's clock and this process's. A process whose own clock is behind deletes later by as
+// much.
 //
-// It is an error when Config.Window is zero, or the table is on record to be kept for ever.
-// With their marks go the results. Five round trips with PostgreSQL, more elsewhere.
+// It is an error when Config.Window is zero, or the table is on record to be kept forever, or is
+// partitioned. With an error it still returns how many it has deleted. Six round trips with
+// PostgreSQL and one slice, more elsewhere.
 func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:
@@ -45,6 +57,12 @@ func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int6
 	window, err := m.enforcedWindow(ctx, db)
 	if err != nil {
 		return 0, err
+	}
+	if w := m.dialect.walker; w != nil {
+		deleted, err := m.walk(ctx, db, w, int64(limit))
+		if !errors.Is(err, errByIndex) {
+			return deleted, err
+		}
 	}
 	return m.expire(ctx, db, window, int64(limit))
 }
@@ -63,7 +81,7 @@ func (m *Ledger) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration,
 	return max(window, m.window), nil
 }
 
-// expire deletes marks and their results in one transaction.
+// expire deletes marks and their results in one transaction, the oldest first, by an index by age.
 func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	limit int64) (int64, error) {
 	tx, release, err := dialect.BeginAt(ctx, db, m.dialect.weakest)
@@ -85,16 +103,8 @@ func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
-	gone := make([]entry, len(rows))
-	for i, r := range rows {
-		gone[i].id = r.id
-	}
-	for chunk := range slices.Chunk(gone, forgetAtOnce) {
-		for _, text := range m.dialect.forget(chunk) {
-			if _, err := tx.ExecContext(ctx, text); err != nil {
-				return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
-			}
-		}
+	if err := forgetRows(ctx, tx, rows, m.dialect.forget); err != nil {
+		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
 	if err := tx.Commit(); err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
@@ -102,8 +112,25 @@ func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	return int64(len(rows)), nil
 }
 
-// forgetAtOnce bounds the text of a statement to about 40 KB.
-const forgetAtOnce = 1000
+// forgetAtOnce bounds the text of a statement to about 40 KB. From 1000 values on MariaDB would
+// read all of the table.
+const forgetAtOnce = 900
+
+// forgetRows deletes what forget says of rows that are locked.
+func forgetRows(ctx context.Context, tx *sql.Tx, rows []row, forget func([]entry) []string) error {
+	gone := make([]entry, len(rows))
+	for i, r := range rows {
+		gone[i].id = r.id
+	}
+	for chunk := range slices.Chunk(gone, forgetAtOnce) {
+		for _, text := range forget(chunk) {
+			if _, err := tx.ExecContext(ctx, text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 func (m *Ledger) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration, error) {
 	var millis int64

@@ -47,6 +47,8 @@ func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, defaultTable),
 		Texts:  texts,
 		Verify: func(ctx context.Context, tx *sql.Tx) error { return m.checkForm(ctx, tx) },
+		// later versions leave the columns of marks and results as they are
+		VerifySince: 1,
 	})
 }
 

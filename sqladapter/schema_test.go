@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -32,7 +35,16 @@ func TestGoldenSQL(t *testing.T) {
 			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m),
 				peek(m), sql.window, sql.setWindow, sql.expire,
 				sql.save(entry{}, []byte("result")).text)
-			parts = append(parts, sql.forget(make([]entry, 2))...)
+			if sql.forget != nil {
+				parts = append(parts, sql.forget(make([]entry, 2))...)
+			}
+			switch w := sql.walker.(type) {
+			case *postgresWalk:
+				parts = append(parts, w.state, w.text, w.write)
+			case *mysqlWalk:
+				parts = append(parts, w.state)
+				parts = append(parts, w.forget(make([]entry, 2))...)
+			}
 			if two := make([]entry, 2); sql.apart != nil {
 				parts = append(parts, sql.apart(two).text, sql.results(two, true).text,
 					sql.results(two, false).text)
@@ -138,6 +150,7 @@ func TestMigrate(t *testing.T) {
 	check, window := Step{Query: loadText(m)}, Step{Query: m.dialect.window, Rows: hour}
 	none, there, level := Step{Like: "to_regclass"}, Step{Like: "to_regclass", Rows: one},
 		Step{Like: "SELECT version", Rows: one}
+	newest := Step{Like: "SELECT version", Rows: number(2)}
 	begun := []Step{{Like: "pg_advisory_xact_lock"},
 		{Like: `IF NOT EXISTS "onceward_migrations"`}, there}
 	fresh := slices.Concat([]Step{kind, none}, begun, []Step{
@@ -145,12 +158,21 @@ func TestMigrate(t *testing.T) {
 		{Like: `"onceward_marks_results" (`}, {Like: "CREATE INDEX"},
 		{Like: `"onceward_marks_meta" (`}, {Query: m.dialect.raise},
 		check, {Like: "VALUES ('marks', 'onceward_marks', 1)"},
-	}, begun, []Step{level, check, window})
+	}, begun, []Step{level, {Like: "server_version_num", Rows: number(140000)},
+		{Like: "ALTER TABLE"}, {Like: "DROP INDEX CONCURRENTLY"}},
+		begun, []Step{level, check, {Like: "VALUES ('marks', 'onceward_marks', 2)"}},
+		begun, []Step{newest, check, window})
 	db, s := openScript(t, fresh...)
-	if err := m.Migrate(t.Context(), db); err != nil || s.Committed != 2 {
-		t.Error(err)
-	}
-	done := []Step{kind, there, level, check}
+	require.NoError(t, m.Migrate(t.Context(), db))
+	assert.Equal(t, 4, s.Committed)
+	// An older server keeps its index.
+	old := slices.Concat([]Step{kind, there, level}, begun, []Step{level,
+		{Like: "server_version_num", Rows: number(130023)}, {Like: "ALTER TABLE"}},
+		begun, []Step{level, check, {Like: "VALUES ('marks', 'onceward_marks', 2)"}},
+		begun, []Step{newest, check, window})
+	db, _ = openScript(t, old...)
+	require.NoError(t, m.Migrate(t.Context(), db))
+	done := []Step{kind, there, newest, check}
 	longer := Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{int64(1)}}
 	}}
@@ -179,73 +201,79 @@ func TestMigrate(t *testing.T) {
 	}
 }
 
+// recorded answers the window on record.
+func recorded(m *Ledger, ms int64) Step {
+	return Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{ms}}
+	}}
+}
+
+// expired finds two marks, and what forget deletes besides must name both.
+func expired(m *Ledger) []Step {
+	es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}}}
+	steps := []Step{{Query: m.dialect.expire, Rows: func([]any) [][]sqldriver.Value {
+		return [][]sqldriver.Value{{es[0].id[:]}, {es[1].id[:]}}
+	}}}
+	for _, text := range m.dialect.forget(es) {
+		steps = append(steps, Step{Query: text})
+	}
+	return steps
+}
+
+// TestDeleteExpired goes by the index by age, which SQLite has, and PostgreSQL before version 14.
 func TestDeleteExpired(t *testing.T) {
-	recorded := func(m *Ledger, ms int64) Step {
-		return Step{Query: m.dialect.window, Rows: func([]any) [][]sqldriver.Value {
-			return [][]sqldriver.Value{{ms}}
-		}}
-	}
-	// expired finds two marks, and what forget deletes besides must name both.
-	expired := func(m *Ledger) []Step {
-		es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}}}
-		steps := []Step{{Query: m.dialect.expire, Rows: func([]any) [][]sqldriver.Value {
-			return [][]sqldriver.Value{{es[0].id[:]}, {es[1].id[:]}}
-		}}}
-		for _, text := range m.dialect.forget(es) {
-			steps = append(steps, Step{Query: text})
-		}
-		return steps
-	}
-	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
+	for _, d := range []Dialect{Postgres, SQLite} {
 		m := newMarks(t, d) // with a window of an hour
-		tick := m.dialect.tick
+		var first []Step
+		if w, ok := m.dialect.walker.(*postgresWalk); ok {
+			first = []Step{stateOf(w, 130000)}
+		}
+		with := func(steps ...Step) []Step { return slices.Concat(steps[:1], first, steps[1:]) }
 		tests := map[string]struct {
 			steps   []Step
 			window  time.Duration
 			deleted int64
 			fails   string
 		}{
-			"the recorded one": {append([]Step{recorded(m, 7_200_000)}, expired(m)...),
+			"the recorded one": {with(append([]Step{recorded(m, 7_200_000)}, expired(m)...)...),
 				2 * time.Hour, 2, ""},
-			"a shorter one": {append([]Step{recorded(m, 1)}, expired(m)...),
+			"a shorter one": {with(append([]Step{recorded(m, 1)}, expired(m)...)...),
 				time.Hour, 2, ""},
-			"nothing expired": {[]Step{recorded(m, 1), {Query: m.dialect.expire}},
+			"nothing expired": {with(recorded(m, 1), Step{Query: m.dialect.expire}),
 				time.Hour, 0, ""},
 			"for ever": {[]Step{recorded(m, forever)}, 0, 0, "SetWindow"},
 			"none":     {[]Step{{Query: m.dialect.window}}, 0, 0, "call Migrate"},
 			"no answer": {[]Step{{Query: m.dialect.window, Err: codeError("57P01")}},
 				0, 0, "57P01"},
-			"no answer in the end": {[]Step{recorded(m, 1),
-				{Query: m.dialect.expire, Err: codeError("57P01")}}, time.Hour, 0, "57P01"},
+			"no answer in the end": {with(recorded(m, 1),
+				Step{Query: m.dialect.expire, Err: codeError("57P01")}), time.Hour, 0, "57P01"},
 		}
 		for name, tt := range tests {
 			t.Run(d.String()+"/"+name, func(t *testing.T) {
 				db, s := openScript(t, tt.steps...)
 				deleted, err := m.DeleteExpired(t.Context(), db, 1000)
-				if deleted != tt.deleted || (err == nil) != (tt.fails == "") ||
-					err != nil && !strings.Contains(err.Error(), tt.fails) {
-					t.Errorf("DeleteExpired = %d, %v", deleted, err)
+				assert.Equal(t, tt.deleted, deleted)
+				if tt.fails != "" {
+					require.ErrorContains(t, err, tt.fails)
+					assert.Zero(t, s.Committed)
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, 1, s.Committed)
 				}
-				if (s.Committed == 1) != (tt.fails == "") {
-					t.Errorf("%d commits", s.Committed)
-				}
-				if tt.window > 0 && (s.Args[1][0] != ceil(tt.window, tick) ||
-					s.Args[1][1] != int64(1000)) {
-					t.Errorf("args = %v", s.Args[1])
+				if tt.window > 0 {
+					assert.Equal(t, []any{ceil(tt.window, m.dialect.tick), int64(1000)},
+						s.Args[1+len(first)])
 				}
 			})
 		}
 	}
 	forever, err := New(Config{Dialect: SQLite, Namespace: "n"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db, _ := openScript(t) // any statement fails the test
 	var input *dedup.InputError
-	if _, err := forever.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) ||
-		input.Field != "Window" {
-		t.Errorf("without a window: %v", err)
-	}
+	_, err = forever.DeleteExpired(t.Context(), db, 1)
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "Window", input.Field)
 }
 
 func TestSetWindow(t *testing.T) {

@@ -10,7 +10,9 @@ import (
 // Files returns the migrations with names put in, as golang-migrate names them:
 // 0001_name.up.sql and 0001_name.down.sql. Each file records its version, so that Check finds
 // what another tool has done. The tool keeps versions of its own: give it a table and a directory
-// for each component. With MySQL its connection must allow several statements at once.
+// for each component. With MySQL its connection must allow several statements at once; with
+// PostgreSQL the tool must send statements one by one (x-multi-statement), because a version that
+// drops an index online has one that runs in no transaction.
 func (m *Migrations) Files() fs.FS {
 	files := memory{}
 	for i, v := range m.versions {
@@ -26,18 +28,23 @@ func (m *Migrations) Files() fs.FS {
 func (m *Migrations) GooseFiles() fs.FS {
 	files := memory{}
 	for i, v := range m.versions {
-		files[fmt.Sprintf("%04d_%s.sql", i+1, v.name)] = "-- +goose Up\n" + goose(m.upward(i+1)) +
-			"\n-- +goose Down\n" + goose(m.downward(i+1))
+		head := ""
+		if outside(v.up) || outside(v.down) {
+			head = "-- +goose NO TRANSACTION\n"
+		}
+		files[fmt.Sprintf("%04d_%s.sql", i+1, v.name)] = head + "-- +goose Up\n" +
+			goose(m.upward(i+1)) + "\n-- +goose Down\n" + goose(m.downward(i+1))
 	}
 	return files
 }
 
 // SQL returns everything that makes the newest version from nothing, in one text, for those who
-// keep their schema by hand. Each statement ends with a semicolon at the end of a line.
+// keep their schema by hand. Each statement ends with a semicolon at the end of a line. It is for
+// tables that are not there yet, so no index is dropped online.
 func (m *Migrations) SQL() string {
 	var all []string
 	for i := range m.versions {
-		all = append(all, m.versions[i].up...)
+		all = append(all, atOnce(m.versions[i].up)...)
 	}
 	all = append(all, m.engine.create, m.engine.record(m.Newest()))
 	return strings.Join(all, "\n\n") + "\n"

@@ -35,7 +35,11 @@ func (m *Migrations) Down(ctx context.Context, db *sql.DB, to int) error {
 		if has <= to {
 			return next{}, false
 		}
-		return next{version: has - 1, statements: m.versions[has-1].down, down: true}, true
+		statements := m.versions[has-1].down
+		if to == 0 {
+			statements = withoutBuilding(statements)
+		}
+		return next{version: has - 1, statements: statements, down: true}, true
 	})
 }
 
@@ -126,41 +130,87 @@ func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
 // toMigrate is what a role needs for a version that is missing.
 const toMigrate = "CREATE in the schema, and to own the tables that it changes"
 
-// step is one version in one transaction.
+// attempt is what a transaction under the lock of migrations has found and done.
+type attempt struct {
+	has  int // the version before it
+	step next
+	// more reports that there is a step to take, and outside that it was not taken, because its
+	// statements run in no transaction.
+	more, outside bool
+}
+
+// step is one version in one transaction, or between two of them.
 func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more bool, err error) {
+	const none = -1
 	begun := time.Now()
+	a, err := m.attempt(ctx, conn, p, none)
+	if err == nil && a.outside {
+		if err = m.failed(a.has, a.step, m.applyOutside(ctx, conn, a.step)); err == nil {
+			a, err = m.attempt(ctx, conn, p, a.has)
+		}
+	}
+	if err != nil || !a.more {
+		return false, err
+	}
+	if !a.outside { // otherwise another process has moved the version meanwhile
+		tell(ctx, Step{From: a.has, To: a.step.version, Took: time.Since(begun)})
+	}
+	return true, nil
+}
+
+// attempt applies and records the next step. The statements of a step from version applied have
+// been run already.
+func (m *Migrations) attempt(ctx context.Context, conn *sql.Conn, p plan, applied int) (attempt,
+	error) {
+	var a attempt
+	err := m.locked(ctx, conn, func(tx *sql.Tx) (err error) {
+		if a.has, err = m.known(ctx, tx); err != nil {
+			return err
+		}
+		if a.step, a.more = p(a.has); !a.more {
+			return nil
+		}
+		if a.has == applied {
+			a.step.statements = nil
+		}
+		if a.outside = outside(a.step.statements); a.outside {
+			return nil
+		}
+		return m.failed(a.has, a.step, m.apply(ctx, tx, a.step))
+	})
+	return a, err
+}
+
+func (m *Migrations) failed(has int, step next, err error) error {
+	if err == nil {
+		return nil
+	}
+	return m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version,
+		sqlerr.NeedsRight(err, toMigrate)))
+}
+
+// locked runs work in a transaction that no other migration runs beside.
+func (m *Migrations) locked(ctx context.Context, conn *sql.Conn,
+	work func(tx *sql.Tx) error) error {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: m.engine.isolation})
 	if err != nil {
-		return false, m.wrap(err)
+		return m.wrap(err)
 	}
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	for _, statement := range m.engine.before {
 		if _, err := tx.ExecContext(ctx, bare(statement)); err != nil {
-			return false, m.wrap(sqlerr.NeedsRight(err, toMigrate))
+			return m.wrap(sqlerr.NeedsRight(err, toMigrate))
 		}
 	}
-	has, err := m.known(ctx, tx)
-	if err != nil {
-		return false, err
+	if err := work(tx); err != nil {
+		return err
 	}
-	step, more := p(has)
-	if !more {
-		return false, m.commit(tx)
-	}
-	if err := m.apply(ctx, tx, step); err != nil {
-		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version,
-			sqlerr.NeedsRight(err, toMigrate)))
-	}
-	if err := m.commit(tx); err != nil {
-		return false, err
-	}
-	tell(ctx, Step{From: has, To: step.version, Took: time.Since(begun)})
-	return true, nil
+	return m.commit(tx)
 }
 
 func (m *Migrations) apply(ctx context.Context, tx *sql.Tx, step next) error {
 	for _, statement := range step.statements {
-		if _, err := tx.ExecContext(ctx, bare(statement)); err != nil && !m.engine.done(err) {
+		if err := m.exec(ctx, tx, statement); err != nil && !m.engine.done(err) {
 			return err
 		}
 	}
@@ -178,7 +228,7 @@ func (m *Migrations) verifying(step next) func(ctx context.Context, tx *sql.Tx) 
 	switch {
 	case step.down:
 		return nil
-	case step.version == m.Newest():
+	case step.version >= m.verifySince:
 		return m.verify
 	case step.version == 1:
 		return m.verifyFirst

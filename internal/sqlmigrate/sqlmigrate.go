@@ -21,9 +21,14 @@
 // is then begun again: its statements must be harmless when repeated (IF NOT EXISTS, IF EXISTS).
 // Where MySQL has no such words, for columns and indexes, its answer that they are already there,
 // or already gone, counts as done.
+//
+// A version that changes an index of a table in use is applied online: see online.go. A statement
+// of PostgreSQL under the comment "-- Only since server_version_num 140000." is left out on an
+// older server.
 package sqlmigrate
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -61,14 +66,16 @@ type Config struct {
 	// Texts are further placeholders, {{name}} in lower case, and the SQL that they stand for. It
 	// is put in as it is.
 	Texts map[string]string
-	// Verify, if set, runs after the statements of the newest version and before that is
-	// recorded, in the same transaction. Its error undoes the version, but for MySQL, which
-	// has committed its statements; it is not recorded there either.
+	// Verify, if set, runs after the statements of a version and before that is recorded, in the
+	// same transaction. Its error undoes the version, but for MySQL, which has committed its
+	// statements; it is not recorded there either.
 	Verify func(ctx context.Context, tx *sql.Tx) error
 	// VerifyFirst is the same after the statements of version 1, where that is not the newest. A
 	// table of another owner that has the name must be refused there, or version 1 is recorded for
 	// it, and it is dropped on the way down.
 	VerifyFirst func(ctx context.Context, tx *sql.Tx) error
+	// VerifySince is the first version whose tables Verify can read. Default: the newest.
+	VerifySince int
 }
 
 // Migrations are the versions of one component's tables, with names put in. It is safe for
@@ -79,6 +86,7 @@ type Migrations struct {
 	versions         []version
 	verify           func(ctx context.Context, tx *sql.Tx) error
 	verifyFirst      func(ctx context.Context, tx *sql.Tx) error
+	verifySince      int
 }
 
 // version n is versions[n-1].
@@ -100,6 +108,7 @@ func New(cfg Config) (*Migrations, error) {
 	return &Migrations{
 		component: cfg.Component, table: cfg.Table, engine: engine, versions: versions,
 		verify: cfg.Verify, verifyFirst: cfg.VerifyFirst,
+		verifySince: cmp.Or(cfg.VerifySince, len(versions)),
 	}, nil
 }
 

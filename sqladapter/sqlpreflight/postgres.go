@@ -68,6 +68,8 @@ const postgresParts = `WITH named AS (SELECT oid, relkind = 'v' AS view FROM pg_
 	` JOIN pg_rewrite r ON r.ev_class = n.oid JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid` +
 	` JOIN pg_class c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.relkind IN ('r', 'p') WHERE n.view) `
 
+// postgresTable wants no index by age of a table of marks, which has stamps: retention walks over
+// its pages, but for servers before 14.
 func (in *inspection) postgresTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{dialect.Postgres.In(in.cfg.Schema, table)}
 	var tables int
@@ -76,7 +78,7 @@ func (in *inspection) postgresTable(ctx context.Context, table string) (s shape,
 		` coalesce(min((SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL)), 0),`+
 		` coalesce(min((SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisunique AND i.indisvalid)), 0),`+
 		` coalesce(bool_or(NOT parts.dropped AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped`+
-		` AND a.attname IN (`+agedBy+`))), false)`+
+		` AND a.attname IN (`+agedBy+`) AND (a.attname <> 'stamp' OR current_setting('server_version_num')::int < 140000))), false)`+
 		` FROM parts JOIN pg_class c USING (oid)`, name, &tables, &s.unlogged, &s.unique,
 		&s.plain, &s.aged)
 	if err != nil || tables == 0 {

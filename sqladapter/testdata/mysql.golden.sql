@@ -26,9 +26,19 @@ CREATE TABLE IF NOT EXISTS `Shop`.`marks_meta` (
 
 INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854) ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854);
 
+-- Where retention stands in its pass over the table: the last id that it has seen, and when
+-- the pass began. newest_ms is when the newest mark was made of those that it has seen.
+ALTER TABLE `Shop`.`marks_meta`
+    ADD COLUMN walk_id       BINARY(16) NOT NULL DEFAULT '',
+    ADD COLUMN walk_begun_ms BIGINT     NOT NULL DEFAULT 0,
+    ADD COLUMN newest_ms     BIGINT     NOT NULL DEFAULT 0;
+
+-- Retention reads the table in the order of its key, and needs no index by age.
+ALTER TABLE `Shop`.`marks` DROP INDEX `marks_expiry`, ALGORITHM=INPLACE, LOCK=NONE;
+
 CREATE TABLE IF NOT EXISTS `Shop`.`onceward_migrations` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, table_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, version INT NOT NULL, PRIMARY KEY (component, table_name)) ENGINE=InnoDB;
 
-INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('marks', 'marks', 1) ON DUPLICATE KEY UPDATE version = 1;
+INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('marks', 'marks', 2) ON DUPLICATE KEY UPDATE version = 2;
 
 
 INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854) ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854)
@@ -47,13 +57,15 @@ SELECT window_ms FROM `Shop`.`marks_meta`
 
 INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, ?) ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)
 
-SELECT id FROM `Shop`.`marks` WHERE created_at < LEAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, (SELECT max(created_at) FROM `Shop`.`marks`)) - ? ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED
+
 
 INSERT INTO `Shop`.`marks_results` (id, result) SELECT m.id, x'726573756c74' FROM `Shop`.`marks` AS m WHERE m.id = x'00000000000000000000000000000000' ON DUPLICATE KEY UPDATE `Shop`.`marks_results`.id = `Shop`.`marks_results`.id
 
-DELETE FROM `Shop`.`marks_results` WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')
+SELECT window_ms, walk_begun_ms, newest_ms, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000, walk_id FROM `Shop`.`marks_meta` FOR UPDATE SKIP LOCKED
 
-DELETE FROM `Shop`.`marks` WHERE id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')
+DELETE m FROM `Shop`.`marks_results` AS m FORCE INDEX (PRIMARY) WHERE m.id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')
+
+DELETE m FROM `Shop`.`marks` AS m FORCE INDEX (PRIMARY) WHERE m.id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000')
 
 SELECT m.id, m.owner, m.fingerprint, m.created_at, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 FROM `Shop`.`marks` AS m FORCE INDEX (PRIMARY) WHERE m.id IN (x'00000000000000000000000000000000', x'00000000000000000000000000000000') LOCK IN SHARE MODE
 

@@ -28,9 +28,23 @@ CREATE TABLE IF NOT EXISTS "Shop"."marks_meta" (
 
 INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms);
 
+-- Where retention stands in its pass over the table: the next page, the file that the page is
+-- of, and when the pass began. newest_ms is when the newest mark was made of those that
+-- retention has seen.
+ALTER TABLE "Shop"."marks_meta"
+    ADD COLUMN IF NOT EXISTS walk_page     bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS walk_file     bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS walk_begun_ms bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS newest_ms     bigint NOT NULL DEFAULT 0;
+
+-- PostgreSQL 14 and newer reads the table page by page, so retention needs no index by age.
+-- Older servers keep it. It runs in no transaction, and holds up nobody.
+-- Only since server_version_num 140000.
+DROP INDEX IF EXISTS "Shop"."marks_expiry";
+
 CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component text COLLATE "C" NOT NULL, table_name text COLLATE "C" NOT NULL, version integer NOT NULL, PRIMARY KEY (component, table_name));
 
-INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('marks', 'marks', 1) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('marks', 'marks', 2) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
 
 
 INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)
@@ -52,3 +66,9 @@ INSERT INTO "Shop"."marks_meta" (one, window_ms) VALUES (1, $1::bigint) ON CONFL
 WITH gone AS (DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE stamp >> 30 < least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - $1::bigint ORDER BY stamp >> 30 LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id), unused AS (DELETE FROM "Shop"."marks_results" AS r USING gone WHERE r.id = gone.id) SELECT uuid_send(id) FROM gone
 
 INSERT INTO "Shop"."marks_results" (id, result) SELECT id, $2::bytea FROM "Shop"."marks" WHERE id = $1::uuid ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)
+
+SELECT window_ms, walk_begun_ms, newest_ms, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), walk_page, walk_file, coalesce(pg_relation_filenode('"Shop"."marks"'), 0)::bigint, pg_relation_size('"Shop"."marks"') / current_setting('block_size')::bigint, current_setting('server_version_num')::bigint FROM "Shop"."marks_meta" FOR UPDATE SKIP LOCKED
+
+WITH young AS MATERIALIZED (SELECT least($4::bigint, greatest($3::bigint, (SELECT max(stamp >> 20) FROM "Shop"."marks" WHERE ctid >= format('(%s,0)', $1::bigint)::tid AND ctid < format('(%s,0)', $2::bigint)::tid), (SELECT max(f.stamp >> 20) FROM unnest($7::text::bigint[]) AS b(page) CROSS JOIN LATERAL (SELECT stamp FROM "Shop"."marks" WHERE ctid >= format('(%s,0)', b.page)::tid AND ctid < format('(%s,0)', b.page + 1)::tid OFFSET 0) AS f))) AS ms), gone AS (DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE ctid >= format('(%s,0)', $1::bigint)::tid AND ctid < format('(%s,0)', $2::bigint)::tid AND stamp < greatest((SELECT ms FROM young) - $5::bigint, 0) << 20 LIMIT $6::bigint)) AND stamp < greatest((SELECT ms FROM young) - $5::bigint, 0) << 20 RETURNING id), unused AS (DELETE FROM "Shop"."marks_results" WHERE id = ANY (ARRAY(SELECT id FROM gone))) SELECT count(*), (SELECT ms FROM young) FROM gone
+
+UPDATE "Shop"."marks_meta" SET walk_page = $1::bigint, walk_file = $2::bigint, walk_begun_ms = $3::bigint, newest_ms = $4::bigint

@@ -43,7 +43,7 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 			}
 		}
 		add(deleteSide, g.expired, func(ctx context.Context, t *harness.Timing) {
-			gone := g.deleteExpired(ctx, g.marks)
+			gone := g.deleteExpired(ctx, g.marks, g.name)
 			must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
 				len(t.Keys))
 		}, "")
@@ -73,7 +73,12 @@ func (g *ground) vacuum(ctx context.Context, table string) {
 	}
 }
 
-func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger) (total int) {
+// deleteExpired walks over all of the table, as calls in a quarter of a window would.
+func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger,
+	table string) (total int) {
+	if g.server.Dialect != sqladapter.SQLite {
+		must.Get(g.db.ExecContext(ctx, `UPDATE `+table+`_meta SET walk_begun_ms = 1`))
+	}
 	for {
 		n := must.Get(m.DeleteExpired(ctx, g.db, atOnce))
 		total += int(n)
@@ -159,7 +164,7 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 	began := time.Now().Add(-window * time.Duration(windows+1))
 	for part := range parts * windows {
 		g.age(ctx, table, e.live/parts, began.Add(window/parts*time.Duration(part)))
-		g.deleteExpired(ctx, m)
+		g.deleteExpired(ctx, m, table)
 		g.vacuum(ctx, table)
 	}
 	return m, g.perMark(ctx, "size", table)
