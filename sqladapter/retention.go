@@ -17,7 +17,7 @@ import (
 // Several processes may call it at once.
 //
 // With PostgreSQL 14 and newer, and with MySQL and MariaDB, the table has no index by age, and
-// DeleteExpired walks over it. It reads slices of 64 pages, or of 2000 marks, one transaction each,
+// DeleteExpired walks over it. It reads slices of 32 pages, or of 2000 marks, one transaction each,
 // and finishes a pass in a quarter of the window. A call reads the slices that are due by then, and
 // all of a table of one slice. Where the pass stands is on record in the database, so it does not
 // matter which process calls, or how often. While one reads a slice, the call of another returns
