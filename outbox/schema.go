@@ -25,10 +25,10 @@ func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations
 	m, err := sqlmigrate.New(sqlmigrate.Config{
 		Files: files, Component: "outbox", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()),
 		Schema: cfg.Schema, Table: cfg.Table,
-		VerifyFirst: func(ctx context.Context, tx *sql.Tx) error {
-			return checkForm(ctx, tx, table, d.form, d.formParked)
-		},
-		Verify: func(ctx context.Context, tx *sql.Tx) error {
+		Verify: func(ctx context.Context, tx *sql.Tx, version int) error {
+			if version == 1 {
+				return checkForm(ctx, tx, table, d.form, d.formParked)
+			}
 			return checkForm(ctx, tx, table, d.form, d.formParked, d.formScheduled,
 				d.formPublished)
 		},

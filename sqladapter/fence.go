@@ -85,7 +85,7 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	var err error
 	f.migrations, err = newMigrations(cfg.Dialect, sqlmigrate.Config{
 		Component: "fence", Schema: cfg.Schema, Table: cfg.Table,
-		Verify: func(ctx context.Context, tx *sql.Tx) error {
+		Verify: func(ctx context.Context, tx *sql.Tx, _ int) error {
 			err := scanPositions(ctx, tx, f.of(f.statements.lookup, Position{}),
 				map[Position]int64{})
 			return dialect.OtherForm(table, "fences", err)

@@ -45,10 +45,9 @@ func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	}
 	return newMigrations(cfg.Dialect, sqlmigrate.Config{
 		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, defaultTable),
-		Texts:  texts,
-		Verify: func(ctx context.Context, tx *sql.Tx) error { return m.checkForm(ctx, tx) },
-		// later versions leave the columns of marks and results as they are
-		VerifySince: 1,
+		Texts: texts,
+		// No version changes the columns of marks and results.
+		Verify: func(ctx context.Context, tx *sql.Tx, _ int) error { return m.checkForm(ctx, tx) },
 	})
 }
 

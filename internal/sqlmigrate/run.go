@@ -214,26 +214,13 @@ func (m *Migrations) apply(ctx context.Context, tx *sql.Tx, step next) error {
 			return err
 		}
 	}
-	if verify := m.verifying(step); verify != nil {
-		if err := verify(ctx, tx); err != nil {
+	if m.verify != nil && !step.down {
+		if err := m.verify(ctx, tx, step.version); err != nil {
 			return err
 		}
 	}
 	_, err := tx.ExecContext(ctx, bare(m.engine.record(step.version)))
 	return err
-}
-
-// verifying returns what looks at the tables after a step, or nil.
-func (m *Migrations) verifying(step next) func(ctx context.Context, tx *sql.Tx) error {
-	switch {
-	case step.down:
-		return nil
-	case step.version >= m.verifySince:
-		return m.verify
-	case step.version == 1:
-		return m.verifyFirst
-	}
-	return nil
 }
 
 // commit of a transaction in which nothing has failed: MySQL's own commits do not matter to it.

@@ -28,7 +28,6 @@
 package sqlmigrate
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -66,16 +65,11 @@ type Config struct {
 	// Texts are further placeholders, {{name}} in lower case, and the SQL that they stand for. It
 	// is put in as it is.
 	Texts map[string]string
-	// Verify, if set, runs after the statements of a version and before that is recorded, in the
-	// same transaction. Its error undoes the version, but for MySQL, which has committed its
-	// statements; it is not recorded there either.
-	Verify func(ctx context.Context, tx *sql.Tx) error
-	// VerifyFirst is the same after the statements of version 1, where that is not the newest. A
-	// table of another owner that has the name must be refused there, or version 1 is recorded for
-	// it, and it is dropped on the way down.
-	VerifyFirst func(ctx context.Context, tx *sql.Tx) error
-	// VerifySince is the first version whose tables Verify can read. Default: the newest.
-	VerifySince int
+	// Verify, if set, runs after the statements of each version on the way up and before that is
+	// recorded, in the same transaction. Its error undoes the version, but for MySQL, which has
+	// committed its statements; it is not recorded there either. A table of another owner that has
+	// the name must be refused at version 1, or it is dropped on the way down.
+	Verify func(ctx context.Context, tx *sql.Tx, version int) error
 }
 
 // Migrations are the versions of one component's tables, with names put in. It is safe for
@@ -84,9 +78,7 @@ type Migrations struct {
 	component, table string
 	engine           *engine
 	versions         []version
-	verify           func(ctx context.Context, tx *sql.Tx) error
-	verifyFirst      func(ctx context.Context, tx *sql.Tx) error
-	verifySince      int
+	verify           func(ctx context.Context, tx *sql.Tx, version int) error
 }
 
 // version n is versions[n-1].
@@ -107,8 +99,7 @@ func New(cfg Config) (*Migrations, error) {
 	}
 	return &Migrations{
 		component: cfg.Component, table: cfg.Table, engine: engine, versions: versions,
-		verify: cfg.Verify, verifyFirst: cfg.VerifyFirst,
-		verifySince: cmp.Or(cfg.VerifySince, len(versions)),
+		verify: cfg.Verify,
 	}, nil
 }
 

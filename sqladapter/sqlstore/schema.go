@@ -16,7 +16,7 @@ var schemas embed.FS
 
 // migrationsOf reads the versions of the store's tables.
 func migrationsOf(cfg Options,
-	verify func(context.Context, *sql.Tx) error) (*migration.Set, error) {
+	verify func(context.Context, *sql.Tx, int) error) (*migration.Set, error) {
 	files, err := fs.Sub(schemas, "schema")
 	if err != nil {
 		return nil, err

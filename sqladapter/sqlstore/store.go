@@ -130,7 +130,7 @@ func New(db *sql.DB, cfg Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult, waker: cfg.Waker}
-	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx) error {
+	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx, _ int) error {
 		_, _, err := s.load(ctx, tx, make([]driver.ID, 1), false)
 		return dialect.OtherForm(names.table, "claims", err)
 	})

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
@@ -139,26 +142,22 @@ func TestCutOff(t *testing.T) {
 func TestVerify(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		foreign := errors.New("these are somebody else's notes")
-		calls := 0
+		var versions []int
 		s := newStore(t, e, func(c *sqlmigrate.Config) {
-			c.Verify = func(ctx context.Context, tx *sql.Tx) error {
-				if calls++; calls == 1 {
+			c.Verify = func(_ context.Context, _ *sql.Tx, version int) error {
+				if versions = append(versions, version); len(versions) == 3 {
 					return foreign
 				}
 				return nil
 			}
 		})
-		if err := s.Up(t.Context(), s.db, 3); !errors.Is(err, foreign) {
-			t.Errorf("Up = %v", err)
-		}
-		if v, err := s.Version(t.Context(), s.db); err != nil || v != 2 {
-			t.Errorf("version %d, %v; want 2", v, err)
-		}
+		require.ErrorIs(t, s.Up(t.Context(), s.db, 3), foreign)
+		v, err := s.Version(t.Context(), s.db)
+		require.NoError(t, err)
+		assert.Equal(t, 2, v)
 		s.up(3)
 		s.down(2)
-		if calls != 2 {
-			t.Errorf("verified %d times", calls)
-		}
+		assert.Equal(t, []int{1, 2, 3, 3}, versions)
 	})
 }
 
