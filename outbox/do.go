@@ -24,8 +24,8 @@ type Ledger[DB any, T Tx, Record, Option any] interface {
 // Messages that the outbox refuses take the effect back: the error is an [*InputError].
 //
 // effect must write through tx, and neither commit tx nor roll it back. The ledger may run it
-// several times, one after the other: what it has returned is inserted in the last transaction
-// alone. No message, or none for this key, is fine.
+// several times, one after the other: the messages of the last run are inserted. No message, or
+// none for this key, is fine.
 //
 // db and tx are those of the ledger: *sql.DB and *sql.Tx for *sqladapter.Ledger. For another client,
 // such as pgx, write the method Do on a type of your own, whose T has an ExecContext. A nil box,

@@ -55,11 +55,12 @@ func checkForm(ctx context.Context, tx *sql.Tx, table string, forms ...string) e
 }
 
 // Migrate brings the tables to this program's version: that of the messages, "<table>_parked"
-// for those the broker refuses, "<table>_scheduled" for those with a Message.NotBefore,
-// "<table>_published" for Config.History and, but for PostgreSQL, "<table>_shards" for relays to
-// take turns by; with PostgreSQL the functions "<table>_insert", "_shard" and "_headers". Versions are recorded in onceward_migrations. Several processes may call it at once;
-// tables that have the version cost two round trips. A table of another form that has their name
-// is refused, and left as it is. It does not create Config.Schema.
+// for those the broker refuses, "<table>_scheduled" for those with a Message.NotBefore, and
+// "<table>_published" for Config.History. PostgreSQL has the functions "<table>_insert", "_shard"
+// and "_headers" besides, the others "<table>_shards" for relays to take turns by. Versions are
+// recorded in onceward_migrations. Several processes may call it at once; tables that have the
+// version cost two round trips. A table of another form that has their name is refused, and left
+// as it is. It does not create Config.Schema.
 func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.checkDB(db); err != nil {
 		return err

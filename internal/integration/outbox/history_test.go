@@ -52,7 +52,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// What is older than History is deleted, and nothing else.
+// Messages older than History are deleted, and no others.
 func TestHistoryIsSwept(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
