@@ -159,7 +159,8 @@ func TestLeastRights(t *testing.T) {
 			check := join(rights("SELECT", "onceward_migrations"), rights("SELECT", meta),
 				rights("SELECT", results), rights(my("SELECT", "SELECT, INSERT, UPDATE"), mark))
 			relays := join(rights("SELECT", "onceward_migrations"),
-				rights("SELECT, UPDATE, DELETE", s.table+"_box"),
+				rights("SELECT, INSERT, UPDATE, DELETE", s.table+"_box"),
+				rights("SELECT, DELETE", s.table+"_box_scheduled"),
 				rights("INSERT", s.table+"_box_parked"))
 			if e.dialect == sqladapter.MySQL {
 				relays = append(relays, rights("SELECT", s.table+"_box_shards")...)
@@ -267,8 +268,11 @@ func relayOnce(t *testing.T, s *shop, app *role,
 		require.NoError(t, err)
 		for _, topic := range []string{"sent", "fails", "refused"} {
 			key := fmt.Sprint(topic, n)
-			require.NoError(t, box.InsertTx(ctx,
-				tx, outbox.Message{Topic: topic, ID: key, Key: []byte(key)}))
+			message := outbox.Message{Topic: topic, ID: key, Key: []byte(key)}
+			if topic == "refused" {
+				message.NotBefore = time.Unix(1, 0) // so it is moved first
+			}
+			require.NoError(t, box.InsertTx(ctx, tx, message))
 		}
 		require.NoError(t, tx.Commit())
 		parked, told := make(chan struct{}, 100), make(chan error, 1000)
