@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,7 +21,7 @@ import (
 )
 
 // A poison message whose dead-letter topic is down keeps the offset, and nothing else,
-// until the topic is back. Its letter can be read, mended and sent back: it runs once more,
+// until the topic is back. Its letter can be read, repaired and sent back: it runs once more,
 // under the id that it had.
 func TestPoisonAndItsReplay(t *testing.T) { eachFlavor(t, poisonAndItsReplay) }
 
@@ -48,9 +50,8 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 			fmt.Sprintf("%d effects, committed %d, %d letters refused", s.totalEffects(),
 				s.committed(0), down.Hits())
 	})
-	if s.effectsOf(idOf(6))+s.effectsOf(idOf(7)) > 0 {
-		t.Error("messages behind the poison, of its key, were handled before its letter was kept")
-	}
+	assert.Zero(t, s.effectsOf(idOf(6))+s.effectsOf(idOf(7)),
+		"messages behind the poison, of its key, were handled before its letter was kept")
 	down.Remove()
 	s.wantCommittedToEnd(15 * time.Second)
 
@@ -59,25 +60,17 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 		kafkaadapter.HeaderID: poison, kafkaadapter.HeaderTopic: sceneTopic,
 		kafkaadapter.HeaderOffset: "5", kafkaadapter.HeaderError: "cannot be charged",
 	} {
-		if got := letter.Header(key); got != want {
-			t.Errorf("%s is %q, want %q", key, got, want)
-		}
+		assert.Equal(t, want, letter.Header(key), key)
 	}
 	mended.Store(true)
 	back, err := kafkaadapter.Replay(t.Context(), m.dedup, letter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.log[0] = append(s.log[0], poison)
 	s.oracle.expect(s.log)
-	if err := saramaProducer(t, brokers).Send(t.Context(), back); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, saramaProducer(t, brokers).Send(t.Context(), back))
 	s.wantCommittedToEnd(15 * time.Second)
-	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, letter); !errors.Is(err,
-		kafkaadapter.ErrSettled) {
-		t.Errorf("a letter that has succeeded was replayed: %v", err)
-	}
+	_, err = kafkaadapter.Replay(t.Context(), m.dedup, letter)
+	assert.ErrorIs(t, err, kafkaadapter.ErrSettled, "the letter has succeeded")
 	m.leave(t)
 	s.wantOnce()
 }
@@ -86,14 +79,10 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 func readOne(t *testing.T, brokers []string, topic string) *kafkaadapter.Message {
 	t.Helper()
 	c, err := sarama.NewConsumer(brokers, clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	p, err := c.ConsumePartition(topic, 0, sarama.OffsetOldest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = p.Close() }()
 	return kafkasarama.Message(waitFor(t, p.Messages(), "no letter"))
 }

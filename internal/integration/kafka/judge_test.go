@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup/driver"
 )
 
@@ -41,9 +43,7 @@ func (s *scene) wantEffects() {
 // want reports what an oracle has found.
 func (s *scene) want(oracle string, found []string) {
 	s.t.Helper()
-	if len(found) > 0 {
-		s.t.Errorf("%s: %d, first: %s", oracle, len(found), found[0])
-	}
+	assert.Empty(s.t, found, oracle)
 }
 
 // wantOnce requires one effect of every id that was produced.

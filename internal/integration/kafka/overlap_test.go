@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -82,16 +84,12 @@ func TestTakeOverWhileAHandlerRuns(t *testing.T) {
 					return longer(o.scene, 3) && (c.most == 1 || o.atOnce() == 2) ||
 						o.atOnce() == 2, "the message did not move"
 				})
-				if got := o.atOnce(); got != c.most {
-					t.Errorf("%d handlers of a message run at once, want %d", got, c.most)
-				}
+				assert.Equal(t, c.most, o.atOnce(), "handlers of a message that run at once")
 				close(o.release)
 				o.wantCommittedToEnd(15 * time.Second)
 				a.leave(t)
 				b.leave(t)
-				if got := o.totalEffects(); got != 1+c.most {
-					t.Errorf("%d effects, want %d", got, 1+c.most)
-				}
+				assert.Equal(t, 1+c.most, o.totalEffects(), "effects")
 				o.wantRecorded()
 				o.wantNothingLeft()
 			})
@@ -124,7 +122,7 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 				if !inside {
 					o.enter(m.ID)
 				}
-				// The worst that a handler can do: its partition is gone, and it goes on.
+				// The worst that a handler can do: its partition is gone, and it runs on.
 				mark, err := ledger.marks.Do(context.WithoutCancel(ctx), db, m.ID,
 					func(ctx context.Context, tx *sql.Tx) error {
 						if _, err := tx.ExecContext(ctx,
@@ -156,16 +154,13 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 		return a.running.Load()+b.running.Load() > 2,
 			fmt.Sprint("no overlap; the first runs ", a.running.Load())
 	})
-	if n := o.committed(0) + o.committed(1); n != 0 {
-		t.Errorf("%d offsets were committed before any transaction", n)
-	}
+	assert.Zero(t, o.committed(0)+o.committed(1), "offsets committed before any transaction")
 	close(o.release)
 	o.wantAll(15*time.Second, a, b) // each effect once
 	mu.Lock()
 	defer mu.Unlock()
-	if outcomes[dedup.Acquired] != 2 || outcomes[dedup.Duplicate] == 0 {
-		t.Errorf("outcomes %v, want two firsts, and duplicates", outcomes)
-	}
+	assert.Equal(t, 2, outcomes[dedup.Acquired], "outcomes %v", outcomes)
+	assert.NotZero(t, outcomes[dedup.Duplicate], "outcomes %v", outcomes)
 }
 
 // longLease is one that no test outlives.
@@ -196,8 +191,8 @@ func (s *scene) wantRunSoon(old int32, n int) {
 		n, time.Since(assigned).Round(time.Millisecond))
 }
 
-// A member leaves with a lease of a minute: what it had not started, and what it has
-// cancelled, was given back, and runs as soon as somebody else has the partition.
+// A member leaves with a lease of a minute. It has given back the messages that it had not started,
+// and those that it has canceled. They run as soon as another member has the partition.
 func TestCleanLeaveLeavesNoLease(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
 		const n = 40
@@ -215,8 +210,8 @@ func TestCleanLeaveLeavesNoLease(t *testing.T) {
 	})
 }
 
-// A member dies with a lease of a minute. Who has opted in goes on as soon as the group has
-// given the partition to it; anybody else waits.
+// A member dies with a lease of a minute. A member with Allow.TakeOver runs its messages as soon as
+// the group has given the partition to it; any other member waits.
 func TestCrashLeavesALease(t *testing.T) {
 	const n = 40
 	crashed := func(t *testing.T, f flavor, change ...func(*memberConfig)) (s *scene,
@@ -244,9 +239,7 @@ func TestCrashLeavesALease(t *testing.T) {
 			eventually(t, 10*time.Second, func() (bool, string) {
 				return longer(s, 3), "nobody waits"
 			})
-			if got := s.totalEffects(); got != 0 {
-				t.Errorf("%d effects under somebody else's lease", got)
-			}
+			assert.Zero(t, s.totalEffects(), "effects under somebody else's lease")
 			b.leave(t)
 		})
 	})

@@ -7,15 +7,22 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // scenarios are the situations that a consumer has to stand, and the tests that put it
 // there. All but those that say so run on every flavor.
 //
-// What is required in each: (O1) every message below a committed offset is on record at
-// that moment, which the broker checks with every commit; (O2) each effect happens once;
-// (O3) in the end everything is committed and on record; (O4) the effects of a key come in
-// the order of its messages; (O5) no goroutine and no claim is left.
+// Each requires five things:
+//
+//   - O1: every message below a committed offset is on record at that moment, which the broker
+//     checks with every commit;
+//   - O2: each effect happens once;
+//   - O3: in the end everything is committed and on record;
+//   - O4: the effects of a key come in the order of its messages;
+//   - O5: no goroutine and no claim is left.
 var scenarios = []struct {
 	number int
 	what   string
@@ -80,17 +87,13 @@ var scenarios = []struct {
 func TestEveryScenarioHasATest(t *testing.T) {
 	names := testNames(t)
 	for i, s := range scenarios {
-		if s.number != i+1 {
-			t.Errorf("scenario %d is at place %d", s.number, i+1)
-		}
+		assert.Equal(t, i+1, s.number, "the place of a scenario")
 		for _, want := range s.tests {
 			found := false
 			for _, name := range names {
 				found = found || strings.HasPrefix(name, want)
 			}
-			if !found {
-				t.Errorf("scenario %d, %s: there is no %s", s.number, s.what, want)
-			}
+			assert.True(t, found, "scenario %d, %s: there is no %s", s.number, s.what, want)
 		}
 	}
 }
@@ -99,18 +102,14 @@ func TestEveryScenarioHasATest(t *testing.T) {
 func testNames(t *testing.T) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(),
 			nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil &&
 				strings.HasPrefix(f.Name.Name, "Test") {

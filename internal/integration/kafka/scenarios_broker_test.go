@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -25,13 +26,9 @@ func brokerRestarts(t *testing.T, f flavor) {
 	dir := t.TempDir()
 	life := embeddedNodes(t, 1, kfake.DataDir(dir), kfake.Ports(0))
 	_, port, err := net.SplitHostPort(life.ListenAddrs()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	number, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := f.sceneOn(t, life, 2, nil)
 	s.produce(numbered(0, 0, n/2)...)
 	s.produce(numbered(1, n, n/2)...)
@@ -92,17 +89,13 @@ func brief(ctx context.Context, _ *kafkaadapter.Message) error {
 // move moves a partition to another broker.
 func (s *scene) move(partition, node int32) {
 	s.t.Helper()
-	if err := s.cluster.MoveTopicPartition(sceneTopic, partition, node); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.cluster.MoveTopicPartition(sceneTopic, partition, node))
 }
 
 // remove takes a broker away.
 func (s *scene) remove(node int32) {
 	s.t.Helper()
-	if err := s.cluster.RemoveNode(node); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.cluster.RemoveNode(node))
 }
 
 // fault lets the next requests of a kind fail.

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -37,9 +39,7 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 			fmt.Sprintf("%d commits were tried; without record: %v", refused.Hits(), missing)
 	})
 	first.crash()
-	if at := s.committed(0) + s.committed(1); at != 0 {
-		t.Fatalf("%d offsets were committed in spite of the fault", at)
-	}
+	require.Zero(t, s.committed(0)+s.committed(1), "offsets committed in spite of the fault")
 	s.gone()
 	refused.Remove()
 
@@ -47,9 +47,7 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	s.wantAll(10*time.Second, second)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.skipped[driver.RebalanceReplay] != n {
-		t.Errorf("skipped %v, want %d for %v", s.skipped, n, driver.RebalanceReplay)
-	}
+	assert.Equal(t, n, s.skipped[driver.RebalanceReplay], "skipped %v", s.skipped)
 }
 
 // Commits that are refused, in words or without: everything is committed in the end, by
@@ -79,9 +77,7 @@ func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 			s.produce(numbered(0, 0, 100)...)
 			s.wantCommittedToEnd(20 * time.Second)
 			joining := time.Since(joined) // and two refusals, as fast as the machine is now
-			if first.Hits() != 2 {
-				t.Errorf("%d commits were refused, want 2", first.Hits())
-			}
+			assert.Equal(t, 2, first.Hits(), "commits that were refused")
 			last := s.cluster.Fault(commitFault(c.err, 1))
 			s.produce(numbered(0, 100, 1)...)
 			eventually(t, 20*time.Second, func() (bool, string) {
@@ -90,16 +86,15 @@ func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 			began := time.Now()
 			s.wantCommittedToEnd(20 * time.Second)
 			// Commits are made every 50 ms; some refusals cost another join first.
-			if took := time.Since(began); took > 2*time.Second+joining {
-				t.Errorf("committed %v after the refusal, and at first it took %v to join and be refused twice", took, joining)
-			}
+			assert.LessOrEqual(t, time.Since(began), 2*time.Second+joining,
+				"to join and be refused twice took %v", joining)
 			s.wantAll(time.Second, m)
 		})
 	}
 }
 
-// No commit is ever taken: every effect happens once all the same, errors that the broker
-// tells are told, the member can leave, and the next one finds everything done.
+// No commit is ever taken. Every effect still happens once, hooks get the errors of the broker, the
+// member can leave, and the next one finds everything done.
 func TestCommitsAreRefusedForEver(t *testing.T) { eachFlavor(t, commitsAreRefusedForEver) }
 
 func commitsAreRefusedForEver(t *testing.T, f flavor) {
@@ -117,9 +112,7 @@ func commitsAreRefusedForEver(t *testing.T, f flavor) {
 					fmt.Sprint(s.totalEffects(), " effects, ", refused.Hits(), " commits")
 			})
 			first.leave(t)
-			if at := s.committed(0); at > 0 {
-				t.Fatalf("committed to %d in spite of the fault", at)
-			}
+			require.Zero(t, s.committed(0), "committed in spite of the fault")
 			refused.Remove()
 			second := s.join(nil)
 			s.wantAll(10*time.Second, second)
@@ -142,9 +135,7 @@ func commitAppliedButTimedOut(t *testing.T, f flavor) {
 	s.wantAll(10*time.Second, m)
 	s.oracle.mu.Lock()
 	defer s.oracle.mu.Unlock()
-	if s.oracle.rewinds > 0 {
-		t.Errorf("%d commits went back", s.oracle.rewinds)
-	}
+	assert.Zero(t, s.oracle.rewinds, "commits that went back")
 }
 
 // Offsets with gaps: a log that begins late, and transactions, whose markers and aborted
@@ -154,17 +145,13 @@ func TestCommittedAcrossGaps(t *testing.T) { eachFlavor(t, committedAcrossGaps) 
 func committedAcrossGaps(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, 100)...)
-	if err := s.cluster.DeleteRecords(sceneTopic, 0, 40); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.cluster.DeleteRecords(sceneTopic, 0, 40))
 	s.oracle.skip(0, 40)
 	m := s.join(nil)
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return s.committed(0) == 100, "the end was not committed"
 	})
-	if n := s.totalEffects(); n != 60 {
-		t.Errorf("%d effects, want the 60 from the start of the log on", n)
-	}
+	assert.Equal(t, 60, s.totalEffects(), "effects from the start of the log on")
 	// Offsets 100-109 aborted, 110 its marker, 111-120 committed, 121 its marker.
 	s.oracle.expect(nil) // markers have no id to be on record under
 	transact(t, s.cluster.ListenAddrs(), numbered(0, 200, 10), false)
@@ -173,10 +160,9 @@ func committedAcrossGaps(t *testing.T, f flavor) {
 		return s.committed(0) == 121, "the last message was not committed"
 	})
 	m.leave(t)
-	if s.effectsOf(idOf(200)) != 0 || s.effectsOf(idOf(300)) != 1 || s.effectsOf(idOf(309)) != 1 {
-		t.Errorf("effects: %d of an aborted message, %d of a committed one", s.effectsOf(idOf(200)),
-			s.effectsOf(idOf(300)))
-	}
+	assert.Zero(t, s.effectsOf(idOf(200)), "effects of an aborted message")
+	assert.Equal(t, 1, s.effectsOf(idOf(300)), "effects of a committed message")
+	assert.Equal(t, 1, s.effectsOf(idOf(309)), "effects of a committed message")
 }
 
 // The coordinator of the group moves to another broker while a member works.

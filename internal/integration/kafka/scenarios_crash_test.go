@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/onceward/onceward/dedup"
@@ -38,14 +39,10 @@ func crashBetweenClaimAndEffect(t *testing.T, f flavor) {
 		return nil
 	}, long)
 	s.wantAll(15*time.Second, second)
-	if got := attempts.Load(); got != n {
-		t.Errorf("%d messages were run as a second attempt, want %d", got, n)
-	}
+	assert.Equal(t, int64(n), attempts.Load(), "messages that were run as a second attempt")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waited) == 0 {
-		t.Error("nothing waited for the dead member's leases")
-	}
+	assert.NotEmpty(t, s.waited, "nothing waited for the dead member's leases")
 }
 
 // untilCancelled is a handler that never has its effect.
@@ -101,13 +98,10 @@ func crashBetweenEffectAndRecord(t *testing.T, f flavor) {
 		if i >= n {
 			want = 2 // by the member that died, and by the other one
 		}
-		if got := s.effectsOf(idOf(i)); got != want {
-			t.Errorf("%s had %d effects, want %d", idOf(i), got, want)
-		}
-		if ends := first.link.endsOf(idOf(i)); (len(ends) > 0) != (want == 1) {
-			t.Errorf("%s was recorded %d times by the member that died, and had %d effects",
-				idOf(i), len(ends), want)
-		}
+		assert.Equal(t, want, s.effectsOf(idOf(i)), "effects of %s", idOf(i))
+		ends := first.link.endsOf(idOf(i))
+		assert.Equal(t, want == 1, len(ends) > 0, "the member that died recorded %s %d times",
+			idOf(i), len(ends))
 	}
 	s.wantRecorded()
 	s.wantNothingLeft()
@@ -150,9 +144,7 @@ func crashAfterMarkIsAsked(t *testing.T, f flavor) {
 	ends := func(context.Context, *kafkaadapter.Message) error { return nil }
 	second := s.join(dangerous(ends), resolve)
 	s.wantAll(15*time.Second, second)
-	if got := asked.Load(); got != all-n {
-		t.Errorf("the downstream was asked %d times, want %d", got, all-n)
-	}
+	assert.Equal(t, int64(all-n), asked.Load(), "questions to the downstream")
 }
 
 // At level Atomic the process dies inside the transaction, and right after its commit:
@@ -205,9 +197,8 @@ func crashAroundTheTransaction(t *testing.T, f flavor) {
 			s.wantAll(20*time.Second, second)
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.skipped["marked"] == 0 {
-				t.Error("nothing was delivered again: the crash proved nothing")
-			}
+			assert.NotZero(t, s.skipped["marked"],
+				"nothing was delivered again: the crash proved nothing")
 		})
 	}
 }
@@ -252,27 +243,21 @@ func zombieWakes(t *testing.T, f flavor) {
 			thaw()
 			close(wake)
 			// franz-go notices by itself that its session is over, and sooner.
-			if cause := waitFor(t, woken, "the zombie does not wake"); !c.atomic &&
-				!errors.Is(cause, dedup.ErrLeaseLost) && !errors.Is(cause, kafkaadapter.ErrFenced) {
-				t.Errorf("the zombie's context ended with %v, want %v", cause, dedup.ErrLeaseLost)
-			}
+			cause := waitFor(t, woken, "the zombie does not wake")
+			lost := errors.Is(cause, dedup.ErrLeaseLost) || errors.Is(cause, kafkaadapter.ErrFenced)
+			assert.True(t, c.atomic || lost, "the zombie's context ended with %v", cause)
 			zombie.abandon()
 			wantNoHandler(t, zombie)
 			heir.leave(t)
 			if s.ledger != nil {
 				s.ledger.load(s)
 			}
-			if got := s.effectsOf(idOf(0)); got != c.effects {
-				t.Errorf("%d effects, want %d", got, c.effects)
-			}
+			assert.Equal(t, c.effects, s.effectsOf(idOf(0)), "effects")
 			for _, end := range zombie.link.endsOf(idOf(0)) {
-				if end.Held || end.Written {
-					t.Errorf("the zombie's completion was taken: %+v", end)
-				}
+				assert.True(t, !end.Held && !end.Written, "the zombie's completion was taken: %+v",
+					end)
 			}
-			if after := s.committed(0); after != before {
-				t.Errorf("committed to %d after the zombie woke, %d before", after, before)
-			}
+			assert.Equal(t, before, s.committed(0), "the zombie has committed")
 			s.wantRecorded()
 			s.wantNothingLeft()
 		})

@@ -20,9 +20,7 @@ import (
 func (s *scene) operatorCommits(partition int32, offset int64) {
 	s.t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer func() { _ = admin.Close() }()
 	s.oracle.expect(nil) // this is not the adapter's
 	defer s.oracle.expect(s.log)
@@ -30,12 +28,8 @@ func (s *scene) operatorCommits(partition int32, offset int64) {
 		map[string]map[int32]sarama.OffsetAndMetadata{
 			sceneTopic: {partition: {Offset: offset, LeaderEpoch: -1}},
 		}, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if code := res.Errors[sceneTopic][partition]; code != sarama.ErrNoError {
-		s.t.Fatal(code)
-	}
+	require.NoError(s.t, err)
+	require.Zero(s.t, res.Errors[sceneTopic][partition])
 }
 
 // An offset that the log does not have, because it was truncated above it or the commit is
@@ -136,9 +130,7 @@ func committedAcrossCompaction(t *testing.T, f flavor) {
 			s.log[0][offset] = "" // a hole
 		}
 	}
-	if len(present) >= keys*rounds {
-		t.Fatal("nothing was compacted")
-	}
+	require.Less(t, len(present), keys*rounds, "nothing was compacted")
 	t.Logf("%d of %d messages are left", len(present), keys*rounds)
 	s.oracle.expect(s.log)
 	m := s.join(nil)
@@ -149,14 +141,10 @@ func committedAcrossCompaction(t *testing.T, f flavor) {
 func readAll(t *testing.T, brokers []string, topic string, end int64) map[int64]bool {
 	t.Helper()
 	c, err := sarama.NewConsumer(brokers, clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	p, err := c.ConsumePartition(topic, 0, sarama.OffsetOldest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = p.Close() }()
 	offsets := map[int64]bool{}
 	for {
@@ -168,8 +156,8 @@ func readAll(t *testing.T, brokers []string, topic string, end int64) map[int64]
 	}
 }
 
-// A topic is deleted and made again: what lies at the old positions is new, unless its id
-// says that it is not.
+// A topic is deleted and made again: a message at an old position is new, unless its id says that
+// it is not.
 func TestTopicIsMadeAgain(t *testing.T) { eachFlavor(t, topicIsMadeAgain) }
 
 func topicIsMadeAgain(t *testing.T, f flavor) {
@@ -179,21 +167,15 @@ func topicIsMadeAgain(t *testing.T, f flavor) {
 	first := s.join(nil)
 	s.wantCommittedToEnd(10 * time.Second)
 	first.leave(t)
-	if err := s.cluster.DeleteTopic(sceneTopic); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.cluster.CreateTopic(sceneTopic, 1, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.cluster.DeleteTopic(sceneTopic))
+	require.NoError(t, s.cluster.CreateTopic(sceneTopic, 1, nil))
 	s.forget()
 	s.produce(numbered(0, n/2, n)...) // half of them is known
 	second := s.join(nil)
 	s.wantCommittedToEnd(10 * time.Second)
 	second.leave(t)
 	for i := range n + n/2 {
-		if got := s.effectsOf(idOf(i)); got != 1 {
-			t.Errorf("%s had %d effects, want 1", idOf(i), got)
-		}
+		assert.Equal(t, 1, s.effectsOf(idOf(i)), "effects of %s", idOf(i))
 	}
 	s.wantRecorded()
 	s.wantNothingLeft()
@@ -206,8 +188,8 @@ func (s *scene) forget() {
 	s.producer = nil
 }
 
-// Partitions are added while a member works: it takes them, and an id that is sent again
-// to its key's new partition is a duplicate all the same.
+// Partitions are added while a member works: it takes them, and an id that is sent again to its
+// key's new partition is still a duplicate.
 func TestPartitionsAreAdded(t *testing.T) { eachFlavor(t, partitionsAreAdded) }
 
 func partitionsAreAdded(t *testing.T, f flavor) {
@@ -222,13 +204,9 @@ func partitionsAreAdded(t *testing.T, f flavor) {
 		return s.totalEffects() > 10, "no progress"
 	})
 	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
-	if err := admin.CreatePartitions(sceneTopic, 3, nil, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin.CreatePartitions(sceneTopic, 3, nil, false))
 	s.producer = nil // it knows one partition
 	for p := range int32(2) {
 		s.produce(numbered(p+1, 0, n/2)...)               // duplicates

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -96,7 +99,7 @@ func messagesOfEveryShape(t *testing.T, f flavor) {
 }
 
 // A message that cannot be processed, and that nobody parks, stops the consumer with an
-// error that names it. What came before it is committed, and it is not.
+// error that names it. The messages before it are committed, and it is not.
 func TestNothingIsSkippedInSilence(t *testing.T) { eachFlavor(t, nothingIsSkippedInSilence) }
 
 func nothingIsSkippedInSilence(t *testing.T, f flavor) {
@@ -108,13 +111,10 @@ func nothingIsSkippedInSilence(t *testing.T, f flavor) {
 	m := s.join(nil)
 	err := waitFor(t, m.done, "the consumer goes on")
 	var message *kafkaadapter.UnprocessableError
-	if !errors.As(err, &message) || message.Offset != before {
-		t.Errorf("Run: %v, want an error that names offset %d", err, before)
-	}
+	require.ErrorAs(t, err, &message)
+	assert.Equal(t, int64(before), message.Offset, "%v", err)
 	_ = m.close()
-	if at := s.committed(0); at != before {
-		t.Errorf("committed to %d, want %d", at, before)
-	}
+	assert.Equal(t, int64(before), s.committed(0), "what is committed")
 	s.wantNothingLeft()
 }
 
@@ -138,13 +138,11 @@ func mismatchIsParked(t *testing.T, f flavor) {
 		}
 	})
 	s.wantAll(10*time.Second, m)
-	if got := parked.Load(); got != 1 {
-		t.Errorf("%d messages were parked, want 1", got)
-	}
+	assert.Equal(t, int64(1), parked.Load(), "messages that were parked")
 }
 
-// Handlers panic and fail: their messages come again, the others of their key after them,
-// and everybody else's meanwhile.
+// Handlers panic and fail. Their messages are handled again, then the others of their key. The
+// messages of other keys do not wait for them.
 func TestHandlersPanic(t *testing.T) { eachFlavor(t, handlersPanic) }
 
 func handlersPanic(t *testing.T, f flavor) {
@@ -169,9 +167,7 @@ func handlersPanic(t *testing.T, f flavor) {
 		return nil
 	})
 	s.wantAll(20*time.Second, m)
-	if got := tries.Load(); got <= n {
-		t.Errorf("%d runs of %d messages: nothing failed", got, n)
-	}
+	assert.Greater(t, tries.Load(), int64(n), "nothing failed")
 }
 
 // A message of the greatest size that the topic takes, under the smallest fetch: it holds

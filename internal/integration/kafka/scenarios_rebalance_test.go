@@ -6,12 +6,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// A second member joins while handlers run that end within the drain budget: what runs
-// is finished and committed by its old owner, the rest moves, nothing runs twice.
+// A second member joins while handlers run that end within the drain budget. The old owner finishes
+// and commits what runs, the rest moves, and nothing runs twice.
 func TestRebalanceWhileWorking(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
 		s := f.scene(t, 3, 4).nobodyDies()
@@ -82,16 +85,12 @@ func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
 		return longer(s, 3), "nobody waits for a message that is in flight"
 	})
 	<-held
-	if at := s.committed(0) + s.committed(1); at != 0 {
-		t.Errorf("%d offsets were committed of messages that are being handled", at)
-	}
+	assert.Zero(t, s.committed(0)+s.committed(1), "offsets of messages that are being handled")
 	close(release)
 	s.wantAll(15*time.Second, a, b)
 	mu.Lock()
 	defer mu.Unlock()
-	if together != 0 {
-		t.Errorf("%d handlers ran beside another one of their message", together)
-	}
+	assert.Zero(t, together, "handlers that ran next to another one of their message")
 }
 
 // longer reports whether somebody has asked n times for a message in flight.
@@ -135,13 +134,9 @@ func ownerOfTheSameIDDies(t *testing.T, f flavor) {
 	if members["b"].running.Load() > 0 {
 		owner, other = other, owner
 	}
-	if members[owner].running.Load() != 1 || members[other].running.Load() != 0 {
-		t.Fatalf("%d and %d handlers run, want one", members["a"].running.Load(),
-			members["b"].running.Load())
-	}
-	if at := s.committed(0) + s.committed(1); at != 0 {
-		t.Errorf("%d offsets were committed while the message is in flight", at)
-	}
+	require.Equal(t, int64(1), members[owner].running.Load(), "handlers of the owner")
+	require.Zero(t, members[other].running.Load(), "handlers of the other one")
+	assert.Zero(t, s.committed(0)+s.committed(1), "committed while the message is in flight")
 	members[owner].crash()
 	eventually(t, 10*time.Second, func() (bool, string) {
 		return members[other].running.Load() == 1, "the message was not taken over"

@@ -1,16 +1,15 @@
 package kafka_test
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 )
 
-// both offers the group the old protocol beside the new one: the step between two rolling
-// restarts.
+// both offers the group the old protocol and the new one: the step between two rolling restarts.
 var both = saramaWith("sarama both", false, sarama.NewBalanceStrategyCooperativeSticky,
 	sarama.NewBalanceStrategyRange)
 
@@ -62,9 +61,7 @@ func staticMemberRestarts(t *testing.T, f flavor) {
 		more(0)
 		a.leave(t)
 		more(100)
-		if got := s.owners(); fmt.Sprint(got) != fmt.Sprint(before) {
-			t.Errorf("a's partitions moved while it was away: %v, then %v", before, got)
-		}
+		assert.Equal(t, before, s.owners(), "a's partitions moved while it was away")
 		a = join("a")
 		eventually(t, 10*time.Second, func() (bool, string) {
 			return a.began.Load() > 0, "a gets nothing to do"
@@ -73,7 +70,7 @@ func staticMemberRestarts(t *testing.T, f flavor) {
 	s.wantAll(20*time.Second, a, b)
 }
 
-// owners tells which static member has which partitions.
+// owners returns the partitions of each static member.
 func (s *scene) owners() map[string][]int32 {
 	owners := map[string][]int32{}
 	if info := s.cluster.GroupInfo(sceneGroup); info != nil {
@@ -113,9 +110,6 @@ func whatStaysGoesOn(t *testing.T, f flavor) {
 	if f.steady {
 		want /= 2
 	}
-	if got != want {
-		t.Errorf("%d of %d partitions were stopped when a member joined, want %d",
-			got, partitions, want)
-	}
+	assert.Equal(t, want, got, "partitions that were stopped when a member joined")
 	s.wantAll(20*time.Second, a, b)
 }

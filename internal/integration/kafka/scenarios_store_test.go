@@ -6,12 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
 // The store refuses, or executes and does not answer, while members work: nothing new is
 // handled, nothing is committed that is not on record, the partitions are paused, and
-// everything goes on when the store is back.
+// everything is handled when the store is back.
 func TestStoreIsDown(t *testing.T) { eachFlavor(t, storeIsDown) }
 
 func storeIsDown(t *testing.T, f flavor) {
@@ -34,7 +36,7 @@ func storeIsDown(t *testing.T, f flavor) {
 // storeGoesDown and comes back while a member is at work.
 func storeGoesDown(t *testing.T, s *scene, down, up func()) {
 	const half = outageMessages / 2
-	// The lease is longer than the outage: who has had his effect can still record it.
+	// The lease is longer than the outage: an effect that has happened can still be recorded.
 	m := s.join(brief, func(mc *memberConfig) {
 		mc.lease, mc.Tuning.Workers, mc.seenOnly = 30*time.Second, 2, true
 	})
@@ -54,14 +56,13 @@ func storeGoesDown(t *testing.T, s *scene, down, up func()) {
 		defer s.mu.Unlock()
 		return s.paused > 0, "not paused"
 	})
-	if began := settle(t, m.began.Load); began == 2*half {
-		t.Error("everything was handled in spite of the outage")
-	}
+	assert.NotEqual(t, int64(2*half), settle(t, m.began.Load),
+		"everything was handled in spite of the outage")
 	up()
 	s.wantAll(30*time.Second, m)
 }
 
-// The store is away for longer than the leases. What had its effect meanwhile is recorded
+// The store is away for longer than the leases. A message that had its effect meanwhile is recorded
 // when the store is back, and does not run again.
 func TestOutageLongerThanTheLease(t *testing.T) { eachFlavor(t, outageLongerThanTheLease) }
 
@@ -85,9 +86,7 @@ func outageLongerThanTheLease(t *testing.T, f flavor) {
 	store.set(trouble{refuse: errGone})
 	close(down)
 	<-time.After(3 * lease)
-	if at := s.committed(0); at != 0 {
-		t.Errorf("committed to %d while nothing could be recorded", at)
-	}
+	assert.Zero(t, s.committed(0), "committed while nothing could be recorded")
 	store.set(trouble{})
 	s.wantAll(20*time.Second, m)
 }
@@ -119,7 +118,7 @@ func answering(hook func(string) string) func(*troubledRedis) {
 	return func(r *troubledRedis) { r.answer(hook) }
 }
 
-// The store is slow, or comes and goes: everything is handled once all the same.
+// The store is slow, or comes and goes: everything is still handled once.
 func TestStoreIsUnsteady(t *testing.T) { eachFlavor(t, storeIsUnsteady) }
 
 func storeIsUnsteady(t *testing.T, f flavor) {

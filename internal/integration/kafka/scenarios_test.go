@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -55,25 +55,18 @@ func transact(t *testing.T, brokers []string, records []record, commit bool) {
 	cfg := clientConfig()
 	cfg.Producer.Idempotent, cfg.Producer.Transaction.ID, cfg.Net.MaxOpenRequests = true, "tx", 1
 	p, err := sarama.NewSyncProducer(brokers, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = p.Close() }()
-	if err := p.BeginTxn(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.BeginTxn())
 	for _, r := range records {
-		if _, _, err := p.SendMessage(r.message(sceneTopic)); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := p.SendMessage(r.message(sceneTopic))
+		require.NoError(t, err)
 	}
 	end := p.AbortTxn
 	if commit {
 		end = p.CommitTxn
 	}
-	if err := end(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, end())
 }
 
 // One key is stuck: the others go on, the watermark stays below it, and what is in
@@ -113,12 +106,9 @@ func oneStuckKey(t *testing.T, f flavor) {
 		return s.paused > 0, "not paused"
 	})
 	settled := settle(t, func() int64 { return int64(s.totalEffects()) })
-	if settled < 500 || settled > 1500 {
-		t.Errorf("%d messages were handled beside the stuck one; HighWater is 500", settled)
-	}
-	if at := s.committed(0); at != 100 {
-		t.Errorf("committed to %d past the stuck message at 100", at)
-	}
+	assert.GreaterOrEqual(t, settled, int64(500), "handled next to the stuck one; HighWater is 500")
+	assert.LessOrEqual(t, settled, int64(1500), "handled next to the stuck one; HighWater is 500")
+	assert.Equal(t, int64(100), s.committed(0), "the stuck message is at 100")
 	close(stuck)
 	s.wantAll(15*time.Second, m)
 }
@@ -182,19 +172,13 @@ func TestShutdown(t *testing.T) {
 		})
 		began := time.Now()
 		m.leave(t)
-		if took := time.Since(began); took > 10*time.Second { // all the work would take 25 s
-			t.Errorf("leaving took %v", took)
-		}
-		if err := m.close(); err != nil {
-			t.Errorf("the second Close: %v", err)
-		}
-		if n := m.running.Load(); n != 0 {
-			t.Errorf("%d handlers are still running", n)
-		}
+		assert.LessOrEqual(t, time.Since(began), 10*time.Second, "all the work would take 25 s")
+		assert.NoError(t, m.close(), "the second Close")
+		assert.Zero(t, m.running.Load(), "handlers that are still running")
 		done := s.totalEffects()
-		if at := s.committed(0) + s.committed(1); at < 1 || at > int64(done) {
-			t.Errorf("committed %d offsets for %d effects", at, done)
-		}
+		at := s.committed(0) + s.committed(1)
+		assert.Positive(t, at, "what is committed")
+		assert.LessOrEqual(t, at, int64(done), "committed beyond the effects")
 		s.want("claims left", s.held())
 		wantNoGoroutines(t)
 
@@ -222,17 +206,12 @@ func groupClosedWhileDraining(t *testing.T, f flavor) {
 	for range 2 { // twice, and at once
 		go func() { closed <- m.close() }()
 	}
-	if err := <-m.done; !errors.Is(err, sarama.ErrClosedConsumerGroup) {
-		t.Errorf("Run: %v", err)
-	}
+	assert.ErrorIs(t, <-m.done, sarama.ErrClosedConsumerGroup, "Run")
 	for range 2 {
-		if err := <-closed; err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		assert.NoError(t, <-closed, "Close")
 	}
 	s.want("claims left", s.held())
 	wantNoGoroutines(t)
-	if n := s.totalEffects(); n != 10 || s.committed(0) != 10 {
-		t.Errorf("%d effects, committed to %d, want 10 and 10", n, s.committed(0))
-	}
+	assert.Equal(t, 10, s.totalEffects(), "effects")
+	assert.Equal(t, int64(10), s.committed(0), "what is committed")
 }
