@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/kafkaadapter"
@@ -145,9 +146,7 @@ func deadLetters(t *testing.T, p kafkaadapter.Producer,
 	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
 		Producer: p, Topic: func(*kafkaadapter.Message) string { return topic },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return park
 }
 
@@ -155,18 +154,12 @@ func deadLetters(t *testing.T, p kafkaadapter.Producer,
 func saramaProducer(t *testing.T, brokers []string) kafkaadapter.Producer {
 	t.Helper()
 	cfg := clientConfig()
-	if err := kafkasarama.CheckProducer(cfg); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, kafkasarama.CheckProducer(cfg))
 	p, err := sarama.NewSyncProducer(brokers, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	producer, err := kafkasarama.Producer(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return producer
 }
 
@@ -176,13 +169,9 @@ func franzProducer(t *testing.T, brokers []string, limit time.Duration) kafkaada
 	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordDeliveryTimeout(limit),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MetadataMinAge(100*time.Millisecond)) // before which a refused letter is not sent again
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	producer, err := kafkafranz.Producer(client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return producer
 }

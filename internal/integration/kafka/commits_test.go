@@ -180,14 +180,12 @@ func commitsOfAStaticMember(t *testing.T, f flavor) {
 	s.produce(numbered(0, 0, 100)...)
 	m := s.join(nil, func(mc *memberConfig) { mc.instance = "pod-1" })
 	s.wantCommittedToEnd(10 * time.Second)
-	if members := s.cluster.GroupInfo(sceneGroup).Members; len(members) != 1 ||
-		members[0].InstanceID == nil {
-		t.Errorf("members %+v", members)
-	}
+	members := s.cluster.GroupInfo(sceneGroup).Members
+	require.Len(t, members, 1)
+	assert.NotNil(t, members[0].InstanceID)
 	s.wantAll(time.Second, m)
-	if epoch := s.cluster.GroupInfo(sceneGroup).Commits[sceneTopic][0].LeaderEpoch; epoch != -1 {
-		t.Errorf("committed with leader epoch %d, which is not known", epoch)
-	}
+	commit := s.cluster.GroupInfo(sceneGroup).Commits[sceneTopic][0]
+	assert.Equal(t, int32(-1), commit.LeaderEpoch, "the leader epoch is not known")
 }
 
 // While the coordinator also leads the partition and a fetch is open, a commit over the client of
@@ -229,17 +227,13 @@ func TestCommitsDoNotWaitForFetches(t *testing.T) {
 				s.wantCommittedToEnd(30 * time.Second)
 				took = append(took, time.Since(produced))
 			}
-			if slowest := slices.Max(took); (slowest > poll/2) != c.waits {
-				t.Errorf("commits took %v", took)
-			}
+			assert.Equal(t, c.waits, slices.Max(took) > poll/2, "commits took %v", took)
 			s.wantAll(5*time.Second, m)
 			slowest := slices.Max(handled[1:])
 			if c.waits {
 				slowest = slices.Min(handled[1:]) // a second is not long for a busy machine
 			}
-			if slowest > poll/2 {
-				t.Errorf("messages were handled after %v", handled[1:])
-			}
+			assert.LessOrEqual(t, slowest, poll/2, "messages were handled after %v", handled[1:])
 			t.Logf("handled after %v, committed after %v", handled[1:], took)
 		})
 	}

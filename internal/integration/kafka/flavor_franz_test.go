@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/kafkaadapter"
@@ -75,9 +76,7 @@ func TestTwin(t *testing.T) {
 func seen(findings func(*testing.T, flavor) []string) func(*testing.T, flavor) {
 	return func(t *testing.T, f flavor) {
 		t.Helper()
-		if len(findings(t, f)) == 0 {
-			t.Fatal("the oracles saw nothing wrong")
-		}
+		require.NotEmpty(t, findings(t, f), "the oracles saw nothing wrong")
 	}
 }
 
@@ -91,13 +90,9 @@ func franzWith(name string, opts ...kgo.Opt) flavor {
 		},
 		client: func(t *testing.T, m *member, mc *memberConfig) func(context.Context) error {
 			t.Helper()
-			if mc.client != nil || mc.bug != 0 {
-				t.Fatal("this scenario is about sarama")
-			}
+			require.True(t, mc.client == nil && mc.bug == 0, "this scenario is about sarama")
 			c, err := kafkafranz.New(mc.group, mc.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.close = func() error { return nil } // the client is Run's own
 			all := append(mc.franzOptions(), opts...)
 			return func(ctx context.Context) error { return c.Run(ctx, all...) }

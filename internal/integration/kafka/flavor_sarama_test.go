@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -30,9 +31,7 @@ func saramaWith(name string, steady bool, strategies ...func() sarama.BalanceStr
 				mc.client(c)
 			}
 			s, err := newSaramaMember(&mc.membership, c, mc.Config, mc.bug)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.close = s.group.Close
 			return s.run
 		},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkasegmentio"
@@ -22,20 +23,14 @@ var segmentio = flavor{
 			Transport: &kafka.Transport{MetadataTTL: time.Second}}
 		t.Cleanup(func() { _ = w.Close() })
 		producer, err := kafkasegmentio.Producer(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return producer
 	},
 	client: func(t *testing.T, m *member, mc *memberConfig) func(context.Context) error {
 		t.Helper()
-		if mc.client != nil || mc.bug != 0 {
-			t.Fatal("this scenario is about sarama")
-		}
+		require.True(t, mc.client == nil && mc.bug == 0, "this scenario is about sarama")
 		c, err := mc.segmentio(mc.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m.close = func() error { return nil } // the connections are Run's own
 		return c.Run
 	},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
@@ -25,16 +26,14 @@ func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 			"group.consumer.heartbeat.interval.ms": "250",
 			"group.consumer.session.timeout.ms":    "1500",
 		}))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
 
-// clientConfig has timeouts short enough for a test to see a dead member, and retries
-// that do not wait much longer than what they wait for: a rebalance that meets another
-// one sleeps through Rebalance.Retry.Backoff, two seconds by default.
+// clientConfig has timeouts short enough for a test to see a dead member. Its retries do not wait
+// much longer than what they wait for: a rebalance that meets another one sleeps through
+// Rebalance.Retry.Backoff, two seconds by default.
 func clientConfig() *sarama.Config {
 	cfg := kafkasarama.SafeConfig(sarama.NewConfig())
 	cfg.Consumer.Group.Session.Timeout = 1500 * time.Millisecond
@@ -56,21 +55,15 @@ func clientConfig() *sarama.Config {
 func createTopic(t *testing.T, brokers []string, topic string, partitions int32, replicas int16) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close() })
 	err = admin.CreateTopic(topic,
 		&sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replicas}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.DeleteTopic(topic) })
 	for _, address := range brokers {
 		broker := sarama.NewBroker(address)
-		if err := broker.Open(clientConfig()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, broker.Open(clientConfig()))
 		t.Cleanup(func() { _ = broker.Close() })
 		eventually(t, 30*time.Second, func() (bool, string) {
 			return knowsTopic(broker, topic, partitions)
@@ -78,7 +71,7 @@ func createTopic(t *testing.T, brokers []string, topic string, partitions int32,
 	}
 }
 
-// knowsTopic tells whether a broker has heard of a topic and its leaders: the controller answers
+// knowsTopic reports whether a broker has heard of a topic and its leaders: the controller answers
 // to CreateTopics before the brokers have read what it wrote.
 func knowsTopic(broker *sarama.Broker, topic string, partitions int32) (bool, string) {
 	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(clientConfig().Version,
@@ -158,9 +151,7 @@ func newProducer(t *testing.T, brokers []string) sarama.SyncProducer {
 	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1
 	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 150, 200*time.Millisecond
 	p, err := sarama.NewSyncProducer(brokers, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -174,14 +165,10 @@ func sendAt(t *testing.T, p sarama.SyncProducer, topic string, at map[int32][]st
 		for i, r := range records[:n] {
 			msgs[i] = r.message(topic)
 		}
-		if err := p.SendMessages(msgs); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.SendMessages(msgs))
 		for i, m := range msgs {
 			ids := at[m.Partition]
-			if int64(len(ids)) != m.Offset {
-				t.Fatalf("produced to %d@%d, expected offset %d", m.Partition, m.Offset, len(ids))
-			}
+			require.Equal(t, int64(len(ids)), m.Offset, "produced to partition %d", m.Partition)
 			at[m.Partition] = append(ids, records[i].id)
 		}
 		records = records[n:]

@@ -11,20 +11,20 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// sameTime is the timestamp of messages that nothing but their topic shall tell apart.
+// sameTime is the timestamp of messages that differ by nothing but their topic.
 var sameTime = time.UnixMilli(1_700_000_000_000)
 
 func newAdmin(t *testing.T, s *scene) sarama.ClusterAdmin {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close() })
 	return admin
 }
@@ -33,18 +33,14 @@ func newAdmin(t *testing.T, s *scene) sarama.ClusterAdmin {
 func produceBare(t *testing.T, s *scene, prefix string, n int) {
 	t.Helper()
 	p, err := sarama.NewSyncProducer(s.cluster.ListenAddrs(), clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = p.Close() }()
 	var messages []*sarama.ProducerMessage
 	for i := range n {
 		messages = append(messages, &sarama.ProducerMessage{Topic: sceneTopic,
 			Value: sarama.StringEncoder(fmt.Sprint(prefix, i)), Timestamp: sameTime})
 	}
-	if err := p.SendMessages(messages); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.SendMessages(messages))
 }
 
 // A topic is deleted and created again: the same positions are other messages, and all of
@@ -75,31 +71,25 @@ func positionsOfARecreatedTopic(t *testing.T, f flavor) {
 	produceBare(t, s, "old", n)
 	consume()
 	again := map[string]map[int32]sarama.OffsetAndMetadata{sceneTopic: {0: {Offset: 0}}}
-	if _, err := admin.AlterConsumerGroupOffsets(sceneGroup, again, nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := admin.AlterConsumerGroupOffsets(sceneGroup, again, nil)
+	require.NoError(t, err)
 	consume()
-	if err := admin.DeleteTopic(sceneTopic); err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.CreateTopic(sceneTopic,
-		&sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin.DeleteTopic(sceneTopic))
+	require.NoError(t, admin.CreateTopic(sceneTopic,
+		&sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false))
 	produceBare(t, s, "new", n)
 	consume()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(runs) != 2*n || slices.Max(slices.Collect(maps.Values(runs))) != 1 || missing != 3*n {
-		t.Errorf("%d messages of %d ran, the most often %d times; %d without an id", len(runs),
-			2*n, slices.Max(slices.Collect(maps.Values(runs))), missing)
-	}
+	assert.Len(t, runs, 2*n, "messages that ran")
+	assert.Equal(t, 1, slices.Max(slices.Collect(maps.Values(runs))), "runs of a message")
+	assert.Equal(t, 3*n, missing, "messages without an id")
 }
 
-// An id of nearly a megabyte is no id, and its message goes to the dead letters with the
-// header as it is, but not with a second copy of it: the topic would not take that, and
-// those behind it would wait for ever.
+// An id of nearly a megabyte is not an id, and its message goes to the dead letters with the header
+// as it is. It does not carry a second copy of the header: the topic would not take that, and the
+// messages behind it would wait forever.
 func TestHugeIDIsParked(t *testing.T) { eachFlavor(t, hugeIDIsParked) }
 
 func hugeIDIsParked(t *testing.T, f flavor) {
@@ -118,12 +108,10 @@ func hugeIDIsParked(t *testing.T, f flavor) {
 	letter := readOne(t, s.cluster.ListenAddrs(), deadTopic)
 	id, own := letter.Header("message-id"), letter.Header(kafkaadapter.HeaderID)
 	why := letter.Header(kafkaadapter.HeaderError)
-	if id != huge || own != "" || !strings.Contains(why, "at most 255 are allowed") {
-		t.Errorf("headers of %d and %d bytes, because %.200q", len(id), len(own), why)
-	}
-	if s.effectsOf(idOf(0)) != 1 || s.effectsOf(idOf(1)) != 1 {
-		t.Errorf("%d and %d effects of its neighbours", s.effectsOf(idOf(0)), s.effectsOf(idOf(1)))
-	}
+	assert.True(t, id == huge && own == "", "headers of %d and %d bytes", len(id), len(own))
+	assert.Contains(t, why, "at most 255 are allowed")
+	assert.Equal(t, 1, s.effectsOf(idOf(0)), "effects of a neighbor")
+	assert.Equal(t, 1, s.effectsOf(idOf(1)), "effects of a neighbor")
 }
 
 // CheckWindow reads what brokers answer.
@@ -131,35 +119,26 @@ func TestCheckWindow(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 1, 2)
 	client, err := sarama.NewClient(s.addrs(), clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	admin := newAdmin(t, s)
 	check := func(window time.Duration) []*kafkaadapter.WindowError {
 		t.Helper()
 		retentions, err1 := kafkasarama.Retentions(admin, sceneTopic)
 		lags, err2 := kafkasarama.Lags(client, sceneGroup, sceneTopic)
-		if err := errors.Join(err1, err2); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, errors.Join(err1, err2))
 		return kafkaadapter.CheckWindow(window, retentions, lags)
 	}
-	if exceeded := check(8 * 24 * time.Hour); exceeded != nil {
-		t.Errorf("Kafka's default of 7 days is longer: %v", exceeded)
-	}
+	assert.Empty(t, check(8*24*time.Hour), "Kafka's default is 7 days")
 	produceBare(t, s, "old", 5)
 	exceeded := check(24 * time.Hour)
-	if len(exceeded) != 1 || exceeded[0].Retention != 7*24*time.Hour ||
-		exceeded[0].Lag < time.Since(sameTime)-time.Minute {
-		t.Fatalf("%+v", exceeded)
-	}
+	require.Len(t, exceeded, 1)
+	require.Equal(t, 7*24*time.Hour, exceeded[0].Retention)
+	require.GreaterOrEqual(t, exceeded[0].Lag, time.Since(sameTime)-time.Minute)
 	t.Log(exceeded[0])
 	keeps := "-1"
-	if err := admin.AlterConfig(sarama.TopicResource, sceneTopic,
-		map[string]*string{"retention.ms": &keeps}, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin.AlterConfig(sarama.TopicResource, sceneTopic,
+		map[string]*string{"retention.ms": &keeps}, false))
 	m := s.join(nil, func(mc *memberConfig) {
 		mc.Park = func(context.Context, *kafkaadapter.Message, error) error { return nil }
 		mc.Allow.NoID = true // what is produced here has none
@@ -169,7 +148,7 @@ func TestCheckWindow(t *testing.T) {
 	})
 	m.leave(t)
 	exceeded = check(10 * 365 * 24 * time.Hour)
-	if len(exceeded) != 1 || exceeded[0].Retention >= 0 || exceeded[0].Lag != 0 {
-		t.Errorf("%+v", exceeded)
-	}
+	require.Len(t, exceeded, 1)
+	assert.Negative(t, exceeded[0].Retention)
+	assert.Zero(t, exceeded[0].Lag)
 }

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// memberConfig is what a member needs to know, beside its consumer's configuration and its client.
-// The link is required. What else is zero has the harness's default.
+// memberConfig is all that a member needs to know. The link is required. Any other field that is
+// zero has the harness's default.
 type memberConfig struct {
 	kafkaadapter.Config // all but Deduper
 	membership
@@ -78,9 +80,8 @@ func newMember(t *testing.T, mc *memberConfig) *member {
 		return m
 	}
 	var err error
-	if m.dedup, err = mc.newDeduper(); err != nil {
-		t.Fatal(err)
-	}
+	m.dedup, err = mc.newDeduper()
+	require.NoError(t, err)
 	mc.Deduper = m.dedup
 	return m
 }
@@ -99,7 +100,7 @@ func (m *member) run(t *testing.T, run func(context.Context) error) {
 type alarm struct {
 	at   int64
 	once sync.Once
-	do   func() // by the last of them, before it goes on
+	do   func() // by the last of them, before its handler is called
 }
 
 // after returns a channel that is closed when n more handlers have begun, by the last of
@@ -127,9 +128,7 @@ func (m *member) count(h kafkaadapter.Handler) kafkaadapter.Handler {
 func (m *member) leave(t *testing.T) {
 	t.Helper()
 	m.cancel()
-	if err := <-m.done; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	assert.NoError(t, <-m.done, "Run")
 	_ = m.close()
 }
 
@@ -159,8 +158,8 @@ func (m *member) abandon() {
 	}()
 }
 
-// crashAtWork crashes the member as soon as n more handlers have begun, and tells how
-// many of them were running then.
+// crashAtWork crashes the member as soon as n more handlers have begun, and returns
+// how many of them were running then.
 func (m *member) crashAtWork(n int64) <-chan int64 {
 	crashed := make(chan int64, 1)
 	m.alarm.Store(&alarm{at: m.began.Load() + n, do: func() {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// records tells which of the ids are not on record as done, each with what it is.
+// records returns the ids that are not on record as done, each with its state.
 type records func(ids []string) (missing []string)
 
 // recordsOf reads a store, past everything that a test puts in front of it.
@@ -185,9 +186,8 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 		victim := rnd.IntN(len(members))
 		crashed := members[victim].crashAtWork(atWork)
 		more()
-		if waitFor(t, crashed, "the member to crash is not at work") == 0 {
-			t.Errorf("round %d: the member that crashed was idle", round)
-		}
+		assert.NotZero(t, waitFor(t, crashed, "the member to crash is not at work"),
+			"round %d: the member that crashed was idle", round)
 		members[victim] = join()
 		extra := join() // a rebalance that comes
 		s.wantMembers(len(members) + 1)
@@ -207,16 +207,11 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	t.Logf("%d messages, %d ids, %d deliveries, %d effects doubled by %d crashes, %d commits in %d generations, %d partitions revoked",
 		messages, unique, delivered.Load(), doubled, rounds, s.oracle.commits,
 		len(s.oracle.generations), revoked.Load())
-	if seen := len(s.effects); seen != unique || len(records) > 0 {
-		t.Errorf("%d ids had an effect, %d were sent, %d messages were not", seen, unique,
-			len(records))
-	}
-	if delivered.Load() <= messages {
-		t.Error("nothing was redelivered: the crashes hit nothing")
-	}
-	if n := len(s.oracle.generations); n <= rounds {
-		t.Errorf("%d generations committed, want more than %d", n, rounds)
-	}
+	assert.Len(t, s.effects, unique, "ids that had an effect")
+	assert.Empty(t, records, "messages that were not sent")
+	assert.Greater(t, delivered.Load(), int64(messages),
+		"nothing was redelivered: the crashes hit nothing")
+	assert.Greater(t, len(s.oracle.generations), rounds, "generations that have committed")
 }
 
 func waitFor[T any](t *testing.T, c <-chan T, otherwise string) (v T) {

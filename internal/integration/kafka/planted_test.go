@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -33,9 +34,7 @@ func TestPlantedBugsAreSeen(t *testing.T) {
 		t.Run(c.bug, func(t *testing.T) {
 			eachFlavor(t, func(t *testing.T, f flavor) {
 				found := c.seen(t, f)
-				if len(found) == 0 {
-					t.Fatal("the oracles saw nothing wrong")
-				}
+				require.NotEmpty(t, found, "the oracles saw nothing wrong")
 				t.Logf("%d findings, first: %s", len(found), found[0])
 			})
 		})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/dedup"
@@ -72,9 +74,7 @@ func (f flavor) scene(t *testing.T, nodes int, partitions int32) *scene {
 func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32,
 	topic map[string]string) *scene {
 	t.Helper()
-	if err := cluster.CreateTopic(sceneTopic, partitions, topic); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cluster.CreateTopic(sceneTopic, partitions, topic))
 	s := f.sceneAt(t, fakeBrokers{cluster})
 	s.cluster = cluster
 	s.oracle.attach(cluster)
@@ -118,8 +118,8 @@ func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
 	t.Cleanup(func() {
 		s.oracle.mu.Lock()
 		defer s.oracle.mu.Unlock()
-		if n := len(s.oracle.violations); n > 0 && !s.early {
-			t.Errorf("%d commits ran ahead, first: %s", n, s.oracle.violations[0])
+		if !s.early {
+			assert.Empty(t, s.oracle.violations, "commits that ran ahead")
 		}
 	})
 	return s
@@ -248,7 +248,7 @@ func (s *scene) wantCommittedToEnd(limit time.Duration) {
 	eventually(s.t, limit, s.committedToEnd)
 }
 
-// committedToEnd tells whether every partition is committed to what was produced.
+// committedToEnd reports whether every partition is committed to what was produced.
 func (s *scene) committedToEnd() (bool, string) {
 	for p, ids := range s.log {
 		if at := s.committed(p); at != int64(len(ids)) {

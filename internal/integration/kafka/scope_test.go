@@ -276,7 +276,7 @@ func TestReplayedMessageKeepsItsRecord(t *testing.T) {
 	})
 }
 
-// What a mirror has copied is a duplicate where TopicName says whose mirror it is.
+// A message that a mirror has copied is a duplicate where TopicName names the topic of origin.
 func TestMirroredMessageKeepsItsRecord(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "eu.orders")

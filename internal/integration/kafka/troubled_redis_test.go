@@ -10,6 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/preflight"
@@ -56,9 +57,7 @@ func (r *troubledRedis) store(t *testing.T, client *redis.Client) dedup.Store {
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return store
 }
 

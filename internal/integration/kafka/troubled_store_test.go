@@ -13,8 +13,8 @@ import (
 
 // trouble is what happens to a call of a store.
 type trouble struct {
-	refuse error         // in place of the call
-	lose   error         // in place of its answers; the call is executed
+	refuse error         // instead of the call
+	lose   error         // instead of its answers; the call is executed
 	delay  time.Duration // before the call
 }
 

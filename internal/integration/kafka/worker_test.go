@@ -22,6 +22,7 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
@@ -40,7 +41,7 @@ type workerConfig struct {
 	Prefix       string // of the tables
 	Hold         bool   // stop inside an effect, for the kill
 
-	// Of a process that keeps a fence in place of marks; see fencedWorker.
+	// Of a process that keeps a fence instead of marks; see fencedWorker.
 	Client string // sarama or franz
 	Freeze bool   // stop as a whole before a transaction
 
@@ -262,20 +263,14 @@ type process struct {
 func spawn(t *testing.T, cfg workerConfig) *process {
 	t.Helper()
 	text, err := json.Marshal(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &process{cmd: exec.Command(os.Args[0]), holding: make(chan string, 1),
 		ended: make(chan error, 1), delivered: map[string]int{}}
 	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p.cmd.Stderr = os.Stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.cmd.Start())
 	go func() {
 		p.read(out)
 		p.ended <- p.cmd.Wait()
@@ -329,7 +324,7 @@ func (p *process) foundDone() (n int64) {
 	return n
 }
 
-// lines are what the process has said beside that.
+// lines are all other lines of the process.
 func (p *process) lines() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
@@ -70,13 +72,9 @@ func (w wrappedStyle) flavor() flavor {
 			cfg.Handler, cfg.Tuning = nil, kafkaadapter.Tuning{}
 			handler, err := kafkasarama.Wrap(mc.group, &wrappedHandler{style: w,
 				effect: mc.Handler}, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			group, err := sarama.NewConsumerGroup(mc.brokers, mc.group, c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			m.close = group.Close
 			go func() {
 				for range group.Errors() { // somebody has to read them
@@ -267,10 +265,8 @@ func wrappedThroughKills(t *testing.T, s *scene) {
 		unique, doubled, kills, s.oracle.commits)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.effects) != unique || doubled > most {
-		t.Errorf("%d ids of %d had an effect, %d doubled, at most %d can", len(s.effects), unique,
-			doubled, most)
-	}
+	assert.Len(t, s.effects, unique, "ids that had an effect")
+	assert.LessOrEqual(t, doubled, most, "ids that had two")
 }
 
 // The judge of these tests convicts a handler that marks on arrival behind Wrap's back, and a
@@ -289,9 +285,7 @@ func TestWrappedPlantedFaultsAreSeen(t *testing.T) {
 			}, plant)
 			s.wantCommittedToEnd(20 * time.Second)
 			m.leave(t)
-			if found := s.earlyCommits(); len(found) == 0 {
-				t.Error("the oracle saw nothing wrong")
-			}
+			assert.NotEmpty(t, s.earlyCommits(), "the oracle saw nothing wrong")
 		})
 	}
 }
