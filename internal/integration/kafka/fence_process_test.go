@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -25,9 +27,9 @@ type fencedGroup struct {
 	log   map[int32][]string // what was produced
 }
 
-// TestFenceThroughAKill: of three processes one is killed inside a transaction, with committed
-// ranges that Kafka has not heard of, and one stops in front of a transaction, is put out of the
-// group, and goes on when the last of them has done all. Every message has its effect once.
+// TestFenceThroughAKill has three processes. The first is killed inside a transaction, with
+// committed ranges that Kafka has not heard of. The second stops in front of a transaction, is put
+// out of the group, and continues when the third has done all. Every message has its effect once.
 func TestFenceThroughAKill(t *testing.T) {
 	for _, client := range []string{"sarama", "franz"} {
 		t.Run(client, func(t *testing.T) {
@@ -43,9 +45,8 @@ func TestFenceThroughAKill(t *testing.T) {
 			g.end(heir)
 			again = heir.foundDone()
 			t.Logf("%d messages; of those that the heir was given %d were done; zombies went on with %d", g.produced(), again, zombies)
-			if again == 0 {
-				t.Error("nothing that was done was delivered again: the kills proved nothing")
-			}
+			assert.NotZero(t, again,
+				"nothing that was done was delivered again: the kills proved nothing")
 			g.wantOnce()
 		})
 	}
@@ -59,22 +60,16 @@ func newFencedGroup(t *testing.T, client string) *fencedGroup {
 		DSN: servertest.Postgres(t), Prefix: name + "_", Client: client,
 	}}
 	var err error
-	if g.db, err = sql.Open(g.cfg.Driver, g.cfg.DSN); err != nil {
-		t.Fatal(err)
-	}
+	g.db, err = sql.Open(g.cfg.Driver, g.cfg.DSN)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.db.Close() })
-	if g.fence, err = newFence(g.cfg); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.fence.Migrate(t.Context(), g.db); err != nil {
-		t.Fatal(err)
-	}
+	g.fence, err = newFence(g.cfg)
+	require.NoError(t, err)
+	require.NoError(t, g.fence.Migrate(t.Context(), g.db))
 	g.exec("CREATE TABLE " + g.cfg.Prefix + "effects (part INTEGER NOT NULL, pos BIGINT NOT NULL)")
 	t.Cleanup(func() {
 		g.exec("DROP TABLE " + g.cfg.Prefix + "effects")
-		if err := g.fence.Migrations().To(context.WithoutCancel(t.Context()), g.db, 0); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, g.fence.Migrations().To(context.WithoutCancel(t.Context()), g.db, 0))
 	})
 	createTopic(t, g.cfg.Brokers, g.cfg.Topic, fencedPartitions, 1)
 	return g
@@ -82,13 +77,12 @@ func newFencedGroup(t *testing.T, client string) *fencedGroup {
 
 func (g *fencedGroup) exec(query string) {
 	g.t.Helper()
-	if _, err := g.db.ExecContext(context.WithoutCancel(g.t.Context()), query); err != nil {
-		g.t.Errorf("%s: %v", query, err)
-	}
+	_, err := g.db.ExecContext(context.WithoutCancel(g.t.Context()), query)
+	assert.NoError(g.t, err, query)
 }
 
 // round has one process killed and one stopped next to the heir. It returns how many messages of
-// its range the stopped one found done when it went on.
+// its range the stopped one found done when it continued.
 func (g *fencedGroup) round() (fencedOff int64) {
 	g.t.Helper()
 	dying, frozen := g.cfg, g.cfg
@@ -99,9 +93,7 @@ func (g *fencedGroup) round() (fencedOff int64) {
 	held := g.killAndFreeze(victim, zombie)
 	eventually(g.t, 30*time.Second, g.committedToEnd)
 
-	if err := zombie.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, zombie.cmd.Process.Signal(syscall.SIGCONT))
 	var found fencedRange
 	eventually(g.t, 20*time.Second, func() (bool, string) {
 		all := zombie.rangesDone()
@@ -114,10 +106,7 @@ func (g *fencedGroup) round() (fencedOff int64) {
 		found = all[i]
 		return true, ""
 	})
-	if found.start != found.to {
-		g.t.Errorf("the zombie had the effects of [%d, %d), and somebody else had had them",
-			found.start, found.to)
-	}
+	assert.Equal(g.t, found.to, found.start, "the zombie had effects that somebody else had had")
 	g.produce(10) // it is a member again, or will be
 	g.end(zombie)
 	eventually(g.t, 30*time.Second, g.committedToEnd)
@@ -137,21 +126,17 @@ func (g *fencedGroup) killAndFreeze(victim, zombie *process) (held fencedRange) 
 			g.produce(5)
 		case line := <-victim.holding:
 			// at once: in a rebalance it would commit what it has done
-			if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-				g.t.Fatal(err)
-			}
+			require.NoError(g.t, victim.cmd.Process.Signal(syscall.SIGKILL))
 			<-victim.ended
 			g.t.Log("killed at", line)
 			left--
 		case line := <-zombie.holding:
-			if _, err := fmt.Sscanf(line, "HOLDING %d %d %d", &held.partition, &held.from,
-				&held.to); err != nil {
-				g.t.Fatalf("%q: %v", line, err)
-			}
+			_, err := fmt.Sscanf(line, "HOLDING %d %d %d", &held.partition, &held.from, &held.to)
+			require.NoError(g.t, err, line)
 			g.t.Log("stopped at", line)
 			left--
 		case <-limit:
-			g.t.Fatalf("one was not given enough: %q, %q", victim.said(), zombie.said())
+			require.Fail(g.t, "one was not given enough", "%q, %q", victim.said(), zombie.said())
 		}
 	}
 	return held
@@ -183,9 +168,7 @@ func (g *fencedGroup) committedToEnd() (bool, string) {
 func (g *fencedGroup) end(p *process) {
 	g.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	if err := <-p.ended; err != nil {
-		g.t.Errorf("a process ended with %v: %s", err, p.said())
-	}
+	assert.NoError(g.t, <-p.ended, "a process has said %s", p.said())
 }
 
 // wantOnce requires each message's effect once, and the fence at the end of each partition.
@@ -196,17 +179,13 @@ func (g *fencedGroup) wantOnce() {
 		var effects, distinct, last, next int
 		query := "SELECT count(*), count(DISTINCT pos), coalesce(max(pos), -1), (SELECT next_offset FROM " + g.cfg.Prefix + "fence WHERE part = $1)" +
 			" FROM " + g.cfg.Prefix + "effects WHERE part = $1"
-		if err := g.db.QueryRowContext(g.t.Context(), query, p).Scan(&effects, &distinct,
-			&last, &next); err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, g.db.QueryRowContext(g.t.Context(), query, p).Scan(&effects, &distinct,
+			&last, &next))
 		if effects != len(all) || distinct != len(all) || last != len(all)-1 || next != len(all) {
 			bad = append(bad, fmt.Sprintf(
 				"partition %d: of %d messages %d lost, %d doubled; the fence is at %d", p,
 				len(all), len(all)-distinct, effects-distinct, next))
 		}
 	}
-	if len(bad) > 0 {
-		g.t.Error(strings.Join(bad, "; "))
-	}
+	assert.Empty(g.t, bad)
 }

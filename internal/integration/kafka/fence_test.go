@@ -12,6 +12,8 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/onceward/onceward/internal/servertest"
@@ -43,9 +45,7 @@ func eachFence(t *testing.T, scenario func(t *testing.T, s *fencedShop)) {
 			},
 			sqladapter.Postgres: func(t *testing.T) *sql.DB {
 				db, err := sql.Open("pgx", servertest.Postgres(t))
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				t.Cleanup(func() { _ = db.Close() })
 				return db
 			},
@@ -67,20 +67,15 @@ func newFencedShop(t *testing.T, f flavor, dialect sqladapter.Dialect, db *sql.D
 		s.insert = strings.Replace(s.insert, `?, ?, ?, ?`, `$1, $2, $3, $4`, 1)
 	}
 	var err error
-	if s.fence, err = sqladapter.NewFence(sqladapter.FenceConfig{Dialect: dialect,
-		Group: sceneGroup, Table: name + "_fence"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.fence.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	s.fence, err = sqladapter.NewFence(sqladapter.FenceConfig{Dialect: dialect,
+		Group: sceneGroup, Table: name + "_fence"})
+	require.NoError(t, err)
+	require.NoError(t, s.fence.Migrate(t.Context(), db))
 	s.exec(`CREATE TABLE ` + s.effects +
 		` (id TEXT NOT NULL, key TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL)`)
 	t.Cleanup(func() {
 		s.exec(`DROP TABLE ` + s.effects)
-		if err := s.fence.Migrations().To(context.WithoutCancel(t.Context()), db, 0); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.fence.Migrations().To(context.WithoutCancel(t.Context()), db, 0))
 	})
 	s.records = s.missing
 	return s
@@ -88,9 +83,8 @@ func newFencedShop(t *testing.T, f flavor, dialect sqladapter.Dialect, db *sql.D
 
 func (s *fencedShop) exec(query string) {
 	s.t.Helper()
-	if _, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query); err != nil {
-		s.t.Errorf("%s: %v", query, err)
-	}
+	_, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query)
+	assert.NoError(s.t, err, query)
 }
 
 // missing implements records: the effect is the record.
@@ -196,17 +190,12 @@ func (s *fencedShop) wantOnce(n int) {
 	}
 	for i := range n {
 		for p := range int32(2) {
-			if id := fmt.Sprintf("%d/%s", p, idOf(i)); count[id] != 1 {
-				s.t.Errorf("%s had %d effects", id, count[id])
-			}
+			id := fmt.Sprintf("%d/%s", p, idOf(i))
+			assert.Equal(s.t, 1, count[id], "effects of %s", id)
 		}
 	}
-	if len(all) != 2*n {
-		s.t.Errorf("%d effects, want %d", len(all), 2*n)
-	}
-	if s.largest.Load() < 2 {
-		s.t.Error("there was no range of several messages")
-	}
+	assert.Len(s.t, all, 2*n, "effects")
+	assert.GreaterOrEqual(s.t, s.largest.Load(), int64(2), "there was no range of several messages")
 	s.wantNothingLeft()
 }
 
@@ -292,7 +281,7 @@ func TestFenceRebalance(t *testing.T) {
 	})
 }
 
-// A member that is cut off from Kafka in the midst of a range goes on when another one has done
+// A member that is cut off from Kafka in the midst of a range continues when another one has done
 // all of it.
 func TestFenceZombie(t *testing.T) {
 	eachFence(t, func(t *testing.T, s *fencedShop) {

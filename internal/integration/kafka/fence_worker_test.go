@@ -23,8 +23,8 @@ type fencedWorker struct {
 	mu   sync.Mutex
 	done map[int32]int // ranges of each partition since it was assigned
 	held bool
-	// open is held by every transaction, and alone by who stops the process: the locks of one
-	// that was stopped would be in everybody's way.
+	// Every transaction holds open, and the goroutine that stops the process holds it alone: the
+	// locks of a transaction that was stopped would be in everybody's way.
 	open sync.RWMutex
 }
 
@@ -33,8 +33,8 @@ func newFence(cfg workerConfig) (*sqladapter.Fence, error) {
 		Group: cfg.Group, Table: cfg.Prefix + "fence"})
 }
 
-// workFenced consumes ranges. What is to be killed does not commit to Kafka before, so that all it
-// has done comes again.
+// workFenced consumes ranges. A process that is to be killed does not commit to Kafka before, so
+// that all it has done is delivered again.
 func workFenced(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	fence, err := newFence(cfg)
 	if err != nil {
@@ -111,7 +111,8 @@ func (w *fencedWorker) freeze(what string) {
 	<-thawed
 }
 
-// revoked: what was done of the partition has been committed, or will come again to somebody else.
+// revoked forgets what was done of the partition: that has been committed, or will be delivered to
+// another member.
 func (w *fencedWorker) revoked(_ string, partition int32, _, _ int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

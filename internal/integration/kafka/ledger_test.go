@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -26,20 +28,15 @@ type sqlLedger struct {
 func (s *scene) atomic() *sqlLedger {
 	s.t.Helper()
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "t"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	dsn := "file:" + filepath.Join(s.t.TempDir(), "ledger.db") +
 		"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock=immediate"
 	s.ledger = &sqlLedger{dsn: dsn, write: openSQLite(s.t, dsn), read: openSQLite(s.t, dsn),
 		marks: marks}
-	if err := marks.Migrate(s.t.Context(), s.ledger.write); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, marks.Migrate(s.t.Context(), s.ledger.write))
 	const table = "CREATE TABLE effects (id TEXT NOT NULL, key TEXT NOT NULL, part INTEGER NOT NULL, pos INTEGER NOT NULL)"
-	if _, err := s.ledger.write.Exec(table); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err = s.ledger.write.Exec(table)
+	require.NoError(s.t, err)
 	s.records = s.ledger.missing
 	return s.ledger
 }
@@ -48,9 +45,7 @@ func (s *scene) atomic() *sqlLedger {
 func openSQLite(t *testing.T, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db.SetMaxOpenConns(1)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
@@ -109,9 +104,7 @@ func (l *sqlLedger) missing(ids []string) (missing []string) {
 func (l *sqlLedger) load(s *scene) {
 	s.t.Helper()
 	rows, err := l.read.Query("SELECT id, key, part, pos FROM effects ORDER BY rowid")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer func() { _ = rows.Close() }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,13 +112,9 @@ func (l *sqlLedger) load(s *scene) {
 	clear(s.effects)
 	for rows.Next() {
 		var e effect
-		if err := rows.Scan(&e.id, &e.key, &e.partition, &e.offset); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, rows.Scan(&e.id, &e.key, &e.partition, &e.offset))
 		s.effects[e.id]++
 		s.order = append(s.order, e)
 	}
-	if err := rows.Err(); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, rows.Err())
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -86,27 +88,20 @@ func TestLostPartitionStaysWithItsMember(t *testing.T) {
 			return m.running.Load() == 1, "nothing runs"
 		})
 		l.take(0, 3)
-		if cause := waitFor(t, causes, "the handler goes on"); !errors.Is(cause, errTaken) {
-			t.Errorf("the handler ended with %v", cause)
-		}
+		assert.ErrorIs(t, waitFor(t, causes, "the handler runs on"), errTaken, "why it ended")
 		s.produce(numbered(1, 100, 50)...)
 		s.produce(numbered(0, 200, 50)...)
 		s.wantCommittedToEnd(10 * time.Second)
 		s.oracle.mu.Lock()
 		generations := len(s.oracle.generations)
 		s.oracle.mu.Unlock()
-		if n := revoked.Load(); n > 0 || generations != 1 {
-			t.Errorf("%d partitions were revoked, %d generations", n, generations)
-		}
+		assert.Zero(t, revoked.Load(), "partitions that were revoked")
+		assert.Equal(t, 1, generations)
 		s.note(func() {
-			if len(s.groupErrors) > 0 {
-				t.Errorf("the group says: %v", s.groupErrors)
-			}
+			assert.Empty(t, s.groupErrors)
 		})
 		m.leave(t)
 		s.wantEffects()
-		if l.asked != 6 {
-			t.Errorf("asked %d times, want 2 for the partitions and 4 for what was taken", l.asked)
-		}
+		assert.Equal(t, 6, l.asked, "2 for the partitions and 4 for what was taken")
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup/driver"
@@ -76,9 +78,7 @@ func newOwnedGroup(t *testing.T, client string, brokers []string, addr string) *
 		}
 		_ = c.Close()
 	})
-	if err := owned.Init(t.Context(), c, ownedOptions(name)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, owned.Init(t.Context(), c, ownedOptions(name)))
 	createTopic(t, brokers, g.cfg.Topic, ownedPartitions, 1)
 	return g
 }
@@ -89,9 +89,7 @@ func (g *ownedGroup) play() {
 	dying.Hold = true
 	heir, victim := spawn(g.t, g.cfg), spawn(g.t, dying)
 	held := g.produceUntilHeld(victim)
-	if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, victim.cmd.Process.Signal(syscall.SIGKILL))
 	<-victim.ended
 	g.produce(40)
 	eventually(g.t, 30*time.Second, g.committedToEnd)
@@ -171,25 +169,20 @@ func (g *ownedGroup) committedToEnd() (bool, string) {
 func (g *ownedGroup) end(p *process) {
 	g.t.Helper()
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	if err := <-p.ended; err != nil {
-		g.t.Errorf("a process ended with %v: %s", err, p.said())
-	}
+	assert.NoError(g.t, <-p.ended, "a process has said %s", p.said())
 }
 
 // judge reads what the processes have said.
 func (g *ownedGroup) judge(victim int, held string) {
 	g.t.Helper()
 	text, err := os.ReadFile(g.cfg.Effects)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	effects, marked, answers := map[string][]int{}, map[string]bool{}, map[string]int{}
 	for line := range strings.Lines(string(text)) {
 		var what, of string
 		var pid int
-		if _, err := fmt.Sscan(line, &what, &of, &pid); err != nil {
-			g.t.Fatalf("%q: %v", line, err)
-		}
+		_, err := fmt.Sscan(line, &what, &of, &pid)
+		require.NoError(g.t, err, line)
 		switch what {
 		case "effect":
 			effects[of] = append(effects[of], pid)
@@ -204,9 +197,7 @@ func (g *ownedGroup) judge(victim int, held string) {
 		for _, id := range all {
 			by := effects[id]
 			key, err := driver.NewID("t", kafkaadapter.ScopeOf(g.cfg.Group, g.cfg.Topic), id)
-			if err != nil {
-				g.t.Fatal(err)
-			}
+			require.NoError(g.t, err)
 			explained := len(by) == 2 && by[0] == victim && by[1] != victim &&
 				!marked[fmt.Sprint(hex.EncodeToString(key[:]), " ", victim)]
 			switch {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/onceward/onceward/dedup"
@@ -119,34 +120,27 @@ func (s *batchShop) wantBatches(n int) {
 	s.t.Helper()
 	s.ledger.load(s.scene)
 	for i := range n {
-		if got := s.effectsOf(idOf(i)); got != 1 {
-			s.t.Errorf("%s had %d effects", idOf(i), got)
-		}
+		assert.Equal(s.t, 1, s.effectsOf(idOf(i)), "effects of %s", idOf(i))
 	}
-	if got := s.totalEffects(); got != n {
-		s.t.Errorf("%d effects, want %d", got, n)
-	}
+	assert.Equal(s.t, n, s.totalEffects(), "effects")
 	s.want("out of order", s.disorder())
 	s.wantRecorded()
 	s.wantNothingLeft()
 	for id, reason := range map[string]error{poisonID: errPoison, "": kafkaadapter.ErrNoID} {
-		if got, _ := s.parked.Load(id); got == nil || !errors.Is(got.(error), reason) {
-			s.t.Errorf("%q was parked for %v, want %v", id, got, reason)
+		got, _ := s.parked.Load(id)
+		if assert.NotNil(s.t, got, "%q was not parked", id) {
+			assert.ErrorIs(s.t, got.(error), reason, "why %q was parked", id)
 		}
 	}
 	s.parked.Range(func(id, reason any) bool {
-		if id != poisonID && id != "" {
-			s.t.Errorf("%v was parked for %v", id, reason)
-		}
+		assert.True(s.t, id == poisonID || id == "", "%v was parked for %v", id, reason)
 		return true
 	})
-	if s.batch.Load() < 2 {
-		s.t.Error("there was no batch of several messages")
-	}
+	assert.GreaterOrEqual(s.t, s.batch.Load(), int64(2), "there was no batch of several messages")
 }
 
 // One transaction for a batch: duplicates in it and across partitions have one effect, and
-// what can never be processed is parked without its neighbours. The oracle sees that no
+// what can never be processed is parked without its neighbors. The oracle sees that no
 // offset is committed before its transaction.
 func TestSQLBatches(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
@@ -201,9 +195,8 @@ func sqlBatchCrash(t *testing.T, f flavor, after bool) {
 	close(crashed)
 	s.gone()
 	refused.Remove()
-	if len(s.ledger.missing(s.ids())) == len(s.ids()) {
-		t.Error("nothing was committed before the crash: nothing was delivered again")
-	}
+	assert.NotEqual(t, len(s.ids()), len(s.ledger.missing(s.ids())),
+		"nothing was committed before the crash: nothing was delivered again")
 	second := s.joinBatches(moments{})
 	s.wantCommittedToEnd(30 * time.Second)
 	second.leave(t)

@@ -16,6 +16,8 @@ import (
 	_ "github.com/go-playground/webhooks/v6/github" // its testdata is the input
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const webhookPartitions = 6
@@ -26,9 +28,7 @@ func payloads(t *testing.T) map[string][]byte {
 	t.Helper()
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
 		"github.com/go-playground/webhooks/v6").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	root := filepath.Join(strings.TrimSpace(string(dir)), "testdata")
 	bodies := map[string][]byte{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -39,9 +39,8 @@ func payloads(t *testing.T) map[string][]byte {
 		bodies[name], err = os.ReadFile(path)
 		return err
 	})
-	if err != nil || len(bodies) < 100 {
-		t.Fatalf("%d payloads under %s: %v", len(bodies), root, err)
-	}
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(bodies), 100, "payloads under %s", root)
 	return bodies
 }
 
@@ -100,18 +99,14 @@ func webhooksOnce(t *testing.T, brokers []string, replicas int16, driver, dsn, p
 	case <-time.After(90 * time.Second):
 		t.Fatalf("the consumer never got into the state to be killed in: %s", victim.said())
 	}
-	if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, victim.cmd.Process.Signal(syscall.SIGKILL))
 	<-victim.ended
 
 	eventually(t, 120*time.Second, func() (bool, string) {
 		return committedToEnd(t, brokers, cfg, log)
 	})
 	_ = survivor.cmd.Process.Signal(syscall.SIGTERM)
-	if err := <-survivor.ended; err != nil {
-		t.Errorf("the surviving consumer: %v: %s", err, survivor.said())
-	}
+	assert.NoError(t, <-survivor.ended, "the surviving consumer has said %s", survivor.said())
 	judge(t, db, cfg, ids)
 
 	positions := map[string]int{}
@@ -119,33 +114,22 @@ func webhooksOnce(t *testing.T, brokers []string, replicas int16, driver, dsn, p
 	redelivered := delivered - len(positions)
 	t.Logf("%d messages, %d ids, %d deliveries, %d of them again", len(records), len(ids),
 		delivered, redelivered)
-	if redelivered == 0 {
-		t.Error("nothing was redelivered: the kill proved nothing")
-	}
-	if len(positions) != len(records) {
-		t.Errorf("%d positions were delivered, %d produced", len(positions), len(records))
-	}
+	assert.NotZero(t, redelivered, "nothing was redelivered: the kill proved nothing")
+	assert.Len(t, positions, len(records), "positions that were delivered")
 }
 
 // ledger makes the tables: effects are appended, with no unique constraint on the id.
 func ledger(t *testing.T, cfg workerConfig) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(cfg.Driver, cfg.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	marks, err := newMarks(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := marks.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Exec("CREATE TABLE " + cfg.Prefix +
-		"effects (id TEXT NOT NULL, bytes INTEGER NOT NULL, worker INTEGER NOT NULL)"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, marks.Migrate(t.Context(), db))
+	_, err = db.Exec("CREATE TABLE " + cfg.Prefix +
+		"effects (id TEXT NOT NULL, bytes INTEGER NOT NULL, worker INTEGER NOT NULL)")
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		for _, table := range []string{"effects", "marks", "marks_results", "marks_meta"} {
 			_, _ = db.Exec("DROP TABLE " + cfg.Prefix + table)
@@ -159,36 +143,29 @@ func judge(t *testing.T, db *sql.DB, cfg workerConfig, ids map[string]int) {
 	t.Helper()
 	rows, err := db.Query("SELECT id, bytes, COUNT(*) FROM " + cfg.Prefix +
 		"effects GROUP BY id, bytes")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = rows.Close() }()
 	effects, lost := 0, 0
 	found := map[string]bool{}
 	for rows.Next() {
 		var id string
 		var size, n int
-		if err := rows.Scan(&id, &size, &n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&id, &size, &n))
 		effects += n
-		if want, ok := ids[id]; !ok || want != size || n != 1 || found[id] {
-			t.Errorf("id %s: %d effects of %d bytes, want one of %d", id, n, size, want)
-		}
+		want, ok := ids[id]
+		assert.True(t, ok && want == size && n == 1 && !found[id],
+			"id %s: %d effects of %d bytes, want one of %d", id, n, size, want)
 		found[id] = true
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rows.Err())
 	for id := range ids {
 		if !found[id] {
 			lost++
 		}
 	}
 	t.Logf("%d effects for %d ids", effects, len(ids))
-	if effects != len(ids) || lost > 0 {
-		t.Errorf("%d effects for %d ids, %d lost", effects, len(ids), lost)
-	}
+	assert.Equal(t, len(ids), effects, "effects")
+	assert.Zero(t, lost, "ids that were lost")
 }
 
 // committedToEnd compares the group's offsets with the end of the log.
