@@ -21,8 +21,8 @@ type tracedMember struct {
 	workerConfig
 	tell   func(spanSeen)
 	handle kafkaadapter.Handler
-	batch  kafkaadapter.BatchHandler // in place of handle
-	failed func(err error)           // told of commits
+	batch  kafkaadapter.BatchHandler // instead of handle
+	failed func(err error)           // gets the errors of commits
 	// has no heartbeat for so long that it learns from a commit that it is fenced
 	unheard bool
 	// called before anything is put on record

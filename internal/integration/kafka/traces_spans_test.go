@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -38,8 +40,8 @@ func (s *spanSeen) at() string {
 
 func (s *spanSeen) operation() string { return s.Attributes["messaging.operation.name"] }
 
-// spanForwarder is a processor that tells of each span at once, so that what a process did is
-// known when it is killed.
+// spanForwarder is a processor that reports each span at once, so that a test knows what a process
+// did before it was killed.
 type spanForwarder struct {
 	by   string
 	tell func(spanSeen)
@@ -123,9 +125,7 @@ func (a *traces) spans() (ended, running []spanSeen) {
 		for _, line := range p.lines() {
 			if text, ok := strings.CutPrefix(line, spanLine); ok {
 				var s spanSeen
-				if err := json.Unmarshal([]byte(text), &s); err != nil {
-					a.t.Fatalf("%q: %v", line, err)
-				}
+				require.NoError(a.t, json.Unmarshal([]byte(text), &s))
 				all = append(all, s)
 			}
 		}
@@ -214,9 +214,7 @@ func (a *traces) want(want ...string) {
 	a.wantSound()
 	ended, _ := a.spans()
 	slices.Sort(want)
-	if got := a.described(ended); !slices.Equal(got, want) {
-		a.t.Errorf("spans\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	assert.Equal(a.t, want, a.described(ended), "spans")
 }
 
 // wantSound: every span has ended, says what docs/telemetry.md says of its kind, and no more.
@@ -226,21 +224,15 @@ func (a *traces) wantSound() {
 	for _, s := range running {
 		a.t.Errorf("%s of %s by %s has not ended", s.Name, s.at(), s.By)
 	}
-	if len(ended) == 0 {
-		a.t.Error("there are no spans")
-	}
+	assert.NotEmpty(a.t, ended, "there are no spans")
 	for i := range ended {
 		s := &ended[i]
-		if text := fmt.Sprintf("%+v", *s); strings.Contains(text, "secret") {
-			a.t.Errorf("%s says what nobody else may know: %s", s.Name, text)
-		}
-		if s.Name != s.operation()+" "+s.Attributes["messaging.destination.name"] {
-			a.t.Errorf("the span of %s is called %q", s.operation(), s.Name)
-		}
-		if (s.Status == "Error") != (s.Attributes["error.type"] != "") || s.Text != "[]" {
-			a.t.Errorf("%s: status %s, error.type %q, text %q", s.Name, s.Status,
-				s.Attributes["error.type"], s.Text)
-		}
+		assert.NotContains(a.t, fmt.Sprintf("%+v", *s), "secret", "nobody else may know it")
+		assert.Equal(a.t, s.operation()+" "+s.Attributes["messaging.destination.name"], s.Name)
+		assert.Equal(a.t, s.Status == "Error", s.Attributes["error.type"] != "",
+			"%s has the status %s and the error.type %q", s.Name, s.Status,
+			s.Attributes["error.type"])
+		assert.Equal(a.t, "[]", s.Text, "the text of %s", s.Name)
 		var got []string
 		for key := range s.Attributes {
 			// which is left out below a millisecond
@@ -249,9 +241,7 @@ func (a *traces) wantSound() {
 			}
 		}
 		slices.Sort(got)
-		if want := a.attributes(s); !slices.Equal(got, want) {
-			a.t.Errorf("%s by %s has the attributes %q, want %q", s.Name, s.By, got, want)
-		}
+		assert.Equal(a.t, a.attributes(s), got, "attributes of %s by %s", s.Name, s.By)
 	}
 }
 
@@ -264,9 +254,7 @@ func (a *traces) attributes(s *spanSeen) []string {
 	}
 	for key, want := range map[string]string{"messaging.consumer.group.name": a.group,
 		"messaging.system": "kafka", "onceward.name": "payments"} {
-		if got := s.Attributes[key]; got != want {
-			a.t.Errorf("%s has the %s %q, want %q", s.Name, key, got, want)
-		}
+		assert.Equal(a.t, want, s.Attributes[key], "%s of %s", key, s.Name)
 	}
 	_, batch := s.Attributes["messaging.batch.message_count"]
 	if batch {
@@ -277,10 +265,9 @@ func (a *traces) attributes(s *spanSeen) []string {
 	switch s.operation() {
 	case "process":
 		all = append(all, "messaging.operation.type")
-		if s.Attributes["messaging.operation.type"] != "process" || s.Kind != "consumer" {
-			a.t.Errorf("%s is of the type %q and the kind %s", s.Name,
-				s.Attributes["messaging.operation.type"], s.Kind)
-		}
+		assert.Equal(a.t, "process", s.Attributes["messaging.operation.type"], "the type of %s",
+			s.Name)
+		assert.Equal(a.t, "consumer", s.Kind, "the kind of %s", s.Name)
 		if !batch {
 			all = append(all, "onceward.attempt")
 		}

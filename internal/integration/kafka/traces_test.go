@@ -15,6 +15,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -33,7 +35,7 @@ type tracedStory struct {
 	cfg workerConfig
 }
 
-// TestTraces tells what docs/telemetry.md promises of the spans of messages on Kafka and Redis.
+// TestTraces checks what docs/telemetry.md promises of the spans of messages on Kafka and Redis.
 func TestTraces(t *testing.T) {
 	for name, story := range map[string]func(*tracedStory){
 		"retries": (*tracedStory).retries,
@@ -71,13 +73,11 @@ func unlinkAll(t *testing.T, addr, prefix string) {
 }
 
 // send sends messages to a partition, each below a span of its own, which is called "send" and the
-// last part of its id. What else they have is secret.
+// last part of its id. Everything else in them is secret.
 func (s *tracedStory) send(partition int32, ids ...string) {
 	s.t.Helper()
 	tracer, err := kafkatrace.New(noop.NewTracerProvider(), kafkatrace.Config{Name: "producer"})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	all := make([]*sarama.ProducerMessage, len(ids))
 	for i, id := range ids {
 		ctx, span := sdk.NewTracerProvider().Tracer("producer").Start(s.t.Context(), "send")
@@ -93,9 +93,7 @@ func (s *tracedStory) send(partition int32, ids ...string) {
 			headers: headers}.message(s.cfg.Topic)
 	}
 	p := newProducer(s.t, s.cfg.Brokers)
-	if err := errors.Join(p.SendMessages(all), p.Close()); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, errors.Join(p.SendMessages(all), p.Close()))
 }
 
 // secretID is the id of the message that a name stands for, in which a dash begins what tells its
@@ -117,9 +115,8 @@ func (s *tracedStory) join(by string, change func(*tracedMember)) (leave func())
 	go func() { done <- m.run(ctx) }()
 	leave = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil && m.failed == nil {
-			s.t.Errorf("%s: %v", by, err)
-		}
+		err := <-done
+		assert.True(s.t, err == nil || m.failed != nil, "%s: %v", by, err)
 	})
 	s.t.Cleanup(leave)
 	return leave
@@ -138,7 +135,7 @@ func (s *tracedStory) spawn(by string, change func(*workerConfig)) *process {
 	return p
 }
 
-// retries: a handler fails twice and then succeeds, and its id comes again in another partition.
+// retries: a handler fails twice and then succeeds, and its id is sent again in another partition.
 func (s *tracedStory) retries() {
 	var runs int
 	leave := s.join("a", func(m *tracedMember) {
@@ -182,20 +179,14 @@ func (s *tracedStory) killed() {
 	case <-time.After(slowness * 20 * time.Second):
 		s.t.Fatalf("the victim has had no effect: %s", victim.said())
 	}
-	if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, victim.cmd.Process.Signal(syscall.SIGKILL))
 	<-victim.ended
 	heir := s.spawn("heir", static)
 	s.await("record", "0@0", "heir")
 	s.send(1, "1-again")
 	s.await("skip", "1@0", "heir")
-	if err := heir.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := <-heir.ended; err != nil {
-		s.t.Fatalf("the heir has ended with %v: %s", err, heir.said())
-	}
+	require.NoError(s.t, heir.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(s.t, <-heir.ended, "the heir has said %s", heir.said())
 	leave := s.join("last", func(m *tracedMember) { static(&m.workerConfig) })
 	s.send(1, "1-late")
 	s.await("skip", "1@1", "last")
@@ -254,10 +245,7 @@ func (s *tracedStory) batches() {
 		}
 	}
 	slices.Sort(want)
-	if got := s.batchLinks(bad); !slices.Equal(got, want) {
-		s.t.Errorf("the links of batches are\n%s\nwant\n%s", strings.Join(got, "\n"),
-			strings.Join(want, "\n"))
-	}
+	assert.Equal(s.t, want, s.batchLinks(bad), "the links of batches")
 }
 
 // batchLinks are the links of all batches, sorted: of which message, in which attempt, to what. It
@@ -283,13 +271,9 @@ func (s *tracedStory) batchLinks(bad string) (all []string) {
 			all = append(all, fmt.Sprintf("%s %s: %s", at, l.Attributes["onceward.attempt"],
 				names[l.To]))
 		}
-		if n := span.Attributes["messaging.batch.message_count"]; n != strconv.Itoa(len(of)) ||
-			span.Parent != "" {
-			s.t.Errorf("a batch of %s messages has links for %d, below %q", n, len(of), span.Parent)
-		}
-		if span.Status == "Error" && !of[bad] {
-			s.t.Errorf("the batch of %v has failed", of)
-		}
+		assert.Equal(s.t, strconv.Itoa(len(of)), span.Attributes["messaging.batch.message_count"])
+		assert.Empty(s.t, span.Parent, "the parent of a batch of %d", len(of))
+		assert.True(s.t, span.Status != "Error" || of[bad], "the batch of %v has failed", of)
 	}
 	slices.Sort(all)
 	return all
@@ -338,14 +322,12 @@ func (s *tracedStory) revoked() {
 		`consumer process %[1]d@0 by b below claim %[1]d@0 by b links ["send %[1]d"] 1`,
 		`internal record %[1]d@0 by b below claim %[1]d@0 by b links [] 1`,
 	} {
-		if want = fmt.Sprintf(want, moved); !slices.Contains(got, want) {
-			s.t.Errorf("there is no\n%s\nin\n%s", want, strings.Join(got, "\n"))
-		}
+		assert.Contains(s.t, got, fmt.Sprintf(want, moved))
 	}
 }
 
-// fenced: the commit of what is on record is refused, for somebody else is this member by then. It
-// comes again there, and is a duplicate.
+// fenced: the commit of what is on record is refused, because another process is this member by
+// then. The message is redelivered there, and is a duplicate.
 func (s *tracedStory) fenced() {
 	refused, returns := make(chan error, 1), make(chan struct{})
 	static := func(m *tracedMember) { m.Instance = "pod-1" }
@@ -370,9 +352,9 @@ func (s *tracedStory) fenced() {
 	close(returns)
 	select {
 	case err := <-refused:
-		if !errors.Is(err, sarama.ErrFencedInstancedId) && !errors.Is(err, kerr.FencedInstanceID) {
-			s.t.Errorf("the commit has failed with %v", err)
-		}
+		assert.True(s.t,
+			errors.Is(err, sarama.ErrFencedInstancedId) || errors.Is(err, kerr.FencedInstanceID),
+			"the commit has failed with %v", err)
 	case <-time.After(slowness * 20 * time.Second):
 		s.t.Fatal("no commit has failed")
 	}

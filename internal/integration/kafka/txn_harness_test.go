@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/txn"
 )
 
-// txnFixture is a broker with an input topic, an output topic of as many partitions, and a
-// topic for dead letters. What is produced for an input goes to the output partition of
-// the same number and names the input's position.
+// txnFixture is a broker with an input topic, an output topic of as many partitions, and a topic
+// for dead letters. The output of an input goes to the output partition of the same number and
+// names the input's position.
 type txnFixture struct {
 	t             *testing.T
 	brokers       []string
@@ -118,15 +120,10 @@ func (s *txnFixture) join(change ...func(*processorConfig)) *processor {
 		f(&mc)
 	}
 	p, err := txn.New(*mc.txn)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := p.CheckConfig(consumer); err != nil {
-		s.t.Fatal(err)
-	}
-	if m.group, err = sarama.NewConsumerGroup(s.brokers, s.group, consumer); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	require.NoError(s.t, p.CheckConfig(consumer))
+	m.group, err = sarama.NewConsumerGroup(s.brokers, s.group, consumer)
+	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	m.cancel = cancel
 	go func() { m.done <- p.Run(ctx, m.group, []string{s.in}) }()
@@ -155,9 +152,7 @@ func (s *txnFixture) failures() string {
 func (m *processor) leave(t *testing.T) {
 	t.Helper()
 	m.cancel()
-	if err := <-m.done; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	assert.NoError(t, <-m.done, "Run")
 	_ = m.group.Close()
 }
 
@@ -233,18 +228,16 @@ func (s *txnFixture) wantOutputOnce() {
 	s.t.Helper()
 	outputs := s.read(s.out)
 	at, err := s.positions()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	for p := range s.partitions {
 		var want []string
 		for offset := range at[p] {
 			want = append(want, fmt.Sprintf("%d@%d", p, offset))
 		}
-		if got := outputs[p]; !slices.Equal(got, want) {
-			s.t.Errorf("partition %d is committed to %d and has %d outputs: %s", p, at[p],
-				len(got), difference(got, want))
-		}
+		got := outputs[p]
+		assert.True(s.t, slices.Equal(got, want),
+			"partition %d is committed to %d and has %d outputs: %s", p, at[p], len(got),
+			difference(got, want))
 	}
 }
 
@@ -280,28 +273,20 @@ func (s *txnFixture) read(topic string) map[int32][]string {
 	last := fmt.Sprint(sentinel, s.reads)
 	for p := range s.partitions {
 		producer, err := sarama.NewSyncProducer(s.brokers, clientConfig())
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: p,
 			Value: sarama.StringEncoder(last)})
 		_ = producer.Close()
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 	}
 	reader, err := sarama.NewConsumer(s.brokers, clientConfig())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer func() { _ = reader.Close() }()
 	all := map[int32][]string{}
 	deadline := time.After(20 * time.Second)
 	for p := range s.partitions {
 		pc, err := reader.ConsumePartition(topic, p, sarama.OffsetOldest)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		for value := ""; value != last; {
 			select {
 			case m := <-pc.Messages():

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What a tapDialer may do to a request.
+// A decision says what a tapDialer does to a request.
 type decision int
 
 const (
@@ -64,7 +64,7 @@ func (d *tapDialer) broke() {
 	}
 }
 
-// kill cuts all connections, and there will be no other.
+// kill cuts all connections, and refuses new ones.
 func (d *tapDialer) kill() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

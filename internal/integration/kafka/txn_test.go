@@ -98,9 +98,7 @@ func TestStreamedCrashInATransaction(t *testing.T) {
 					victim.crash()
 					s.wantOutputOnce() // waits for the transactions that are left open
 					left, err := s.positions()
-					if err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, err)
 					survivor := s.join(rebalance)
 					s.wantCommittedToEnd(30 * time.Second)
 					survivor.leave(t)
@@ -112,8 +110,8 @@ func TestStreamedCrashInATransaction(t *testing.T) {
 	}
 }
 
-// The answer to a commit is lost, and sarama gives up: whether it was made or not, the same
-// session goes on from the truth, and processes nothing twice.
+// The answer to a commit is lost, and sarama gives up. Whether the commit was made or not, the same
+// session asks for the offset, continues there, and processes nothing twice.
 func TestStreamedCommitInDoubt(t *testing.T) {
 	for _, how := range []struct {
 		name string
@@ -141,14 +139,11 @@ func TestStreamedCommitInDoubt(t *testing.T) {
 				return pass
 			})
 			s.wantCommittedToEnd(30 * time.Second)
-			if resumed.Load() < 3 || sessions.Load() > 0 {
-				t.Errorf("%d producers, %d sessions ended", resumed.Load(), sessions.Load())
-			}
+			assert.GreaterOrEqual(t, resumed.Load(), int64(3), "producers")
+			assert.Zero(t, sessions.Load(), "sessions that have ended")
 			m.leave(t)
 			s.wantOutputOnce()
-			if !strings.Contains(s.failures(), "txn: commit: ") {
-				t.Errorf("no commit was in doubt: %s", s.failures())
-			}
+			assert.Contains(t, s.failures(), "txn: commit: ", "no commit was in doubt")
 		})
 	}
 }
@@ -224,22 +219,18 @@ func TestStreamedFencedByID(t *testing.T) {
 		cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests = true, 1
 		cfg.Producer.Transaction.ID = "onceward/" + s.group + "/" + s.in + "/0"
 		other, err := sarama.NewSyncProducer(s.brokers, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_ = other.Close()
 		taken.Add(1)
 	}
 	s.wantCommittedToEnd(30 * time.Second)
 	m.leave(t)
 	s.wantOutputOnce()
-	if s.failures() == "" {
-		t.Error("nobody was fenced")
-	}
+	assert.NotEmpty(t, s.failures(), "nobody was fenced")
 	t.Log(s.failures())
 }
 
-// What cannot be processed is in the dead-letter topic once, and nowhere else.
+// A message that cannot be processed is in the dead-letter topic once, and nowhere else.
 func TestStreamedDeadLetters(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -280,10 +271,10 @@ func TestStreamedDeadLetters(t *testing.T) {
 				topic, other = dead, out
 			}
 			want := fmt.Sprintf("%d@%d", p, offset)
-			if a, b := strings.Count(" "+strings.Join(topic[p], " ")+" ", " "+want+" "),
-				strings.Count(" "+strings.Join(other[p], " ")+" ", " "+want+" "); a != 1 || b != 0 {
-				t.Errorf("%s is %d times where it belongs, and %d times elsewhere", want, a, b)
-			}
+			a := strings.Count(" "+strings.Join(topic[p], " ")+" ", " "+want+" ")
+			b := strings.Count(" "+strings.Join(other[p], " ")+" ", " "+want+" ")
+			assert.Equal(t, 1, a, "%s where it belongs", want)
+			assert.Zero(t, b, "%s elsewhere", want)
 		}
 	}
 }
@@ -349,17 +340,16 @@ func TestStreamedStops(t *testing.T) {
 	var stop *txn.UnprocessableError
 	select {
 	case err := <-m.done:
-		if !errors.As(err, &stop) || stop.Topic != s.in || stop.Partition != 0 ||
-			stop.Offset != 70 {
-			t.Errorf("Run returned %v", err)
+		if assert.ErrorAs(t, err, &stop) {
+			assert.True(t, stop.Topic == s.in && stop.Partition == 0 && stop.Offset == 70, err)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("Run goes on")
 	}
 	s.wantOutputOnce()
-	if at, err := s.positions(); err != nil || at[0] != 70 {
-		t.Errorf("committed %v, %v", at, err)
-	}
+	at, err := s.positions()
+	require.NoError(t, err)
+	assert.Equal(t, int64(70), at[0], "what is committed")
 }
 
 // Input that was written in transactions has gaps, and what was aborted is not processed.
@@ -370,39 +360,29 @@ func TestStreamedFromTransactions(t *testing.T) {
 	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests, cfg.Producer.Transaction.ID = true,
 		1, "upstream"
 	p, err := sarama.NewSyncProducer(s.brokers, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = p.Close() }()
 	var want []string
 	for i := range 6 {
-		if err := p.BeginTxn(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.BeginTxn())
 		var offsets []string
 		for range 5 {
 			_, offset, err := p.SendMessage(&sarama.ProducerMessage{Topic: s.in,
 				Value: sarama.StringEncoder("v")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			offsets = append(offsets, fmt.Sprint("0@", offset))
 		}
 		end := p.AbortTxn
 		if i%2 == 0 {
 			end, want = p.CommitTxn, append(want, offsets...)
 		}
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, end())
 	}
 	m := s.join()
 	// 24 to 28 are the last committed, and a marker follows every five
 	s.wantCommitted(29, 20*time.Second)
 	m.leave(t)
-	if got := s.read(s.out)[0]; strings.Join(got, " ") != strings.Join(want, " ") {
-		t.Errorf("outputs %v, want %v", got, want)
-	}
+	assert.Equal(t, strings.Join(want, " "), strings.Join(s.read(s.out)[0], " "), "outputs")
 }
 
 // Against Apache Kafka: members come, leave and crash in a transaction.
