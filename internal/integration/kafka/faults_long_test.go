@@ -201,8 +201,7 @@ func (r *faultsRun) note(what string, pid int, from, to time.Time) {
 func (r *faultsRun) produce(ctx context.Context, g *faultedGroup) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(g.cfg.Brokers...),
 		kgo.DefaultProduceTopic(g.cfg.Topic), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		r.t.Error(err)
+	if !assert.NoError(r.t, err) {
 		return
 	}
 	defer client.Close()
@@ -211,9 +210,7 @@ func (r *faultsRun) produce(ctx context.Context, g *faultedGroup) {
 	for next := 0; ; {
 		select {
 		case <-ctx.Done():
-			if err := client.Flush(context.WithoutCancel(ctx)); err != nil {
-				r.t.Error(err)
-			}
+			assert.NoError(r.t, client.Flush(context.WithoutCancel(ctx)))
 			return
 		case <-tick.C:
 		}
@@ -230,9 +227,7 @@ func (r *faultsRun) produce(ctx context.Context, g *faultedGroup) {
 				Key:       fmt.Append(nil, "k", n%50), Value: []byte(id),
 				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}},
 			}, func(_ *kgo.Record, err error) {
-				if err != nil {
-					r.t.Errorf("%s: %v", g.cfg.Topic, err)
-				}
+				assert.NoError(r.t, err, g.cfg.Topic)
 			})
 			g.sent.Add(1)
 		}
@@ -351,8 +346,8 @@ func (r *faultsRun) awaitDrained() {
 				r.t.Logf("%s: drained %v after", g.cfg.Topic, time.Since(began).Round(time.Second))
 				break
 			}
-			if time.Now().After(deadline) {
-				r.t.Errorf("%s: not drained after 3 minutes: %s", g.cfg.Topic, state)
+			if !assert.False(r.t, time.Now().After(deadline), "%s: not drained after 3 minutes: %s",
+				g.cfg.Topic, state) {
 				break
 			}
 			pause(r.t.Context(), 500*time.Millisecond)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
@@ -61,8 +63,7 @@ func (b *realBrokers) close() {
 	}
 }
 
-// realScene is a scene on a server. What its members say that they commit is what the
-// oracle sees.
+// realScene is a scene on a server. The oracle sees the commits that its members report.
 func (f flavor) realScene(t *testing.T, server *servertest.Server, partitions int32,
 	replicas int16) *scene {
 	t.Helper()
@@ -193,15 +194,11 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 	s := eager.realScene(t, server, 1, 3)
 	dead, all := s.topic()+"-dead", "3"
 	admin, err := sarama.NewClusterAdmin(server.Addrs, clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
 	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3,
 		ConfigEntries: map[string]*string{"min.insync.replicas": &all}}
-	if err := admin.CreateTopic(dead, detail, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin.CreateTopic(dead, detail, false))
 	s.produce(numbered(0, 0, n)...)
 	server.Kill(3)
 	m := s.join(func(_ context.Context, m *kafkaadapter.Message) error {
@@ -214,9 +211,8 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 		return s.totalEffects() == n-1 && s.committed(0) == poison,
 			fmt.Sprint(s.totalEffects(), " effects, committed to ", s.committed(0))
 	})
-	if at := settle(t, func() int64 { return s.committed(0) }); at != poison {
-		t.Errorf("committed to %d, past the message whose letter was not kept", at)
-	}
+	at := settle(t, func() int64 { return s.committed(0) })
+	assert.Equal(t, int64(poison), at, "committed past the message whose letter was not kept")
 	server.Start(3)
 	s.wantCommittedToEnd(30 * time.Second)
 	readOne(t, server.Addrs, dead)
@@ -230,19 +226,16 @@ func realDifferences(t *testing.T, server *servertest.Server) {
 	at := &realBrokers{t: t, server: server, name: "differences"}
 	createTopic(t, at.addrs(), at.topic(), 1, 1)
 	admin, err := sarama.NewClusterAdmin(at.addrs(), clientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = admin.Close() }()
-	// A group that nobody knows has no offset, which is no error.
+	// A group that nobody knows has no offset, which is not an error.
 	offsets, err := admin.ListConsumerGroupOffsets("nobody", map[string][]int32{at.topic(): {0}})
-	if err != nil || offsets.Err != sarama.ErrNoError {
-		t.Fatalf("offsets of a new group: %v, %v", err, offsets)
-	}
-	if block := offsets.GetBlock(at.topic(), 0); block == nil || block.Offset != -1 ||
-		block.Err != sarama.ErrNoError {
-		t.Errorf("offset of a new group: %+v, want -1", block)
-	}
+	require.NoError(t, err)
+	require.Equal(t, sarama.ErrNoError, offsets.Err)
+	block := offsets.GetBlock(at.topic(), 0)
+	require.NotNil(t, block)
+	assert.Equal(t, sarama.ErrNoError, block.Err)
+	assert.Equal(t, int64(-1), block.Offset, "the offset of a new group")
 	// Metadata of a commit has a limit, and our commits have none.
 	for size, want := range map[int]sarama.KError{4096: sarama.ErrNoError,
 		4097: sarama.ErrOffsetMetadataTooLarge} {
@@ -250,11 +243,7 @@ func realDifferences(t *testing.T, server *servertest.Server) {
 			Metadata: strings.Repeat("x", size)}
 		res, err := admin.AlterConsumerGroupOffsets(at.group(),
 			map[string]map[int32]sarama.OffsetAndMetadata{at.topic(): {0: offset}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := res.Errors[at.topic()][0]; got != want {
-			t.Errorf("%d bytes of metadata: %v, want %v", size, got, want)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, want, res.Errors[at.topic()][0], "%d bytes of metadata", size)
 	}
 }

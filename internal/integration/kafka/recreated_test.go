@@ -193,8 +193,8 @@ func (c *consumer) run(start func(*consumer) func(context.Context) error) {
 }
 
 // A topic is deleted and created again under a running consumer. Every message of the new one is
-// handled: kafkasarama used to begin at the offset of the old one, or to commit it into the new
-// one; kafkafranz did not read the new one, and logged a line for each of 2,000 errors a second.
+// handled. kafkasarama used to begin at the offset of the old one, or to commit it into the new
+// one. kafkafranz did not read the new one, and logged a line for each of 2,000 errors a second.
 func TestTopicRecreatedUnderConsumer(t *testing.T) {
 	servertest.Kafka(t)
 	for _, f := range topicFlavors {

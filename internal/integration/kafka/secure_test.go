@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -54,9 +56,7 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) sign(t *testing.T, template *x509.Certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()),
 		time.Now().Add(time.Hour)
 	parent, signer := a.cert, a.key
@@ -64,13 +64,9 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) tls.Certifica
 		parent, signer = template, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
@@ -188,9 +184,7 @@ func (s security) start(t *testing.T) *secured {
 func (s *secured) open(t *testing.T) sarama.Client {
 	t.Helper()
 	client, err := sarama.NewClient(s.cluster.ListenAddrs(), s.config(rightPassword))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -198,9 +192,7 @@ func (s *secured) open(t *testing.T) sarama.Client {
 func (s *secured) producer(t *testing.T) sarama.SyncProducer {
 	t.Helper()
 	p, err := sarama.NewSyncProducerFromClient(s.open(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -224,14 +216,10 @@ func (r *reports) note(f func()) {
 func (s *secured) consumer(t *testing.T, r *reports) *kafkasarama.Consumer {
 	t.Helper()
 	letters, err := kafkasarama.Producer(s.producer(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d, err := dedup.New(dedup.Memory(1000),
 		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := kafkasarama.New(s.open(t), sceneGroup, kafkaadapter.Config{
 		Deduper: d, Park: deadLetters(t, letters, sceneTopic+".dead"),
 		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond},
@@ -249,9 +237,7 @@ func (s *secured) consumer(t *testing.T, r *reports) *kafkasarama.Consumer {
 			GroupError: func(err error) { r.note(func() { r.errs = append(r.errs, err) }) },
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -264,19 +250,14 @@ func TestSASLAndTLS(t *testing.T) {
 			p := s.producer(t)
 			const n = 50
 			for _, rec := range append(numbered(0, 0, n), numbered(0, 0, n)...) {
-				if _, _, err := p.SendMessage(rec.message(sceneTopic)); err != nil {
-					t.Fatal(err)
-				}
+				_, _, err := p.SendMessage(rec.message(sceneTopic))
+				require.NoError(t, err)
 			}
 			r := &reports{effects: map[string]int{}}
 			c, config := s.consumer(t, r), s.config(rightPassword)
-			if err := c.CheckConfig(config); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.CheckConfig(config))
 			group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup, config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- c.Run(ctx, group, []string{sceneTopic}) }()
@@ -287,14 +268,11 @@ func TestSASLAndTLS(t *testing.T) {
 				})
 				return done, state
 			})
-			if info := s.cluster.GroupInfo(sceneGroup); len(info.Members) != 1 ||
-				info.Members[0].ClientID != "billing" {
-				t.Errorf("members %+v", info.Members)
-			}
+			members := s.cluster.GroupInfo(sceneGroup).Members
+			require.Len(t, members, 1)
+			assert.Equal(t, "billing", members[0].ClientID)
 			cancel()
-			if err := errors.Join(<-ended, group.Close()); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, errors.Join(<-ended, group.Close()))
 			r.wantOnce(t, n)
 		})
 	}
@@ -305,13 +283,10 @@ func (r *reports) wantOnce(t *testing.T, n int) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.effects) != n-1 || r.parked != 1 {
-		t.Errorf("effects of %d ids, want %d; %d letters, want 1", len(r.effects), n-1, r.parked)
-	}
+	assert.Len(t, r.effects, n-1, "ids that had effects")
+	assert.Equal(t, 1, r.parked, "letters")
 	for id, times := range r.effects {
-		if times != 1 {
-			t.Errorf("the effect of %s has happened %d times", id, times)
-		}
+		assert.Equal(t, 1, times, "effects of %s", id)
 	}
 }
 
@@ -335,31 +310,25 @@ func TestWrongPasswordMakesNoGroup(t *testing.T) {
 					_ = group.Close()
 					t.Fatal("there is a group")
 				}
-				if !errors.Is(err, want) {
-					t.Errorf("%v, want %v", err, want)
-				}
+				assert.ErrorIs(t, err, want)
 				s.refusePasswords()
 			}
 		})
 	}
 }
 
-// A password that is refused while the group is there is told to GroupError, each time
-// again, and Run goes on when it is accepted.
+// GroupError gets every refusal of a password while the group is there, and Run continues when the
+// password is accepted.
 func TestPasswordRefusedWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := securities[1].start(t)
 	r := &reports{effects: map[string]int{}}
 	c := s.consumer(t, r)
-	if _, _, err := s.producer(t).SendMessage(numbered(0,
-		1, 1)[0].message(sceneTopic)); err != nil {
-		t.Fatal(err)
-	}
+	_, _, err := s.producer(t).SendMessage(numbered(0, 1, 1)[0].message(sceneTopic))
+	require.NoError(t, err)
 	group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup,
 		s.config(rightPassword))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	refused := s.refusePasswords() // the group has no connection to its coordinator yet
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -374,9 +343,7 @@ func TestPasswordRefusedWhileRunning(t *testing.T) {
 		return done, state
 	})
 	cancel()
-	if err := errors.Join(<-ended, group.Close()); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, errors.Join(<-ended, group.Close()))
 }
 
 // failures counts the errors of the group that are of this kind.
@@ -401,9 +368,8 @@ func TestLongestPollKeepsTheMember(t *testing.T) {
 		if again == 0 {
 			return
 		}
-		if session > 8*time.Second {
-			t.Fatalf("with a session of %v it had to join %d times again", session, again)
-		}
+		require.LessOrEqual(t, session, 8*time.Second,
+			"with a session of %v it had to join %d times again", session, again)
 		t.Logf("with a session of %v it had to join %d times again", session, again)
 	}
 }

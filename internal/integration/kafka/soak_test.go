@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -59,17 +61,14 @@ func soakPlan(t *testing.T) (seed, seeds uint64, limit time.Duration) {
 			return otherwise
 		}
 		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		require.NoError(t, err, name)
 		return n
 	}
 	limit = soakTime
 	if text := os.Getenv(soakTimeEnv); text != "" {
 		var err error
-		if limit, err = time.ParseDuration(text); err != nil {
-			t.Fatalf("%s: %v", soakTimeEnv, err)
-		}
+		limit, err = time.ParseDuration(text)
+		require.NoError(t, err, soakTimeEnv)
 	}
 	return number(soakSeedEnv, uint64(time.Now().UnixNano())),
 		number(soakSeedsEnv, soakSeeds), limit
@@ -146,7 +145,7 @@ func (k *soak) run(limit time.Duration) {
 	k.judge()
 }
 
-// committedWithin waits for as long, and tells whether everything is committed.
+// committedWithin waits for as long, and reports whether everything is committed.
 func (k *soak) committedWithin(limit time.Duration) bool {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -168,7 +167,7 @@ func (k *soak) committedWithin(limit time.Duration) bool {
 // those that live. It never expires a member whose connection was gone when it sent the
 // answer to a SyncGroup, because it begins to wait for heartbeats with an answer that has
 // arrived; a coordinator of Apache Kafka begins before. Such a ghost keeps its partitions
-// for ever.
+// forever.
 func (k *soak) expelGhosts() {
 	k.t.Helper()
 	info := k.cluster.GroupInfo(sceneGroup)
@@ -176,9 +175,7 @@ func (k *soak) expelGhosts() {
 		return
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(k.cluster.ListenAddrs()...))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	require.NoError(k.t, err)
 	defer client.Close()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group = sceneGroup
@@ -197,9 +194,8 @@ func (k *soak) expelGhosts() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if _, err := req.RequestWith(ctx, client); err != nil {
-		k.t.Fatal(err)
-	}
+	_, err = req.RequestWith(ctx, client)
+	require.NoError(k.t, err)
 	k.t.Logf("expelled %d ghosts of %d members of a group that is %s", len(req.Members),
 		len(info.Members), info.State)
 }
@@ -405,8 +401,7 @@ func (k *soak) wantExplained() {
 	defer k.runsMu.Unlock()
 	for _, id := range k.scene.ids() {
 		runs := k.runs[id]
-		if len(runs) == 0 {
-			k.t.Errorf("%s had no effect", id)
+		if !assert.NotEmpty(k.t, runs, "%s had no effect", id) {
 			continue
 		}
 		var unexplained int
@@ -419,8 +414,9 @@ func (k *soak) wantExplained() {
 			}
 		}
 		if unexplained > 1 {
-			k.t.Errorf("%s had %d effects, of which %d were on record: %s", id, len(runs),
-				unexplained, lived(id, runs))
+			assert.Fail(k.t, "effects of what was on record",
+				"%s had %d effects, of which %d were on record: %s", id, len(runs), unexplained,
+				lived(id, runs))
 		}
 	}
 	k.t.Logf("doubled effects were not on record because: %v", reasons)
