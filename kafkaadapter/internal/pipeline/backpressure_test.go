@@ -1,12 +1,14 @@
 package pipeline_test
 
 import (
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
@@ -26,9 +28,7 @@ func (c *fakeClient) Resume()    { c.note(false, "resume") }
 
 func (c *fakeClient) note(paused bool, call string) {
 	c.t.Helper()
-	if c.paused == paused {
-		c.t.Errorf("%s without a transition", call)
-	}
+	assert.NotEqual(c.t, paused, c.paused, "%s without a transition", call)
 	c.paused = paused
 	c.calls = append(c.calls, call)
 }
@@ -38,9 +38,7 @@ func (c *fakeClient) backpressure(low, high int) *pipeline.Backpressure {
 	g, err := pipeline.NewBackpressure(pipeline.BackpressureConfig{Low: low, High: high,
 		Level: c.Level, Pause: c.Pause,
 		Resume: c.Resume})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	return g
 }
 
@@ -54,13 +52,9 @@ func TestGateBetweenItsMarks(t *testing.T) {
 		{10, true}, {0, false}} {
 		c.level = step.level
 		g.Check()
-		if c.paused != step.paused {
-			t.Fatalf("at %d: paused %v, want %v", step.level, c.paused, step.paused)
-		}
+		require.Equal(t, step.paused, c.paused, "at %d", step.level)
 	}
-	if want := []string{"pause", "resume", "pause", "resume"}; !slices.Equal(c.calls, want) {
-		t.Errorf("calls %v", c.calls)
-	}
+	assert.Equal(t, []string{"pause", "resume", "pause", "resume"}, c.calls)
 }
 
 // Whoever finishes never pauses: the reader may be about to wait for just that.
@@ -71,15 +65,11 @@ func TestGateEases(t *testing.T) {
 	g.Check()
 	c.level = 4
 	g.Ease()
-	if want := []string{"pause"}; !slices.Equal(c.calls, want) {
-		t.Errorf("calls %v, want %v", c.calls, want)
-	}
+	assert.Equal(t, []string{"pause"}, c.calls)
 	c.level = 3
 	g.Ease()
 	g.Ease()
-	if want := []string{"pause", "resume"}; !slices.Equal(c.calls, want) {
-		t.Errorf("calls %v, want %v", c.calls, want)
-	}
+	assert.Equal(t, []string{"pause", "resume"}, c.calls)
 }
 
 func TestGateWaitsForItsLastReason(t *testing.T) {
@@ -89,28 +79,19 @@ func TestGateWaitsForItsLastReason(t *testing.T) {
 	g.Hold(pipeline.StoreDown)
 	c.level = 12
 	g.Check()
-	if got := g.Reasons(); got != pipeline.Backlog|pipeline.StoreDown ||
-		got.String() != "backlog+store down" {
-		t.Errorf("reasons are %v", got)
-	}
+	assert.Equal(t, pipeline.Backlog|pipeline.StoreDown, g.Reasons())
+	assert.Equal(t, "backlog+store down", g.Reasons().String())
 	g.Release(pipeline.StoreDown)
-	if !c.paused || g.Reasons() != pipeline.Backlog {
-		t.Error("resumed into a full backlog")
-	}
+	assert.True(t, c.paused && g.Reasons() == pipeline.Backlog, "resumed into a full backlog")
 	g.Hold(pipeline.StoreDown)
 	c.level = 0
 	g.Check()
-	if !c.paused {
-		t.Error("resumed while the store is down")
-	}
+	assert.True(t, c.paused, "resumed while the store is down")
 	g.Release(pipeline.StoreDown)
 	g.Release(pipeline.StoreDown)
-	if c.paused || g.Reasons() != 0 || g.Reasons().String() != "none" {
-		t.Errorf("still paused for %v", g.Reasons())
-	}
-	if want := []string{"pause", "resume"}; !slices.Equal(c.calls, want) {
-		t.Errorf("calls %v", c.calls)
-	}
+	assert.False(t, c.paused, "still paused for %v", g.Reasons())
+	assert.Equal(t, "none", g.Reasons().String())
+	assert.Equal(t, []string{"pause", "resume"}, c.calls)
 }
 
 func TestGateCloseResumes(t *testing.T) {
@@ -119,24 +100,18 @@ func TestGateCloseResumes(t *testing.T) {
 	g.Check()
 	g.Hold(pipeline.StoreDown)
 	g.Close()
-	if c.paused {
-		t.Error("the partition was left paused")
-	}
+	assert.False(t, c.paused, "the partition was left paused")
 	g.Close()
 	g.Check()
 	g.Hold(pipeline.StoreDown)
 	g.Release(pipeline.StoreDown)
-	if want := []string{"pause", "resume"}; !slices.Equal(c.calls, want) {
-		t.Errorf("a closed Backpressure went on: %v", c.calls)
-	}
+	assert.Equal(t, []string{"pause", "resume"}, c.calls, "a closed Backpressure calls")
 }
 
 func TestGateThatNeverPausedClosesInSilence(t *testing.T) {
 	c := &fakeClient{t: t}
 	c.backpressure(1, 2).Close()
-	if len(c.calls) != 0 {
-		t.Errorf("calls %v", c.calls)
-	}
+	assert.Empty(t, c.calls)
 }
 
 func TestGateCountsPausedTime(t *testing.T) {
@@ -149,9 +124,7 @@ func TestGateCountsPausedTime(t *testing.T) {
 		c.level = 10
 		g.Check()
 		time.Sleep(time.Second)
-		if got := g.Paused(); got != 2*time.Second {
-			t.Errorf("paused for %v so far, want 2s", got)
-		}
+		assert.Equal(t, 2*time.Second, g.Paused(), "so far")
 		g.Release(pipeline.StoreDown)
 		time.Sleep(time.Second)
 		c.level = 0
@@ -161,9 +134,7 @@ func TestGateCountsPausedTime(t *testing.T) {
 		time.Sleep(time.Second)
 		g.Close()
 		time.Sleep(time.Hour)
-		if got := g.Paused(); got != 4*time.Second {
-			t.Errorf("paused for %v in all, want 4s", got)
-		}
+		assert.Equal(t, 4*time.Second, g.Paused(), "in all")
 	})
 }
 
@@ -189,9 +160,7 @@ func TestGateNeverSticksOnAnOldLevel(t *testing.T) {
 			}
 			return level
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var wg sync.WaitGroup
 	wg.Go(g.Check) // the reader finds both in flight
 	<-reading
@@ -203,9 +172,8 @@ func TestGateNeverSticksOnAnOldLevel(t *testing.T) {
 		close(finished)
 	})
 	wg.Wait()
-	if c.paused || g.Reasons() != 0 {
-		t.Fatal("everything is finished, and the partition is paused for ever")
-	}
+	require.False(t, c.paused, "everything is finished, and the partition is paused forever")
+	require.Zero(t, g.Reasons())
 }
 
 func TestGateConfig(t *testing.T) {
@@ -231,21 +199,17 @@ func TestGateConfig(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g, err := pipeline.NewBackpressure(row.cfg)
-			if err == nil || g != nil || !strings.HasPrefix(err.Error(), "pipeline: ") ||
-				!strings.Contains(err.Error(), row.want) {
-				t.Errorf("got %v, want an error that names %s", err, row.want)
-			}
+			assert.Nil(t, g)
+			require.ErrorContains(t, err, row.want)
+			assert.True(t, strings.HasPrefix(err.Error(), "pipeline: "), err)
 		})
 	}
 	g, err := pipeline.NewBackpressure(pipeline.BackpressureConfig{Level: level, Pause: do,
 		Resume: do, High: 1})
-	if err != nil || g == nil {
-		t.Errorf("a high mark of one: %v", err)
-	}
+	assert.NoError(t, err, "a high mark of one")
+	assert.NotNil(t, g)
 }
 
 func TestReasonNames(t *testing.T) {
-	if got := (pipeline.StoreDown | 0x40).String(); got != "store down+Reason(0x40)" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, "store down+Reason(0x40)", (pipeline.StoreDown | 0x40).String())
 }

@@ -1,11 +1,13 @@
 package pipeline_test
 
 import (
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
@@ -18,26 +20,19 @@ func TestRemoveCommitsALastTime(t *testing.T) {
 		tr := add(t, com, "t", 0)
 		track(t, tr, 4).Done()
 		late := track(t, tr, 5)
-		if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, com.Remove(within(t, time.Minute), "t", 0))
 		c.wantBroker("t", 0, 5)
 		// A handler that ends after its claim must not mark what may be another's.
 		late.Done()
 		com.Finished(100000)
 		time.Sleep(3 * time.Hour)
-		if marks, _ := c.counts(); marks != 1 {
-			t.Errorf("%d marks, one of them after Remove", marks)
-		}
-		if err := com.Remove(t.Context(), "t", 0); err != nil {
-			t.Errorf("a second Remove: %v", err)
-		}
+		marks, _ := c.counts()
+		assert.Equal(t, 1, marks, "marks before and after Remove")
+		assert.NoError(t, com.Remove(t.Context(), "t", 0), "a second Remove")
 		// The partition comes back to this member, from where the broker is.
 		again := add(t, com, "t", 0)
 		track(t, again, 5).Done()
-		if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, com.Remove(within(t, time.Minute), "t", 0))
 		c.wantBroker("t", 0, 6)
 	})
 }
@@ -61,13 +56,10 @@ func TestLastCommitIsRepeatedAtOnce(t *testing.T) {
 				c.lose, c.confirmed = row.lose, row.confirmed
 				com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
 				track(t, add(t, com, "t", 0), 4).Done()
-				if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, com.Remove(within(t, time.Minute), "t", 0))
 				c.wantBroker("t", 0, 5)
-				if _, commits := c.counts(); commits != row.commits {
-					t.Errorf("%d commits, want %d", commits, row.commits)
-				}
+				_, commits := c.counts()
+				assert.Equal(t, row.commits, commits)
 			})
 		})
 	}
@@ -78,12 +70,10 @@ func TestRemoveOfAnIdlePartitionCommitsNothing(t *testing.T) {
 		c := newClient(t)
 		com := c.start(pipeline.CommitterConfig{Interval: time.Hour})
 		track(t, add(t, com, "t", 0), 4)
-		if err := com.Remove(within(t, time.Minute), "t", 0); err != nil {
-			t.Fatal(err)
-		}
-		if marks, commits := c.counts(); marks != 0 || commits != 0 {
-			t.Errorf("%d marks, %d commits", marks, commits)
-		}
+		require.NoError(t, com.Remove(within(t, time.Minute), "t", 0))
+		marks, commits := c.counts()
+		assert.Zero(t, marks)
+		assert.Zero(t, commits)
 	})
 }
 
@@ -96,18 +86,15 @@ func TestManyRemovesShareACommit(t *testing.T) {
 		for id := range int32(50) {
 			track(t, add(t, com, "t", id), 4).Done()
 			wg.Go(func() {
-				if err := com.Remove(within(t, time.Minute), "t", id); err != nil {
-					t.Errorf("partition %d: %v", id, err)
-				}
+				assert.NoError(t, com.Remove(within(t, time.Minute), "t", id), "partition %d", id)
 			})
 		}
 		wg.Wait()
 		for id := range int32(50) {
 			c.wantBroker("t", id, 5)
 		}
-		if _, commits := c.counts(); commits > 2*2 {
-			t.Errorf("%d commits for 50 partitions that left together", commits)
-		}
+		_, commits := c.counts()
+		assert.LessOrEqual(t, commits, 2*2, "commits for 50 partitions that left together")
 	})
 }
 
@@ -123,16 +110,14 @@ func TestRemoveIsBoundedByItsContext(t *testing.T) {
 		late.Done()
 		start := time.Now()
 		err := com.Remove(within(t, time.Second), "t", 0)
-		if !errors.Is(err, errAsked) || time.Since(start) != time.Second {
-			t.Errorf("Remove: %v after %v", err, time.Since(start))
-		}
+		assert.ErrorIs(t, err, errAsked)
+		assert.Equal(t, time.Second, time.Since(start))
 		// The claim is gone although nobody served it, also for a claim that follows.
 		fresh := add(t, com, "t", 0)
 		c.set(func() { close(c.hang); c.hang = nil })
 		time.Sleep(time.Second)
-		if marks, _ := c.counts(); marks != 1 {
-			t.Errorf("%d marks: the old claim was marked after Remove", marks)
-		}
+		marks, _ := c.counts()
+		assert.Equal(t, 1, marks, "the old claim was marked after Remove")
 		track(t, fresh, 5).Done()
 		time.Sleep(time.Second)
 		c.wantBroker("t", 0, 6)
@@ -147,9 +132,7 @@ func TestRoundOfAnOldClaimSparesTheNewOne(t *testing.T) {
 		c.latency = time.Minute
 		com := c.start(pipeline.CommitterConfig{})
 		track(t, add(t, com, "t", 0), 4).Done()
-		if err := com.Remove(within(t, time.Second), "t", 0); !errors.Is(err, errAsked) {
-			t.Fatalf("Remove: %v", err)
-		}
+		require.ErrorIs(t, com.Remove(within(t, time.Second), "t", 0), errAsked)
 		fresh := add(t, com, "t", 0)
 		time.Sleep(time.Hour)
 		track(t, fresh, 5).Done()
@@ -167,9 +150,7 @@ func TestStopCommitsALastTime(t *testing.T) {
 		track(t, a, 4).Done()
 		track(t, b, 5).Done()
 		for range 2 {
-			if err := com.Stop(within(t, time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, com.Stop(within(t, time.Minute)))
 		}
 		c.wantBroker("t", 0, 5)
 		c.wantBroker("t", 1, 6)
@@ -177,12 +158,10 @@ func TestStopCommitsALastTime(t *testing.T) {
 		track(t, a, 6).Done()
 		com.Finished(10000)
 		time.Sleep(3 * time.Hour)
-		if _, commits := c.counts(); commits != before {
-			t.Error("a stopped committer commits")
-		}
-		if err := com.Remove(t.Context(), "t", 0); err == nil {
-			t.Error("Remove after Stop claims to have committed")
-		}
+		_, commits := c.counts()
+		assert.Equal(t, before, commits, "a stopped committer commits")
+		assert.Error(t, com.Remove(t.Context(), "t", 0),
+			"Remove after Stop claims to have committed")
 	})
 }
 
@@ -197,15 +176,11 @@ func TestStopServesWhoWaitsInRemove(t *testing.T) {
 		var wg sync.WaitGroup
 		for id := range int32(2) {
 			wg.Go(func() {
-				if err := com.Remove(within(t, time.Minute), "t", id); err != nil {
-					t.Errorf("partition %d: %v", id, err)
-				}
+				assert.NoError(t, com.Remove(within(t, time.Minute), "t", id), "partition %d", id)
 			})
 		}
 		synctest.Wait()
-		if err := com.Stop(within(t, time.Minute)); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, com.Stop(within(t, time.Minute)))
 		wg.Wait()
 	})
 }
@@ -217,24 +192,16 @@ func TestStopIsBoundedByItsContext(t *testing.T) {
 		com := c.start(pipeline.CommitterConfig{})
 		track(t, add(t, com, "t", 0), 4).Done()
 		start := time.Now()
-		if err := com.Stop(within(t, time.Second)); !errors.Is(err, errAsked) ||
-			time.Since(start) != time.Second {
-			t.Errorf("Stop: %v after %v", err, time.Since(start))
-		}
+		assert.ErrorIs(t, com.Stop(within(t, time.Second)), errAsked)
+		assert.Equal(t, time.Second, time.Since(start))
 		close(c.hang)
-		if err := com.Stop(within(t, time.Second)); err != nil {
-			t.Errorf("Stop after the commit came back: %v", err)
-		}
+		assert.NoError(t, com.Stop(within(t, time.Second)), "Stop after the commit came back")
 	})
 }
 
 func TestStopWithoutStart(t *testing.T) {
 	c := newClient(t)
 	com, err := pipeline.NewCommitter(pipeline.CommitterConfig{Mark: c.Mark, Commit: c.Commit})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := com.Stop(t.Context()); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, err)
+	assert.NoError(t, com.Stop(t.Context()))
 }

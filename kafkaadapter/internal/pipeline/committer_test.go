@@ -1,7 +1,6 @@
 package pipeline_test
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
@@ -41,18 +43,14 @@ func (c *client) Mark(topic string, id int32, next int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.marks++
-	if next <= c.marked[name(topic, id)] {
-		c.t.Errorf("%s marked with %d after %d", name(topic, id), next, c.marked[name(topic, id)])
-	}
+	assert.Greater(c.t, next, c.marked[name(topic, id)], "marks of %s", name(topic, id))
 	c.marked[name(topic, id)] = next
 }
 
 func (c *client) Commit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.inside {
-		c.t.Error("two commits at a time")
-	}
+	assert.False(c.t, c.inside, "two commits at a time")
 	c.inside = true
 	c.commits++
 	sent, latency, hang := maps.Clone(c.marked), c.latency, c.hang
@@ -96,9 +94,7 @@ func (c *client) wantBroker(topic string, id int32, want int64) {
 	c.t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if got := c.broker[name(topic, id)]; got != want {
-		c.t.Errorf("the broker has %d of %s, want %d", got, name(topic, id), want)
-	}
+	assert.Equal(c.t, want, c.broker[name(topic, id)], "what the broker has of %s", name(topic, id))
 }
 
 // start makes a committer on c and starts it. It is stopped at the end of the test.
@@ -109,24 +105,16 @@ func (c *client) start(cfg pipeline.CommitterConfig) *pipeline.Committer {
 		cfg.Confirmed = c.Confirmed
 	}
 	com, err := pipeline.NewCommitter(cfg)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	com.Start()
-	c.t.Cleanup(func() {
-		if err := com.Stop(within(c.t, time.Hour)); err != nil {
-			c.t.Errorf("Stop: %v", err)
-		}
-	})
+	c.t.Cleanup(func() { assert.NoError(c.t, com.Stop(within(c.t, time.Hour)), "Stop") })
 	return com
 }
 
 func add(t *testing.T, com *pipeline.Committer, topic string, id int32) *pipeline.Tracker {
 	t.Helper()
 	tr := new(pipeline.Tracker)
-	if err := com.Add(topic, id, tr); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, com.Add(topic, id, tr))
 	return tr
 }
 
@@ -137,9 +125,9 @@ func TestCommitterCommitsWhatMoved(t *testing.T) {
 		a, b := add(t, com, "t", 0), add(t, com, "t", 1)
 		add(t, com, "u", 0)
 		time.Sleep(time.Minute)
-		if marks, commits := c.counts(); marks != 0 || commits != 0 {
-			t.Errorf("%d marks and %d commits of nothing", marks, commits)
-		}
+		marks, commits := c.counts()
+		assert.Zero(t, marks, "marks of nothing")
+		assert.Zero(t, commits, "commits of nothing")
 		track(t, a, 4).Done()
 		open := track(t, b, 9)
 		track(t, b, 10).Done()
@@ -151,9 +139,8 @@ func TestCommitterCommitsWhatMoved(t *testing.T) {
 		time.Sleep(pipeline.DefaultCommitInterval)
 		synctest.Wait()
 		c.wantBroker("t", 1, 11)
-		if marks, _ := c.counts(); marks != 2 {
-			t.Errorf("%d marks, want one for each move", marks)
-		}
+		marks, _ = c.counts()
+		assert.Equal(t, 2, marks, "one for each move")
 	})
 }
 
@@ -202,13 +189,10 @@ func TestRepetitionEndsWithoutConfirmation(t *testing.T) {
 			tr := add(t, com, "t", 0)
 			track(t, tr, 7).Done()
 			time.Sleep(time.Hour)
-			if _, commits := c.counts(); commits != row.want {
-				t.Errorf("Repeat %v: %d commits, want %d", row.repeat, commits, row.want)
-			}
+			_, commits := c.counts()
+			assert.Equal(t, row.want, commits, "commits with Repeat %v", row.repeat)
 			want := pipeline.CommitStats{Commits: uint64(row.want), Repeated: uint64(row.want - 1)}
-			if got := com.Stats(); got != want {
-				t.Errorf("stats %+v, want %+v", got, want)
-			}
+			assert.Equal(t, want, com.Stats())
 			// The next move begins anew.
 			c.set(func() { c.lose = 1 })
 			track(t, tr, 8).Done()
@@ -226,20 +210,17 @@ func TestConfirmationEndsRepetition(t *testing.T) {
 		track(t, add(t, com, "t", 0), 7).Done()
 		add(t, com, "t", 1)
 		time.Sleep(time.Hour)
-		if _, commits := c.counts(); commits < 14000 {
-			t.Errorf("gave up after %d commits, nothing was confirmed", commits)
-		}
-		if got := com.Stats().Unconfirmed; got != 1 {
-			t.Errorf("%d partitions unconfirmed, want 1", got)
-		}
+		_, commits := c.counts()
+		assert.GreaterOrEqual(t, commits, 14000, "gave up, though nothing was confirmed")
+		assert.Equal(t, 1, com.Stats().Unconfirmed)
 		c.set(func() { c.lose = 0 })
 		time.Sleep(time.Second)
 		c.wantBroker("t", 0, 8)
 		_, before := c.counts()
 		time.Sleep(time.Hour)
-		if _, commits := c.counts(); commits != before || com.Stats().Unconfirmed != 0 {
-			t.Errorf("%d commits after the confirmation", commits-before)
-		}
+		_, commits = c.counts()
+		assert.Equal(t, before, commits, "commits after the confirmation")
+		assert.Zero(t, com.Stats().Unconfirmed)
 	})
 }
 
@@ -254,9 +235,8 @@ func TestCommitAfterCount(t *testing.T) {
 			synctest.Wait()
 		}
 		c.wantBroker("t", 0, 30)
-		if _, commits := c.counts(); commits != 3 {
-			t.Errorf("%d commits, want 3", commits)
-		}
+		_, commits := c.counts()
+		assert.Equal(t, 3, commits)
 		com.Finished(100)
 		synctest.Wait()
 		c.wantBroker("t", 0, 35)
@@ -277,9 +257,8 @@ func TestWishesDoNotRepeat(t *testing.T) {
 			com.Finished(1)
 			synctest.Wait()
 		}
-		if _, commits := c.counts(); commits != 1 {
-			t.Errorf("%d commits, want the first one", commits)
-		}
+		_, commits := c.counts()
+		assert.Equal(t, 1, commits, "commits after the first one")
 		time.Sleep(time.Minute)
 		c.wantBroker("t", 0, 1)
 	})
@@ -296,9 +275,7 @@ func TestFinishedNeverWaits(t *testing.T) {
 			track(t, tr, offset).Done()
 			com.Finished(1)
 		}
-		if time.Since(start) != 0 {
-			t.Errorf("the message path waited %v for commits", time.Since(start))
-		}
+		assert.Zero(t, time.Since(start), "the message path waited for commits")
 		time.Sleep(2 * time.Second)
 		c.wantBroker("t", 0, 1000)
 	})
@@ -310,10 +287,9 @@ func TestAddTwice(t *testing.T) {
 	add(t, com, "t", 0)
 	add(t, com, "t", 1)
 	add(t, com, "u", 0)
-	if err := com.Add("t", 0, new(pipeline.Tracker)); !errors.Is(err, pipeline.ErrTracked) ||
-		!strings.Contains(err.Error(), "t/0") {
-		t.Errorf("got %v", err)
-	}
+	err := com.Add("t", 0, new(pipeline.Tracker))
+	require.ErrorIs(t, err, pipeline.ErrTracked)
+	assert.ErrorContains(t, err, "t/0")
 }
 
 func TestCommitterConfig(t *testing.T) {
@@ -334,10 +310,9 @@ func TestCommitterConfig(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			com, err := pipeline.NewCommitter(row.cfg)
-			if err == nil || com != nil || !strings.HasPrefix(err.Error(), "pipeline: ") ||
-				!strings.Contains(err.Error(), row.want) {
-				t.Errorf("got %v, want an error that names %s", err, row.want)
-			}
+			assert.Nil(t, com)
+			require.ErrorContains(t, err, row.want)
+			assert.True(t, strings.HasPrefix(err.Error(), "pipeline: "), err)
 		})
 	}
 }
@@ -394,9 +369,9 @@ func checkNotAhead(t *testing.T, c *client, trackers []*pipeline.Tracker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, tr := range trackers {
-		if p := tr.Progress(); p.Oldest >= 0 && c.broker[name("t", int32(id))] > p.Oldest {
-			t.Fatalf("the broker has %d of partition %d while %d is unfinished",
-				c.broker[name("t", int32(id))], id, p.Oldest)
-		}
+		p := tr.Progress()
+		require.True(t, p.Oldest < 0 || c.broker[name("t", int32(id))] <= p.Oldest,
+			"the broker has %d of partition %d while %d is unfinished",
+			c.broker[name("t", int32(id))], id, p.Oldest)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
@@ -43,9 +45,7 @@ func TestGatherSendsTheFirstAtOnceAndTheCrowdTogether(t *testing.T) {
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if want := []int{1, 9}; !slices.Equal(s.sizes, want) {
-			t.Errorf("batches of %v, want %v", s.sizes, want)
-		}
+		assert.Equal(t, []int{1, 9}, s.sizes, "batches")
 	})
 }
 
@@ -61,11 +61,9 @@ func TestGatherBoundsSenders(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait() // a goroutine that stays would be a deadlock at the end of the bubble
-		if s.atOnce != 2 || slices.Max(s.sizes) != 10 {
-			t.Errorf("%d at once in batches of %v, want 2 and at most 10", s.atOnce, s.sizes)
-		}
-		if slices.Sort(s.items); !slices.Equal(s.items, want) {
-			t.Errorf("sent %v", s.items)
-		}
+		assert.Equal(t, 2, s.atOnce)
+		assert.Equal(t, 10, slices.Max(s.sizes), "batches of %v", s.sizes)
+		slices.Sort(s.items)
+		assert.Equal(t, want, s.items, "what was sent")
 	})
 }

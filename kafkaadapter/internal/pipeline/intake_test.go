@@ -3,7 +3,6 @@ package pipeline_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,9 +20,7 @@ var errAsked = errors.New("asked to stop")
 func newIntake(t *testing.T, source <-chan int, cfg pipeline.IntakeConfig) *pipeline.Intake[int] {
 	t.Helper()
 	in, err := pipeline.NewIntake(source, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return in
 }
 
@@ -34,9 +31,9 @@ func crowd(t *testing.T, in *pipeline.Intake[int], source chan<- int) {
 		go func() { source <- -1 }()
 	}
 	synctest.Wait()
-	if batch, err := in.Next(t.Context(), nil); err != nil || len(batch) != 2 {
-		t.Fatalf("%v, %v", batch, err)
-	}
+	batch, err := in.Next(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, batch, 2)
 }
 
 func filled(from, to int) chan int {
@@ -61,17 +58,13 @@ func TestIntakeTakesWhatIsThere(t *testing.T) {
 		in := newIntake(t, filled(0, 600), pipeline.IntakeConfig{})
 		for i, want := range [][]int{numbers(0, 256), numbers(256, 512), numbers(512, 600)} {
 			batch, err := in.Next(t.Context(), nil)
-			if err != nil || !slices.Equal(batch, want) {
-				t.Fatalf("batch %d: %d items, %v, want %d", i, len(batch), err, len(want))
-			}
-			if waited := time.Since(start); i < 2 && waited != 0 {
-				t.Errorf("batch %d: a full batch waited %v", i, waited)
+			require.NoError(t, err)
+			require.Equal(t, want, batch, "batch %d", i)
+			if i < 2 {
+				assert.Zero(t, time.Since(start), "batch %d is full, and has waited", i)
 			}
 		}
-		if waited := time.Since(start); waited != pipeline.DefaultBatchWait {
-			t.Errorf("the batch that was not full waited %v, want %v", waited,
-				pipeline.DefaultBatchWait)
-		}
+		assert.Equal(t, pipeline.DefaultBatchWait, time.Since(start), "the batch that was not full")
 	})
 }
 
@@ -83,9 +76,9 @@ func TestIntakeWaitsForTheFirst(t *testing.T) {
 		start := time.Now()
 		batch, err := in.Next(t.Context(), nil)
 		// it comes alone, and does not wait for company
-		if err != nil || !slices.Equal(batch, []int{1}) || time.Since(start) != time.Hour {
-			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
-		}
+		require.NoError(t, err)
+		assert.Equal(t, []int{1}, batch)
+		assert.Equal(t, time.Hour, time.Since(start))
 	})
 }
 
@@ -105,12 +98,9 @@ func TestIntakeWaitIsForTheWholeBatch(t *testing.T) {
 		for round := range 3 { // also proves that the timer is set anew
 			start := time.Now()
 			batch, err := in.Next(t.Context(), nil)
-			if err != nil || len(batch) != 3 {
-				t.Fatalf("round %d: %v, %v, want the 3 of 10 ms", round, batch, err)
-			}
-			if waited := time.Since(start); waited > 14*time.Millisecond {
-				t.Errorf("round %d: waited %v", round, waited)
-			}
+			require.NoError(t, err, "round %d", round)
+			require.Len(t, batch, 3, "round %d: the 3 of 10 ms", round)
+			assert.LessOrEqual(t, time.Since(start), 14*time.Millisecond, "round %d", round)
 		}
 		wg.Wait()
 	})
@@ -131,9 +121,9 @@ func TestIntakeStopsWaitingWhenFull(t *testing.T) {
 		defer wg.Wait()
 		start := time.Now()
 		batch, err := in.Next(t.Context(), nil)
-		if err != nil || len(batch) != 3 || time.Since(start) != 2*time.Second {
-			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
-		}
+		require.NoError(t, err)
+		assert.Len(t, batch, 3)
+		assert.Equal(t, 2*time.Second, time.Since(start))
 	})
 }
 
@@ -164,23 +154,19 @@ func TestIntakeOfOne(t *testing.T) {
 		start := time.Now()
 		in := newIntake(t, filled(0, 2), pipeline.IntakeConfig{BatchMax: 1})
 		for i := range 2 {
-			if batch, err := in.Next(t.Context(), nil); err != nil ||
-				!slices.Equal(batch, []int{i}) {
-				t.Errorf("%v, %v", batch, err)
-			}
+			batch, err := in.Next(t.Context(), nil)
+			require.NoError(t, err)
+			assert.Equal(t, []int{i}, batch)
 		}
-		if time.Since(start) != 0 {
-			t.Error("a batch of one waited for company")
-		}
+		assert.Zero(t, time.Since(start), "a batch of one waited for company")
 	})
 }
 
 func TestIntakeAppends(t *testing.T) {
 	in := newIntake(t, filled(1, 3), pipeline.IntakeConfig{BatchMax: 2})
 	batch, err := in.Next(t.Context(), []int{0})
-	if err != nil || !slices.Equal(batch, []int{0, 1, 2}) {
-		t.Errorf("%v, %v", batch, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, []int{0, 1, 2}, batch)
 }
 
 // A message that was received has a slot that nobody else will ever finish, so a batch that was
@@ -217,14 +203,12 @@ func TestIntakeEnd(t *testing.T) {
 				}
 				start := time.Now()
 				batch, err := in.Next(ctx, nil)
-				if err != nil || !slices.Equal(batch, []int{0, 1}) ||
-					time.Since(start) != row.after {
-					t.Fatalf("%v, %v after %v, want both items at the end", batch,
-						err, time.Since(start))
-				}
-				if batch, err := in.Next(ctx, nil); !errors.Is(err, row.err) || batch != nil {
-					t.Errorf("then: %v, %v, want %v", batch, err, row.err)
-				}
+				require.NoError(t, err)
+				require.Equal(t, []int{0, 1}, batch, "both items come at the end")
+				require.Equal(t, row.after, time.Since(start))
+				batch, err = in.Next(ctx, nil)
+				assert.ErrorIs(t, err, row.err)
+				assert.Nil(t, batch)
 			})
 		})
 	}
@@ -235,15 +219,14 @@ func TestIntakeEndBeforeTheFirst(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		in := newIntake(t, make(chan int), pipeline.IntakeConfig{})
 		time.AfterFunc(time.Second, func() { cancel(errAsked) })
-		if _, err := in.Next(ctx, nil); !errors.Is(err, errAsked) {
-			t.Errorf("got %v", err)
-		}
+		_, err := in.Next(ctx, nil)
+		assert.ErrorIs(t, err, errAsked)
 		source := filled(0, 5)
 		in = newIntake(t, source, pipeline.IntakeConfig{})
 		for range 20 { // a select alone would take an item in half of the cases
-			if batch, err := in.Next(ctx, nil); !errors.Is(err, errAsked) || len(batch) > 0 {
-				t.Fatalf("after the end: %v, %v", batch, err)
-			}
+			batch, err := in.Next(ctx, nil)
+			require.ErrorIs(t, err, errAsked, "after the end")
+			require.Empty(t, batch, "after the end")
 		}
 	})
 }
@@ -261,10 +244,9 @@ func TestIntakeConfig(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			in, err := pipeline.NewIntake(row.source, row.cfg)
-			if err == nil || in != nil || !strings.HasPrefix(err.Error(), "pipeline: ") ||
-				!strings.Contains(err.Error(), row.want) {
-				t.Errorf("got %v, want an error that names %s", err, row.want)
-			}
+			assert.Nil(t, in)
+			require.ErrorContains(t, err, row.want)
+			assert.True(t, strings.HasPrefix(err.Error(), "pipeline: "), err)
 		})
 	}
 }

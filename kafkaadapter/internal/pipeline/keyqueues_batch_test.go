@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
@@ -53,30 +55,24 @@ func (r *batchReferee) process(_ context.Context, tasks []pipeline.Task[item]) {
 
 // check is what must hold of a batch when it is handed out.
 func (r *batchReferee) check(tasks []pipeline.Task[item]) {
-	if len(tasks) == 0 || len(tasks) > r.batch {
-		r.t.Errorf("a batch of %d, the limit is %d", len(tasks), r.batch)
-	}
+	require.NotEmpty(r.t, tasks)
+	assert.LessOrEqual(r.t, len(tasks), r.batch, "the limit of a batch")
 	last := map[string]int{}
 	for _, task := range tasks {
 		it := task.Item
-		if n := r.open[it.key]; n > 0 {
-			r.t.Errorf("%v started while %d of its key are not settled", it, n)
-		}
+		assert.Zero(r.t, r.open[it.key], "%v started while others of its key are not settled", it)
 		before, seen := last[it.key]
-		switch {
-		case seen && it.n <= before:
-			r.t.Errorf("%v comes after %d in its batch", it, before)
-		case !seen && it.n != r.next[it.key]:
-			r.t.Errorf("%v started, %d of its key comes next", it, r.next[it.key])
+		if seen {
+			assert.Greater(r.t, it.n, before, "the order in a batch of key %s", it.key)
+		} else {
+			assert.Equal(r.t, r.next[it.key], it.n, "the next one of key %s", it.key)
 		}
 		last[it.key] = it.n
-		if r.alone(it) && len(tasks) > 1 {
-			r.t.Errorf("%v is to be alone and shares a batch of %d", it, len(tasks))
+		if r.alone(it) {
+			assert.Len(r.t, tasks, 1, "%v is to be alone", it)
 		}
 	}
-	if r.gone {
-		r.t.Errorf("%v started after the drain", tasks[0].Item)
-	}
+	assert.False(r.t, r.gone, "%v started after the drain", tasks[0].Item)
 }
 
 func (r *batchReferee) settle(task pipeline.Task[item]) {
@@ -115,9 +111,7 @@ func randomBatches(t *testing.T, seed uint64) {
 	}
 	l, err := pipeline.NewBatchKeyQueues(context.WithoutCancel(t.Context()),
 		pipeline.KeyQueuesConfig{Workers: 1 + rnd.IntN(4), Batch: r.batch}, r.process, r.alone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	keys, count, total := 1+rnd.IntN(20), map[string]int{}, 100+rnd.IntN(300)
 	for range total {
 		key := strconv.Itoa(rnd.IntN(keys))
@@ -136,34 +130,24 @@ func randomBatches(t *testing.T, seed uint64) {
 	r.mu.Unlock()
 	rest := l.Drain(within(t, time.Hour))
 	r.account(left, rest, total)
-	if got := l.Stats(); got != (pipeline.KeyQueueStats{}) {
-		t.Errorf("after the drain: %+v", got)
-	}
+	assert.Zero(t, l.Stats(), "after the drain")
 }
 
 // account checks that finished and pending are what was submitted, each exactly once.
 func (r *batchReferee) account(left, rest pipeline.Drained[item], total int) {
-	if rest.Running != nil {
-		r.t.Errorf("still running after an hour: %v", rest.Running)
-	}
+	assert.Nil(r.t, rest.Running, "still running after an hour")
 	seen := map[item]bool{}
 	for it := range r.finished {
 		seen[it] = true
 	}
 	for _, it := range append(left.Pending, rest.Pending...) {
-		if seen[it] {
-			r.t.Errorf("%v is pending, and something else", it)
-		}
+		assert.False(r.t, seen[it], "%v is pending, and something else", it)
 		seen[it] = true
 	}
 	for _, it := range left.Running {
-		if !seen[it] {
-			r.t.Errorf("%v ran during the drain and is lost", it)
-		}
+		assert.True(r.t, seen[it], "%v ran during the drain and is lost", it)
 	}
-	if len(seen) != total {
-		r.t.Errorf("%d items are accounted for, %d were submitted", len(seen), total)
-	}
+	assert.Len(r.t, seen, total, "items that are accounted for")
 }
 
 // A stop, or a goroutine that ends, in the middle of a batch leaves nothing unsettled.
@@ -195,29 +179,18 @@ func TestBatchKeyQueuesStop(t *testing.T) {
 					func(_ context.Context, tasks []pipeline.Task[item]) {
 						row.process(tasks)
 					}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				items := []item{{"a", 0}, {"a", 1}, {"b", 0}, {"c", 0}}
-				if err := l.SubmitAll(items, func(it item) []byte {
+				require.NoError(t, l.SubmitAll(items, func(it item) []byte {
 					return []byte(it.key)
-				}); err != nil {
-					t.Fatal(err)
-				}
+				}))
 				synctest.Wait()
-				if got := <-told; !errors.Is(got, row.want) || len(told) > 0 {
-					t.Errorf("stopped with %v, want %v once", got, row.want)
-				}
+				assert.ErrorIs(t, <-told, row.want)
+				assert.Empty(t, told, "it is told once")
 				left := l.Drain(t.Context())
-				if want := []item{{"a", 1}, {"c", 0}}; !slices.Equal(left.Pending, want) ||
-					left.Running != nil {
-					t.Errorf("left %+v, want %v pending", left, want)
-				}
-				if err := l.SubmitAll(items, func(item) []byte {
-					return nil
-				}); !errors.Is(err, pipeline.ErrStopped) {
-					t.Errorf("SubmitAll after a stop: %v", err)
-				}
+				assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"a", 1}, {"c", 0}}}, left)
+				err = l.SubmitAll(items, func(item) []byte { return nil })
+				assert.ErrorIs(t, err, pipeline.ErrStopped, "SubmitAll after a stop")
 			})
 		})
 	}

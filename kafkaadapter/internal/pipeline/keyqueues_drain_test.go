@@ -2,12 +2,13 @@ package pipeline_test
 
 import (
 	"context"
-	"errors"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
@@ -56,25 +57,13 @@ func TestDrainLetsRunningItemsEnd(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Drain(within(t, time.Minute))
-		if time.Since(start) != 5*time.Second {
-			t.Errorf("drained in %v, want 5s", time.Since(start))
-		}
-		if want := []item{{"a", 1}, {"b", 2}, {"c", 1}}; !slices.Equal(left.Pending, want) ||
-			left.Running != nil {
-			t.Errorf("left %+v, want %v pending", left, want)
-		}
-		if want := []item{{"a", 3}, {"b", 5}}; !slices.Equal(s.finished, want) || s.causes != nil {
-			t.Errorf("finished %v, cancelled %v", s.finished, s.causes)
-		}
-		if err := l.Submit(nil, item{}); !errors.Is(err, pipeline.ErrStopped) {
-			t.Errorf("Submit after Drain: %v", err)
-		}
-		if again := l.Drain(t.Context()); again.Pending != nil || again.Running != nil {
-			t.Errorf("a second Drain handed out %+v again", again)
-		}
-		if got := l.Stats(); got != (pipeline.KeyQueueStats{}) {
-			t.Errorf("after Drain: %+v", got)
-		}
+		assert.Equal(t, 5*time.Second, time.Since(start))
+		assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"a", 1}, {"b", 2}, {"c", 1}}}, left)
+		assert.Equal(t, []item{{"a", 3}, {"b", 5}}, s.finished)
+		assert.Nil(t, s.causes, "what was canceled")
+		assert.ErrorIs(t, l.Submit(nil, item{}), pipeline.ErrStopped, "Submit after Drain")
+		assert.Zero(t, l.Drain(t.Context()), "a second Drain hands out again")
+		assert.Zero(t, l.Stats(), "after Drain")
 	})
 }
 
@@ -86,23 +75,15 @@ func TestDrainCancelsWhatDoesNotEnd(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Drain(within(t, 10*time.Second))
-		if time.Since(start) != 10*time.Second {
-			t.Errorf("drained in %v, want 10s", time.Since(start))
-		}
-		if !slices.Equal(left.Running, []item{{"slow", 3600}}) ||
-			!slices.Equal(left.Pending, []item{{"slow", 1}}) {
-			t.Errorf("left %+v", left)
-		}
+		assert.Equal(t, 10*time.Second, time.Since(start))
+		assert.Equal(t, []item{{"slow", 3600}}, left.Running)
+		assert.Equal(t, []item{{"slow", 1}}, left.Pending)
 		// The handler has heard it: asking again finds its attempt ended, not finished.
 		again := l.Drain(within(t, time.Second))
-		if again.Running != nil || !slices.Equal(again.Pending, []item{{"slow", 3600}}) {
-			t.Errorf("then left %+v", again)
-		}
-		if len(s.causes) != 1 || !errors.Is(s.causes[0], pipeline.ErrDrained) ||
-			!errors.Is(s.causes[0], errAsked) {
-			t.Errorf("cancelled with %v, want ErrDrained and the cause of the drain's context",
-				s.causes)
-		}
+		assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"slow", 3600}}}, again)
+		require.Len(t, s.causes, 1)
+		assert.ErrorIs(t, s.causes[0], pipeline.ErrDrained)
+		assert.ErrorIs(t, s.causes[0], errAsked, "the cause of the drain's context")
 	})
 }
 
@@ -113,18 +94,12 @@ func TestDrainReturnsThoughAHandlerIsDeaf(t *testing.T) {
 		submit(t, l, item{"deaf", 100})
 		synctest.Wait()
 		for range 2 {
-			if left := l.Drain(within(t, 10*time.Second)); !slices.Equal(left.Running,
-				[]item{{"deaf", 100}}) || left.Pending != nil {
-				t.Errorf("left %+v", left)
-			}
+			left := l.Drain(within(t, 10*time.Second))
+			assert.Equal(t, pipeline.Drained[item]{Running: []item{{"deaf", 100}}}, left)
 		}
 		// It ends after all, successfully: then it is nobody's.
-		if left := l.Drain(within(t, time.Hour)); left.Running != nil || left.Pending != nil {
-			t.Errorf("after its end: %+v", left)
-		}
-		if !slices.Equal(s.finished, []item{{"deaf", 100}}) {
-			t.Errorf("finished %v", s.finished)
-		}
+		assert.Zero(t, l.Drain(within(t, time.Hour)), "after its end")
+		assert.Equal(t, []item{{"deaf", 100}}, s.finished)
 	})
 }
 
@@ -139,15 +114,11 @@ func TestDrainTakesParkedItems(t *testing.T) {
 		submit(t, l, item{"a", 1}, item{"a", 2}, item{"b", 1})
 		synctest.Wait()
 		left := l.Drain(t.Context())
-		if want := []item{{"a", 1}, {"a", 2}, {"b", 1}}; !slices.Equal(left.Pending, want) {
-			t.Errorf("left %+v, want %v pending", left, want)
-		}
+		assert.Equal(t, []item{{"a", 1}, {"a", 2}, {"b", 1}}, left.Pending)
 		time.Sleep(2 * time.Hour) // their timers must not bring them back
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		if len(j.lines) != 2 {
-			t.Errorf("ran %v", j.lines)
-		}
+		assert.Len(t, j.lines, 2)
 	})
 }
 
@@ -159,18 +130,12 @@ func TestCloseCancelsAtOnce(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Close(within(t, time.Minute))
-		if time.Since(start) != time.Millisecond || left.Running != nil ||
-			!slices.Equal(left.Pending, []item{{"a", 100}, {"b", 100}}) {
-			t.Errorf("after %v: %+v", time.Since(start), left)
-		}
+		assert.Equal(t, time.Millisecond, time.Since(start))
+		assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"a", 100}, {"b", 100}}}, left)
 		for _, cause := range s.causes {
-			if !errors.Is(cause, pipeline.ErrClosed) {
-				t.Errorf("cancelled with %v", cause)
-			}
+			assert.ErrorIs(t, cause, pipeline.ErrClosed)
 		}
-		if again := l.Close(t.Context()); again.Pending != nil || again.Running != nil {
-			t.Errorf("a second Close handed out %+v", again)
-		}
+		assert.Zero(t, l.Close(t.Context()), "a second Close hands out again")
 	})
 }
 
@@ -182,10 +147,8 @@ func TestCloseWaitsBounded(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Close(within(t, 10*time.Second))
-		if time.Since(start) != 10*time.Second ||
-			!slices.Equal(left.Running, []item{{"deaf", 60}}) {
-			t.Errorf("after %v: %+v", time.Since(start), left)
-		}
+		assert.Equal(t, 10*time.Second, time.Since(start))
+		assert.Equal(t, []item{{"deaf", 60}}, left.Running)
 		time.Sleep(time.Minute)
 	})
 }
@@ -196,9 +159,7 @@ func TestDrainOfUnusedKeyQueues(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		for range 2 {
-			if left := l.Drain(ctx); left.Pending != nil || left.Running != nil {
-				t.Errorf("left %+v", left)
-			}
+			assert.Zero(t, l.Drain(ctx))
 		}
 	})
 }
@@ -221,9 +182,7 @@ func TestConcurrentDrains(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if len(pending) != 3 {
-			t.Errorf("handed out %v, want 3 items once each", pending)
-		}
+		assert.Len(t, pending, 3, "items that were handed out")
 	})
 }
 
@@ -234,21 +193,15 @@ func TestContextOfTheKeyQueuesEnds(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		s := &sleeper{}
 		l, err := pipeline.NewKeyQueues(ctx, pipeline.KeyQueuesConfig{Workers: 1}, s.process)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		submit(t, l, item{"a", 60}, item{"b", 1})
 		synctest.Wait()
 		cancel(errAsked)
 		time.Sleep(time.Second)
-		if err := l.Submit(nil, item{}); !errors.Is(err, pipeline.ErrStopped) {
-			t.Errorf("Submit after the end: %v", err)
-		}
-		if len(s.causes) != 1 || !errors.Is(s.causes[0], errAsked) || s.finished != nil {
-			t.Errorf("causes %v, finished %v", s.causes, s.finished)
-		}
-		if left := l.Drain(t.Context()); !slices.Equal(left.Pending, []item{{"a", 60}, {"b", 1}}) {
-			t.Errorf("left %+v", left)
-		}
+		assert.ErrorIs(t, l.Submit(nil, item{}), pipeline.ErrStopped, "Submit after the end")
+		require.Len(t, s.causes, 1)
+		assert.ErrorIs(t, s.causes[0], errAsked)
+		assert.Nil(t, s.finished)
+		assert.Equal(t, []item{{"a", 60}, {"b", 1}}, l.Drain(t.Context()).Pending)
 	})
 }

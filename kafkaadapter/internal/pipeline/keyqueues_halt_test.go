@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
@@ -19,22 +21,15 @@ func TestHaltHandsBackWithoutWaiting(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Halt()
-		if time.Since(start) != 0 {
-			t.Errorf("halted in %v, want at once", time.Since(start))
-		}
-		if len(left.Pending) != 2 || len(left.Running) != 1 || left.Running[0] != (item{"a", 3}) {
-			t.Errorf("halted with %+v, want a/1 and b/1 pending, a/3 running", left)
-		}
-		if err := l.Submit([]byte("c"), item{"c", 1}); err == nil {
-			t.Error("an item was taken after Halt")
-		}
+		assert.Zero(t, time.Since(start), "it halts at once")
+		assert.Len(t, left.Pending, 2, "a/1 and b/1")
+		assert.Equal(t, []item{{"a", 3}}, left.Running)
+		assert.Error(t, l.Submit([]byte("c"), item{"c", 1}), "an item was taken after Halt")
 		left = l.Drain(within(t, time.Minute))
-		if len(left.Pending) != 0 || len(left.Running) != 0 {
-			t.Errorf("drained with %+v, want nothing", left)
-		}
-		if len(s.finished) != 1 || len(s.causes) != 0 {
-			t.Errorf("finished %v, cancelled %v; want a/3 alone to finish", s.finished, s.causes)
-		}
+		assert.Empty(t, left.Pending)
+		assert.Empty(t, left.Running)
+		assert.Len(t, s.finished, 1, "a/3 alone finishes")
+		assert.Empty(t, s.causes, "what was canceled")
 	})
 }
 
@@ -51,13 +46,13 @@ func TestHaltThenRetryIsPendingOnce(t *testing.T) {
 		})
 		submit(t, l, item{"a", 1})
 		synctest.Wait()
-		if left := l.Halt(); len(left.Pending) != 0 || len(left.Running) != 1 {
-			t.Errorf("halted with %+v, want a/1 running", left)
-		}
+		left := l.Halt()
+		assert.Empty(t, left.Pending)
+		assert.Len(t, left.Running, 1, "a/1")
 		time.Sleep(time.Minute)
-		left := l.Drain(within(t, time.Minute))
-		if !retry || len(left.Pending) != 1 || len(left.Running) != 0 {
-			t.Errorf("drained with %+v, want a/1 pending", left)
-		}
+		left = l.Drain(within(t, time.Minute))
+		assert.True(t, retry)
+		assert.Len(t, left.Pending, 1, "a/1")
+		assert.Empty(t, left.Running)
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
@@ -47,19 +49,12 @@ func (r *referee) plan() (d time.Duration, retry bool) {
 func (r *referee) enter(it item) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if other, busy := r.running[it.key]; busy {
-		r.t.Errorf("%v started while %d of its key runs", it, other)
-	}
-	if it.n != r.next[it.key] {
-		r.t.Errorf("%v started, %d of its key comes next", it, r.next[it.key])
-	}
+	other, busy := r.running[it.key]
+	assert.False(r.t, busy, "%v started while %d of its key runs", it, other)
+	assert.Equal(r.t, r.next[it.key], it.n, "the next one of key %s", it.key)
 	r.running[it.key] = it.n
-	if len(r.running) > r.workers {
-		r.t.Errorf("%d run at a time, the limit is %d", len(r.running), r.workers)
-	}
-	if r.gone {
-		r.t.Errorf("%v started after the drain", it)
-	}
+	assert.LessOrEqual(r.t, len(r.running), r.workers, "items that run at a time")
+	assert.False(r.t, r.gone, "%v started after the drain", it)
 }
 
 func (r *referee) exit(it item, retry bool) pipeline.Decision {
@@ -111,9 +106,8 @@ func account(t *testing.T, r *referee, l *pipeline.KeyQueues[item],
 	seen := map[item]string{}
 	pending := map[string]int{} // key to its last pending item
 	claim := func(it item, as string) {
-		if before, twice := seen[it]; twice {
-			t.Errorf("%v is %s and %s", it, before, as)
-		}
+		before, twice := seen[it]
+		assert.False(t, twice, "%v is %s and %s", it, before, as)
 		seen[it] = as
 	}
 	left := l.Drain(within(t, patience))
@@ -121,30 +115,21 @@ func account(t *testing.T, r *referee, l *pipeline.KeyQueues[item],
 	r.gone = true
 	r.mu.Unlock()
 	rest := l.Drain(within(t, time.Hour))
-	if rest.Running != nil {
-		t.Errorf("still running after an hour: %v", rest.Running)
-	}
+	assert.Nil(t, rest.Running, "still running after an hour")
 	for it := range r.finished {
 		claim(it, "finished")
 	}
 	for _, it := range append(rest.Pending, left.Pending...) {
 		claim(it, "pending")
-		if last, ok := pending[it.key]; ok && it.n <= last {
-			t.Errorf("pending %v after %d of its key", it, last)
-		}
+		last, ok := pending[it.key]
+		assert.True(t, !ok || it.n > last, "pending %v after %d of its key", it, last)
 		pending[it.key] = it.n
 	}
 	for _, it := range left.Running {
-		if seen[it] == "" {
-			t.Errorf("%v ran during the drain and is lost", it)
-		}
+		assert.NotEmpty(t, seen[it], "%v ran during the drain and is lost", it)
 	}
-	if len(seen) != total {
-		t.Errorf("%d items are accounted for, %d were submitted", len(seen), total)
-	}
-	if got := l.Stats(); got != (pipeline.KeyQueueStats{}) {
-		t.Errorf("after the drain: %+v", got)
-	}
+	assert.Len(t, seen, total, "items that are accounted for")
+	assert.Zero(t, l.Stats(), "after the drain")
 }
 
 // Real time and real parallelism, for the race detector.
@@ -159,9 +144,7 @@ func TestKeyQueuesUnderConcurrency(t *testing.T) {
 		k, _ := strconv.Atoi(it.key)
 		mu.Lock()
 		defer mu.Unlock()
-		if next[k] != it.n {
-			t.Errorf("%v ran, %d comes next", it, next[k])
-		}
+		assert.Equal(t, next[k], it.n, "the next one of key %s", it.key)
 		next[k]++
 		wg.Done()
 		return pipeline.Done()
@@ -174,9 +157,7 @@ func TestKeyQueuesUnderConcurrency(t *testing.T) {
 		}()
 	}
 	wg.Wait()
-	if left := l.Drain(t.Context()); left.Pending != nil || left.Running != nil {
-		t.Errorf("left %+v", left)
-	}
+	assert.Zero(t, l.Drain(t.Context()))
 }
 
 // BenchmarkKeyQueues submits one item per iteration, in bursts as an intake does.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
@@ -25,18 +27,14 @@ func newKeyQueues(t *testing.T, cfg pipeline.KeyQueuesConfig,
 	process func(context.Context, item) pipeline.Decision) *pipeline.KeyQueues[item] {
 	t.Helper()
 	l, err := pipeline.NewKeyQueues(context.WithoutCancel(t.Context()), cfg, process)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return l
 }
 
 func submit(t *testing.T, l *pipeline.KeyQueues[item], items ...item) {
 	t.Helper()
 	for _, it := range items {
-		if err := l.Submit([]byte(it.key), it); err != nil {
-			t.Fatalf("Submit(%v): %v", it, err)
-		}
+		require.NoError(t, l.Submit([]byte(it.key), it), it)
 	}
 }
 
@@ -59,9 +57,7 @@ func (j *journal) want(t *testing.T, lines ...string) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !slices.Equal(j.lines, lines) {
-		t.Errorf("ran %v\nwant %v", j.lines, lines)
-	}
+	assert.Equal(t, lines, j.lines, "what ran")
 }
 
 func TestKeysRunSideBySideAndInOrder(t *testing.T) {
@@ -96,14 +92,10 @@ func TestWaitingKeyGivesItsWorkerBack(t *testing.T) {
 		submit(t, l, item{"a", 1}, item{"a", 2}, item{"b", 1}, item{"c", 1}, item{"b", 2})
 		synctest.Wait()
 		want := pipeline.KeyQueueStats{Items: 2, Keys: 1, Parked: 1}
-		if got := l.Stats(); got != want {
-			t.Errorf("while a waits: %+v, want %+v", got, want)
-		}
+		assert.Equal(t, want, l.Stats(), "while a waits")
 		time.Sleep(2 * time.Hour)
 		j.want(t, "a1@0s", "b1@0s", "c1@0s", "b2@0s", "a1@1h0m0s", "a2@1h0m0s")
-		if got := l.Stats(); got != (pipeline.KeyQueueStats{}) {
-			t.Errorf("after all finished: %+v", got)
-		}
+		assert.Zero(t, l.Stats(), "after all finished")
 	})
 }
 
@@ -121,10 +113,7 @@ func TestBlockedHandlerHoldsOnlyItsWorker(t *testing.T) {
 		submit(t, l, item{"stuck", 1}, item{"stuck", 2}, item{"a", 1}, item{"b", 1}, item{"a", 2})
 		synctest.Wait()
 		j.want(t, "a1@0s", "b1@0s", "a2@0s")
-		want := pipeline.KeyQueueStats{Items: 2, Keys: 1, Running: 1}
-		if got := l.Stats(); got != want {
-			t.Errorf("stats %+v, want %+v", got, want)
-		}
+		assert.Equal(t, pipeline.KeyQueueStats{Items: 2, Keys: 1, Running: 1}, l.Stats())
 		close(release)
 	})
 }
@@ -194,19 +183,13 @@ func TestOrders(t *testing.T) {
 						return pipeline.Done()
 					})
 				for i, key := range keyed {
-					if err := l.Submit(key, item{string(key), i}); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, l.Submit(key, item{string(key), i}))
 				}
-				if got := l.Stats().Keys; got != row.queues {
-					t.Errorf("%d queues, want %d", got, row.queues)
-				}
+				assert.Equal(t, row.queues, l.Stats().Keys)
 				time.Sleep(time.Minute)
 				mu.Lock()
 				defer mu.Unlock()
-				if last != row.want {
-					t.Errorf("took %v, want %v", last, row.want)
-				}
+				assert.Equal(t, row.want, last, "how long it took")
 			})
 		})
 	}
@@ -223,18 +206,12 @@ func TestSubmitCopiesTheKey(t *testing.T) {
 		})
 		key := []byte("a")
 		for _, again := range []byte("bc") {
-			if err := l.Submit(key, item{}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, l.Submit(key, item{}))
 			key[0] = again
 		}
 		// The first queue must still answer to "a", though its key's memory says "c".
-		if err := l.Submit([]byte("a"), item{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := l.Stats().Keys; got != 2 {
-			t.Errorf("%d keys, want a and b", got)
-		}
+		require.NoError(t, l.Submit([]byte("a"), item{}))
+		assert.Equal(t, 2, l.Stats().Keys, "a and b")
 		close(gate)
 	})
 }
@@ -283,18 +260,13 @@ func TestStopDecision(t *testing.T) {
 		})
 		submit(t, l, item{"bad", 1}, item{"late", 2}, item{"bad", 3}, item{"a", 0})
 		time.Sleep(time.Minute)
-		if !errors.Is(l.Err(), errAsked) || len(stops) != 1 ||
-			!errors.Is(context.Cause(intake), errAsked) {
-			t.Errorf("Err %v, OnStop %v, intake %v", l.Err(), stops, context.Cause(intake))
-		}
-		if err := l.Submit([]byte("a"), item{}); !errors.Is(err, pipeline.ErrStopped) {
-			t.Errorf("Submit after a Stop: %v", err)
-		}
+		assert.ErrorIs(t, l.Err(), errAsked)
+		assert.Len(t, stops, 1)
+		assert.ErrorIs(t, context.Cause(intake), errAsked)
+		assert.ErrorIs(t, l.Submit([]byte("a"), item{}), pipeline.ErrStopped, "Submit after a Stop")
 		left := l.Drain(t.Context())
 		want := []item{{"bad", 1}, {"bad", 3}, {"late", 2}, {"a", 0}}
-		if !slices.Equal(left.Pending, want) || left.Running != nil {
-			t.Errorf("left %+v, want %v pending", left, want)
-		}
+		assert.Equal(t, pipeline.Drained[item]{Pending: want}, left)
 	})
 }
 
@@ -306,9 +278,7 @@ func TestStopWithoutAReason(t *testing.T) {
 		})
 		submit(t, l, item{"a", 1})
 		synctest.Wait()
-		if !errors.Is(l.Err(), pipeline.ErrStopped) {
-			t.Errorf("Err is %v", l.Err())
-		}
+		assert.ErrorIs(t, l.Err(), pipeline.ErrStopped)
 	})
 }
 
@@ -338,13 +308,9 @@ func TestNoDecision(t *testing.T) {
 				close(gate)
 				synctest.Wait()
 				left := l.Drain(t.Context())
-				if !errors.Is(l.Err(), pipeline.ErrNoDecision) ||
-					!errors.Is(stop, pipeline.ErrNoDecision) {
-					t.Errorf("Err %v, OnStop %v", l.Err(), stop)
-				}
-				if !slices.Equal(left.Pending, []item{{"a", 1}, {"a", 2}}) || left.Running != nil {
-					t.Errorf("left %+v", left)
-				}
+				assert.ErrorIs(t, l.Err(), pipeline.ErrNoDecision)
+				assert.ErrorIs(t, stop, pipeline.ErrNoDecision)
+				assert.Equal(t, pipeline.Drained[item]{Pending: []item{{"a", 1}, {"a", 2}}}, left)
 			})
 		})
 	}
@@ -364,10 +330,9 @@ func TestKeyQueuesConfig(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l, err := pipeline.NewKeyQueues(t.Context(), row.cfg, row.process)
-			if err == nil || l != nil || !strings.HasPrefix(err.Error(), "pipeline: ") ||
-				!strings.Contains(err.Error(), row.want) {
-				t.Errorf("got %v, want an error that names %s", err, row.want)
-			}
+			assert.Nil(t, l)
+			require.ErrorContains(t, err, row.want)
+			assert.True(t, strings.HasPrefix(err.Error(), "pipeline: "), err)
 		})
 	}
 }

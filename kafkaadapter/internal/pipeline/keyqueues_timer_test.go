@@ -5,6 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A timer fires and its goroutine waits for the lock while Drain takes the queue's
@@ -14,20 +17,13 @@ func TestTimerThatFiresDuringTheDrain(t *testing.T) {
 		l, err := NewKeyQueues(t.Context(), KeyQueuesConfig{}, func(context.Context, int) Decision {
 			return RetryAfter(time.Hour)
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Submit([]byte("a"), 1); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, l.Submit([]byte("a"), 1))
 		synctest.Wait()
 		q := l.byKey["a"]
-		if left := l.Drain(t.Context()); len(left.Pending) != 1 {
-			t.Fatalf("left %+v", left)
-		}
+		require.Len(t, l.Drain(t.Context()).Pending, 1)
 		l.unpark(q)
-		if got := l.Stats(); got != (KeyQueueStats{}) || l.ready.len() != 0 {
-			t.Errorf("the timer woke a drained queue: %+v, %d ready", got, l.ready.len())
-		}
+		assert.Zero(t, l.Stats(), "the timer woke a drained queue")
+		assert.Zero(t, l.ready.len(), "queues that are ready")
 	})
 }

@@ -4,6 +4,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func (r *ring[T]) elements() []T {
@@ -21,21 +24,15 @@ func TestRingIsAQueue(t *testing.T) {
 	for step := range 20000 {
 		// Long phases of filling and of emptying cross every resize both ways.
 		if filling := step/1500%2 == 0; rnd.IntN(10) < 3 == filling && len(model) > 0 {
-			if got := r.pop(); got != model[0] {
-				t.Fatalf("step %d: popped %d, want %d", step, got, model[0])
-			}
+			require.Equal(t, model[0], r.pop(), "step %d", step)
 			model = model[1:]
 		} else {
 			r.push(step)
 			model = append(model, step)
 		}
-		if r.len() != len(model) {
-			t.Fatalf("step %d: length %d, want %d", step, r.len(), len(model))
-		}
+		require.Equal(t, len(model), r.len(), "step %d", step)
 	}
-	if !slices.Equal(r.elements(), model) {
-		t.Error("the elements differ from the model's")
-	}
+	assert.True(t, slices.Equal(r.elements(), model), "the elements differ from the model's")
 }
 
 func TestRingGivesMemoryBack(t *testing.T) {
@@ -45,17 +42,12 @@ func TestRingGivesMemoryBack(t *testing.T) {
 	}
 	for r.len() > 0 {
 		r.pop()
-		if len(r.buf) > minRing && len(r.buf) > 4*r.len()+4 {
-			t.Fatalf("%d elements in %d places", r.len(), len(r.buf))
-		}
+		require.True(t, len(r.buf) <= minRing || len(r.buf) <= 4*r.len()+4,
+			"%d elements in %d places", r.len(), len(r.buf))
 	}
-	if len(r.buf) != minRing {
-		t.Errorf("an empty ring keeps %d places", len(r.buf))
-	}
+	assert.Len(t, r.buf, minRing, "places of an empty ring")
 	for i, p := range r.buf {
-		if p != nil {
-			t.Errorf("place %d keeps a popped element alive", i)
-		}
+		assert.Nil(t, p, "place %d keeps a popped element alive", i)
 	}
 }
 
@@ -73,7 +65,5 @@ func TestRingSwingsWithoutAllocating(t *testing.T) {
 			r.pop()
 		}
 	})
-	if allocs != 0 {
-		t.Errorf("%v allocations", allocs)
-	}
+	assert.Zero(t, allocs, "allocations")
 }

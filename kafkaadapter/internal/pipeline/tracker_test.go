@@ -9,15 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
 func track(t *testing.T, tr *pipeline.Tracker, offset int64) pipeline.Slot {
 	t.Helper()
 	slot, err := tr.Track(offset)
-	if err != nil {
-		t.Fatalf("Track(%d): %v", offset, err)
-	}
+	require.NoError(t, err, "Track(%d)", offset)
 	return slot
 }
 
@@ -27,9 +28,7 @@ func wantWatermark(t *testing.T, tr *pipeline.Tracker, want int64) {
 	if !moved {
 		next = -1
 	}
-	if next != want {
-		t.Fatalf("watermark is %d, want %d", next, want)
-	}
+	require.Equal(t, want, next, "watermark")
 }
 
 func TestWatermarkIsThePrefixOfWhatWasReceived(t *testing.T) {
@@ -43,14 +42,10 @@ func TestWatermarkIsThePrefixOfWhatWasReceived(t *testing.T) {
 	wantWatermark(t, &tr, -1)
 	a.Done()
 	wantWatermark(t, &tr, 44)
-	if got := tr.Len(); got != 2 {
-		t.Errorf("Len is %d, want 2: 44 is open and holds 900", got)
-	}
+	assert.Equal(t, 2, tr.Len(), "44 is open and holds 900")
 	c.Done()
 	wantWatermark(t, &tr, 901)
-	if got := tr.Len(); got != 0 {
-		t.Errorf("Len is %d, want 0", got)
-	}
+	assert.Zero(t, tr.Len())
 }
 
 func TestFirstOffsetMayBeZero(t *testing.T) {
@@ -63,21 +58,15 @@ func TestDoneCountsOnce(t *testing.T) {
 	var tr pipeline.Tracker
 	a, b, c := track(t, &tr, 1), track(t, &tr, 2), track(t, &tr, 3)
 	for _, slot := range []pipeline.Slot{b, a} { // b is held by a, a is dropped at once
-		if !slot.Done() || slot.Done() {
-			t.Error("Done must report true for the first call and false for the second")
-		}
+		assert.True(t, slot.Done(), "the first call")
+		assert.False(t, slot.Done(), "the second call")
 	}
-	if b.Done() {
-		t.Error("Done reported true for a slot that the watermark has passed")
-	}
+	assert.False(t, b.Done(), "Done reported true for a slot that the watermark has passed")
 	wantWatermark(t, &tr, 3)
-	if p := tr.Progress(); p.Unfinished != 1 || p.Oldest != 3 {
-		t.Errorf("a repeated Done changed the count: %+v", p)
-	}
+	p := tr.Progress()
+	assert.True(t, p.Unfinished == 1 && p.Oldest == 3, "a repeated Done changed the count: %+v", p)
 	c.Done()
-	if (pipeline.Slot{}).Done() {
-		t.Error("the zero Slot reported that it finished something")
-	}
+	assert.False(t, (pipeline.Slot{}).Done(), "the zero Slot reported that it finished something")
 }
 
 func TestDoneOfOneSlotFromManyGoroutines(t *testing.T) {
@@ -98,9 +87,7 @@ func TestDoneOfOneSlotFromManyGoroutines(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if finished != 200 {
-		t.Errorf("%d calls finished a slot, want 200", finished)
-	}
+	assert.Equal(t, 200, finished, "calls that finished a slot")
 	wantWatermark(t, &tr, 200)
 }
 
@@ -121,15 +108,13 @@ func TestOffsetsThatGoBackAreRefused(t *testing.T) {
 			first := track(t, &tr, 5)
 			track(t, &tr, 7).Done()
 			slot, err := tr.Track(row.offset)
-			if !errors.Is(err, row.want) || slot != (pipeline.Slot{}) {
-				t.Fatalf("got %v, %v, want no slot and %v", slot, err, row.want)
-			}
+			require.ErrorIs(t, err, row.want)
+			require.Zero(t, slot)
 			first.Done()
 			wantWatermark(t, &tr, 8)
 			// Nothing is held any more, and the last offset is still remembered.
-			if _, err := tr.Track(row.offset); !errors.Is(err, row.want) {
-				t.Errorf("when all is finished: got %v, want %v", err, row.want)
-			}
+			_, err = tr.Track(row.offset)
+			assert.ErrorIs(t, err, row.want, "when all is finished")
 			track(t, &tr, 8).Done()
 			wantWatermark(t, &tr, 9)
 		})
@@ -138,12 +123,10 @@ func TestOffsetsThatGoBackAreRefused(t *testing.T) {
 
 func TestFirstOffsetOutOfRange(t *testing.T) {
 	var tr pipeline.Tracker
-	if _, err := tr.Track(-5); !errors.Is(err, pipeline.ErrOffsetRange) {
-		t.Errorf("got %v", err)
-	}
-	if p := tr.Progress(); p != (pipeline.Progress{Received: -1, Watermark: -1, Oldest: -1}) {
-		t.Errorf("a refused offset left a trace: %+v", p)
-	}
+	_, err := tr.Track(-5)
+	assert.ErrorIs(t, err, pipeline.ErrOffsetRange)
+	untouched := pipeline.Progress{Received: -1, Watermark: -1, Oldest: -1}
+	assert.Equal(t, untouched, tr.Progress(), "a refused offset left a trace")
 }
 
 func TestProgress(t *testing.T) {
@@ -151,9 +134,7 @@ func TestProgress(t *testing.T) {
 		var tr pipeline.Tracker
 		want := func(want pipeline.Progress) {
 			t.Helper()
-			if got := tr.Progress(); got != want {
-				t.Errorf("got %+v, want %+v", got, want)
-			}
+			assert.Equal(t, want, tr.Progress())
 		}
 		want(pipeline.Progress{Received: -1, Watermark: -1, Oldest: -1})
 		a := track(t, &tr, 10)
@@ -289,18 +270,15 @@ func walk(seed uint64, got, want watermarker) error {
 
 func TestTrackerWalksLikeTheModel(t *testing.T) {
 	for seed := range uint64(300) {
-		if err := walk(seed, &realTracker{}, &naiveTracker{}); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
+		require.NoError(t, walk(seed, &realTracker{}, &naiveTracker{}), "seed %d", seed)
 	}
 }
 
 // The walk must be able to see the bug that it is there for.
 func TestTrackerWalkCatchesASkippedGap(t *testing.T) {
 	for seed := range uint64(20) {
-		if walk(seed, &naiveTracker{skipsGaps: true}, &naiveTracker{}) == nil {
-			t.Errorf("seed %d: a tracker that skips gaps passed", seed)
-		}
+		assert.Error(t, walk(seed, &naiveTracker{skipsGaps: true}, &naiveTracker{}),
+			"seed %d: a tracker that skips gaps passed", seed)
 	}
 }
 
@@ -315,8 +293,7 @@ func TestTrackerUnderConcurrency(t *testing.T) {
 			for slot := range slots {
 				slot.Done()
 				next, _ := tr.Watermark()
-				if next < last {
-					t.Errorf("the watermark went back from %d to %d", last, next)
+				if !assert.GreaterOrEqual(t, next, last, "the watermark went back") {
 					return
 				}
 				last = next
@@ -329,9 +306,7 @@ func TestTrackerUnderConcurrency(t *testing.T) {
 	close(slots)
 	wg.Wait()
 	wantWatermark(t, &tr, 3*(messages-1)+1)
-	if tr.Len() != 0 {
-		t.Errorf("%d are held after all finished", tr.Len())
-	}
+	assert.Zero(t, tr.Len(), "slots that are held after all finished")
 }
 
 // BenchmarkTracker tracks and finishes one message per iteration with a given number
