@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 )
 
 func sized(offset int64, size int) *sarama.ConsumerMessage {
@@ -36,9 +37,9 @@ func TestBatchBounds(t *testing.T) {
 			for i, size := range row.sizes {
 				b.add(sized(int64(i), size))
 			}
-			if n, full := b.measure(row.limit); n != row.want || full != row.full {
-				t.Errorf("%d messages, full %v; want %d, %v", n, full, row.want, row.full)
-			}
+			n, full := b.measure(row.limit)
+			assert.Equal(t, row.want, n, "messages")
+			assert.Equal(t, row.full, full)
 		})
 	}
 }
@@ -49,19 +50,14 @@ func TestPausesByBytes(t *testing.T) {
 	for i := range 4 {
 		b.add(sized(int64(i), 49))
 	}
-	if on {
-		t.Error("paused below twice a batch")
-	}
+	assert.False(t, on, "paused below twice a batch")
 	b.add(sized(4, 49))
-	if !on {
-		t.Error("not paused")
-	}
-	if b.committed(3); !on {
-		t.Error("resumed with more than half a batch")
-	}
-	if b.committed(4); on || b.bytes != 49 {
-		t.Errorf("paused %v with %d bytes", on, b.bytes)
-	}
+	assert.True(t, on, "not paused")
+	b.committed(3)
+	assert.True(t, on, "resumed with more than half a batch")
+	b.committed(4)
+	assert.False(t, on, "still paused")
+	assert.Equal(t, 49, b.bytes)
 }
 
 // Gaps in the offsets are nothing special, and what is committed does not come in again.
@@ -73,15 +69,14 @@ func TestCommittedIsDropped(t *testing.T) {
 	b.committed(8)
 	b.committed(-1)
 	b.add(sized(7, 1))
-	if n, _ := b.measure(10); n != 1 || b.head(n)[0].Offset != 20 || b.bytes != 1 {
-		t.Errorf("%d left, %d bytes", n, b.bytes)
-	}
+	n, _ := b.measure(10)
+	assert.True(t, n == 1 && b.head(n)[0].Offset == 20 && b.bytes == 1, "%d left, %d bytes", n,
+		b.bytes)
 	b.committed(30)
 	b.add(sized(29, 1))
 	b.add(sized(30, 1))
-	if n, _ := b.measure(10); n != 1 || b.head(n)[0].Offset != 30 {
-		t.Errorf("%d left", n)
-	}
+	n, _ = b.measure(10)
+	assert.True(t, n == 1 && b.head(n)[0].Offset == 30, "%d left", n)
 }
 
 func TestBatchWaits(t *testing.T) {
@@ -94,14 +89,10 @@ func TestBatchWaits(t *testing.T) {
 				b.add(sized(int64(i), 1))
 			}
 		}()
-		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 2 ||
-			time.Since(began) != 16*time.Second {
-			t.Errorf("%d messages after %v", len(batch), time.Since(began))
-		}
-		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 3 ||
-			time.Since(began) != 18*time.Second {
-			t.Errorf("%d messages after %v", len(batch), time.Since(began))
-		}
+		assert.Len(t, b.next(t.Context(), 3, 10*time.Second), 2)
+		assert.Equal(t, 16*time.Second, time.Since(began))
+		assert.Len(t, b.next(t.Context(), 3, 10*time.Second), 3)
+		assert.Equal(t, 18*time.Second, time.Since(began))
 		time.Sleep(time.Minute)
 	})
 }

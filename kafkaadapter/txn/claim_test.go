@@ -2,15 +2,14 @@ package txn
 
 import (
 	"context"
-	"errors"
 	"io"
 	"runtime"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 )
 
 // A handler may use its time after the partition is revoked in several ways.
@@ -53,17 +52,11 @@ func TestDrain(t *testing.T) {
 				r.feed(0, 8)
 				synctest.Wait()
 				began := time.Now()
-				if err := r.leave(); err != nil {
-					t.Error(err)
-				}
-				if held := time.Since(began); held != row.held || abandoned != row.abandoned {
-					t.Errorf("held for %v, abandoned %v; want %v, %v", held, abandoned, row.held,
-						row.abandoned)
-				}
+				assert.NoError(t, r.leave())
+				assert.Equal(t, row.held, time.Since(began), "how long it was held")
+				assert.Equal(t, row.abandoned, abandoned)
 				time.Sleep(time.Hour) // what was abandoned ends, and changes nothing
-				if !slices.Equal(c.outputs, row.outputs) {
-					t.Errorf("committed %v, want %v", c.outputs, row.outputs)
-				}
+				assert.Equal(t, row.outputs, c.outputs)
 				c.wantClosed()
 			})
 		})
@@ -83,13 +76,11 @@ func TestDrainDoesNotWaitForABroker(t *testing.T) {
 		r.feed(0, 4)
 		synctest.Wait()
 		began := time.Now()
-		if err := r.leave(); err != nil || time.Since(began) != 10*time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
+		assert.NoError(t, r.leave())
+		assert.Equal(t, 10*time.Second, time.Since(began))
 		time.Sleep(time.Hour)
-		if len(c.outputs) > 0 || c.log() != "dial member init committed begin send abort" {
-			t.Errorf("committed %v: %s", c.outputs, c.log())
-		}
+		assert.Empty(t, c.outputs)
+		assert.Equal(t, "dial member init committed begin send abort", c.log())
 		c.wantClosed()
 	})
 }
@@ -111,12 +102,8 @@ func TestRevokedPartitionOfALivingSession(t *testing.T) {
 		r.feed(0, 3)
 		time.Sleep(time.Minute)
 		close(r.claim.messages)
-		if err := <-r.done; err != nil {
-			t.Error(err)
-		}
-		if !slices.Equal(c.outputs, outputsOf(0, 3)) {
-			t.Errorf("committed %v", c.outputs)
-		}
+		assert.NoError(t, <-r.done)
+		assert.Equal(t, outputsOf(0, 3), c.outputs)
 		c.wantClosed()
 	})
 }
@@ -141,9 +128,8 @@ func TestRevokedWhileWaiting(t *testing.T) {
 				r.feed(0, 1)
 				time.Sleep(time.Second)
 				began := time.Now()
-				if err := r.leave(); err != nil || time.Since(began) != 0 {
-					t.Errorf("%v after %v", err, time.Since(began))
-				}
+				assert.NoError(t, r.leave())
+				assert.Zero(t, time.Since(began))
 				c.wantClosed()
 			})
 		})
@@ -162,9 +148,8 @@ func TestHandlerExits(t *testing.T) {
 			}
 		})
 		r.feed(0, 1)
-		if err := <-r.done; !errors.Is(err, errHandlerExited) || r.processor.member.Fatal() == nil {
-			t.Errorf("the claim returned %v", err)
-		}
+		assert.ErrorIs(t, <-r.done, errHandlerExited)
+		assert.Error(t, r.processor.member.Fatal())
 		c.wantClosed()
 	})
 }
@@ -203,9 +188,7 @@ func pausedWhileBehind(t *testing.T, run bool) {
 	}
 	r.feed(0, 7)
 	synctest.Wait()
-	if len(paused) != 0 {
-		t.Errorf("paused too early: %v", paused)
-	}
+	assert.Empty(t, paused, "paused too early")
 	fed := make(chan struct{})
 	go func() {
 		r.feed(7, 20) // what had been fetched already
@@ -214,31 +197,23 @@ func pausedWhileBehind(t *testing.T, run bool) {
 	synctest.Wait()
 	select {
 	case <-fed:
-		if !run {
-			t.Error("read without end")
-		}
+		assert.True(t, run, "read without end")
 	default:
-		if run {
-			t.Error("the intake blocks")
-		}
+		assert.False(t, run, "the intake blocks")
 	}
-	if !slices.Equal(paused, []bool{true}) || run && group.paused != 1 {
-		t.Errorf("paused %v, %d partitions of the group", paused, group.paused)
+	assert.Equal(t, []bool{true}, paused)
+	if run {
+		assert.Equal(t, 1, group.paused, "partitions of the group")
 	}
 	close(release)
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if paused[len(paused)-1] || group.paused != 0 ||
-		!slices.Equal(c.committedOutputs(), outputsOf(0, 20)) {
-		t.Errorf("paused %v, committed %v", paused, c.outputs)
-	}
-	if err := r.leave(); err != nil {
-		t.Error(err)
-	}
+	assert.False(t, paused[len(paused)-1], "paused %v", paused)
+	assert.Zero(t, group.paused, "partitions of the group")
+	assert.Equal(t, outputsOf(0, 20), c.committedOutputs())
+	assert.NoError(t, r.leave())
 	if stop(); run {
-		if err := <-ran; err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, <-ran)
 	}
 }
 
@@ -274,11 +249,8 @@ func TestPauseEndsWithTheClaim(t *testing.T) {
 			}
 		})
 		r.feed(0, 8)
-		if err := r.leave(); err != nil || !slices.Equal(paused, []bool{true, false}) {
-			t.Errorf("%v, paused %v", err, paused)
-		}
-		if c.offset != -1 {
-			t.Errorf("committed to %d", c.offset)
-		}
+		assert.NoError(t, r.leave())
+		assert.Equal(t, []bool{true, false}, paused)
+		assert.Equal(t, int64(-1), c.offset, "what is committed")
 	})
 }

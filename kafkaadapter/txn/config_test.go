@@ -2,12 +2,13 @@ package txn_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
@@ -67,37 +68,30 @@ func TestNewNamesTheField(t *testing.T) {
 			change(&c)
 			p, err := txn.New(c)
 			var input *dedup.InputError
-			if p != nil || !errors.As(err, &input) ||
-				!strings.HasPrefix(err.Error(), "dedup: txn.Config."+field) {
-				t.Errorf("%v", err)
-			}
+			assert.Nil(t, p)
+			require.ErrorAs(t, err, &input)
+			assert.True(t, strings.HasPrefix(err.Error(), "dedup: txn.Config."+field), err)
 		})
 	}
-	if _, err := txn.New(valid()); err != nil {
-		t.Error(err)
-	}
+	_, err := txn.New(valid())
+	assert.NoError(t, err)
 }
 
 // New changes nothing of the caller's configuration.
 func TestClientIsCopied(t *testing.T) {
 	c := valid()
 	before := *c.Client
-	if _, err := txn.New(c); err != nil {
-		t.Fatal(err)
-	}
-	if c.Client.Producer.Idempotent != before.Producer.Idempotent ||
-		c.Client.Producer.Transaction.ID != "" ||
-		c.Client.Net.MaxOpenRequests != before.Net.MaxOpenRequests {
-		t.Errorf("%+v", c.Client.Producer)
-	}
+	_, err := txn.New(c)
+	require.NoError(t, err)
+	assert.Equal(t, before.Producer.Idempotent, c.Client.Producer.Idempotent)
+	assert.Empty(t, c.Client.Producer.Transaction.ID)
+	assert.Equal(t, before.Net.MaxOpenRequests, c.Client.Net.MaxOpenRequests)
 }
 
 // Every setting under which messages would be lost or doubled is refused by its name.
 func TestCheckConfigNamesTheField(t *testing.T) {
 	p, err := txn.New(valid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for field, change := range map[string]func(*sarama.Config){
 		"Consumer.Offsets.AutoCommit.Enable": func(c *sarama.Config) {
 			c.Consumer.Offsets.AutoCommit.Enable = true
@@ -137,16 +131,10 @@ func TestCheckConfigNamesTheField(t *testing.T) {
 			c := kafkasarama.SafeConfig(nil)
 			change(c)
 			var input *dedup.InputError
-			if err := p.CheckConfig(c); !errors.As(err, &input) ||
-				input.Field != "sarama.Config."+field {
-				t.Errorf("%v", err)
-			}
+			require.ErrorAs(t, p.CheckConfig(c), &input)
+			assert.Equal(t, "sarama.Config."+field, input.Field)
 		})
 	}
-	if err := p.CheckConfig(kafkasarama.SafeConfig(nil)); err != nil {
-		t.Error(err)
-	}
-	if err := p.CheckConfig(nil); err == nil {
-		t.Error("nil was accepted")
-	}
+	assert.NoError(t, p.CheckConfig(kafkasarama.SafeConfig(nil)))
+	assert.Error(t, p.CheckConfig(nil), "nil was accepted")
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const topic = "orders"
@@ -181,9 +183,7 @@ func (p *fakeProducer) do(name string, f func()) error {
 }
 
 func (p *fakeProducer) BeginTxn() error {
-	if p.status != sarama.ProducerTxnFlagReady {
-		p.t.Errorf("BeginTxn in state %v", p.status)
-	}
+	assert.Equal(p.t, sarama.ProducerTxnFlagReady, p.status, "the state at BeginTxn")
 	return p.do("begin", func() { p.status = sarama.ProducerTxnFlagInTransaction })
 }
 
@@ -200,17 +200,14 @@ func (p *fakeProducer) AddOffsetsToTxnWithGroupMetadata(
 	offsets map[string][]*sarama.PartitionOffsetMetadata,
 	group *sarama.ConsumerGroupMetadata) error {
 	one := offsets[topic][0]
-	if group.MemberID != "m" || group.GenerationID != 7 || group.GroupID != "g" ||
-		one.LeaderEpoch != -1 {
-		p.t.Errorf("offsets %+v with %+v", one, group)
-	}
+	assert.True(p.t, group.MemberID == "m" && group.GenerationID == 7 && group.GroupID == "g",
+		"%+v", group)
+	assert.Equal(p.t, int32(-1), one.LeaderEpoch)
 	return p.do("offsets", func() { p.next, p.stamp = one.Offset, *one.Metadata })
 }
 
 func (p *fakeProducer) CommitTxn() error {
-	if p.status != sarama.ProducerTxnFlagInTransaction {
-		p.t.Errorf("CommitTxn in state %v", p.status)
-	}
+	assert.Equal(p.t, sarama.ProducerTxnFlagInTransaction, p.status, "the state at CommitTxn")
 	return p.do("commit", func() {
 		p.offset, p.fakeCluster.stamp, p.outputs = p.next, p.stamp, append(p.outputs, p.open...)
 		p.open, p.status = nil, sarama.ProducerTxnFlagReady
@@ -218,9 +215,9 @@ func (p *fakeProducer) CommitTxn() error {
 }
 
 func (p *fakeProducer) AbortTxn() error {
-	if p.status&(sarama.ProducerTxnFlagInTransaction|sarama.ProducerTxnFlagAbortableError) == 0 {
-		p.t.Errorf("AbortTxn in state %v", p.status)
-	}
+	assert.NotZero(p.t,
+		p.status&(sarama.ProducerTxnFlagInTransaction|sarama.ProducerTxnFlagAbortableError),
+		"AbortTxn in state %v", p.status)
 	return p.do("abort", func() { p.open, p.status = nil, sarama.ProducerTxnFlagReady })
 }
 
@@ -229,9 +226,7 @@ func (p *fakeProducer) TxnStatus() sarama.ProducerTxnStatusFlag { return p.statu
 func (p *fakeProducer) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		p.t.Error("a producer was closed twice")
-	}
+	assert.False(p.t, p.closed, "a producer was closed twice")
 	p.closed = true
 	p.producers--
 	return nil
@@ -314,13 +309,9 @@ type rig struct {
 func start(t *testing.T, cluster *fakeCluster, change ...func(*Config)) *rig {
 	t.Helper()
 	p, err := New(config(change...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p.dial = func(id string) (broker, error) {
-		if id != "onceward/g/orders/3" {
-			t.Errorf("transactional id %q", id)
-		}
+		assert.Equal(t, "onceward/g/orders/3", id, "the transactional id")
 		return cluster.dial()
 	}
 	r := &rig{t: t, cluster: cluster, processor: p,
@@ -354,7 +345,6 @@ func (f *fakeCluster) wantClosed() {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.clients != 0 || f.producers != 0 {
-		f.t.Errorf("%d clients and %d producers are left open", f.clients, f.producers)
-	}
+	assert.Zero(f.t, f.clients, "clients that are left open")
+	assert.Zero(f.t, f.producers, "producers that are left open")
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -42,9 +42,7 @@ func joinFails(err error) func(context.Context, sarama.ConsumerGroupHandler) err
 
 func TestRunRefusesBadInput(t *testing.T) {
 	p, err := New(config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	group := &scriptedGroup{}
 	for _, row := range []struct {
 		field  string
@@ -58,10 +56,8 @@ func TestRunRefusesBadInput(t *testing.T) {
 		{"Topics", t.Context(), group, []string{topic, ""}},
 	} {
 		var input *dedup.InputError
-		if err := p.Run(row.ctx, row.group, row.topics); !errors.As(err, &input) ||
-			input.Field != row.field {
-			t.Errorf("%s: %v", row.field, err)
-		}
+		require.ErrorAs(t, p.Run(row.ctx, row.group, row.topics), &input, row.field)
+		assert.Equal(t, row.field, input.Field)
 	}
 }
 
@@ -77,9 +73,7 @@ func TestRunJoinsAgain(t *testing.T) {
 				told = append(told, err)
 			}
 		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		g := &scriptedGroup{errs: make(chan error),
 			joins: []func(context.Context, sarama.ConsumerGroupHandler) error{
@@ -88,17 +82,12 @@ func TestRunJoinsAgain(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- p.Run(ctx, g, []string{topic}) }()
 		time.Sleep(time.Minute)
-		if err := p.Run(t.Context(), g, []string{topic}); !errors.Is(err, ErrRunning) {
-			t.Errorf("a second Run: %v", err)
-		}
+		assert.ErrorIs(t, p.Run(t.Context(), g, []string{topic}), ErrRunning, "a second Run")
 		g.errs <- io.ErrUnexpectedEOF
 		cancel()
-		if err := <-done; err != nil || g.done != 4 {
-			t.Errorf("%v after %d joins", err, g.done)
-		}
-		if want := []error{io.EOF, io.EOF, io.ErrUnexpectedEOF}; !slices.Equal(told, want) {
-			t.Errorf("told %v, want %v", told, want)
-		}
+		assert.NoError(t, <-done)
+		assert.Equal(t, 4, g.done, "joins")
+		assert.Equal(t, []error{io.EOF, io.EOF, io.ErrUnexpectedEOF}, told)
 	})
 }
 
@@ -107,23 +96,16 @@ func TestRunJoinsAgain(t *testing.T) {
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := New(config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		g := &scriptedGroup{joins: []func(context.Context,
 			sarama.ConsumerGroupHandler) error{joinFails(sarama.ErrClosedConsumerGroup)}}
-		if err := p.Run(t.Context(), g, []string{topic}); !errors.Is(err,
-			sarama.ErrClosedConsumerGroup) {
-			t.Errorf("Run returned %v", err)
-		}
+		assert.ErrorIs(t, p.Run(t.Context(), g, []string{topic}), sarama.ErrClosedConsumerGroup)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		never := dedup.Permanent(errors.New("never"))
 		c := newFakeCluster(t)
 		p, err := New(config(func(cfg *Config) { cfg.Handler = failing(never, 2) }))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p.dial = func(string) (broker, error) { return c.dial() }
 		g := &scriptedGroup{joins: []func(context.Context, sarama.ConsumerGroupHandler) error{
 			func(ctx context.Context, h sarama.ConsumerGroupHandler) error {
@@ -137,13 +119,11 @@ func TestRunEnds(t *testing.T) {
 			},
 		}}
 		var stop *UnprocessableError
-		if err := p.Run(t.Context(), g, []string{topic}); !errors.As(err, &stop) ||
-			stop.Offset != 2 || !errors.Is(err, never) ||
-			!strings.Contains(err.Error(), "orders/3@2") {
-			t.Errorf("Run returned %v", err)
-		}
-		if !slices.Equal(c.committedOutputs(), outputsOf(0, 2)) {
-			t.Errorf("committed %v", c.outputs)
-		}
+		err = p.Run(t.Context(), g, []string{topic})
+		require.ErrorAs(t, err, &stop)
+		assert.Equal(t, int64(2), stop.Offset)
+		assert.ErrorIs(t, err, never)
+		assert.ErrorContains(t, err, "orders/3@2")
+		assert.Equal(t, outputsOf(0, 2), c.committedOutputs())
 	})
 }

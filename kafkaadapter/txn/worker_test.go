@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/stretchr/testify/require"
 )
 
 // Whatever fails, and wherever, the output of each message is committed once, in order,
@@ -90,18 +92,12 @@ func TestFaultAndWhatFollows(t *testing.T) {
 				r := start(t, c)
 				r.feed(10, 14)
 				time.Sleep(time.Minute)
-				if got := strings.TrimPrefix(c.log(), "dial "); got != row.want {
-					t.Errorf("calls:\n%s\nwant:\n%s", got, row.want)
-				}
+				assert.Equal(t, row.want, strings.TrimPrefix(c.log(), "dial "), "calls")
 				r.feed(14, 15)
 				time.Sleep(time.Minute)
-				if err := r.leave(); err != nil {
-					t.Errorf("the claim returned %v", err)
-				}
-				if got, want := c.committedOutputs(), outputsOf(10, 15); !slices.Equal(got, want) ||
-					c.offset != 15 {
-					t.Errorf("committed %v to %d, want %v to 15", got, c.offset, want)
-				}
+				assert.NoError(t, r.leave(), "the claim")
+				assert.Equal(t, outputsOf(10, 15), c.committedOutputs())
+				assert.Equal(t, int64(15), c.offset, "what is committed")
 				c.wantClosed()
 			})
 		})
@@ -127,12 +123,9 @@ func TestAnyFaults(t *testing.T) {
 			r := start(t, c)
 			r.feed(0, n)
 			time.Sleep(time.Hour)
-			if err := r.leave(); err != nil {
-				t.Errorf("seed %d: %v", seed, err)
-			}
-			if !slices.Equal(c.outputs, outputsOf(0, n)) || c.offset != n {
-				t.Errorf("seed %d: committed %v to %d", seed, c.outputs, c.offset)
-			}
+			assert.NoError(t, r.leave(), "seed %d", seed)
+			assert.Equal(t, outputsOf(0, n), c.outputs, "seed %d", seed)
+			assert.Equal(t, int64(n), c.offset, "what is committed with seed %d", seed)
 			c.wantClosed()
 		})
 		if t.Failed() {
@@ -182,15 +175,12 @@ func TestStaleMemberEndsItsClaim(t *testing.T) {
 			c.script["member"] = []fault{{}, {err: stale}}
 			r := start(t, c)
 			r.feed(0, 4)
-			if err := <-r.done; !errors.Is(err, ErrStale) || !errors.Is(err, stale) {
-				t.Errorf("the claim returned %v", err)
-			}
-			if want := "dial member init committed begin send offsets commit abort member"; c.log() != want {
-				t.Errorf("calls %s\nwant  %s", c.log(), want)
-			}
-			if len(c.outputs) > 0 {
-				t.Errorf("committed %v", c.outputs)
-			}
+			err := <-r.done
+			assert.ErrorIs(t, err, ErrStale)
+			assert.ErrorIs(t, err, stale)
+			assert.Equal(t, "dial member init committed begin send offsets commit abort member",
+				c.log())
+			assert.Empty(t, c.outputs)
 			c.wantClosed()
 		})
 	}
@@ -206,12 +196,8 @@ func TestLateCommitBeforeTheFirstProducer(t *testing.T) {
 		r := start(t, c)
 		r.feed(10, 14)
 		time.Sleep(time.Minute)
-		if err := r.leave(); err != nil {
-			t.Error(err)
-		}
-		if want := outputsOf(10, 14); !slices.Equal(c.outputs, want) {
-			t.Errorf("committed %v, want %v", c.outputs, want)
-		}
+		assert.NoError(t, r.leave())
+		assert.Equal(t, outputsOf(10, 14), c.outputs)
 	})
 }
 
@@ -297,15 +283,11 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 				})
 				r.feed(10, 18)
 				time.Sleep(time.Hour)
-				if err := r.leave(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, r.leave())
 				want := append(append(outputsOf(10, 12), "dead v12"), outputsOf(13, 18)...)
-				if !slices.Equal(c.outputs, want) || c.offset != 18 ||
-					!slices.Equal(dead, []int64{12}) {
-					t.Errorf("committed %v to %d, dead %v\nwant %v to 18", c.outputs, c.offset,
-						dead, want)
-				}
+				assert.Equal(t, want, c.outputs)
+				assert.Equal(t, int64(18), c.offset, "what is committed")
+				assert.Equal(t, []int64{12}, dead)
 				c.wantClosed()
 			})
 		})
@@ -344,16 +326,13 @@ func TestUnprocessableStops(t *testing.T) {
 				})
 				r.feed(10, 14)
 				var stop *UnprocessableError
-				if err := <-r.done; !errors.As(err, &stop) || stop.Topic != topic ||
-					stop.Partition != 3 || stop.Offset != 12 || !errors.Is(err, never) {
-					t.Errorf("the claim returned %v", err)
-				}
-				if want := outputsOf(10, 12); !slices.Equal(c.outputs, want) || c.offset != 12 {
-					t.Errorf("committed %v to %d, want %v to 12", c.outputs, c.offset, want)
-				}
-				if r.processor.member.Fatal() == nil {
-					t.Error("Run would go on")
-				}
+				err := <-r.done
+				require.ErrorAs(t, err, &stop)
+				assert.True(t, stop.Topic == topic && stop.Partition == 3 && stop.Offset == 12, err)
+				assert.ErrorIs(t, err, never)
+				assert.Equal(t, outputsOf(10, 12), c.outputs)
+				assert.Equal(t, int64(12), c.offset, "what is committed")
+				assert.Error(t, r.processor.member.Fatal(), "Run would not end")
 				c.wantClosed()
 			})
 		})
@@ -371,11 +350,7 @@ func TestOutageCountsNoAttempt(t *testing.T) {
 		r := start(t, c, func(cfg *Config) { cfg.Attempts, cfg.DeadLetter = 2, deadLetter })
 		r.feed(0, 4)
 		time.Sleep(time.Hour)
-		if err := r.leave(); err != nil {
-			t.Error(err)
-		}
-		if want := outputsOf(0, 4); !slices.Equal(c.outputs, want) {
-			t.Errorf("committed %v, want %v", c.outputs, want)
-		}
+		assert.NoError(t, r.leave())
+		assert.Equal(t, outputsOf(0, 4), c.outputs)
 	})
 }
