@@ -107,17 +107,14 @@ func FuzzStructuredCloudEvents(f *testing.F) {
 		var event map[string]any
 		err := json.Unmarshal(value, &event)
 		if !ok {
-			if id != "" {
-				t.Errorf("no id, and %q", id)
-			}
+			assert.Empty(t, id)
 			return
 		}
 		source, _ := event["source"].(string)
 		own, _ := event["id"].(string)
-		if want, there := CloudEvents()(headers("ce_source", source, "ce_id", own)); err != nil ||
-			!there || id != want {
-			t.Errorf("found %q, encoding/json %q and %q, %v", id, source, own, err)
-		}
+		want, there := CloudEvents()(headers("ce_source", source, "ce_id", own))
+		assert.True(t, err == nil && there && id == want, "found %q, encoding/json %q and %q, %v",
+			id, source, own, err)
 	})
 }
 

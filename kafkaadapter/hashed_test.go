@@ -54,11 +54,10 @@ func FuzzHashed(f *testing.F) {
 		byKey := Hashed(KafkaKey())
 		idA, okA := byKey(&Message{Key: []byte(a)})
 		idB, okB := byKey(&Message{Key: []byte(b)})
-		if okA != (a != "") || okA && !msgid.IsKey(idA) {
-			t.Errorf("%q became %q, %v", a, idA, okA)
-		}
-		if okA && okB && (idA == idB) != (a == b) {
-			t.Errorf("%q and %q became %q and %q", a, b, idA, idB)
+		assert.Equal(t, a != "", okA, "%q became %q", a, idA)
+		assert.Equal(t, okA, msgid.IsKey(idA), "%q became %q", a, idA)
+		if okA && okB {
+			assert.Equal(t, a == b, idA == idB, "%q and %q became %q and %q", a, b, idA, idB)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package kafkaadapter
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // FuzzHeader: the id is the last value of the first named header that has one, byte for byte,
@@ -28,15 +30,14 @@ func FuzzHeader(f *testing.F) {
 		if want == "" {
 			want = last["idempotency-key"]
 		}
-		if id, ok := FromHeader("message-id",
-			"idempotency-key")(m); id != want || ok != (want != "") {
-			t.Fatalf("found %q, %t; want %q", id, ok, want)
-		}
+		id, ok := FromHeader("message-id", "idempotency-key")(m)
+		require.Equal(t, want, id)
+		require.Equal(t, want != "", ok)
 		// The id is the same for every redelivery, and no id is made of nothing.
-		id, ok := DefaultID()(m)
+		id, ok = DefaultID()(m)
 		again, okAgain := DefaultID()(m)
-		if id != again || ok != okAgain || ok == (id == "") {
-			t.Fatalf("found %q, %t, then %q, %t", id, ok, again, okAgain)
-		}
+		require.True(t, id == again && ok == okAgain, "found %q, %t, then %q, %t", id, ok, again,
+			okAgain)
+		require.Equal(t, ok, id != "")
 	})
 }

@@ -1,15 +1,15 @@
-// Pipeline takes orders from one topic of Kafka, books each in a database, tells of it in another
-// topic, and mails a receipt for each booking:
+// Pipeline takes orders from one topic of Kafka, books each in a database, writes the booking to
+// another topic, and mails a receipt for each booking:
 //
 //	go run ./examples/pipeline
 //	go run ./examples/pipeline -brokers 127.0.0.1:9092
 //	go run ./examples/pipeline -brokers 127.0.0.1:9092 -dir shop
 //
-// Every order is sent up to three times. A booking, its record and the message that tells of it are
-// one transaction, so they happen once. A mail is no part of any transaction: it is claimed before
-// and recorded after, and only a process that dies in between sends it again. Without -brokers
-// there is a Kafka inside of the process, and without -dir the shop ends with it. With both, kill
-// it and start it again: it goes on where it was.
+// Every order is sent up to three times. A booking, its record and its message are one transaction,
+// so they happen once. A mail is not a part of any transaction: it is claimed before and recorded
+// after, and only a process that dies in between sends it again. Without -brokers there is a Kafka
+// inside of the process, and without -dir the shop ends with it. With both, kill it and start it
+// again: it continues where it was.
 package main
 
 import (
@@ -220,7 +220,7 @@ func (s *shop) createTopics(ctx context.Context) error {
 		return err
 	}
 	for _, topic := range resp.Topics {
-		// it goes on
+		// a topic that is there already is the one to use
 		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil &&
 			!errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("create %s: %w", topic.Topic, err)
@@ -323,7 +323,7 @@ func (s *shop) mail(_ context.Context, m *kafkaadapter.Message) error {
 	return s.mails.send(string(m.Key))
 }
 
-// booked tells how many bookings there are.
+// booked returns how many bookings there are.
 func (s *shop) booked(ctx context.Context) (n int64, err error) {
 	err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM booking`).Scan(&n)
 	return n, err

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -30,58 +33,44 @@ func TestPipeline(t *testing.T) {
 			names := topics{orders: servertest.Prefix(t) + "-orders",
 				bookings: servertest.Prefix(t) + "-bookings"}
 			seeds, closeKafka, err := connect(brokers(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer closeKafka()
 			s, closeShop, err := newShop(ctx, t.TempDir(), seeds, names)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer closeShop()
 			const orders = 60
 			sent, err := s.send(ctx, orders)
-			if err != nil || sent != 2*orders {
-				t.Fatalf("sent %d, %v", sent, err)
-			}
-			if err := s.work(ctx, orders); err != nil {
-				t.Fatal(err)
-			}
-			if ctx.Err() != nil {
-				t.Fatal("it did not come to its end")
-			}
-			// What was told twice, or is still to come, would be a mail more.
+			require.NoError(t, err)
+			require.Equal(t, 2*orders, sent)
+			require.NoError(t, s.work(ctx, orders))
+			require.NoError(t, ctx.Err(), "it did not come to its end")
+			// A booking that is written twice, or still to be written, would be a mail more.
 			booked, err := s.booked(ctx)
-			if of, mails := s.mails.count(); err != nil || booked != orders || mails != orders ||
-				of != orders {
-				t.Errorf("%d bookings, %d mails of %d orders; %v", booked, mails, of, err)
-			}
+			of, mails := s.mails.count()
+			require.NoError(t, err)
+			assert.Equal(t, int64(orders), booked)
+			assert.Equal(t, orders, mails)
+			assert.Equal(t, orders, of, "orders that have a mail")
 			var twice int
-			if err := s.db.QueryRowContext(ctx,
-				`SELECT count(*) FROM (SELECT order_id FROM booking GROUP BY order_id HAVING count(*) > 1)`).Scan(&twice); err != nil || twice != 0 {
-				t.Errorf("%d orders are booked twice, %v", twice, err)
-			}
+			const query = `SELECT count(*) FROM
+				(SELECT order_id FROM booking GROUP BY order_id HAVING count(*) > 1)`
+			require.NoError(t, s.db.QueryRowContext(ctx, query).Scan(&twice))
+			assert.Zero(t, twice, "orders that are booked twice")
 		})
 	}
 }
 
 func TestRun(t *testing.T) {
-	if err := run(t.Context(), "", "", 10); err != nil {
-		t.Error(err)
-	}
-	if err := run(t.Context(), "", t.TempDir(), 10); err == nil {
-		t.Error("it waits for a Kafka that is gone")
-	}
+	assert.NoError(t, run(t.Context(), "", "", 10))
+	assert.Error(t, run(t.Context(), "", t.TempDir(), 10), "it waits for a Kafka that is gone")
 }
 
-// TestKill: a process is killed while it mails, and another goes on. Nothing is lost; a mail that
-// comes twice was sent by the first before it could be recorded; a third process finds nothing to
-// do.
+// TestKill kills a process while it mails, and another one continues. Nothing is lost. A mail that
+// is sent twice was sent by the first process before it could be recorded. A third process finds
+// nothing to do.
 func TestKill(t *testing.T) {
 	brokers, closeKafka, err := connect(strings.Join(servertest.Kafka(t), ","))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer closeKafka()
 	const orders = 240
 	dir := filepath.Join(t.TempDir(), servertest.Prefix(t))
@@ -91,16 +80,12 @@ func TestKill(t *testing.T) {
 			"PIPELINE_TEST_BROKERS="+strings.Join(brokers, ","),
 			fmt.Sprint("PIPELINE_TEST_ORDERS=", orders))
 		cmd.Stderr = os.Stderr
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cmd.Start())
 		return cmd
 	}
 	mails := func() (all []string, twice map[string]int) {
 		text, err := os.ReadFile(filepath.Join(dir, "mails"))
-		if err != nil && !os.IsNotExist(err) {
-			t.Fatal(err)
-		}
+		require.True(t, err == nil || os.IsNotExist(err), err)
 		all, twice = strings.Fields(string(text)), map[string]int{}
 		for _, order := range all {
 			twice[order]++
@@ -115,26 +100,21 @@ func TestKill(t *testing.T) {
 			slices.ContainsFunc(all[:min(len(all), 20)], onRecord) {
 			break // and most of what is in flight is not
 		}
-		if len(ended) > 0 {
-			t.Fatalf("it has ended: %v", <-ended)
-		}
+		require.Empty(t, ended, "it has ended")
 	}
 	_ = first.Process.Kill()
 	<-ended
 	before, _ := mails()
 	recorded := recordedMails(t, dir, brokers, before)
 	for range 2 {
-		if err := start().Wait(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, start().Wait())
 		all, count := mails()
-		if len(count) != orders {
-			t.Errorf("%d of %d orders have had a mail", len(count), orders)
-		}
+		assert.Len(t, count, orders, "orders that have had a mail")
 		for order, n := range count {
-			if n > 2 || n == 2 && (recorded[order] || !slices.Contains(before, order)) {
-				t.Errorf("%s has had %d mails; on record when the first process was killed: %v",
-					order, n, recorded[order])
+			assert.LessOrEqual(t, n, 2, "mails of %s", order)
+			if n == 2 {
+				assert.False(t, recorded[order], "%s was on record when it was killed", order)
+				assert.Contains(t, before, order)
 			}
 		}
 		t.Logf("killed after %d mails, %d on record; %d mails of %d orders", len(before),
@@ -142,7 +122,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// recorder tells, beside a process that runs, whether a mail is on record. It is asked first when a
+// recorder reports whether a mail is on record while the process runs. It is asked first when a
 // mail is there.
 func recorder(t *testing.T, dir string) func(order string) bool {
 	t.Helper()
@@ -151,25 +131,18 @@ func recorder(t *testing.T, dir string) func(order string) bool {
 		if d == nil {
 			db, err := sqladapter.OpenSQLite("sqlite",
 				"file:"+filepath.Join(dir, "shop.db")+"?_pragma=busy_timeout(5000)")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			store, err := sqlstore.New(db,
 				sqlstore.Options{Dialect: sqladapter.SQLite})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d, err = dedup.New(store,
+			require.NoError(t, err)
+			d, err = dedup.New(store,
 				dedup.Config{Namespace: "mail", Window: time.Hour,
-					LeaseTTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
+					LeaseTTL: time.Minute})
+			require.NoError(t, err)
 		}
 		seen, err := d.Seen(t.Context(), "booked:"+order, scope(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return seen
 	}
 }
@@ -186,23 +159,17 @@ func recordedMails(t *testing.T, dir string, brokers, sent []string) map[string]
 	base := filepath.Base(dir)
 	s, done, err := newShop(t.Context(), dir, brokers,
 		topics{orders: "orders-" + base, bookings: "bookings-" + base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer done()
 	all := map[string]bool{}
 	for _, order := range sent {
 		seen, err := s.d.Seen(t.Context(), "booked:"+order, scope(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if seen {
 			all[order] = true
 		}
 	}
-	if len(all) == 0 {
-		t.Error("what was on record is not any more")
-	}
+	assert.NotEmpty(t, all, "what was on record is not any more")
 	return all
 }
 
