@@ -78,5 +78,7 @@ func (m *Middleware) refusal(wrong *wrongMount) http.Handler {
 	}
 	p := mountedWrong
 	p.Detail = detail
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { p.Write(w) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.writeProblem(w, r, p)
+	})
 }

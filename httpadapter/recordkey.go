@@ -53,7 +53,7 @@ func (c *call) write(p problem.Problem) {
 	if c.scope != "" {
 		p.Instance = c.name().URN()
 	}
-	p.Write(c.w)
+	c.m.writeProblem(c.w, c.r, p)
 }
 
 // warn logs what an operator may have to look into, with the ID to look it up by.

@@ -43,19 +43,24 @@ type body struct {
 var described = []string{"Content-Length", "Content-Encoding", "Content-Language",
 	"Content-Disposition", "Etag", "Last-Modified"}
 
-// Write answers with p. Headers that are set already go out with it, but for those that
-// describe another body.
+// Write answers with p, as problem details. Headers that are set already go out with it, but for
+// those that describe another body.
 func (p Problem) Write(w http.ResponseWriter) {
 	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status,
 		Detail: p.Detail, Instance: p.Instance})
 	if err != nil {
 		panic(err) // text and a number: JSON has both
 	}
+	p.WriteBody(w, "application/problem+json", append(data, '\n'))
+}
+
+// WriteBody is Write with another body.
+func (p Problem) WriteBody(w http.ResponseWriter, contentType string, data []byte) {
 	h := w.Header()
 	for _, name := range described {
 		h.Del(name)
 	}
-	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Type", contentType)
 	h.Set("Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", Seconds(p.RetryAfter))
@@ -64,7 +69,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 		h.Set("Do-Not-Retry", "1")
 	}
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(data, '\n')) // the client may have gone
+	_, _ = w.Write(data) // the client may have gone
 }
 
 // Seconds is d in whole seconds, rounded up.
