@@ -1,0 +1,115 @@
+package mcpadapter
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// RecordKey names a tool call as the middleware does, so that an operator finds its record: with
+// [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or a
+// sqladapter.Ledger.
+type RecordKey struct {
+	// Name is Config.Name.
+	Name string
+	// Principal is what the [Principal] returns; empty for [Unscoped].
+	Principal string
+	// Tool is the tool's name.
+	Tool string
+	// Key is the value in _meta. That of KeyFields is dedup.Attempt.Key in the tool.
+	Key string
+}
+
+// Scope returns the scope of the key: a digest, so that nothing of the principal is in clear.
+func (k RecordKey) Scope() string {
+	// each part in quotes, so that its end is in no doubt
+	return digest(fmt.Appendf(nil, "mcp 1 %q %q %q", k.Name, k.Principal, k.Tool))
+}
+
+// ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
+// record can have is an [*driver.InputError].
+func (k RecordKey) ID(namespace string) (driver.ID, error) {
+	return driver.NewID(namespace, k.Scope(), k.Key)
+}
+
+// label explains the key where the Deduper has Labels. Those are printable and have at most 64
+// bytes.
+func (k RecordKey) label() string {
+	quoted := strconv.QuoteToASCII(k.Tool + " " + k.Key)
+	return quoted[1:min(len(quoted)-1, 64)]
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// parse reads the arguments of a call. Absent ones are an empty object, as for the SDK.
+func parse(raw json.RawMessage) (args map[string]any, err error) {
+	if len(raw) > 0 {
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		decoder.UseNumber() // a float64 would make one key of two large order numbers
+		err = decoder.Decode(&args)
+	}
+	return args, err
+}
+
+// encode returns the JSON of what parse has read, with sorted names.
+func encode(args map[string]any) []byte {
+	text, err := json.Marshal(args)
+	if err != nil {
+		panic(err) // it was JSON
+	}
+	return text
+}
+
+// fingerprint is that of all arguments that the tool does not ignore.
+func (t *Tool) fingerprint(args map[string]any) driver.Fingerprint {
+	compared := map[string]any{}
+	maps.Copy(compared, args)
+	for _, name := range t.IgnoreFields {
+		delete(compared, name)
+	}
+	return driver.FingerprintOf(encode(compared))
+}
+
+// key returns the key of a call, "" if it has none, or a reason why what it has is not a key.
+func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
+	metaKey string) (key, reason string) {
+	if len(t.KeyFields) > 0 {
+		named := map[string]any{}
+		for _, name := range t.KeyFields {
+			switch v := args[name].(type) {
+			case nil:
+				return "", ""
+			case string:
+				if v == "" { // a model writes it for what it does not know: one key for all
+					return "", ""
+				}
+			case json.Number:
+				if strings.ContainsAny(v.String(), ".eE") { // 10.0 and 1e1 would be two keys
+					return "", "made of " + name + " is not a whole number"
+				}
+			default:
+				return "", "made of " + name + " is not a text or a whole number"
+			}
+			named[name] = args[name]
+		}
+		return "fields-" + digest(encode(named)), ""
+	}
+	value, there := p.Meta[metaKey]
+	key, isText := value.(string)
+	if there && (!isText || key == "") {
+		return "", "in _meta." + metaKey + " is not a text, or is empty"
+	}
+	return key, ""
+}

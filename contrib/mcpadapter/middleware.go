@@ -1,0 +1,218 @@
+package mcpadapter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+const methodCall = "tools/call"
+
+// middleware is what all calls share.
+type middleware struct {
+	run       httpadapter.Runner
+	principal Principal
+	cfg       Config
+	atomic    bool // effect and record are one transaction, and nothing can be uncertain
+}
+
+// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which runs tools by run: that is
+// httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose effect is in the
+// transaction of their record. An argument that is missing or wrong is an [*dedup.InputError]. The
+// middleware is safe for concurrent use, and one may serve many servers.
+//
+// What authenticates, and what recovers from panics, must run before it: in the same call of
+// AddReceivingMiddleware to its left, or in a later one. A panic of a tool releases the key, or
+// leaves it uncertain, and is passed on.
+//
+// A client that cancels or goes does not cancel its tool, unless Config.CancelWithClient says so:
+// the timeout of a client is the usual reason for a retry, which then gets the result. So call
+// Deduper.Close at the end, which waits for running tools. Progress and log messages go to the
+// client whose call runs the tool; a call that waits and a replay get none.
+func New(run httpadapter.Runner, principal Principal, cfg Config) (mcp.Middleware, error) {
+	cfg.setDefaults()
+	if err := cfg.check(run, principal); err != nil {
+		return nil, err
+	}
+	m := &middleware{run: run, principal: principal, cfg: cfg}
+	if atomic, ok := run.(interface{ Atomic() bool }); ok {
+		m.atomic = atomic.Atomic()
+	}
+	return func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if call, ok := req.(*mcp.CallToolRequest); ok && method == methodCall {
+				return m.handle(ctx, next, call)
+			}
+			return next(ctx, method, req)
+		}
+	}, nil
+}
+
+// handle finds out what the call is, before anything is claimed.
+func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
+	req *mcp.CallToolRequest) (mcp.Result, error) {
+	set, ok := m.cfg.Tools[req.Params.Name]
+	if !ok {
+		set = m.cfg.Default
+	}
+	args, err := parse(req.Params.Arguments)
+	key, reason := set.key(req.Params, args, m.cfg.MetaKey)
+	if err != nil || key == "" && reason == "" && !set.Required {
+		return next(ctx, methodCall, req) // the server refuses arguments that are not an object
+	}
+	tool := find(ctx, next, req)
+	hints := set.hints(tool)
+	if hints.ReadOnlyHint {
+		return next(ctx, methodCall, req)
+	}
+	c := &call{m: m, ctx: ctx, next: next, req: req, set: set,
+		irreversible: irreversible(hints) && !m.atomic,
+		record:       RecordKey{Name: m.cfg.Name, Tool: req.Params.Name, Key: key}}
+	switch {
+	case reason != "":
+		return nil, c.say(keyMalformed, reason)
+	case key == "":
+		return nil, c.say(keyMissing, "")
+	}
+	// Refused here, a wrong argument leaves no trace of the key. Later it would bind the key to the
+	// wrong arguments, and leave it uncertain, because it looks like a tool that failed half-way.
+	if err := validate(tool, req.Params.Arguments); err != nil {
+		res := new(mcp.CallToolResult)
+		res.SetError(fmt.Errorf("validating \"arguments\": %w", err))
+		return res, nil
+	}
+	if err := c.own(); err != nil {
+		return nil, err
+	}
+	if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.record == c.record {
+		return next(ctx, methodCall, req) // the middleware is there twice, and would wait for itself
+	}
+	return c.answer(c.claim(set.fingerprint(args)))
+}
+
+// call is one call with a key, on its way.
+type call struct {
+	m            *middleware
+	ctx          context.Context // the client's; a call ends with its handler
+	next         mcp.MethodHandler
+	req          *mcp.CallToolRequest
+	set          Tool
+	record       RecordKey
+	irreversible bool
+
+	ran    bool // the tool has begun
+	landed bool // and has ended with a result to keep
+	res    mcp.Result
+	err    error
+}
+
+// callKey is that of the call in the contexts of a Runner, a Resolve and a tool.
+type callKey struct{}
+
+// RequestFrom returns the request of the call under ctx: for [dedup.Config].Resolve, which may ask
+// by the name and the arguments of the tool. It reports false where ctx is not that of a call with
+// a key. Do not change the request.
+func RequestFrom(ctx context.Context) (*mcp.CallToolRequest, bool) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c.req, true
+	}
+	return nil, false
+}
+
+// own finds out whose call it is.
+func (c *call) own() error {
+	principal, err := c.m.principal(c.ctx, c.req)
+	switch {
+	case errors.Is(err, errUnscoped):
+		principal = ""
+	case err != nil:
+		c.m.cfg.Logger.Warn("mcpadapter: principal not found out", "error", err)
+		return c.say(storeUnavailable, "")
+	case principal == "":
+		return c.say(noPrincipal, "")
+	}
+	c.record.Principal = principal
+	return nil
+}
+
+// Ends of a call that keep nothing.
+var (
+	errGone    = errors.New("mcpadapter: the client has gone before the tool began")
+	errUnkept  = errors.New("mcpadapter: the answer of the tool is not kept")
+	errTimeout = fmt.Errorf("mcpadapter: Timeout has passed: %w", context.DeadlineExceeded)
+)
+
+// claim claims the key and runs the tool under it. While the call waits for the key it ends with
+// its client. When the tool begins it leaves its client, or the result would be lost with it.
+func (c *call) claim(fingerprint driver.Fingerprint) (dedup.Result[[]byte], error) {
+	ctx, cancel := context.WithCancelCause(
+		context.WithValue(context.WithoutCancel(c.ctx), callKey{}, c))
+	defer cancel(nil)
+	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
+	left := false // a Runner of SQL may run the effect again
+	effect := func(ctx context.Context) ([]byte, bool, error) {
+		if left = left || stop(); !left {
+			return nil, false, errGone
+		}
+		return c.effect(ctx)
+	}
+	return c.m.run.Run(ctx, c.record.Key, effect, func(r *dedup.Request) {
+		r.Scope, r.Label, r.Fingerprint = c.record.Scope(), c.record.label(), fingerprint
+	})
+}
+
+// effect is one run of the tool. Its error, if any, releases the key or leaves it uncertain.
+func (c *call) effect(ctx context.Context) (result []byte, undo bool, err error) {
+	c.ran, c.landed = false, false
+	ctx, cancel := context.WithTimeoutCause(ctx, c.m.cfg.Timeout, errTimeout)
+	defer cancel()
+	if c.m.cfg.CancelWithClient {
+		defer context.AfterFunc(c.ctx, cancel)()
+	}
+	if c.irreversible {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return nil, false, dedup.NotStarted(err)
+		}
+	}
+	c.ran = true
+	if c.res, c.err = c.next(ctx, methodCall, c.req); c.err != nil {
+		return nil, false, unkept(c.err)
+	}
+	res, ok := c.res.(*mcp.CallToolResult)
+	switch {
+	case !ok || res == nil:
+		c.err = fmt.Errorf("mcpadapter: the tool %q has returned no result", c.record.Tool)
+		return nil, false, unkept(c.err)
+	case res.NeedsInput() || res.InputRequests != nil:
+		// The tool asks before it does anything. The client calls again with the answers, and with
+		// the same key.
+		return nil, false, dedup.NotStarted(errUnkept)
+	case res.IsError && !dedup.IsPermanent(res.GetError()) &&
+		(c.set.FinalError == nil || !c.set.FinalError(res)):
+		return nil, false, unkept(res.GetError())
+	}
+	c.landed = true
+	return c.encode(res), res.IsError, nil
+}
+
+// unkept is the end of a tool whose answer goes to this client alone. A tool says by
+// [dedup.NotStarted] that it has done nothing, and so does a protocol error that refuses the
+// request as a whole. The Runner records one that is [dedup.Permanent] as a failure.
+func unkept(cause error) error {
+	var refused *jsonrpc.Error
+	switch {
+	case cause == nil:
+		return errUnkept
+	case errors.As(cause, &refused) && (refused.Code == jsonrpc.CodeInvalidParams ||
+		refused.Code == jsonrpc.CodeMethodNotFound):
+		return dedup.NotStarted(errUnkept)
+	}
+	return fmt.Errorf("%w: %w", errUnkept, cause)
+}
