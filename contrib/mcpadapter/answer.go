@@ -58,12 +58,9 @@ var (
 		"it is not known whether this call is done; call again later, with the same key"}
 )
 
-// say is the error of a, whose message goes on with more.
+// say is the error of a, with more at the end of its message.
 func (c *call) say(a answer, more string) error {
-	data, err := json.Marshal(ErrorData{"onceward", a.reason, a.wait.Milliseconds(), c.id()})
-	if err != nil {
-		panic(err) // texts and a number
-	}
+	data, _ := json.Marshal(ErrorData{"onceward", a.reason, a.wait.Milliseconds(), c.id()})
 	return &jsonrpc.Error{Code: a.code, Message: a.message + more, Data: data}
 }
 

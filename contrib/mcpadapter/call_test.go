@@ -2,6 +2,7 @@ package mcpadapter_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"sync"
 	"testing"
@@ -41,7 +42,7 @@ func TestConcurrentCallsGetOneResult(t *testing.T) {
 				assert.Equal(t, answers[0], answer)
 			}
 			assert.Contains(t, answers[0], `"run":1`)
-			assert.Equal(t, "KEY_REUSED", send(t, client, call("k", order{Order: "o-1", Amount: 6})))
+			assert.Equal(t, "KEY_REUSED", send(t, client, call("k", order{Order: "o-2"})))
 			assert.Contains(t, send(t, client, call("", five)), `"run":2`)
 			assert.Contains(t, send(t, client, call("", five)), `"run":3`)
 			assert.EqualValues(t, 3, s.runs.Load())
@@ -49,7 +50,7 @@ func TestConcurrentCallsGetOneResult(t *testing.T) {
 	}
 }
 
-// A call that waits longer than Config.Wait is told to come again.
+// A call that waits longer than Config.Wait is told to try again later.
 func TestWaitingEnds(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	s := newService(t, settings{dedup: func(c *dedup.Config) { c.Wait = 10 * time.Millisecond },
@@ -69,7 +70,7 @@ func TestWaitingEnds(t *testing.T) {
 	assert.EqualValues(t, 1000, data.RetryAfterMillis)
 	id, err := mcpadapter.RecordKey{Name: "payments", Tool: "charge", Key: "k"}.ID("mcp")
 	require.NoError(t, err)
-	assert.Equal(t, id.String(), data.KeyID)
+	assert.Equal(t, hex.EncodeToString(id[:]), data.KeyID)
 	answer := receives(t, first, "answer")
 	assert.Equal(t, answer, send(t, client, call("k", five)))
 }
@@ -190,8 +191,8 @@ func TestWaiterGoesWithItsClient(t *testing.T) {
 	assert.EqualValues(t, 1, s.runs.Load())
 }
 
-// A panic is passed on. It frees the key of an idempotent tool, and leaves that of a destructive one
-// uncertain.
+// A panic is passed on. It frees the key of an idempotent tool, and leaves that of a destructive
+// one uncertain.
 func TestPanic(t *testing.T) {
 	for then, hints := range map[string]*mcp.ToolAnnotations{
 		`"run":2`: idempotent, "UNCERTAIN": nil,

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// DefaultMetaKey is the field of a request's _meta that carries the key of a call. SEP-3182 proposes
-// the same name for a field of the protocol.
+// DefaultMetaKey is the field of a request's _meta that carries the key of a call. SEP-3182
+// proposed this name for a field of the protocol.
 const DefaultMetaKey = "idempotencyKey"
 
 // Principal names the account that a call belongs to, as the authentication has found it. Two

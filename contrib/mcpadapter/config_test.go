@@ -22,20 +22,27 @@ func TestConfigIsChecked(t *testing.T) {
 		require.NoError(t, err)
 		return run
 	}
-	named := mcpadapter.Config{Name: "n"}
-	for field, err := range map[string]error{
-		"Runner":         second(mcpadapter.New(nil, mcpadapter.Unscoped, named)),
-		"Runner keeps":   second(mcpadapter.New(runner(true), mcpadapter.Unscoped, named)),
-		"Principal":      second(mcpadapter.New(runner(false), nil, named)),
-		"Config.Name":    second(mcpadapter.New(runner(false), mcpadapter.Unscoped, mcpadapter.Config{})),
-		"Config.Timeout": second(mcpadapter.New(runner(false), mcpadapter.Unscoped, mcpadapter.Config{Name: "n", Timeout: -1})),
+	named, all := mcpadapter.Config{Name: "n"}, mcpadapter.Unscoped
+	for name, row := range map[string]struct {
+		run   httpadapter.Runner
+		whose mcpadapter.Principal
+		cfg   mcpadapter.Config
+		field string
+	}{
+		"no Runner":    {nil, all, named, "Runner"},
+		"no results":   {runner(true), all, named, "Runner"},
+		"no Principal": {runner(false), nil, named, "Principal"},
+		"no Name":      {runner(false), all, mcpadapter.Config{}, "Config.Name"},
+		"negative Timeout": {runner(false), all, mcpadapter.Config{Name: "n", Timeout: -1},
+			"Config.Timeout"},
+		"all is well": {runner(false), all, named, ""},
 	} {
+		_, err := mcpadapter.New(row.run, row.whose, row.cfg)
 		var input *dedup.InputError
-		if assert.ErrorAs(t, err, &input, field) {
-			assert.ErrorContains(t, err, "mcpadapter."+field[:min(6, len(field))])
+		if row.field == "" {
+			assert.NoError(t, err, name)
+		} else if assert.ErrorAs(t, err, &input, name) {
+			assert.Equal(t, "mcpadapter."+row.field, input.Field, name)
 		}
 	}
-	assert.NoError(t, second(mcpadapter.New(runner(false), mcpadapter.Unscoped, named)))
 }
-
-func second[T any](_ T, err error) error { return err }

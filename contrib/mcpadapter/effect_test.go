@@ -25,8 +25,8 @@ var (
 		IsError: true}
 )
 
-// What the first run answers, and what a second call with the key gets. The tool's annotations say
-// whether it may run again.
+// Each row has the first answer, and the answer to a second call with the key. The tool's
+// annotations say whether it may run again.
 func TestEndsOfATool(t *testing.T) {
 	final := mcpadapter.Config{Default: mcpadapter.Tool{
 		FinalError: func(res *mcp.CallToolResult) bool { return res.IsError }}}
@@ -61,8 +61,9 @@ func TestEndsOfATool(t *testing.T) {
 			"refused", again},
 		"a final result of an error": {final, nil, itsResult, nil, "refused", "refused"},
 		"a refusal by the protocol":  {mcpadapter.Config{}, nil, nil, refused, "no such", again},
-		"an error of the protocol":   {mcpadapter.Config{}, nil, nil, broken, "broken", "UNCERTAIN"},
-		"a required key":             {required, readOnly, nil, nil, ran, again},
+		"an error of the protocol": {mcpadapter.Config{}, nil, nil, broken, "broken",
+			"UNCERTAIN"},
+		"a required key": {required, readOnly, nil, nil, ran, again},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, settings{cfg: row.cfg, hints: row.hints,
@@ -85,8 +86,8 @@ func TestEndsOfATool(t *testing.T) {
 	}
 }
 
-// An error of the protocol that is for good is recorded as a failure: a JSON-RPC error is no result
-// to store.
+// An error of the protocol that is for good is recorded as a failure: a JSON-RPC error is not a
+// result to store.
 func TestFailureForGood(t *testing.T) {
 	raw := func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -110,8 +111,8 @@ func TestFailureForGood(t *testing.T) {
 // bank is a downstream that can be asked what it has done.
 type bank map[string]string // receipts by key
 
-// A destructive tool whose answer is lost makes the key uncertain. The retry asks the downstream, and
-// gets the result of the first run, or runs again when nothing has happened.
+// A destructive tool whose answer is lost makes the key uncertain. The retry asks the downstream,
+// and gets the result of the first run, or runs again when nothing has happened.
 func TestLostAnswerIsAskedAbout(t *testing.T) {
 	for name, row := range map[string]struct {
 		arrives bool
@@ -123,7 +124,8 @@ func TestLostAnswerIsAskedAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			downstream := bank{}
-			resolve := func(ctx context.Context, key string, _ dedup.Record) (dedup.Resolution, error) {
+			resolve := func(ctx context.Context, key string,
+				_ dedup.Record) (dedup.Resolution, error) {
 				attempt, _ := dedup.FromContext(ctx)
 				req, ok := mcpadapter.RequestFrom(ctx)
 				assert.True(t, ok)
@@ -203,6 +205,7 @@ func TestReplayIsExact(t *testing.T) {
 			res, err := next(ctx, method, req)
 			if called, ok := res.(*mcp.CallToolResult); ok {
 				called.Meta = mcp.Meta{"trace": "t-1"}
+				called.StructuredContent = json.RawMessage(`{"run":9007199254740993}`)
 				called.Content = append(called.Content,
 					&mcp.ImageContent{Data: []byte{0, 1}, MIMEType: "image/png"},
 					&mcp.ResourceLink{URI: "order:o-1", Name: "o-1"})
@@ -222,7 +225,6 @@ func TestReplayIsExact(t *testing.T) {
 		}
 	}
 	s := newService(t, settings{inner: []mcp.Middleware{more}, outer: []mcp.Middleware{wire}})
-	s.runs.Store(9007199254740992)
 	client := s.client(t)
 	first := send(t, client, call("k", five))
 	assert.Contains(t, first, "image/png")
@@ -231,9 +233,9 @@ func TestReplayIsExact(t *testing.T) {
 	// a client of another version of the protocol, to which results have no type
 	assert.Contains(t, send(t, s.connect(t, nil, "2025-06-18"), call("k", five)), "image/png")
 	require.Len(t, sent, 3)
-	assert.Contains(t, string(sent[1]), `"structuredContent":{"order":"o-1","run":9007199254740993}`)
+	assert.Contains(t, string(sent[1]), `"run":9007199254740993`)
 	assert.JSONEq(t, string(sent[0]), string(sent[1]))
-	assert.EqualValues(t, 9007199254740993, s.runs.Load())
+	assert.EqualValues(t, 1, s.runs.Load())
 }
 
 // A tool that asks its user first has done nothing yet. Its answer is recorded, in the protocols
@@ -264,7 +266,7 @@ func TestToolThatAsksItsUser(t *testing.T) {
 	}
 }
 
-// atomicRunner is one whose effect is in the transaction of its record, and which has to begin anew.
+// atomicRunner is one whose effect is in the transaction of its record. It has to begin anew.
 type atomicRunner struct {
 	httpadapter.Runner
 	undone []bool

@@ -145,7 +145,8 @@ func (s *service) connect(t *testing.T, opts *mcp.ClientOptions,
 // overHTTP is a client over streamable HTTP, whose bearer token is the name of its user.
 func (s *service) overHTTP(t *testing.T, user string) *mcp.ClientSession {
 	t.Helper()
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s.server }, nil)
+	all := func(*http.Request) *mcp.Server { return s.server }
+	handler := mcp.NewStreamableHTTPHandler(all, nil)
 	verify := func(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 		return &auth.TokenInfo{UserID: token, Expiration: time.Now().Add(time.Hour)}, nil
 	}
@@ -170,8 +171,10 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // transports are the ways to a service.
 var transports = map[string]func(*service, *testing.T) *mcp.ClientSession{
-	"in memory":       (*service).client,
-	"streamable HTTP": func(s *service, t *testing.T) *mcp.ClientSession { return s.overHTTP(t, "a") },
+	"in memory": (*service).client,
+	"streamable HTTP": func(s *service, t *testing.T) *mcp.ClientSession {
+		return s.overHTTP(t, "ann")
+	},
 }
 
 // call is one of the tool "charge", with a key in _meta unless it is "".

@@ -6,7 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,8 +31,8 @@ type RecordKey struct {
 
 // Scope returns the scope of the key: a digest, so that nothing of the principal is in clear.
 func (k RecordKey) Scope() string {
-	// each part in quotes, so that its end is in no doubt
-	return digest(fmt.Appendf(nil, "mcp 1 %q %q %q", k.Name, k.Principal, k.Tool))
+	// in quotes, so that the end of each part is in no doubt, whatever its bytes are
+	return digest(fmt.Sprintf("mcp 1 %q %q %q", k.Name, k.Principal, k.Tool))
 }
 
 // ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
@@ -48,8 +48,10 @@ func (k RecordKey) label() string {
 	return quoted[1:min(len(quoted)-1, 64)]
 }
 
-func digest(b []byte) string {
-	sum := sha256.Sum256(b)
+// digest is that of a value's JSON, whose names are sorted.
+func digest(value any) string {
+	text, _ := json.Marshal(value) // texts, and what parse has read
+	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
@@ -63,53 +65,45 @@ func parse(raw json.RawMessage) (args map[string]any, err error) {
 	return args, err
 }
 
-// encode returns the JSON of what parse has read, with sorted names.
-func encode(args map[string]any) []byte {
-	text, err := json.Marshal(args)
-	if err != nil {
-		panic(err) // it was JSON
-	}
-	return text
-}
-
 // fingerprint is that of all arguments that the tool does not ignore.
 func (t *Tool) fingerprint(args map[string]any) driver.Fingerprint {
 	compared := map[string]any{}
-	maps.Copy(compared, args)
-	for _, name := range t.IgnoreFields {
-		delete(compared, name)
+	for name, value := range args {
+		if !slices.Contains(t.IgnoreFields, name) {
+			compared[name] = value
+		}
 	}
-	return driver.FingerprintOf(encode(compared))
+	return driver.FingerprintOf([]byte(digest(compared)))
 }
 
 // key returns the key of a call, "" if it has none, or a reason why what it has is not a key.
 func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	metaKey string) (key, reason string) {
-	if len(t.KeyFields) > 0 {
-		named := map[string]any{}
-		for _, name := range t.KeyFields {
-			switch v := args[name].(type) {
-			case nil:
-				return "", ""
-			case string:
-				if v == "" { // a model writes it for what it does not know: one key for all
-					return "", ""
-				}
-			case json.Number:
-				if strings.ContainsAny(v.String(), ".eE") { // 10.0 and 1e1 would be two keys
-					return "", "made of " + name + " is not a whole number"
-				}
-			default:
-				return "", "made of " + name + " is not a text or a whole number"
-			}
-			named[name] = args[name]
+	if len(t.KeyFields) == 0 {
+		value, there := p.Meta[metaKey]
+		key, isText := value.(string)
+		if there && (!isText || key == "") {
+			return "", "in _meta." + metaKey + " is not a text, or is empty"
 		}
-		return "fields-" + digest(encode(named)), ""
+		return key, ""
 	}
-	value, there := p.Meta[metaKey]
-	key, isText := value.(string)
-	if there && (!isText || key == "") {
-		return "", "in _meta." + metaKey + " is not a text, or is empty"
+	named := map[string]any{}
+	for _, name := range t.KeyFields {
+		switch v := args[name].(type) {
+		case nil:
+			return "", ""
+		case string:
+			if v == "" { // a model writes it for what it does not know: one key for all
+				return "", ""
+			}
+		case json.Number:
+			if strings.ContainsAny(v.String(), ".eE") { // 10.0 and 1e1 would be two keys
+				return "", "made of " + name + " is not a whole number"
+			}
+		default:
+			return "", "made of " + name + " is not a text or a whole number"
+		}
+		named[name] = args[name]
 	}
-	return key, ""
+	return "fields-" + digest(named), ""
 }

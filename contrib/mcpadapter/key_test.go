@@ -25,6 +25,12 @@ func TestKeys(t *testing.T) {
 	meta := func(name string, value any, args any) *mcp.CallToolParams {
 		return &mcp.CallToolParams{Name: "charge", Arguments: args, Meta: mcp.Meta{name: value}}
 	}
+	none, op := mcpadapter.Config{}, mcpadapter.Config{MetaKey: "op"}
+	required := mcpadapter.Tool{Required: true}
+	large := order{Order: "o-1", Amount: 9007199254740992}
+	larger := order{Order: "o-1", Amount: 9007199254740993}
+	byAmount := mcpadapter.Tool{KeyFields: []string{"amount"}}
+	byNote := mcpadapter.Tool{KeyFields: []string{"note"}}
 	six := order{Order: "o-1", Amount: 6}
 	noted := order{Order: "o-1", Amount: 5, Note: "again"}
 	for name, row := range map[string]struct {
@@ -32,43 +38,46 @@ func TestKeys(t *testing.T) {
 		first, second *mcp.CallToolParams
 		then          string
 	}{
-		"one key": {mcpadapter.Config{}, call("k", five), call("k", five), ran},
-		"the order of the arguments": {mcpadapter.Config{},
-			meta("idempotencyKey", "k", rawArgs(`{"order":"o-1","amount":5}`)),
-			meta("idempotencyKey", "k", rawArgs(`{"amount": 5, "order": "o-1"}`)), ran},
-		"another key":          {mcpadapter.Config{}, call("k", five), call("l", five), again},
-		"no key":               {mcpadapter.Config{}, call("", five), call("", five), again},
-		"other arguments":      {mcpadapter.Config{}, call("k", five), call("k", six), "KEY_REUSED"},
-		"another tool":         {mcpadapter.Config{}, call("k", five), refund("k"), again},
-		"a key, not a text":    {mcpadapter.Config{}, call("k", five), meta("idempotencyKey", 7, five), "KEY_MALFORMED"},
-		"an empty key":         {mcpadapter.Config{}, call("k", five), meta("idempotencyKey", "", five), "KEY_MALFORMED"},
-		"too long a key":       {mcpadapter.Config{}, call("k", five), call(strings.Repeat("k", 256), five), "KEY_MALFORMED"},
-		"another field":        {mcpadapter.Config{MetaKey: "op"}, meta("op", "k", five), meta("op", "k", five), ran},
-		"not the usual one":    {mcpadapter.Config{MetaKey: "op"}, call("k", five), call("k", five), again},
-		"required":             {fields(mcpadapter.Tool{Required: true}), call("k", five), call("", five), "KEY_MISSING"},
-		"required by default":  {mcpadapter.Config{Default: mcpadapter.Tool{Required: true}}, call("k", five), call("", five), "KEY_MISSING"},
-		"required of another":  {fields(mcpadapter.Tool{}), call("", five), call("", five), again},
+		"one key": {none, call("k", five), call("k", five), ran},
+		"the order of the arguments": {none, call("k", rawArgs(`{"order":"o-1","amount":5}`)),
+			call("k", rawArgs(`{"amount": 5, "order": "o-1"}`)), ran},
+		"another key":     {none, call("k", five), call("l", five), again},
+		"no key":          {none, call("", five), call("", five), again},
+		"other arguments": {none, call("k", five), call("k", six), "KEY_REUSED"},
+		"another tool":    {none, call("k", five), refund("k"), again},
+		"not a text": {none, call("k", five), meta("idempotencyKey", 7, five),
+			"KEY_MALFORMED"},
+		"an empty key": {none, call("k", five), meta("idempotencyKey", "", five),
+			"KEY_MALFORMED"},
+		"too long a key": {none, call("k", five), call(strings.Repeat("k", 256), five),
+			"KEY_MALFORMED"},
+		"another field":     {op, meta("op", "k", five), meta("op", "k", five), ran},
+		"not the usual one": {op, call("k", five), call("k", five), again},
+		"required":          {fields(required), call("k", five), call("", five), "KEY_MISSING"},
+		"required by default": {mcpadapter.Config{Default: required}, call("k", five),
+			call("", five), "KEY_MISSING"},
+		"the default is for others": {mcpadapter.Config{Default: required,
+			Tools: map[string]mcpadapter.Tool{"charge": {}}}, call("", five), call("", five),
+			again},
 		"by fields":            {fields(byOrder), call("", five), call("", five), ran},
 		"by fields, not _meta": {fields(byOrder), call("k", five), call("l", five), ran},
 		"by fields, two orders": {fields(byOrder), call("k", five),
 			call("k", order{Order: "o-2", Amount: 5}), again},
-		"by fields, other arguments": {fields(byOrder), call("", five), call("", six), "KEY_REUSED"},
-		"by fields, a note":          {fields(byOrder), call("", five), call("", noted), "KEY_REUSED"},
+		"by fields, other arguments": {fields(byOrder), call("", five), call("", six),
+			"KEY_REUSED"},
+		"by fields, a note": {fields(byOrder), call("", five), call("", noted),
+			"KEY_REUSED"},
 		"by fields, an ignored note": {fields(mcpadapter.Tool{KeyFields: []string{"order"},
 			IgnoreFields: []string{"note"}}), call("", five), call("", noted), ran},
-		"by fields, empty": {fields(byOrder), call("", order{Amount: 5}), call("", order{Amount: 5}),
-			again},
-		"by fields, missing": {fields(mcpadapter.Tool{KeyFields: []string{"note"}}), call("", five),
-			call("", five), again},
+		"by fields, empty": {fields(byOrder), call("", order{Amount: 5}),
+			call("", order{Amount: 5}), again},
+		"by fields, missing": {fields(byNote), call("", five), call("", five), again},
 		"by fields, missing, required": {fields(mcpadapter.Tool{KeyFields: []string{"note"},
 			Required: true}), call("", noted), call("", five), "KEY_MISSING"},
-		"by a number": {fields(mcpadapter.Tool{KeyFields: []string{"amount"}}), call("", five),
-			call("", five), ran},
-		"by a number in another form": {fields(mcpadapter.Tool{KeyFields: []string{"amount"}}),
-			call("", five), call("", rawArgs(`{"order":"o-1","amount":5.0}`)), "KEY_MALFORMED"},
-		"by large numbers": {fields(mcpadapter.Tool{KeyFields: []string{"amount"}}),
-			call("", order{"o-1", 9007199254740992, ""}), call("", order{"o-1", 9007199254740993, ""}),
-			again},
+		"by a number": {fields(byAmount), call("", five), call("", five), ran},
+		"by a number in another form": {fields(byAmount), call("", five),
+			call("", rawArgs(`{"order":"o-1","amount":5.0}`)), "KEY_MALFORMED"},
+		"by large numbers": {fields(byAmount), call("", large), call("", larger), again},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, settings{cfg: row.cfg})
@@ -98,8 +107,8 @@ func TestWrongArgumentsLeaveNoTrace(t *testing.T) {
 	wrong := send(t, client, call("k", rawArgs(`{"order":"o-1","amount":"five"}`)))
 	assert.Contains(t, wrong, `validating \"arguments\"`)
 	assert.Contains(t, wrong, `"isError":true`)
-	assert.Equal(t, wrong, send(t, client, call("", rawArgs(`{"order":"o-1","amount":"five"}`))),
-		"it is not what the SDK says")
+	ofSDK := send(t, client, call("", rawArgs(`{"order":"o-1","amount":"five"}`)))
+	assert.Equal(t, strings.Replace(ofSDK, `,"resultType":"complete"`, "", 1), wrong)
 	assert.Contains(t, send(t, client, call("k", five)), ran)
 }
 
@@ -127,13 +136,14 @@ func TestScopes(t *testing.T) {
 	seen := map[string]bool{}
 	for _, k := range []mcpadapter.RecordKey{
 		{Name: "a", Principal: "b", Tool: "c"}, {Name: "ab", Tool: "c"}, {Name: "a", Tool: "bc"},
-		{Name: `a" "b`, Tool: "c"}, {Name: "a", Principal: "b", Tool: "d"},
+		{Name: `a" "b`, Tool: "c"}, {Name: "a\xff", Tool: "c"}, {Name: "a\xfe", Tool: "c"},
+		{Name: "a", Principal: "b", Tool: "d"},
 	} {
 		seen[k.Scope()] = true
 		_, err := mcpadapter.RecordKey{Name: k.Name, Key: "k"}.ID("mcp")
 		assert.NoError(t, err)
 	}
-	assert.Len(t, seen, 5)
+	assert.Len(t, seen, 7)
 	_, err := mcpadapter.RecordKey{Name: "a"}.ID("mcp")
 	var input *dedup.InputError
 	assert.ErrorAs(t, err, &input, "a record without a key")

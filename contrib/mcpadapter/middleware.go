@@ -1,6 +1,7 @@
 package mcpadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,12 +24,12 @@ type middleware struct {
 	atomic    bool // effect and record are one transaction, and nothing can be uncertain
 }
 
-// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which runs tools by run: that is
-// httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose effect is in the
+// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which runs tools by run: that
+// is httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose effect is in the
 // transaction of their record. An argument that is missing or wrong is an [*dedup.InputError]. The
 // middleware is safe for concurrent use, and one may serve many servers.
 //
-// What authenticates, and what recovers from panics, must run before it: in the same call of
+// The authentication and the recovery from panics must run before it: in the same call of
 // AddReceivingMiddleware to its left, or in a later one. A panic of a tool releases the key, or
 // leaves it uncertain, and is passed on.
 //
@@ -68,13 +69,15 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 		return next(ctx, methodCall, req) // the server refuses arguments that are not an object
 	}
 	tool := find(ctx, next, req)
-	hints := set.hints(tool)
+	hints := cmp.Or(set.Annotations, tool.Annotations, &mcp.ToolAnnotations{})
 	if hints.ReadOnlyHint {
 		return next(ctx, methodCall, req)
 	}
 	c := &call{m: m, ctx: ctx, next: next, req: req, set: set,
-		irreversible: irreversible(hints) && !m.atomic,
-		record:       RecordKey{Name: m.cfg.Name, Tool: req.Params.Name, Key: key}}
+		record: RecordKey{Name: m.cfg.Name, Tool: req.Params.Name, Key: key}}
+	// destructive is the default of the specification, and idempotent is not
+	c.irreversible = !m.atomic && !hints.IdempotentHint &&
+		(hints.DestructiveHint == nil || *hints.DestructiveHint)
 	switch {
 	case reason != "":
 		return nil, c.say(keyMalformed, reason)
@@ -92,7 +95,7 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 		return nil, err
 	}
 	if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.record == c.record {
-		return next(ctx, methodCall, req) // the middleware is there twice, and would wait for itself
+		return next(ctx, methodCall, req) // the middleware is there twice: it would wait for itself
 	}
 	return c.answer(c.claim(set.fingerprint(args)))
 }

@@ -32,27 +32,11 @@ func find(ctx context.Context, next mcp.MethodHandler, req *mcp.CallToolRequest)
 	}
 }
 
-// hints of a tool: those of the operator, or those of the server.
-func (t *Tool) hints(tool *mcp.Tool) mcp.ToolAnnotations {
-	for _, a := range []*mcp.ToolAnnotations{t.Annotations, tool.Annotations} {
-		if a != nil {
-			return *a
-		}
-	}
-	return mcp.ToolAnnotations{}
-}
-
-// irreversible reports whether a second run could do harm: DestructiveHint is true by default, and
-// IdempotentHint is false.
-func irreversible(a mcp.ToolAnnotations) bool {
-	return !a.IdempotentHint && (a.DestructiveHint == nil || *a.DestructiveHint)
-}
-
 // validate checks arguments against the input schema as mcp.AddTool's handlers do, with the
 // defaults of the schema. A schema that cannot be used checks nothing.
 func validate(tool *mcp.Tool, raw json.RawMessage) error {
 	text, err := json.Marshal(tool.InputSchema)
-	schema := new(jsonschema.Schema)
+	schema, args := new(jsonschema.Schema), map[string]any{}
 	if err != nil || tool.InputSchema == nil || json.Unmarshal(text, schema) != nil {
 		return nil
 	}
@@ -60,12 +44,7 @@ func validate(tool *mcp.Tool, raw json.RawMessage) error {
 	if err != nil {
 		return nil
 	}
-	args := map[string]any{}
-	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &args); err != nil {
-			return err
-		}
-	}
+	_ = json.Unmarshal(raw, &args) // parse has read it, or there is none
 	if err := resolved.ApplyDefaults(&args); err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ const (
 	protobuf  = "google.golang.org/protobuf"
 	genproto  = "google.golang.org/genproto/googleapis/rpc"
 	watermill = "github.com/ThreeDotsLabs/watermill"
+	mcpSDK    = "github.com/modelcontextprotocol/go-sdk"
+	schemaGo  = "github.com/google/jsonschema-go"
 	natsGo    = "github.com/nats-io/nats.go"
 	amqp      = "github.com/rabbitmq/amqp091-go"
 	natsSrv   = "github.com/nats-io/nats-server/v2"
@@ -238,6 +240,8 @@ var table = map[string]rule{
 	"contrib/grpcadapter": {imports: []string{"dedup", "dedup/driver", "httpadapter",
 		"internal/detached",
 		"internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
+	"contrib/mcpadapter": {imports: []string{"dedup", "dedup/driver", "httpadapter", mcpSDK,
+		schemaGo}},
 	"contrib/watermilladapter": {imports: []string{"dedup", watermill}},
 	"contrib/owned": {
 		imports: []string{"bloom", "contrib/owned/internal/script", "dedup", "dedup/driver",
@@ -331,7 +335,8 @@ var table = map[string]rule{
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library.
 var libraries = []string{
-	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
+	"contrib/grpcadapter", "contrib/mcpadapter", "contrib/owned", "contrib/telemetry",
+	"contrib/watermilladapter",
 	"kafkaadapter/kafkaconfluent", "kafkaadapter/kafkafranz", "kafkaadapter/kafkasegmentio",
 	"outbox/franzpub", "outbox/natspub", "outbox/pgxlisten", "outbox/rabbitpub",
 	"outbox/saramapub", "queue/natsqueue", "queue/pubsubqueue", "queue/rabbitqueue",
