@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// row is a message with what its row says beside it.
+// row is a message with the other columns of its row.
 type row struct {
 	Message
 	id       int64
@@ -15,10 +15,10 @@ type row struct {
 	bad      error
 }
 
-// lane is what keeps order: messages of one topic and key.
-type lane struct{ topic, key string }
+// orderKey is what keeps order: messages of one topic and key.
+type orderKey struct{ topic, key string }
 
-func (r *row) lane() lane { return lane{r.Topic, string(r.Key)} }
+func (r *row) orderKey() orderKey { return orderKey{r.Topic, string(r.Key)} }
 
 // selection is what of a shard is read.
 type selection struct {
@@ -42,15 +42,15 @@ func (r *Relay) read(l *locked, where selection) (rows []row, full, left bool, e
 // free counts those that pick would send.
 func free(rows []row) int {
 	n := 0
-	blocked := map[lane]bool{}
+	blocked := map[orderKey]bool{}
 	for i := range rows {
 		row := &rows[i]
 		keyed := len(row.Key) > 0
-		if !row.held && (!keyed || !blocked[row.lane()]) {
+		if !row.held && (!keyed || !blocked[row.orderKey()]) {
 			n++
 		}
 		if keyed && (row.held || row.attempts > 0) {
-			blocked[row.lane()] = true
+			blocked[row.orderKey()] = true
 		}
 	}
 	return n
@@ -86,7 +86,7 @@ func (r *Relay) top(l *locked, no int) (id int64, err error) {
 }
 
 // scan reads one row. Headers that cannot be read are an error of the message: it must not
-// hold up the others for ever.
+// hold up the others forever.
 func (r *Relay) scan(rows *sql.Rows) (row, int, error) {
 	var got row
 	var headers []byte
@@ -130,16 +130,16 @@ type failure struct {
 	checked bool
 }
 
-// pick leaves out what must wait: a message that has failed and whose time has not come, the
-// later ones of its key, and those that come after one that has failed before, until that one
-// is acknowledged: it may fail again, and they would overtake it.
+// pick leaves out the messages that must wait. These are a message that has failed and whose time
+// has not come, and the later ones of its key. So are those behind one that has failed before,
+// until that one is acknowledged: it may fail again, and they would overtake it.
 func (r *Relay) pick(rows []row) *batch {
 	b := &batch{rows: make([]*row, 0, len(rows)), messages: make([]Message, 0, len(rows))}
 	checker, _ := r.cfg.Publisher.(Checker)
-	blocked := map[lane]bool{}
+	blocked := map[orderKey]bool{}
 	for i := range rows {
 		row := &rows[i]
-		if len(blocked) > 0 && len(row.Key) > 0 && blocked[row.lane()] {
+		if len(blocked) > 0 && len(row.Key) > 0 && blocked[row.orderKey()] {
 			continue
 		}
 		bad := row.bad
@@ -147,7 +147,7 @@ func (r *Relay) pick(rows []row) *batch {
 			bad = refusal(checker, &row.Message)
 		}
 		if (row.held || bad != nil || row.attempts > 0) && len(row.Key) > 0 {
-			blocked[row.lane()] = true
+			blocked[row.orderKey()] = true
 		}
 		switch {
 		case row.held:
@@ -161,8 +161,8 @@ func (r *Relay) pick(rows []row) *batch {
 	return b
 }
 
-// verdict is what to do about the messages of a batch.
-type verdict struct {
+// publishResult is what to do about the messages of a batch.
+type publishResult struct {
 	acknowledged []int64
 	failed       []failure // by themselves: the first of each key
 	overtaken    []failure
@@ -174,10 +174,12 @@ type verdict struct {
 	topics  []*TopicError
 }
 
-func (v *verdict) empty() bool { return len(v.acknowledged)+len(v.failed)+len(v.waiting) == 0 }
+func (v *publishResult) empty() bool {
+	return len(v.acknowledged)+len(v.failed)+len(v.waiting) == 0
+}
 
 // add joins what to do about several batches.
-func (v *verdict) add(other *verdict) {
+func (v *publishResult) add(other *publishResult) {
 	v.acknowledged = append(v.acknowledged, other.acknowledged...)
 	v.failed = append(v.failed, other.failed...)
 	v.overtaken = append(v.overtaken, other.overtaken...)
@@ -186,14 +188,14 @@ func (v *verdict) add(other *verdict) {
 }
 
 // judge lets a key's acknowledged messages count up to the first that is not.
-func (b *batch) judge(results []error) *verdict {
-	v := &verdict{acknowledged: make([]int64, 0, len(b.rows))}
-	broken := map[lane]error{}
+func (b *batch) judge(results []error) *publishResult {
+	v := &publishResult{acknowledged: make([]int64, 0, len(b.rows))}
+	broken := map[orderKey]error{}
 	for i, err := range results {
 		row := b.rows[i]
 		var before error
 		if len(broken) > 0 && len(row.Key) > 0 {
-			before = broken[row.lane()]
+			before = broken[row.orderKey()]
 		}
 		switch {
 		case err == nil && before == nil:
@@ -202,7 +204,7 @@ func (b *batch) judge(results []error) *verdict {
 			v.overtaken = append(v.overtaken, failure{row: row, err: before})
 		case before == nil:
 			v.failed = append(v.failed, failure{row: row, err: err})
-			broken[row.lane()] = err
+			broken[row.orderKey()] = err
 		}
 	}
 	if len(v.acknowledged) == 0 {
@@ -213,7 +215,7 @@ func (b *batch) judge(results []error) *verdict {
 }
 
 // excuse leaves as failed what the broker has refused, and what has failed by itself before.
-func (v *verdict) excuse() {
+func (v *publishResult) excuse() {
 	all := v.failed
 	v.failed = nil
 	for _, f := range all {

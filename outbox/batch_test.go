@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 var errFailed = errors.New("failed")
@@ -35,7 +37,7 @@ func large(r *row) { r.Payload = []byte("x") }
 func torn(r *row)  { r.bad = errHeaders }
 func other(r *row) { r.Topic = "other" }
 
-// What waits for another message is left out, and nothing else is.
+// A message that waits for another one is left out, and no other message is.
 func TestPick(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -67,24 +69,19 @@ func TestPick(t *testing.T) {
 			var sent, refused []int64
 			for i, row := range b.rows {
 				sent = append(sent, row.id)
-				if b.messages[i].ID != row.ID {
-					t.Errorf("row %d goes with message %s", row.id, b.messages[i].ID)
-				}
+				assert.Equal(t, row.ID, b.messages[i].ID)
 			}
 			for _, f := range b.refused {
 				refused = append(refused, f.row.id)
-				if !errors.Is(f.err, ErrRejected) {
-					t.Errorf("%d is refused with %v", f.row.id, f.err)
-				}
+				assert.ErrorIs(t, f.err, ErrRejected)
 			}
-			if !slices.Equal(sent, tt.sent) || !slices.Equal(refused, tt.refused) {
-				t.Errorf("sent %v, refused %v; want %v and %v", sent, refused, tt.sent, tt.refused)
-			}
+			assert.Equal(t, tt.sent, sent)
+			assert.Equal(t, tt.refused, refused)
 		})
 	}
 }
 
-// What is acknowledged counts up to the first of its key that is not.
+// Acknowledged messages count up to the first of their key that is not acknowledged.
 func TestJudge(t *testing.T) {
 	rows := []row{rowOf(1, "a"), rowOf(2, "b"), rowOf(3, "a"), rowOf(4, "b"), rowOf(5, ""),
 		rowOf(6, "")}
@@ -121,13 +118,11 @@ func TestJudge(t *testing.T) {
 				}
 				return ids
 			}
-			if !slices.Equal(v.acknowledged, tt.acknowledged) ||
-				!slices.Equal(ids(v.failed), tt.failed) ||
-				!slices.Equal(ids(v.overtaken), tt.overtaken) || (v.whole != nil) != tt.whole ||
-				(len(v.waiting) > 0) != tt.whole {
-				t.Errorf("acknowledged %v, failed %v, overtaken %v, whole %v", v.acknowledged,
-					ids(v.failed), ids(v.overtaken), v.whole)
-			}
+			assert.Equal(t, tt.acknowledged, append([]int64(nil), v.acknowledged...))
+			assert.Equal(t, tt.failed, ids(v.failed))
+			assert.Equal(t, tt.overtaken, ids(v.overtaken))
+			assert.Equal(t, tt.whole, v.whole != nil)
+			assert.Equal(t, tt.whole, len(v.waiting) > 0)
 		})
 	}
 }
@@ -136,22 +131,18 @@ func TestJudge(t *testing.T) {
 func TestAnswered(t *testing.T) {
 	for _, answer := range [][]error{{}, {nil}, {nil, nil, nil}} {
 		for _, err := range answered(answer, 2) {
-			if !errors.Is(err, ErrUnacknowledged) {
-				t.Errorf("%d results: %v", len(answer), err)
-			}
+			assert.ErrorIs(t, err, ErrUnacknowledged)
 		}
 	}
-	if got := answered(nil, 2); len(got) != 2 || got[0] != nil || got[1] != nil {
-		t.Errorf("nil: %v", got)
-	}
+	got := answered(nil, 2)
+	assert.Len(t, got, 2)
+	assert.Nil(t, got[0])
+	assert.Nil(t, got[1])
 }
 
 func TestReject(t *testing.T) {
-	if Reject(nil) != nil {
-		t.Error("nil became an error")
-	}
-	if err := Reject(context.Canceled); !errors.Is(err, ErrRejected) ||
-		!errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	assert.NoError(t, Reject(nil))
+	err := Reject(context.Canceled)
+	assert.ErrorIs(t, err, ErrRejected)
+	assert.ErrorIs(t, err, context.Canceled)
 }

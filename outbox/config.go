@@ -42,14 +42,14 @@ type RelayConfig struct {
 	DB *sql.DB
 	// Publisher it publishes to. No default.
 	Publisher Publisher
-	// OnPark is told of each message that has been parked, which nobody will publish unless
-	// somebody acts. It is told again when a COMMIT is lost and the message parked once more.
+	// OnPark gets each message that has been parked, which nobody will publish unless somebody
+	// acts. It gets a message again when a COMMIT is lost and the message is parked once more.
 	// Several goroutines may call it at once; it must return soon. No default.
 	OnPark func(ctx context.Context, parked Parked)
 
-	// OnError is told of what has failed and will be tried again: the database, a topic (a
-	// [*TopicError]), a message. Several goroutines may call it at once; it must return soon.
-	// Default: nobody is told.
+	// OnError gets the errors after which the relay tries again: of the database, of a topic (a
+	// [*TopicError]), of a message. A [*SnapshotError] says why polls are slow. Several goroutines
+	// may call it at once; it must return soon. Default: errors are dropped.
 	OnError func(err error)
 	// BatchSize is how many messages are published at once, 1 to 10,000. Default:
 	// [DefaultBatchSize].
@@ -68,17 +68,18 @@ type RelayConfig struct {
 	// StopTimeout is how long batches in hand may go on when the context of Run has ended, a
 	// millisecond to a day. Default: [DefaultStopTimeout].
 	StopTimeout time.Duration
-	// PollMin and PollMax bound how often the database is asked for messages when Outbox.Notify
-	// does not tell of them: in between, after a hundredth of the time for which there have been
-	// none. Each is one statement. A millisecond to a day. Defaults: [DefaultPollMin],
+	// PollMin and PollMax bound how often the database is asked for messages without a call of
+	// Outbox.Notify: in between, after a hundredth of the time for which there have been none. Each
+	// poll is one statement. A poll that finds nothing is repeated after ten times as long as it
+	// took, even if that is more than PollMax. A millisecond to a day. Defaults: [DefaultPollMin],
 	// [DefaultPollMax].
 	PollMin, PollMax time.Duration
 	// RetryMin and RetryMax bound the delay after a failure, which doubles and is spread (full
 	// jitter, AWS Architecture Blog 2015). Nothing waits longer than twice RetryMax. A millisecond
 	// to a day. Defaults: [DefaultRetryMin], [DefaultRetryMax].
 	RetryMin, RetryMax time.Duration
-	// MaxAttempts is how many failures a message may have until one marked by [Reject] parks it,
-	// at least 1. What a [Checker] refuses is parked at once. Default: [DefaultMaxAttempts].
+	// MaxAttempts is how many failures a message may have until one marked by [Reject] parks it, at
+	// least 1. A message that a [Checker] refuses is parked at once. Default: [DefaultMaxAttempts].
 	MaxAttempts int
 }
 
@@ -118,7 +119,7 @@ func (c RelayConfig) required() error {
 		return inputError("Publisher", "is nil")
 	case c.OnPark == nil:
 		return inputError("OnPark",
-			"is nil: what is parked is not published, and somebody has to know")
+			"is nil: parked messages are not published, and somebody has to know")
 	}
 	return nil
 }

@@ -47,8 +47,8 @@ const shards = 16
 type dialect struct {
 	kind   Dialect
 	shards int
-	// insert and schedule are the beginnings of an INSERT, of a message and of one that is not to be
-	// published before a time.
+	// insert and schedule are the beginnings of an INSERT, of a message and of one that is not to
+	// be published before a time.
 	insert, schedule insertion
 
 	statements
@@ -64,14 +64,15 @@ type insertion struct {
 // statements are those of a dialect's file.
 type statements struct {
 	busy, busyBehind, top, writers, lock, unlock, read, readFree string
+	lagBehind, holder                                            string
 	remove, fail, park, lag, parked, requeue, unpark             string
 	nextDue, lockDue, due, release, unschedule                   string
 	keep, expired, forget, published                             string
 	form, formParked, formScheduled, formPublished               string
 }
 
-// of are the statements for one relay: what is put off for longer than it would put anything off
-// is taken for a jump of the clock, or an older configuration, and does not wait.
+// of are the statements for one relay. A message that is put off for longer than this relay would
+// put it off does not wait: the clock has jumped, or the configuration was another one.
 func (d *dialect) of(cfg *RelayConfig) *statements {
 	s := d.statements
 	longest := strings.NewReplacer("{{longest}}",
@@ -124,6 +125,7 @@ func (d *dialect) load(render func(string) string) error {
 		"read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
+		"lag_behind": &d.lagBehind, "holder": &d.holder,
 		"next_due": &d.nextDue, "lock_due": &d.lockDue, "due": &d.due, "release": &d.release,
 		"unschedule": &d.unschedule, "keep": &d.keep, "expired": &d.expired,
 		"forget": &d.forget, "published": &d.published,
@@ -151,8 +153,8 @@ func withoutComments(sql string) string {
 	return strings.Join(lines, " ")
 }
 
-// columnTypes casts each parameter, so that every mode of every driver agrees on the types. Times are
-// microseconds since 1970.
+// columnTypes casts each parameter, so that every mode of every driver agrees on the types. Times
+// are microseconds since 1970.
 var columnTypes = map[string]string{
 	"shard": "$::smallint", "topic": "$::text", "dedup_id": "$::text", "key": "$::bytea",
 	"headers": "$::bytea", "payload": "$::bytea",
@@ -271,6 +273,16 @@ func padded(n int) int {
 	return p
 }
 
+// arrayOf is a number of each shard as an array of PostgreSQL.
+func arrayOf(all []shard, of func(*shard) int64) string {
+	var b strings.Builder
+	for i := range all {
+		b.WriteString(map[bool]string{true: "{", false: ","}[i == 0])
+		b.WriteString(strconv.FormatInt(of(&all[i]), 10))
+	}
+	return b.String() + "}"
+}
+
 // probing asks which shards have messages behind their bounds.
 func (d *dialect) probing(st *statements, all []shard) (string, []any) {
 	bounded := false
@@ -283,11 +295,7 @@ func (d *dialect) probing(st *statements, all []shard) (string, []any) {
 	var b strings.Builder
 	switch d.kind {
 	case Postgres:
-		for i := range all {
-			b.WriteString(map[bool]string{true: "{", false: ","}[i == 0])
-			b.WriteString(strconv.FormatInt(all[i].low, 10))
-		}
-		return st.busyBehind, []any{b.String() + "}"}
+		return st.busyBehind, []any{arrayOf(all, func(s *shard) int64 { return s.low })}
 	default: // a probe of the primary key for each
 		var args []any
 		for i := range all {

@@ -24,13 +24,13 @@ type Ledger[DB any, T Tx, Record, Option any] interface {
 // Messages that the outbox refuses take the effect back: the error is an [*InputError].
 //
 // effect must write through tx, and neither commit tx nor roll it back. The ledger may run it
-// several times, one after the other: the messages of the last run are inserted. No message, or
-// none for this key, is fine.
+// several times, one after the other, and only the messages of the transaction that is committed
+// exist. It may return no message.
 //
-// db and tx are those of the ledger: *sql.DB and *sql.Tx for *sqladapter.Ledger. For another client,
-// such as pgx, write the method Do on a type of your own, whose T has an ExecContext. A nil box,
-// ledger or effect is an [*InputError], before any statement. Concurrent calls are safe. It takes
-// the round trips of ledger.Do and of [Outbox.InsertTx].
+// db and tx are those of the ledger: *sql.DB and *sql.Tx for *sqladapter.Ledger. For another
+// client, such as pgx, write the method Do on a type of your own, whose T has an ExecContext. A nil
+// box, ledger or effect is an [*InputError], before any statement. Concurrent calls are safe. It
+// takes the round trips of ledger.Do and of [Outbox.InsertTx].
 func Do[DB any, T Tx, Record, Option any](
 	ctx context.Context, box *Outbox, ledger Ledger[DB, T, Record, Option], db DB, key string,
 	effect func(ctx context.Context, tx T) ([]Message, error), opts ...Option,

@@ -109,7 +109,9 @@ func TestDoRefuses(t *testing.T) {
 		},
 		"messages[0].Topic": func() (string, error) {
 			return Do(t.Context(), box, l, nil, "k",
-				func(context.Context, *recorder) ([]Message, error) { return make([]Message, 1), nil })
+				func(context.Context, *recorder) ([]Message, error) {
+					return make([]Message, 1), nil
+				})
 		},
 	} {
 		_, err := call()

@@ -15,7 +15,7 @@ const costFactor = 10
 // releaseDue moves scheduled messages whose time has come to the messages. It asks when the next
 // one is due, or after PollMax for one that another process has inserted meanwhile. It returns how
 // long it is until the next poll.
-func (d *desk) releaseDue(ctx context.Context) time.Duration {
+func (d *dispatcher) releaseDue(ctx context.Context) time.Duration {
 	now := time.Now()
 	if d.relay.box.scheduled.Swap(false) {
 		d.askDue = now

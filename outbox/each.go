@@ -49,9 +49,9 @@ func PublishEach(ctx context.Context, messages []Message, parallel int,
 // message without a key has a queue of its own.
 func queuesOf(messages []Message) [][]int {
 	queues := make([][]int, 0, len(messages))
-	of := make(map[lane]int, len(messages))
+	of := make(map[orderKey]int, len(messages))
 	for i := range messages {
-		l := lane{messages[i].Topic, string(messages[i].Key)}
+		l := orderKey{messages[i].Topic, string(messages[i].Key)}
 		at, seen := of[l]
 		if seen && l.key != "" {
 			queues[at] = append(queues[at], i)

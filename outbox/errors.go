@@ -24,8 +24,8 @@ var ErrRejected = errors.New("outbox: rejected")
 
 // Reject marks the error of a message that the broker refuses for what it is, such as one that
 // is too large. It would be refused again, so RelayConfig.MaxAttempts ends it. A topic that is
-// missing or may not be written is no reason: somebody may mend that, and meanwhile all messages
-// of the topic would be parked. A nil error stays nil.
+// missing or may not be written is not a reason to reject: somebody may fix that, and meanwhile all
+// messages of the topic would be parked. A nil error stays nil.
 func Reject(err error) error {
 	if err == nil {
 		return nil

@@ -23,10 +23,13 @@ type fake struct {
 	locks map[int64]bool
 	count map[string]int // of each statement
 	lows  []int64        // of the reads of more than one message
+	// polled are the ids behind which polls have asked, one for each shard
+	polled []int64
 
-	server  int64  // its run
-	writers string // transactions that insert
-	blind   bool   // it cannot tell
+	server  int64          // its run
+	writers string         // transactions that insert
+	blind   bool           // it cannot tell
+	holder  []driver.Value // of the oldest snapshot
 
 	// fail, if set, answers a statement with an error, and slow makes it take so long.
 	fail func(statement string) error
@@ -144,7 +147,7 @@ func (c *fakeConn) run(ctx context.Context, statement string) error {
 }
 
 // pause makes no timer when there is nothing to wait for. A select that finds a timer due runs it
-// there, under one context of the race detector for all timers of a bubble; two goroutines that did
+// there, under one context of the race detector for all timers of a bubble. Two goroutines that did
 // so at once crashed a run inside of the race detector (Go 1.26.8, timer.maybeRunChan).
 func pause(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
@@ -164,6 +167,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 func statementOf(query string) string {
 	for _, known := range []struct{ part, name string }{
 		{"pg_locks", "writers"}, {"_scheduled", "next_due"},
+		{"pg_stat_activity", "holder"},
 		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"},
 		{"generate_series", "busy"}, {"pg_try_advisory", "lock"},
 		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"},
@@ -192,6 +196,11 @@ func (c *fakeConn) QueryContext(ctx context.Context, query string,
 		return rowsOf([]driver.Value{int64(2)}), nil
 	case "next_due":
 		return &fakeRows{}, nil
+	case "holder":
+		if c.holder == nil {
+			return &fakeRows{}, nil
+		}
+		return rowsOf(c.holder), nil
 	case "busy":
 		return c.busy(args), nil
 	case "top":
@@ -227,6 +236,7 @@ func (c *fakeConn) busy(args []driver.NamedValue) driver.Rows {
 	if len(args) > 0 {
 		low = numbers(args[0])
 	}
+	c.polled = append(c.polled, low...)
 	var shards []int64
 	for _, r := range c.rows {
 		if !r.parked && r.id > low[r.shard] && !slices.Contains(shards, r.shard) {
@@ -264,10 +274,10 @@ func (c *fakeConn) read(query string, args []driver.NamedValue, free bool) drive
 	blocked := map[string]bool{}
 	for _, r := range c.rows {
 		held := r.until.After(time.Now())
-		lane := r.Topic + " " + string(r.Key)
-		blocked[lane] = blocked[lane] || held
+		orderKey := r.Topic + " " + string(r.Key)
+		blocked[orderKey] = blocked[orderKey] || held
 		if r.shard != no || r.parked || r.id <= low || !selected(query, r.Topic, args[3:]) ||
-			free && blocked[lane] || int64(len(all.left)) == limit {
+			free && blocked[orderKey] || int64(len(all.left)) == limit {
 			continue
 		}
 		flag := map[bool]int64{true: 1}[held]

@@ -63,15 +63,16 @@ func (f *finality) of(l look) int64 {
 	return f.id
 }
 
-// checkFinality asks the database which transactions still insert, while a topic is left out.
-// Without the right to see them no id is final.
-func (d *desk) checkFinality(ctx context.Context) {
+// checkFinality asks the database which transactions still insert, while a topic is left out or
+// rows that are dead make polls expensive. Without the right to see them no id is final.
+func (d *dispatcher) checkFinality(ctx context.Context) {
 	_, out := d.relay.topics.now()
 	asked := time.Now()
-	if !out || asked.Before(d.final.askAt) || d.relay.statements.writers == "" {
+	if !out && !d.isDead(asked) || asked.Before(d.final.askAt) ||
+		d.relay.statements.writers == "" {
 		return
 	}
-	w, err := d.relay.writers(ctx)
+	w, err := d.relay.writers(ctx, d.shards)
 	answered := time.Now()
 	if err != nil || w.server != d.final.server {
 		d.forget()
@@ -81,12 +82,16 @@ func (d *desk) checkFinality(ctx context.Context) {
 		return
 	}
 	d.final.server = w.server
+	w.top = max(w.top, d.final.id)
 	d.final.saw(w, asked, answered)
+	if least := answered.Add(costFactor * answered.Sub(asked)); d.final.askAt.Before(least) {
+		d.final.askAt = least
+	}
 }
 
 // forget has every shard read from the beginning, until an id is final again. A server that has
 // taken over, or has crashed, may give out ids again that were given out before.
-func (d *desk) forget() {
+func (d *dispatcher) forget() {
 	d.final = finality{}
 	for i := range d.shards {
 		d.shards[i].final = 0
@@ -94,11 +99,16 @@ func (d *desk) forget() {
 }
 
 // writers asks which transactions may still commit a message.
-func (r *Relay) writers(ctx context.Context) (w writers, err error) {
+func (r *Relay) writers(ctx context.Context, all []shard) (w writers, err error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
+	var args []any
+	if r.box.dialect.kind == Postgres {
+		args = []any{arrayOf(all, func(s *shard) int64 { return s.final })}
+	}
 	var open string
-	err = r.cfg.DB.QueryRowContext(ctx, r.statements.writers).Scan(&w.top, &w.server, &open)
+	err = r.cfg.DB.QueryRowContext(ctx, r.statements.writers, args...).Scan(&w.top, &w.server,
+		&open)
 	w.open = strings.Fields(open)
 	return w, err
 }

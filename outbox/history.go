@@ -10,8 +10,8 @@ import (
 const (
 	// sweepBatch is how many published messages are looked at, and deleted, in a statement.
 	sweepBatch = 1000
-	// maxSweepPause is the longest time between two sweeps; a quarter of Config.History is less for a
-	// short one.
+	// maxSweepPause is the longest time between two sweeps; a quarter of Config.History is less for
+	// a short one.
 	maxSweepPause = time.Minute
 )
 
@@ -86,8 +86,8 @@ func (r *Relay) remember(ctx context.Context, tx *sql.Tx, no int, ids []int64) e
 	return nil
 }
 
-// sweep deletes published messages that are older than Config.History, until ctx ends. Any number of
-// relays may do so.
+// sweep deletes published messages that are older than Config.History, until ctx ends. Any number
+// of relays may do so.
 func (r *Relay) sweep(ctx context.Context) {
 	if r.box.history == 0 {
 		return

@@ -27,16 +27,16 @@ const (
 	maxBytes = 4 << 20
 )
 
-// InsertTx records messages in the caller's transaction: they are published when that commits,
-// and never when it rolls back. All of them are checked first; an [*InputError] names the
-// message and the field, before any statement. Of an error of the database the transaction
-// must be rolled back. No message is no statement. Messages with a NotBefore go into a table of
-// their own, until a relay moves them.
+// InsertTx records messages in the caller's transaction: they are published when that commits, and
+// never when it rolls back. All of them are checked first; an [*InputError] names the message and
+// the field, before any statement. Of an error of the database the transaction must be rolled back.
+// Without a message there is no statement. Messages with a NotBefore go into a table of their own,
+// until a relay moves them.
 //
-// A transaction that is repeated, because it deadlocked or its COMMIT was lost, inserts again
-// in the same way as it has its effect again: mark it (sqladapter.MarkTx) in the same
-// transaction, insert when the mark is the first, and a duplicate request inserts nothing, while
-// what the first one has inserted is still there to be published.
+// A transaction that is repeated, because it deadlocked or its COMMIT was lost, inserts again, as
+// it has its effect again. So mark it in the same transaction (sqladapter.Ledger.MarkTx), and
+// insert when the mark is the first: a duplicate request then inserts nothing. [Do] does all of
+// that.
 //
 // Messages of one key are published in the order of the arguments. One round trip for each 500
 // messages or 4 MiB. A nil transaction, a connection pool, and a *sql.Conn on which no transaction

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // recorder is a transaction that keeps what it is given.
@@ -25,9 +28,7 @@ func (r *recorder) ExecContext(_ context.Context, query string, args ...any) (sq
 func newOutbox(t *testing.T, d Dialect) *Outbox {
 	t.Helper()
 	o, err := New(Config{Dialect: d})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o
 }
 
@@ -36,27 +37,24 @@ func TestInsertTx(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			o, tx := newOutbox(t, d), &recorder{}
 			m := Message{Topic: "t", Key: []byte("k")}
-			if err := o.InsertTx(t.Context(), tx,
-				m, Message{ID: "id", Topic: "u", Payload: []byte{}}); err != nil {
-				t.Fatal(err)
-			}
-			if len(tx.queries) != 1 || len(tx.args[0]) != 2*o.dialect.insert.columns {
-				t.Fatalf("%d statements, %v", len(tx.queries), tx.args)
-			}
-			first, second := tx.args[0][:o.dialect.insert.columns], tx.args[0][o.dialect.insert.columns:]
-			if id, ok := first[2].(string); !ok || len(id) != 26 || m.ID != "" {
-				t.Errorf("a random id: %v; the caller's message has %q", first[2], m.ID)
-			}
-			if first[5] != nil || second[5] == nil || second[2] != "id" {
-				t.Errorf("payloads %v and %v, id %v", first[5], second[5], second[2])
-			}
-			if err := o.InsertTx(t.Context(), tx); err != nil || len(tx.queries) != 1 {
-				t.Errorf("no message: %v, %d statements", err, len(tx.queries))
-			}
+			require.NoError(t, o.InsertTx(t.Context(), tx,
+				m, Message{ID: "id", Topic: "u", Payload: []byte{}}))
+			require.Len(t, tx.queries, 1)
+			require.Len(t, tx.args[0], 2*o.dialect.insert.columns)
+			columns := o.dialect.insert.columns
+			first, second := tx.args[0][:columns], tx.args[0][columns:]
+			id, ok := first[2].(string)
+			assert.True(t, ok, "a random id: %v; the caller's message has %q", first[2], m.ID)
+			assert.Len(t, id, 26)
+			assert.Empty(t, m.ID)
+			assert.Nil(t, first[5])
+			assert.NotNil(t, second[5])
+			assert.Equal(t, "id", second[2])
+			require.NoError(t, o.InsertTx(t.Context(), tx))
+			assert.Len(t, tx.queries, 1)
 			tx.err = errors.New("broken")
-			if err := o.InsertTx(t.Context(), tx, m); !errors.Is(err, tx.err) {
-				t.Errorf("a broken transaction: %v", err)
-			}
+			err := o.InsertTx(t.Context(), tx, m)
+			assert.ErrorIs(t, err, tx.err)
 		})
 	}
 }
@@ -69,24 +67,19 @@ func TestInsertTxInPieces(t *testing.T) {
 		many = append(many, Message{ID: strconv.Itoa(i), Topic: "t"})
 	}
 	large := Message{ID: "large", Topic: "t", Payload: make([]byte, 900_000)}
-	if err := o.InsertTx(t.Context(), tx,
-		append(many, slices.Repeat([]Message{large}, 6)...)...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.InsertTx(t.Context(), tx,
+		append(many, slices.Repeat([]Message{large}, 6)...)...))
 	var sizes []int
 	at := 0
 	for _, args := range tx.args {
 		sizes = append(sizes, len(args)/o.dialect.insert.columns)
 		for i := 2; i < len(args); i += o.dialect.insert.columns {
-			if want := strconv.Itoa(at); at < len(many) && args[i] != want {
-				t.Fatalf("message %s is %v", want, args[i])
-			}
+			want := strconv.Itoa(at)
+			require.False(t, at < len(many) && args[i] != want, "message %s is %v", want, args[i])
 			at++
 		}
 	}
-	if !slices.Equal(sizes, []int{500, 500, 5, 2}) {
-		t.Errorf("statements of %v rows", sizes)
-	}
+	assert.Equal(t, []int{500, 500, 5, 2}, sizes)
 }
 
 func TestInsertTxRefuses(t *testing.T) {
@@ -125,45 +118,36 @@ func TestInsertTxRefuses(t *testing.T) {
 			tt.edit(&bad)
 			err := newOutbox(t, Postgres).InsertTx(t.Context(), tx, good, bad)
 			var input *InputError
-			if !errors.As(err, &input) || input.Field != tt.field || len(tx.queries) != 0 {
-				t.Errorf("%v after %d statements; want an InputError on %s before any", err,
-					len(tx.queries), tt.field)
-			}
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, tt.field, input.Field)
+			assert.Len(t, tx.queries, 0)
 		})
 	}
 	at := Message{ID: long[:MaxID], Topic: long[:MaxTopic], Key: []byte(long[:MaxKey]),
 		Payload: make([]byte, DefaultMaxPayload)}
-	if err := newOutbox(t, Postgres).InsertTx(t.Context(), &recorder{}, at); err != nil {
-		t.Errorf("at the bounds: %v", err)
-	}
+	assert.NoError(t, newOutbox(t, Postgres).InsertTx(t.Context(), &recorder{}, at))
 	var input *InputError
 	for name, tx := range map[string]Tx{"nil": nil, "nil inside": (*sql.Tx)(nil),
 		"pool": new(sql.DB)} {
-		if err := newOutbox(t, Postgres).InsertTx(t.Context(), tx, good); !errors.As(err, &input) ||
-			input.Field != "tx" {
-			t.Errorf("%s: %v", name, err)
-		}
+		require.ErrorAs(t, newOutbox(t, Postgres).InsertTx(t.Context(), tx, good), &input, name)
+		assert.Equal(t, "tx", input.Field, name)
 	}
-	if err := new(Outbox).InsertTx(t.Context(), &recorder{}, good); !errors.As(err, &input) ||
-		input.Field != "Outbox" {
-		t.Errorf("not made by New: %v", err)
-	}
+	require.ErrorAs(t, new(Outbox).InsertTx(t.Context(), &recorder{}, good), &input)
+	assert.Equal(t, "Outbox", input.Field)
 }
 
 // Two versions of a program write to one table: a shard must never change.
 func TestShardOf(t *testing.T) {
 	for key, want := range map[string]int{"a": 0, "account-7": 14, "\x00": 3} {
-		if got := shardOf(&Message{Key: []byte(key), ID: "any"}, shards); got != want {
-			t.Errorf("shard of %q is %d, want %d", key, got, want)
-		}
+		got := shardOf(&Message{Key: []byte(key), ID: "any"}, shards)
+		assert.Equal(t, want, got)
 	}
 	counts := [shards]int{}
 	for i := range 16_000 {
 		counts[shardOf(&Message{ID: strconv.Itoa(i)}, shards)]++
 	}
-	for no, n := range counts {
-		if n < 800 || n > 1200 {
-			t.Errorf("shard %d has %d of 16,000", no, n)
-		}
+	for _, n := range counts {
+		assert.GreaterOrEqual(t, n, 800)
+		assert.LessOrEqual(t, n, 1200)
 	}
 }

@@ -27,8 +27,9 @@ type Lag struct {
 }
 
 // Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few
-// thousand index entries. Alarm on Oldest, which also grows when no relay runs at all, and on
-// Parked.
+// thousand rows. It also passes over rows that are deleted and that an old snapshot keeps in the
+// database: with PostgreSQL only where no relay of this Outbox runs on db in this process. Alarm on
+// Oldest, which also grows when no relay runs at all, and on Parked.
 func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	if err := o.checkDB(db); err != nil {
 		return Lag{}, err
@@ -40,8 +41,10 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	defer end()
 	var lag Lag
 	var oldest int64
-	if err := from.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit,
-		LagLimit).Scan(&lag.Pending, &lag.Parked, &lag.Scheduled, &oldest); err != nil {
+	query, args := o.lagOf(db)
+	err = from.QueryRowContext(ctx, query, args...).Scan(&lag.Pending, &lag.Parked, &lag.Scheduled,
+		&oldest)
+	if err != nil {
 		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
 	}
 	lag.Oldest = max(0, time.Duration(oldest)*time.Microsecond)

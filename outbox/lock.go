@@ -26,8 +26,8 @@ func (t *transaction) end() {
 // begin begins a transaction in which every statement sees what is committed when it begins.
 //
 // On a pool of MySQL with autocommit off, any statement outside of a transaction opens one that
-// nobody ends, and then the server refuses another isolation level, on that connection for ever.
-// What is open on a connection that has come back to its pool is nobody's: it is rolled back, as
+// nobody ends, and then the server refuses another isolation level, on that connection forever.
+// A transaction on a connection that has come back to its pool is nobody's: it is rolled back, as
 // it would be at the connection's end.
 func (o *Outbox) begin(ctx context.Context, db *sql.DB) (*transaction, error) {
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
@@ -60,7 +60,7 @@ type queryer interface {
 
 // fresh is where a statement sees what is committed now. On a connection of MySQL with autocommit
 // off, as sqladapter wants it, one outside of a transaction would open one that never ends, and
-// see its snapshot for ever.
+// see its snapshot forever.
 func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(), err error) {
 	if o.dialect.kind != MySQL {
 		return db, func() {}, nil

@@ -23,8 +23,8 @@ type NotifierConfig struct {
 	// Every is the least time between two notifications, a millisecond to a minute: what Notify
 	// says meanwhile is one. Default: [DefaultNotifyEvery].
 	Every time.Duration
-	// OnError is told of a notification that was not sent; its messages are found by polling. It
-	// must return soon. Default: nobody is told.
+	// OnError gets the error of a notification that was not sent; its messages are found by
+	// polling. It must return soon. Default: errors are dropped.
 	OnError func(err error)
 }
 

@@ -3,12 +3,14 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestNewNotifier(t *testing.T) {
@@ -28,14 +30,12 @@ func TestNewNotifier(t *testing.T) {
 			tt.edit(&cfg)
 			n, err := NewNotifier(cfg)
 			var input *InputError
-			if n != nil || !errors.As(err, &input) || input.Field != tt.field {
-				t.Fatalf("NewNotifier = %v, %v; want an InputError on %q", n, err, tt.field)
-			}
+			require.Nil(t, n)
+			require.ErrorAs(t, err, &input)
+			require.Equal(t, tt.field, input.Field)
 		})
 	}
-	if err := new(Notifier).Run(t.Context()); err == nil {
-		t.Error("a notifier that NewNotifier has not made runs")
-	}
+	assert.Error(t, new(Notifier).Run(t.Context()))
 }
 
 // However often it is told, it sends the first at once, no more than its pace allows, and what it
@@ -55,16 +55,12 @@ func TestNotifierIsThrottled(t *testing.T) {
 		n, err := NewNotifier(NotifierConfig{
 			Outbox: o, DB: db, Every: 10 * time.Millisecond, OnError: func(error) { told.Add(1) },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- n.Run(ctx) }()
 		synctest.Wait()
-		if err := n.Run(ctx); err == nil {
-			t.Error("it runs twice")
-		}
+		assert.Error(t, n.Run(ctx))
 		tell := func(times int) {
 			for range times {
 				o.Notify()
@@ -73,29 +69,26 @@ func TestNotifierIsThrottled(t *testing.T) {
 		}
 		o.Notify()
 		synctest.Wait()
-		if got := f.ran("notify"); got != 1 {
-			t.Errorf("%d at once", got)
-		}
+		got := f.ran("notify")
+		assert.EqualValues(t, 1, got)
 		tell(1000)
 		after(time.Second)
-		if got := f.ran("notify"); got < 90 || got > 102 || n.Sent() != int64(got) {
-			t.Errorf("%d in a second, %d sent", got, n.Sent())
-		}
+		got = f.ran("notify")
+		assert.GreaterOrEqual(t, got, 90)
+		assert.LessOrEqual(t, got, 102)
+		assert.Equal(t, int64(got), n.Sent())
 		before := f.ran("notify")
 		o.Wake() // is for relays alone
 		after(time.Second)
-		if got := f.ran("notify"); got != before {
-			t.Errorf("%d after Wake", got-before)
-		}
+		got = f.ran("notify")
+		assert.Equal(t, before, got)
 		down.Store(true)
 		tell(10_000)
-		if got := told.Load(); got < 5 || got > 100 {
-			t.Errorf("failed %d times in 10 s", got)
-		}
+		failed := told.Load()
+		assert.GreaterOrEqual(t, failed, int64(5))
+		assert.LessOrEqual(t, failed, int64(100))
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
-		}
+		assert.NoError(t, <-ended)
 	})
 }
 
@@ -106,17 +99,15 @@ func TestChannel(t *testing.T) {
 		var channels []string
 		for _, schema := range []string{"", "shop"} {
 			o, err := New(Config{Dialect: Postgres, Table: table, Schema: schema})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			channels = append(channels, o.Channel())
 		}
-		if c := channels[0]; len(c) > 63 || c == table || c != channels[1] ||
-			!strings.HasSuffix(c, "_wake") {
-			t.Errorf("channels %s of %s", channels, table)
-		}
+		c := channels[0]
+		assert.LessOrEqual(t, len(c), 63)
+		assert.NotEqual(t, table, c)
+		assert.Equal(t, channels[1], c)
+		assert.True(t, strings.HasSuffix(c, "_wake"), "channels %s of %s", channels, table)
 	}
-	if c := (*Outbox)(nil).Channel(); c != "" {
-		t.Errorf("channel %s of nothing", c)
-	}
+	c := (*Outbox)(nil).Channel()
+	assert.Empty(t, c)
 }

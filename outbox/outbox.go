@@ -32,8 +32,8 @@ type Config struct {
 	// Schema that holds the tables (MySQL: the database; SQLite: the attached database), of
 	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
 	Schema string
-	// Table that holds the messages; same form as Schema. Tables whose names begin with it stand
-	// beside it. Default: [DefaultTable].
+	// Table that holds the messages; same form as Schema. The other tables have names
+	// that begin with it. Default: [DefaultTable].
 	Table string
 	// IDHeader is the header that carries Message.ID, 1 to 255 bytes of UTF-8. Relays that work
 	// on one table need the same. Default: [DefaultIDHeader].
@@ -57,7 +57,9 @@ type Outbox struct {
 	channel    string
 	history    time.Duration
 
-	scheduled atomic.Bool // messages were inserted that are not due yet; the relays ask for them
+	bounds atomic.Pointer[bounds] // that a relay of this process has found, or nil
+	// scheduled messages were inserted: the relays ask when they are due
+	scheduled atomic.Bool
 
 	relays, notifiers bells // those that run in this process
 }

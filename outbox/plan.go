@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -99,7 +100,10 @@ func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (
 		}
 	}
 	if len(out) > 0 && len(out) == known && !left && top >= 0 {
-		o.look = look{top, began, epoch, l.server}
+		o.look = look{top, began, epoch, l.server, false}
+	}
+	if j.dead && len(out) == 0 && !left {
+		o.look = look{firstBehind(rows), began, epoch, l.server, true}
 	}
 	b := s.pick(rows)
 	o.left = left || len(b.rows)+len(b.refused) < len(rows)
@@ -109,8 +113,8 @@ func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (
 	return first, nil
 }
 
-// withCalls adds the topics of which a call goes on in this shard. Such a topic may have come back
-// meanwhile, by a call in another shard: what goes on here would be published again.
+// withCalls adds the topics of which a call has not ended in this shard. Such a topic may have come
+// back meanwhile, by a call in another shard: the messages of the call would be published again.
 func (s *shard) withCalls(out []string) []string {
 	for _, c := range s.calls {
 		if !slices.Contains(out, c.topic) {
@@ -141,6 +145,14 @@ func (b *batch) split(isOut func(topic string) bool) (all []*batch) {
 		}
 	}
 	return all
+}
+
+// firstBehind is the id up to which a read has found nothing.
+func firstBehind(rows []row) int64 {
+	if len(rows) == 0 {
+		return math.MaxInt64
+	}
+	return rows[0].id - 1
 }
 
 // probes plans one message for each topic whose delay is over. A probe may take as long as a call

@@ -14,8 +14,8 @@ type call struct {
 	batch   *batch
 	probe   bool
 	began   time.Time
-	counted *failing // by which the topic is left out while the call goes on, or nil
-	watched bool     // the desk is told when it has ended
+	counted *failing // by which the topic is left out until the call has ended, or nil
+	watched bool     // the dispatcher is told when it has ended
 
 	ended   chan struct{}
 	results []error

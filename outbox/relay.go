@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// pollGap is the least time between two looks that Outbox.Notify asks for: what is committed
-	// meanwhile is one batch.
+	// pollGap is the least time between two looks that Outbox.Notify asks for. Messages that are
+	// committed meanwhile are one batch.
 	pollGap = 2 * time.Millisecond
 	// idleShare of the time for which there was nothing is how long the next look is put off.
 	idleShare = 100
@@ -54,9 +54,9 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 }
 
 // Run publishes until ctx ends. Then it begins nothing more, lets the batches in hand end and
-// returns nil. Calls of the publisher that take long are told after a second to return. What has
-// not ended after RelayConfig.StopTimeout is broken off, and will be
-// published again: [ErrHeldUp]. A call of the publisher that does not return then either is
+// returns nil. Calls of the publisher that take long are told after a second to return. Batches
+// that have not ended after RelayConfig.StopTimeout are broken off, and will be published again:
+// [ErrHeldUp]. A call of the publisher that does not return then either is
 // left behind.
 //
 // It begins with [Outbox.Check] and returns its error, unless that may pass by itself. Later
@@ -73,24 +73,24 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.box.Check(ctx, r.cfg.DB); err != nil && ctx.Err() == nil && !sqlerr.Transient(err) {
 		return err
 	}
-	// What is in hand outlives ctx, until StopTimeout is over.
+	// Batches in hand outlive ctx, until StopTimeout is over.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	calls, giveUp := context.WithCancel(work)
 	defer giveUp()
 	s := &session{Relay: r, calls: calls, kept: make(chan struct{}, r.roomForLocks()),
-		desk: newDesk(r)}
+		dispatcher: newDispatcher(r)}
 	var workers sync.WaitGroup
 	for range r.cfg.Workers {
 		workers.Go(func() {
-			for j := range s.desk.jobs {
-				s.desk.done <- s.turn(work, j)
+			for j := range s.dispatcher.jobs {
+				s.dispatcher.done <- s.publishBatch(work, j)
 			}
 		})
 	}
 	workers.Go(func() { s.sweep(ctx) })
-	s.desk.run(ctx)
-	close(s.desk.jobs)
+	s.dispatcher.run(ctx)
+	close(s.dispatcher.jobs)
 	time.AfterFunc(linger, giveUp)
 	return s.stop(work, &workers, cancel)
 }
@@ -126,13 +126,13 @@ func (s *session) stop(work context.Context, workers *sync.WaitGroup,
 
 // last settles what the calls that go on after the last turn come to.
 func (s *session) last(work context.Context) {
-	for no := range s.desk.shards {
-		state := &s.desk.shards[no]
+	for no := range s.dispatcher.shards {
+		state := &s.dispatcher.shards[no]
 		for len(state.calls) > 0 && work.Err() == nil {
 			await(state.calls, time.Until(state.calls[0].overdue(&s.cfg)))
-			o := outcome{verdict: &verdict{}}
+			o := outcome{publishResult: &publishResult{}}
 			s.settleLate(work, no, state, &o)
-			s.tell(work, &o)
+			s.notify(work, &o)
 		}
 		if state.lock != nil {
 			state.lock.end()

@@ -85,17 +85,13 @@ func runRelay(t *testing.T, messages []Message, s *sender, edit func(*RelayConfi
 			edit(&cfg, f)
 		}
 		r, err := NewRelay(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
 		during(r, f)
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
-		}
+		assert.NoError(t, <-ended)
 	})
 	return told
 }
@@ -103,8 +99,8 @@ func runRelay(t *testing.T, messages []Message, s *sender, edit func(*RelayConfi
 // after lets the bubble's time pass.
 func after(d time.Duration) { <-time.After(d) }
 
-// A relay on a read replica, or one that lacks a right: what it published it could not delete,
-// and would publish for ever.
+// A relay on a read replica, or one that lacks a right, could not delete the messages that it
+// published, and would publish them forever.
 func TestNothingIsPublishedThatCannotBeDeleted(t *testing.T) {
 	s := &sender{}
 	var broken atomic.Bool
@@ -118,21 +114,20 @@ func TestNothingIsPublishedThatCannotBeDeleted(t *testing.T) {
 		}
 	}, func(_ *Relay, f *fake) {
 		after(time.Minute)
-		if got := s.got(); len(got) > 0 {
-			t.Errorf("published, and published again: %d", len(got))
-		}
+		got := s.got()
+		assert.Empty(t, got)
 		broken.Store(false)
 		after(time.Minute)
-		if pending, _ := f.left(); len(pending) > 0 || len(s.got()) != 2 {
-			t.Errorf("pending %v, published %v", pending, s.got())
-		}
+		pending, _ := f.left()
+		assert.Empty(t, pending)
+		assert.Len(t, s.got(), 2)
 	})
-	if len(told) == 0 || !errors.Is(told[0], errBroken) {
-		t.Errorf("told of %v", told)
-	}
+	assert.NotEmpty(t, told)
+	assert.ErrorIs(t, told[0], errBroken)
 }
 
-// What cannot be parked stays, is told of, and does not have its neighbours published again.
+// A message that cannot be parked stays, is reported, and does not have its neighbors published
+// again.
 func TestParkingFails(t *testing.T) {
 	s := &sender{check: func(m *Message) error {
 		if m.ID == "bad/0" {
@@ -153,17 +148,13 @@ func TestParkingFails(t *testing.T) {
 		}
 	}, func(_ *Relay, f *fake) {
 		after(time.Minute)
-		if pending, parked := f.left(); !slices.Equal(pending, []string{"bad/0"}) ||
-			len(parked) > 0 {
-			t.Errorf("pending %v, parked %v", pending, parked)
-		}
-		if got := s.got(); !slices.Equal(got, []string{"a/0", "b/0"}) {
-			t.Errorf("published %v", got)
-		}
+		pending, parked := f.left()
+		assert.Equal(t, []string{"bad/0"}, pending)
+		assert.Empty(t, parked)
+		got := s.got()
+		assert.Equal(t, []string{"a/0", "b/0"}, got)
 	})
-	if !slices.ContainsFunc(told, func(err error) bool { return errors.Is(err, errBroken) }) {
-		t.Errorf("told of %v", told)
-	}
+	assert.ErrorIs(t, errors.Join(told...), errBroken)
 }
 
 // A message that the publisher's Check refuses is parked in its first batch, with all defaults, and
@@ -200,13 +191,12 @@ func TestPanickingPublisher(t *testing.T) {
 			}}
 			told := runRelay(t, messagesOf("a/0"), s, nil, func(_ *Relay, f *fake) {
 				after(time.Minute)
-				if pending, _ := f.left(); len(pending) > 0 || len(s.got()) != 2 {
-					t.Errorf("pending %v, published %v", pending, s.got())
-				}
+				pending, _ := f.left()
+				assert.Empty(t, pending)
+				assert.Len(t, s.got(), 2)
 			})
-			if len(told) != 1 || !errors.Is(told[0], ErrUnacknowledged) {
-				t.Errorf("told of %v", told)
-			}
+			assert.Len(t, told, 1)
+			assert.ErrorIs(t, told[0], ErrUnacknowledged)
 		})
 	}
 }
@@ -222,10 +212,9 @@ func TestPanickingCheck(t *testing.T) {
 	runRelay(t, messagesOf("a/0", "bad/0"), s, nil, func(_ *Relay, f *fake) {
 		after(time.Hour)
 		pending, parked := f.left()
-		if len(pending) > 0 || !slices.Equal(parked, []string{"bad/0"}) ||
-			!slices.Equal(s.got(), []string{"a/0"}) {
-			t.Errorf("pending %v, parked %v, published %v", pending, parked, s.got())
-		}
+		assert.Empty(t, pending)
+		assert.Equal(t, []string{"bad/0"}, parked)
+		assert.Equal(t, []string{"a/0"}, s.got())
 	})
 }
 
@@ -248,9 +237,9 @@ func TestWaitingShardRests(t *testing.T) {
 					after(10 * time.Millisecond)
 					r.box.Notify()
 				}
-				if n := f.ran("read"); n < 5 || n > 250 {
-					t.Errorf("read %d times in 10 s", n)
-				}
+				n := f.ran("read")
+				assert.GreaterOrEqual(t, n, 5)
+				assert.LessOrEqual(t, n, 250)
 			})
 		})
 	}
@@ -273,10 +262,9 @@ func TestSmallPool(t *testing.T) {
 	}, func(r *Relay, f *fake) {
 		after(20 * time.Minute)
 		pending, _ := f.left()
-		if got := s.got(); len(got) != len(ids) || len(pending) > 0 {
-			t.Errorf("%d messages of %d were published, %d are left", len(got), len(ids),
-				len(pending))
-		}
+		got := s.got()
+		assert.Len(t, got, len(ids))
+		assert.Empty(t, pending)
 	})
 }
 
@@ -292,16 +280,13 @@ func TestNothingIsPublishedTooLate(t *testing.T) {
 		return nil
 	}}
 	s.publish = func(ctx context.Context, _ int, _ []Message) []error {
-		if ctx.Err() != nil {
-			t.Error("published when the turn was over")
-		}
+		assert.Nil(t, ctx.Err())
 		return nil
 	}
 	runRelay(t, messagesOf("a/0"), s, nil, func(_ *Relay, f *fake) {
 		after(3 * time.Minute)
-		if pending, _ := f.left(); len(pending) > 0 {
-			t.Errorf("pending %v", pending)
-		}
+		pending, _ := f.left()
+		assert.Empty(t, pending)
 	})
 }
 
@@ -319,14 +304,14 @@ func TestSignalsDoNotHurryErrors(t *testing.T) {
 			after(time.Millisecond)
 			r.box.Notify()
 		}
-		if n := f.ran("busy"); n < 5 || n > 100 {
-			t.Errorf("asked %d times in 10 s", n)
-		}
+		n := f.ran("busy")
+		assert.GreaterOrEqual(t, n, 5)
+		assert.LessOrEqual(t, n, 100)
 	})
 }
 
-// Whatever statement fails, once: nothing is lost, and only what was published before it comes
-// again.
+// Whatever statement fails, once: nothing is lost, and only messages that were published before
+// it are published again.
 func TestEachStatementFailsOnce(t *testing.T) {
 	for statement, again := range map[string]bool{
 		"busy": false, "begin": false, "lock": false, "read": false, "savepoint": false,
@@ -362,14 +347,11 @@ func TestEachStatementFailsOnce(t *testing.T) {
 				after(10 * time.Minute)
 				pending, parked := f.left()
 				got := s.got()
-				if len(pending)+len(parked) > 0 || failed.Load() == 0 {
-					t.Errorf("pending %v, parked %v, failed %d times", pending,
-						parked, failed.Load())
-				}
-				if a := len(got) - len(slices.Compact(slices.Sorted(slices.Values(got)))); a > 1 &&
-					!again {
-					t.Errorf("published %v", got)
-				}
+				assert.LessOrEqual(t, len(pending)+len(parked), 0)
+				assert.NotZero(t, failed.Load())
+				a := len(got) - len(slices.Compact(slices.Sorted(slices.Values(got))))
+				assert.False(t, a > 1 &&
+					!again, "published %v", got)
 			})
 		})
 	}
@@ -378,8 +360,8 @@ func TestEachStatementFailsOnce(t *testing.T) {
 // seldom has a relay ask by itself once in an hour.
 func seldom(c *RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }
 
-// A signal comes while a turn ends that has found nothing, because it had looked before: what the
-// signal is about must not wait for the next poll.
+// A signal comes while a turn ends that has found nothing, because it had looked before. The
+// messages of the signal must not wait for the next poll.
 func TestSignalWhileATurnEnds(t *testing.T) {
 	for range 10 { // what happens at one time happens in an order of its own
 		s := &sender{publish: func(context.Context, int, []Message) []error {
@@ -396,14 +378,13 @@ func TestSignalWhileATurnEnds(t *testing.T) {
 			f.add(messagesOf("a/1")[0])
 			r.box.Notify()
 			after(time.Second)
-			if got := s.got(); !slices.Equal(got, []string{"a/0", "a/1"}) {
-				t.Errorf("published %v", got)
-			}
+			got := s.got()
+			assert.Equal(t, []string{"a/0", "a/1"}, got)
 		})
 	}
 }
 
-// What fails is tried again after its delay, also by a relay that asks once in an hour.
+// A failed message is tried again after its delay, also by a relay that asks once in an hour.
 func TestFailuresDoNotWaitForAPoll(t *testing.T) {
 	for _, statement := range []string{"busy", "begin", "lock", "read", "delete", "commit",
 		"publisher", "message"} {
@@ -432,9 +413,9 @@ func TestFailuresDoNotWaitForAPoll(t *testing.T) {
 				f.fail = once
 			}, func(_ *Relay, f *fake) {
 				after(10 * DefaultRetryMin)
-				if pending, _ := f.left(); !failed || len(pending) > 0 {
-					t.Errorf("failed: %v, pending %v", failed, pending)
-				}
+				pending, _ := f.left()
+				assert.True(t, failed, "failed: %v, pending %v", failed, pending)
+				assert.Empty(t, pending)
 			})
 		})
 	}

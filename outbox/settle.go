@@ -18,9 +18,9 @@ var settleAgain = backoff.Policy{Base: 5 * time.Millisecond, Cap: 100 * time.Mil
 // settle deletes what is acknowledged, puts off what has failed and parks what has done so too
 // often, in the transaction that holds the lock, and commits.
 //
-// A COMMIT whose answer is lost needs no question: what it has deleted is gone, and what it
-// has not is published again, under the same ids.
-func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict) (parked []Parked,
+// A COMMIT whose answer is lost needs no question: messages that it has deleted are gone, and the
+// others are published again, under the same ids.
+func (r *Relay) settle(ctx context.Context, l *locked, no int, v *publishResult) (parked []Parked,
 	err error) {
 	if l.tx != nil {
 		return r.settleIn(ctx, l.tx.Tx, no, v)
@@ -29,8 +29,9 @@ func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict) (park
 }
 
 // settleApart does the same in a transaction of its own, which can be repeated: where a lease is
-// held, and where the one that holds the lock goes on.
-func (r *Relay) settleApart(ctx context.Context, no int, v *verdict) (parked []Parked, err error) {
+// held, and where the one that holds the lock is kept.
+func (r *Relay) settleApart(ctx context.Context, no int, v *publishResult) (parked []Parked,
+	err error) {
 	for try := 0; ; try++ {
 		parked, err = r.settleOnce(ctx, no, v)
 		if !sqlerr.Undone(err) || backoff.Sleep(ctx, settleAgain.Delay(try, 0, nil)) != nil {
@@ -39,7 +40,7 @@ func (r *Relay) settleApart(ctx context.Context, no int, v *verdict) (parked []P
 	}
 }
 
-func (r *Relay) settleOnce(ctx context.Context, no int, v *verdict) ([]Parked, error) {
+func (r *Relay) settleOnce(ctx context.Context, no int, v *publishResult) ([]Parked, error) {
 	tx, err := r.apart(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: begin: %w",
@@ -49,7 +50,7 @@ func (r *Relay) settleOnce(ctx context.Context, no int, v *verdict) ([]Parked, e
 	return r.settleIn(ctx, tx.Tx, no, v)
 }
 
-// apart begins a transaction beside the one that holds a lock, or without one.
+// apart begins a transaction next to the one that holds a lock, or without one.
 func (r *Relay) apart(ctx context.Context) (*transaction, error) {
 	if r.box.dialect.kind != SQLite {
 		return r.box.begin(ctx, r.cfg.DB)
@@ -62,8 +63,8 @@ func (r *Relay) apart(ctx context.Context) (*transaction, error) {
 }
 
 // settleIn returns what is parked, also when that is not known: rather told twice than never.
-func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
-	err error) {
+func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *publishResult) (
+	parked []Parked, err error) {
 	err = r.remember(ctx, tx, no, v.acknowledged)
 	if err == nil {
 		err = r.remove(ctx, tx, no, v.acknowledged)
@@ -109,8 +110,8 @@ const (
 
 // setAside keeps what fails apart from what is acknowledged: left says that it could not be done,
 // and must not have that published again.
-func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
-	left, err error) {
+func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *publishResult) (
+	parked []Parked, left, err error) {
 	if len(v.failed)+len(v.waiting) == 0 {
 		return nil, nil, nil
 	}
@@ -128,7 +129,7 @@ func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict) (p
 }
 
 // write parks and puts off.
-func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
+func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *publishResult) (parked []Parked,
 	err error) {
 	var gone []int64
 	later := map[int][]int64{} // by the number of failures before

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// leastPatience is how long a batch waits at the least for the calls of all its topics. It goes
-	// on without those that take longer, and than four times as long as calls usually take.
+	// leastPatience is how long a batch waits at the least for the calls of all its topics. It
+	// continues without those that take longer, and than four times as long as calls usually take.
 	leastPatience  = 100 * time.Millisecond
 	patienceFactor = 4
-	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again, and
-	// for the calls of a topic that has acknowledged nothing yet: it may not exist, and whatever
-	// else is in the shard would wait with it.
+	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again. It
+	// is also for the calls of a topic that has acknowledged nothing yet: the topic may not exist,
+	// and all else in the shard would wait with it.
 	probePatience = 10 * time.Millisecond
 	// maxKnown is how many topics that have acknowledged something are remembered.
 	maxKnown = 10_000
@@ -152,7 +152,7 @@ func (t *topics) isKnown(topic string) bool {
 	return known
 }
 
-// slow leaves a topic out while a call of it goes on for longer than others do. It returns what
+// slow leaves a topic out while a call of it takes longer than others do. It returns what
 // counts the call; nil when too many topics are left out already.
 func (t *topics) slow(topic string, shard int) *failing {
 	t.mu.Lock()
@@ -231,8 +231,8 @@ func (t *topics) skipped(topic string, f *failing, missing bool) {
 	}
 }
 
-// elsewhere has the probes of a shard that another relay has made in the next one.
-func (t *topics) elsewhere(shard int) {
+// skipShard has the probes of a shard that another relay has made in the next one.
+func (t *topics) skipShard(shard int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -297,8 +297,8 @@ func (t *topics) failed(topic string, shard int, err error) (failures int, delay
 	return f.failures, delay
 }
 
-// undecided is a call that says nothing about its topic: what it had was refused for what it is,
-// or has failed by itself before.
+// undecided is a call that says nothing about its topic: each of its messages was rejected, or has
+// failed by itself before.
 func (t *topics) undecided(topic string, shard int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

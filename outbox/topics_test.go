@@ -141,8 +141,8 @@ func TestFailingTopicIsLeftOut(t *testing.T) {
 	}
 }
 
-// A call that takes long holds up nothing but its topic, not even in its shard: what the others
-// have acknowledged is deleted while it goes on, and others behind it are published.
+// A call that takes long holds up nothing but its topic, not even in its shard. Messages that the
+// others have acknowledged are deleted before it ends, and others behind it are published.
 func TestSlowTopicHoldsUpNoOther(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
@@ -207,8 +207,8 @@ func TestSlowCallsInTwoShards(t *testing.T) {
 	})
 }
 
-// While a call goes on no other relay has its shard: it would publish the same messages, and later
-// ones of their keys before them.
+// Until a call has ended no other relay has its shard: it would publish the same messages, and
+// later ones of their keys before them.
 func TestLockOutlastsTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox(t, Postgres)
@@ -413,7 +413,8 @@ func TestFirstCallOfATopicIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// What is known to be left out is not read again at each poll, from the first time it was seen.
+// Messages that are known to be left out are not read again at each poll, from the first time it
+// was seen.
 func TestBacklogOfAFailingTopicIsNotReadAgain(t *testing.T) {
 	p := &troubled{trouble: down}
 	relayOf(t, p, of("bad", 1000), func(c *RelayConfig, f *fake) {

@@ -11,9 +11,9 @@ import (
 // session is one Run of a relay.
 type session struct {
 	*Relay
-	calls context.Context // of the publisher's calls
-	kept  chan struct{}   // has room for each lock that may outlast its turn
-	desk  *desk
+	calls      context.Context // of the publisher's calls
+	kept       chan struct{}   // has room for each lock that may outlast its turn
+	dispatcher *dispatcher
 }
 
 // job is a shard to look at.
@@ -25,45 +25,48 @@ type job struct {
 	final  int64
 	epoch  int
 	server int64
+	// dead says that the turn tells up to where the shard is empty
+	dead bool
 }
 
-// look is what a turn has seen of its shard's beginning: see desk.bound.
+// look is what a turn has seen of its shard's beginning: see dispatcher.bound.
 type look struct {
 	// up to this id there is nothing but messages of topics that are left out; negative: not looked
 	low    int64
 	at     time.Time
 	epoch  int   // of the list of those topics
 	server int64 // that was read
+	all    bool  // no topic was left out: there is nothing at all up to low
 }
 
 // outcome is what came of one turn.
 type outcome struct {
-	verdict *verdict
-	parked  []Parked
-	waits   bool // there are messages, and all of them wait
-	behind  bool // there are none but those of topics that are left out
-	full    bool // there may be more behind what was read
-	left    bool // there are others, which wait
-	slow    bool // calls go on, of topics that are left out from now on
-	look    look
-	err     error // the shard is to wait
+	publishResult *publishResult
+	parked        []Parked
+	waits         bool // there are messages, and all of them wait
+	behind        bool // there are none but those of topics that are left out
+	full          bool // there may be more behind what was read
+	left          bool // there are others, which wait
+	slow          bool // calls go on, of topics that are left out from now on
+	look          look
+	err           error // the shard is to wait
 }
 
-func (o *outcome) found() bool { return o.err == nil && len(o.verdict.acknowledged) > 0 }
+func (o *outcome) found() bool { return o.err == nil && len(o.publishResult.acknowledged) > 0 }
 
 // more says whether to look at once again. Where a topic is left out from now on, what is behind
 // its messages has its turn.
 func (o *outcome) more() bool {
 	return o.found() && (o.full || o.left) ||
-		o.err == nil && (o.slow || len(o.verdict.failed)+len(o.verdict.topics) > 0)
+		o.err == nil && (o.slow || len(o.publishResult.failed)+len(o.publishResult.topics) > 0)
 }
 
-// turn publishes one batch of a shard, if nobody else has the shard.
-func (s *session) turn(work context.Context, j job) report {
+// publishBatch publishes one batch of a shard, if nobody else has the shard.
+func (s *session) publishBatch(work context.Context, j job) report {
 	began := time.Now()
-	state := &s.desk.shards[j.shard]
+	state := &s.dispatcher.shards[j.shard]
 	o := s.serve(work, j, state)
-	s.tell(work, &o)
+	s.notify(work, &o)
 	rep := report{shard: j.shard, found: o.found(), more: o.more(), rests: o.waits || o.behind ||
 		o.err != nil, look: o.look}
 	switch {
@@ -99,7 +102,7 @@ func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 var errTooLong = errors.New("outbox: a part of a turn took too long")
 
 // budget is a context whose end is moved: each part of a turn has a time of its own, so that a
-// slow one leaves to the next what it needs. What has ended stays so.
+// slow one leaves enough to the next. A context that has ended stays so.
 func budget(ctx context.Context, first time.Duration) (inner context.Context,
 	next func(time.Duration), end func()) {
 	inner, cancel := context.WithCancelCause(ctx)
@@ -109,7 +112,7 @@ func budget(ctx context.Context, first time.Duration) (inner context.Context,
 	}, func() { timer.Stop(); cancel(nil) }
 }
 
-// because tells why, beside what came of it.
+// because adds the cause of ctx's end to an error.
 func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", err, cause)
@@ -117,8 +120,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// hold takes the shard, or goes on with the lock that a turn before has kept for calls that had not
-// ended. It returns nil when another relay has the shard.
+// hold takes the shard, or continues with the lock that a turn before has kept for calls that had
+// not ended. It returns nil when another relay has the shard.
 func (s *session) hold(work context.Context, no int, state *shard) (*locked, error) {
 	if l := state.lock; l != nil {
 		state.lock = nil
@@ -154,11 +157,11 @@ func (s *session) keep(l *locked) bool {
 // serve is the transaction of a turn, or what stands for it.
 func (s *session) serve(work context.Context, j job, state *shard) (o outcome) {
 	began := time.Now()
-	o.verdict, o.look.low = &verdict{}, -1
+	o.publishResult, o.look.low = &publishResult{}, -1
 	l, err := s.hold(work, j.shard, state)
 	if l == nil {
 		o.err = err
-		s.topics.elsewhere(j.shard)
+		s.topics.skipShard(j.shard)
 		s.settleLate(work, j.shard, state, &o)
 		return o
 	}
@@ -206,8 +209,8 @@ func (s *session) send(l *locked, no int, state *shard, p *plan, o *outcome) {
 	began := time.Now()
 	await(sent, min(s.topics.patience(), s.cfg.PublishTimeout+linger))
 	await(probes, time.Until(began.Add(probePatience)))
-	o.verdict.add(s.collect(no, state))
-	o.verdict.failed = append(o.verdict.failed, p.refused...)
+	o.publishResult.add(s.collect(no, state))
+	o.publishResult.failed = append(o.publishResult.failed, p.refused...)
 	for _, c := range state.calls {
 		if c.counted == nil {
 			c.counted = s.topics.slow(c.topic, no)
@@ -216,14 +219,14 @@ func (s *session) send(l *locked, no int, state *shard, p *plan, o *outcome) {
 	}
 	if len(state.calls) > 0 && !s.keep(l) {
 		await(state.calls, time.Until(state.calls[len(state.calls)-1].overdue(&s.cfg)))
-		o.verdict.add(s.collect(no, state))
+		o.publishResult.add(s.collect(no, state))
 		o.slow = false
 	}
 }
 
 // collect takes the calls that have ended, and those that are overdue.
-func (s *session) collect(no int, state *shard) *verdict {
-	all := &verdict{}
+func (s *session) collect(no int, state *shard) *publishResult {
+	all := &publishResult{}
 	state.calls = slices.DeleteFunc(state.calls, func(c *call) bool {
 		switch {
 		case c.hasEnded():
@@ -256,7 +259,7 @@ func (s *session) abandon(c *call) {
 }
 
 // judge says what to do about the messages of a call, and what it says about their topic.
-func (s *session) judge(no int, c *call, results []error) *verdict {
+func (s *session) judge(no int, c *call, results []error) *publishResult {
 	v := c.batch.judge(results)
 	switch {
 	case len(v.acknowledged) > 0:
@@ -280,14 +283,14 @@ func (s *session) judge(no int, c *call, results []error) *verdict {
 // lock is kept.
 func (s *session) finish(l *locked, no int, state *shard, o *outcome) {
 	if len(state.calls) == 0 {
-		if !o.verdict.empty() {
-			o.parked, o.err = s.settle(l.ctx, l, no, o.verdict)
+		if !o.publishResult.empty() {
+			o.parked, o.err = s.settle(l.ctx, l, no, o.publishResult)
 			state.sure = o.err == nil
 		}
 		return
 	}
-	if !o.verdict.empty() {
-		o.parked, o.err = s.settleApart(l.ctx, no, o.verdict)
+	if !o.publishResult.empty() {
+		o.parked, o.err = s.settleApart(l.ctx, no, o.publishResult)
 		state.sure = o.err == nil
 	}
 	if o.err == nil && l.tx != nil {
@@ -297,19 +300,19 @@ func (s *session) finish(l *locked, no int, state *shard, o *outcome) {
 	s.watch(no, state)
 }
 
-// settleLate settles without the shard. What was acknowledged is to be deleted, whoever has it.
+// settleLate settles without the shard. Acknowledged messages are deleted, whoever has the shard.
 func (s *session) settleLate(work context.Context, no int, state *shard, o *outcome) {
 	v := s.collect(no, state)
 	if !v.empty() {
 		ctx, cancel := context.WithTimeoutCause(work, grace, errTooLong)
 		defer cancel()
 		parked, err := s.settleApart(ctx, no, v)
-		o.verdict, o.parked, o.err = v, parked, errors.Join(o.err, err)
+		o.publishResult, o.parked, o.err = v, parked, errors.Join(o.err, err)
 	}
 	s.watch(no, state)
 }
 
-// watch has the desk look at the shard when one of its calls has ended, or is overdue.
+// watch has the dispatcher look at the shard when one of its calls has ended, or is overdue.
 func (s *session) watch(no int, state *shard) {
 	for _, c := range state.calls {
 		if c.watched {
@@ -318,26 +321,26 @@ func (s *session) watch(no int, state *shard) {
 		c.watched = true
 		go func() {
 			await([]*call{c}, time.Until(c.overdue(&s.cfg)))
-			s.desk.ended(no)
+			s.dispatcher.ended(no)
 		}()
 	}
 }
 
-// tell reports what came of a turn, whose transaction has ended, or waits for calls to end: who is
-// told may use the database.
-func (s *session) tell(ctx context.Context, o *outcome) {
+// notify reports what came of a turn, whose transaction has ended, or waits for calls to end. The
+// callbacks may use the database.
+func (s *session) notify(ctx context.Context, o *outcome) {
 	for _, p := range o.parked {
 		s.cfg.OnPark(context.WithoutCancel(ctx), p)
 	}
-	s.tellOf(o.verdict)
+	s.reportFailures(o.publishResult)
 	if o.err != nil {
 		s.stats.failures.Add(1)
 		s.cfg.OnError(o.err)
 	}
 }
 
-// tellOf reports messages that have failed by themselves, and topics.
-func (r *Relay) tellOf(v *verdict) {
+// reportFailures reports messages that have failed by themselves, and topics.
+func (r *Relay) reportFailures(v *publishResult) {
 	for _, t := range v.topics {
 		r.stats.failures.Add(1)
 		r.cfg.OnError(t)

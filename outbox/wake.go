@@ -14,8 +14,8 @@ func (o *Outbox) Notify() {
 	o.notifiers.ring()
 }
 
-// Wake wakes the relays of this process alone. It is for who has been told by another process,
-// whose Notify would tell that one in turn: outbox/pgxlisten calls it for each NOTIFY. It never
+// Wake wakes the relays of this process alone. It is for a program that another process has woken,
+// whose Notify would wake that process in turn: outbox/pgxlisten calls it for each NOTIFY. It never
 // blocks.
 func (o *Outbox) Wake() {
 	if o != nil {

@@ -75,7 +75,10 @@ for patch in internal/mutants/*/*.patch; do
       verdict=BROKEN; sed 's/^/    /' "$copy/build.log" | tail -n 5; break
     fi
     # shellcheck disable=SC2086
-    if ! (cd "$copy" && env $with go test $args -count=1 -timeout 300s >"$copy/test.log" 2>&1); then verdict=killed; break; fi
+    limit="-timeout 300s"
+    case $args in *-timeout*) limit= ;; esac
+    # shellcheck disable=SC2086
+    if ! (cd "$copy" && env $with go test $args -count=1 $limit >"$copy/test.log" 2>&1); then verdict=killed; break; fi
   done < <(sed -n 's/^Test: //p' "$patch")
   case $verdict in killed) killed=$((killed + 1)) ;; *) failed=$((failed + 1)) ;; esac
   printf '%-9s %s (%ds): %s\n' "$verdict" "$name" $((SECONDS - began)) "$(sed -n 's/^Mutant: //p' "$patch")"

@@ -24,7 +24,7 @@ func limitsOf(client *kgo.Client) limits {
 	return l
 }
 
-// batchOverhead is what a batch of records takes beside them. To a broker that kgo does not know
+// batchOverhead is the size of a batch without its records. To a broker that kgo does not know
 // yet it may count three bytes more.
 const batchOverhead = 62
 

@@ -18,7 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/outbox/internal/alone"
+	"github.com/onceward/onceward/outbox/internal/batchsplit"
 )
 
 // Publisher sends messages to Kafka, those of one topic and key in their order. Make it with
@@ -53,10 +53,10 @@ func New(client *kgo.Client) (*Publisher, error) {
 			"is set: a repeated request would send messages twice, and out of order")
 	case client.OptValue(kgo.AllowIdempotentProduceCancellation) == true:
 		return nil, bad("AllowIdempotentProduceCancellation",
-			"is set: what is given up may still arrive, twice or out of order")
+			"is set: records that are given up may still arrive, twice or out of order")
 	case client.OptValue(kgo.TransactionalID) != "":
 		return nil, bad("TransactionalID",
-			"is set: what is sent outside of a transaction would fail")
+			"is set: records outside of a transaction would fail")
 	case partitioner == nil ||
 		!partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):
 		return nil, bad("RecordPartitioner",
@@ -72,14 +72,14 @@ func New(client *kgo.Client) (*Publisher, error) {
 //
 // kgo tries a record, or waits for the leader of its partition, until ctx ends, which is the
 // relay's PublishTimeout, or the client's RecordDeliveryTimeout if it has one. The results of a
-// call come together, so what it has published is deleted then; each call has messages of one
-// topic.
+// call come together, so the messages that it has published are deleted then; each call has
+// messages of one topic.
 //
 // When ctx ends kgo gives up what is not on its way yet; of what is, it waits for the answer,
 // and the relay does not wait for it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	results := p.send(ctx, messages)
-	alone.Resend(ctx, messages, results, refused, func(i int) error {
+	batchsplit.Resend(ctx, messages, results, refused, func(i int) error {
 		return p.send(ctx, messages[i:i+1])[0]
 	})
 	return results

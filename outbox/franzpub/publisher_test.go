@@ -1,9 +1,10 @@
 package franzpub_test
 
 import (
-	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/outbox"
@@ -13,9 +14,7 @@ import (
 func client(t *testing.T, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
 	c, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -26,9 +25,8 @@ func TestNew(t *testing.T) {
 		"sticky":    {kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil))},
 		"by itself": {kgo.RecordPartitioner(kgo.ManualPartitioner())},
 	} {
-		if _, err := franzpub.New(client(t, opts...)); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := franzpub.New(client(t, opts...))
+		assert.NoError(t, err, name)
 	}
 	for option, opts := range map[string][]kgo.Opt{
 		"RequiredAcks": {kgo.RequiredAcks(kgo.LeaderAck()),
@@ -39,13 +37,12 @@ func TestNew(t *testing.T) {
 		"RecordPartitioner":                  {kgo.RecordPartitioner(kgo.RoundRobinPartitioner())},
 	} {
 		var input *outbox.InputError
-		if _, err := franzpub.New(client(t, opts...)); !errors.As(err, &input) ||
-			input.Field != "kgo."+option {
-			t.Errorf("%s: %v", option, err)
-		}
+		_, err := franzpub.New(client(t, opts...))
+		require.ErrorAs(t, err, &input, option)
+		assert.Equal(t, "kgo."+option, input.Field, option)
 	}
 	var input *outbox.InputError
-	if _, err := franzpub.New(nil); !errors.As(err, &input) || input.Field != "kgo.Client" {
-		t.Errorf("no client: %v", err)
-	}
+	_, err := franzpub.New(nil)
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "kgo.Client", input.Field)
 }

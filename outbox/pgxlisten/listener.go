@@ -43,8 +43,8 @@ type Config struct {
 	// Silence is after how long without a notification the connection is tried: one that is lost
 	// may say nothing. A millisecond to an hour. Default: [DefaultSilence].
 	Silence time.Duration
-	// OnError is told of a connection that was lost or could not be had. It must return soon.
-	// Default: nobody is told.
+	// OnError gets the error of a connection that was lost or could not be made. It must return
+	// soon. Default: errors are dropped.
 	OnError func(err error)
 }
 

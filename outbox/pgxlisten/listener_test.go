@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/pgxlisten"
@@ -17,9 +19,7 @@ import (
 func config(t *testing.T) pgxlisten.Config {
 	t.Helper()
 	box, err := outbox.New(outbox.Config{Dialect: outbox.Postgres})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pgxlisten.Config{
 		Outbox:  box,
 		Connect: func(context.Context) (*pgx.Conn, error) { return nil, errors.New("no server") },
@@ -40,13 +40,11 @@ func TestNew(t *testing.T) {
 		cfg := config(t)
 		tt.edit(&cfg)
 		var input *outbox.InputError
-		if _, err := pgxlisten.New(cfg); !errors.As(err, &input) || input.Field != tt.field {
-			t.Errorf("%s: %v; want an InputError on %s", name, err, tt.field)
-		}
+		_, err := pgxlisten.New(cfg)
+		require.ErrorAs(t, err, &input, name)
+		assert.Equal(t, tt.field, input.Field, name)
 	}
-	if err := new(pgxlisten.Listener).Run(t.Context()); err == nil {
-		t.Error("a listener that New has not made runs")
-	}
+	assert.Error(t, new(pgxlisten.Listener).Run(t.Context()))
 }
 
 // Without a server it tries again, ever more rarely, and ends with its context.
@@ -56,22 +54,16 @@ func TestNoServer(t *testing.T) {
 		var told atomic.Int64
 		cfg.OnError = func(error) { told.Add(1) }
 		l, err := pgxlisten.New(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- l.Run(ctx) }()
 		<-time.After(time.Minute)
-		if err := l.Run(ctx); err == nil {
-			t.Error("it runs twice")
-		}
-		if n := told.Load(); n < 10 || n > 100 {
-			t.Errorf("tried %d times in a minute", n)
-		}
+		assert.Error(t, l.Run(ctx))
+		n := told.Load()
+		assert.GreaterOrEqual(t, n, int64(10))
+		assert.LessOrEqual(t, n, int64(100))
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
-		}
+		assert.NoError(t, <-ended)
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// SafeConfig sets in c what [CheckConfig] asks for, and returns it. What the caller has chosen
-// beyond that stays.
+// SafeConfig sets in c what [CheckConfig] asks for, and returns it. All other
+// settings stay.
 func SafeConfig(c *sarama.Config) *sarama.Config {
 	if !c.Version.IsAtLeast(sarama.V0_11_0_0) {
 		c.Version = sarama.V2_1_0_0
@@ -46,7 +46,7 @@ func CheckConfig(c *sarama.Config) error {
 		return bad("Version", "is below 0.11: the id needs headers")
 	case c.Producer.Transaction.ID != "":
 		return bad("Producer.Transaction.ID",
-			"is set: what is sent outside of a transaction would fail")
+			"is set: messages outside of a transaction would fail")
 	case c.Producer.Partitioner == nil || !c.Producer.Partitioner("t").RequiresConsistency():
 		return bad("Producer.Partitioner",
 			"does not keep a key in one partition: its order would be lost")

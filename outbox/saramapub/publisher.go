@@ -18,7 +18,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/outbox/internal/alone"
+	"github.com/onceward/onceward/outbox/internal/batchsplit"
 )
 
 // Publisher sends messages to Kafka, those of one topic and key in their order. Make it with
@@ -48,10 +48,10 @@ var (
 // Each topic has a producer of its own on that client: one goroutine of a producer hands out the
 // messages of all its topics, and stands still while a topic is looked for that is missing.
 //
-// Producer.MaxMessageBytes should not exceed max.message.bytes of the topics: what a topic refuses
-// takes its whole batch down, and sarama may send the next batch of the partition all the same.
-// Then the messages of that one have overtaken those of the first: see [outbox.ErrOvertaken]. With
-// a limit that is low enough sarama makes no batch that is refused.
+// Producer.MaxMessageBytes should not exceed max.message.bytes of the topics: a message that a
+// topic refuses takes its whole batch down, and sarama may still send the next batch of the
+// partition. Then the messages of that one have overtaken those of the first: see
+// [outbox.ErrOvertaken]. With a limit that is low enough sarama makes no batch that is refused.
 //
 // The same comes of a batch whose Producer.Retry is used up while the next one waits: three times
 // 100 ms by default. Have it go on for longer than a partition is without a leader, or without
@@ -70,8 +70,8 @@ func New(client sarama.Client) (*Publisher, error) {
 
 var errClosed = errors.New("saramapub: the publisher is closed")
 
-// Close ends the producers. Call it when every relay that uses the Publisher has stopped. What is
-// published after it fails.
+// Close ends the producers. Call it when every relay that uses the Publisher has stopped.
+// Publishing after it fails.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -126,7 +126,7 @@ func (p *Publisher) Check(m *outbox.Message) error {
 
 // Publish sends the messages with one SendMessages for each topic. A message that is too large for
 // its topic, though not for Producer.MaxMessageBytes, makes the broker refuse all that sarama has
-// put into one request with it; then they are sent again one by one, and that one is rejected.
+// put into one request with it. Then they are sent again one by one, and that one is rejected.
 //
 // SendMessages knows no context: nothing is sent when ctx has ended, but while the cluster is down
 // it takes as long as the timeouts and repetitions of the configuration make it; the relay does not
@@ -140,7 +140,7 @@ func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []er
 		return results
 	}
 	results := p.send(messages)
-	alone.Resend(ctx, messages, results, tooLarge, func(i int) error {
+	batchsplit.Resend(ctx, messages, results, tooLarge, func(i int) error {
 		return p.send(messages[i : i+1])[0]
 	})
 	return results

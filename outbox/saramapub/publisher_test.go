@@ -1,22 +1,19 @@
 package saramapub_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/saramapub"
 )
 
 func TestCheckConfig(t *testing.T) {
-	if err := saramapub.CheckConfig(saramapub.SafeConfig(sarama.NewConfig())); err != nil {
-		t.Fatalf("SafeConfig: %v", err)
-	}
-	if err := saramapub.SafeConfig(sarama.NewConfig()).Validate(); err != nil {
-		t.Fatalf("SafeConfig does not satisfy sarama: %v", err)
-	}
+	require.NoError(t, saramapub.CheckConfig(saramapub.SafeConfig(sarama.NewConfig())))
+	require.NoError(t, saramapub.SafeConfig(sarama.NewConfig()).Validate())
 	for field, edit := range map[string]func(*sarama.Config){
 		"Producer.RequiredAcks": func(c *sarama.Config) {
 			c.Producer.RequiredAcks = sarama.WaitForLocal
@@ -34,10 +31,8 @@ func TestCheckConfig(t *testing.T) {
 		c := saramapub.SafeConfig(sarama.NewConfig())
 		edit(c)
 		var input *outbox.InputError
-		if err := saramapub.CheckConfig(c); !errors.As(err, &input) ||
-			input.Field != "sarama.Config."+field {
-			t.Errorf("%s: %v", field, err)
-		}
+		require.ErrorAs(t, saramapub.CheckConfig(c), &input)
+		assert.Equal(t, "sarama.Config."+field, input.Field)
 	}
 	c := saramapub.SafeConfig(sarama.NewConfig())
 	for name, chosen := range map[string]sarama.PartitionerConstructor{
@@ -45,15 +40,10 @@ func TestCheckConfig(t *testing.T) {
 		"consistent": sarama.NewConsistentCRCHashPartitioner,
 	} {
 		c.Producer.Partitioner = chosen
-		if err := saramapub.CheckConfig(c); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.NoError(t, saramapub.CheckConfig(c), name)
 	}
 	var input *outbox.InputError
-	if err := saramapub.CheckConfig(nil); !errors.As(err, &input) {
-		t.Errorf("nil: %v", err)
-	}
-	if _, err := saramapub.New(nil); !errors.As(err, &input) {
-		t.Errorf("no client: %v", err)
-	}
+	assert.ErrorAs(t, saramapub.CheckConfig(nil), &input)
+	_, err := saramapub.New(nil)
+	assert.ErrorAs(t, err, &input)
 }

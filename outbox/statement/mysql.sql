@@ -117,3 +117,9 @@ STRAIGHT_JOIN {{published}} AS o FORCE INDEX (PRIMARY) ON o.id = x.id
 SELECT id, topic, dedup_id, `key`, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts,
     CAST(UNIX_TIMESTAMP(created_at) * 1000000 AS SIGNED), CAST(UNIX_TIMESTAMP(published_at) * 1000000 AS SIGNED)
 FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
+
+-- name: holder
+-- Needs the right PROCESS.
+SELECT 'session', CAST(trx_mysql_thread_id AS CHAR), TIMESTAMPDIFF(MICROSECOND, trx_started, NOW(6)), coalesce(p.user, ''), '', coalesce(p.command, trx_state), left(coalesce(trx_query, ''), 500)
+FROM information_schema.innodb_trx LEFT JOIN information_schema.processlist AS p ON p.id = trx_mysql_thread_id
+WHERE trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 1

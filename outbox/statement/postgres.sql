@@ -16,11 +16,11 @@ SELECT coalesce((SELECT id FROM {{table}} WHERE shard = $1::smallint ORDER BY id
 -- The newest id, the run of the server, and the transactions that may still commit a smaller id:
 -- an INSERT locks the table before it is given an id, and the lock ends with its transaction, after
 -- the transaction can be seen. The ids are read in the statement's snapshot, which is older than
--- the locks. A transaction that is prepared has no pid, and before PostgreSQL 14 another name from
+-- the locks. Up to the ids of the argument there is nothing in the shards. A transaction that is prepared has no pid, and before PostgreSQL 14 another name from
 -- then on. The server is 0 where the locks prove nothing: on a replica, which has not those of the
 -- primary, and where this statement's own lock is not among them.
 SELECT coalesce((SELECT max(one.id) FROM generate_series(0, 15) AS s,
-    LATERAL (SELECT id FROM {{table}} WHERE shard = s ORDER BY id DESC LIMIT 1) AS one), 0),
+    LATERAL (SELECT id FROM {{table}} WHERE shard = s AND id > ($1::text::bigint[])[s + 1] ORDER BY id DESC LIMIT 1) AS one), 0),
     CASE WHEN pg_is_in_recovery() OR bool_or(l.pid = pg_backend_pid()) IS NOT TRUE THEN 0 ELSE {{run}} END,
     coalesce(string_agg(CASE WHEN l.pid IS NULL THEN 'prepared' ELSE l.virtualtransaction END, ' ') FILTER (WHERE l.mode = 'RowExclusiveLock'), '')
 FROM pg_locks AS l WHERE l.locktype = 'relation' AND l.granted AND l.relation = '{{table}}'::regclass
@@ -146,3 +146,29 @@ DELETE FROM {{published}} WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[]
 SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts,
     (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM published_at) * 1000000)::bigint
 FROM {{published}} WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint
+
+-- name: lag_behind
+-- As lag, behind ids up to which a relay has seen that the shards are empty, on one run of a server.
+SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s,
+        LATERAL (SELECT 1 FROM {{table}} WHERE shard = s AND id > CASE WHEN {{run}} = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT $1::bigint) AS one
+        LIMIT $1::bigint) AS p),
+    (SELECT count(*) FROM (SELECT 1 FROM {{parked}} LIMIT $2::bigint) AS q),
+    (SELECT count(*) FROM (SELECT 1 FROM {{scheduled}} LIMIT $3::bigint) AS r),
+    greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint
+        FROM generate_series(0, 15) AS s,
+        LATERAL (SELECT created_at FROM {{table}} WHERE shard = s AND id > CASE WHEN {{run}} = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT 1) AS one), 0),
+    coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint
+        FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0))
+
+-- name: holder
+-- What has held the oldest snapshot, or has been prepared, for the longest time. Of other users'
+-- sessions only pg_read_all_stats sees that.
+SELECT kind, name, age, who, application, state, query FROM (
+    SELECT 'session' AS kind, pid::text AS name, coalesce((extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, 0) AS age, coalesce(usename::text, '') AS who,
+        coalesce(application_name, '') AS application, coalesce(state, '') AS state, left(coalesce(query, ''), 500) AS query, age(backend_xmin) AS xids
+    FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+    UNION ALL
+    SELECT 'prepared transaction', gid, (extract(epoch FROM clock_timestamp() - prepared) * 1000000)::bigint, owner::text, '', 'prepared', '', age(transaction) FROM pg_prepared_xacts
+    UNION ALL
+    SELECT 'replication slot', slot_name::text, 0, '', '', CASE WHEN active THEN 'active' ELSE 'inactive' END, '', age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL
+) AS one ORDER BY xids DESC, age DESC LIMIT 1

@@ -101,6 +101,10 @@ SELECT id, topic, dedup_id, `key`, headers, payload, attempts, CASE WHEN UNIX_TI
 
 SELECT id, topic, dedup_id, `key`, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM `Shop`.`box` WHERE shard = ? AND id > ?{{topics}} AND (retry_at IS NULL OR UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) OR UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}}) AND (`key` = '' OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND UNIX_TIMESTAMP(retry_at) * 1000000 > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND UNIX_TIMESTAMP(retry_at) * 1000000 <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {{longest}} ) AND (attempts > 0 OR coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') NOT IN ( SELECT coalesce(SHA2(CONCAT(topic, ' ', `key`), 256), '') FROM `Shop`.`box` WHERE shard = {{shard}} AND attempts > 0 ))) ORDER BY id LIMIT ?
 
+
+
+SELECT 'session', CAST(trx_mysql_thread_id AS CHAR), TIMESTAMPDIFF(MICROSECOND, trx_started, NOW(6)), coalesce(p.user, ''), '', coalesce(p.command, trx_state), left(coalesce(trx_query, ''), 500) FROM information_schema.innodb_trx LEFT JOIN information_schema.processlist AS p ON p.id = trx_mysql_thread_id WHERE trx_mysql_thread_id <> CONNECTION_ID() ORDER BY trx_started LIMIT 1
+
 DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id
 
 UPDATE JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.id = x.id SET o.attempts = o.attempts + ?, o.retry_at = FROM_UNIXTIME((TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + ?) * 0.000001) WHERE o.shard = ?

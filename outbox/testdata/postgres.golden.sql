@@ -93,9 +93,9 @@ BEGIN
             SELECT 0 AS no, 0 AS k, count(*) AS n, ''::bytea AS part FROM jsonb_object_keys(coalesce(headers, '{}'))
             UNION ALL
             SELECT h.no, p.k, p.n, p.part
-            FROM jsonb_each_text(coalesce(headers, '{}')) WITH ORDINALITY AS h(name, value, no),
-            LATERAL (VALUES (1, octet_length(convert_to(h.name, 'UTF8')), convert_to(h.name, 'UTF8')),
-                (2, coalesce(octet_length(convert_to(h.value, 'UTF8')) + 1, 0), coalesce(convert_to(h.value, 'UTF8'), ''))) AS p(k, n, part)
+            FROM jsonb_each_text(coalesce(headers, '{}')) WITH ORDINALITY AS h(header, content, no),
+            LATERAL (VALUES (1, octet_length(convert_to(h.header, 'UTF8')), convert_to(h.header, 'UTF8')),
+                (2, coalesce(octet_length(convert_to(h.content, 'UTF8')) + 1, 0), coalesce(convert_to(h.content, 'UTF8'), ''))) AS p(k, n, part)
         ) AS p ORDER BY p.no, p.k
     LOOP
         WHILE n > 127 LOOP
@@ -150,7 +150,7 @@ SELECT s FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" W
 
 SELECT coalesce((SELECT id FROM "Shop"."box" WHERE shard = $1::smallint ORDER BY id DESC LIMIT 1), 0)
 
-SELECT coalesce((SELECT max(one.id) FROM generate_series(0, 15) AS s, LATERAL (SELECT id FROM "Shop"."box" WHERE shard = s ORDER BY id DESC LIMIT 1) AS one), 0), CASE WHEN pg_is_in_recovery() OR bool_or(l.pid = pg_backend_pid()) IS NOT TRUE THEN 0 ELSE (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END, coalesce(string_agg(CASE WHEN l.pid IS NULL THEN 'prepared' ELSE l.virtualtransaction END, ' ') FILTER (WHERE l.mode = 'RowExclusiveLock'), '') FROM pg_locks AS l WHERE l.locktype = 'relation' AND l.granted AND l.relation = '"Shop"."box"'::regclass AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+SELECT coalesce((SELECT max(one.id) FROM generate_series(0, 15) AS s, LATERAL (SELECT id FROM "Shop"."box" WHERE shard = s AND id > ($1::text::bigint[])[s + 1] ORDER BY id DESC LIMIT 1) AS one), 0), CASE WHEN pg_is_in_recovery() OR bool_or(l.pid = pg_backend_pid()) IS NOT TRUE THEN 0 ELSE (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END, coalesce(string_agg(CASE WHEN l.pid IS NULL THEN 'prepared' ELSE l.virtualtransaction END, ' ') FILTER (WHERE l.mode = 'RowExclusiveLock'), '') FROM pg_locks AS l WHERE l.locktype = 'relation' AND l.granted AND l.relation = '"Shop"."box"'::regclass AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
 
 SELECT CASE WHEN pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, $1::integer) AND set_config('idle_in_transaction_session_timeout', '{{idle}}', true) IS NOT NULL THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint ELSE 0 END
 
@@ -159,6 +159,10 @@ SELECT CASE WHEN pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigin
 SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond' THEN 1 ELSE 0 END, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = $1::smallint AND id > $3::bigint{{topics}} ORDER BY id LIMIT $2::bigint
 
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = $1::smallint AND id > $3::bigint{{topics}} AND (retry_at IS NULL OR retry_at <= statement_timestamp() OR retry_at > statement_timestamp() + {{longest}} * interval '1 microsecond') AND (key = ''::bytea OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE shard = $1::smallint AND retry_at IS NOT NULL AND retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond' ) AND (attempts > 0 OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE shard = $1::smallint AND retry_at IS NOT NULL AND attempts > 0 ))) ORDER BY id LIMIT $2::bigint
+
+SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" WHERE shard = s AND id > CASE WHEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT $1::bigint) AS one LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_scheduled" LIMIT $3::bigint) AS r), greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s AND id > CASE WHEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT 1) AS one), 0), coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1), 0))
+
+SELECT kind, name, age, who, application, state, query FROM ( SELECT 'session' AS kind, pid::text AS name, coalesce((extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, 0) AS age, coalesce(usename::text, '') AS who, coalesce(application_name, '') AS application, coalesce(state, '') AS state, left(coalesce(query, ''), 500) AS query, age(backend_xmin) AS xids FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() UNION ALL SELECT 'prepared transaction', gid, (extract(epoch FROM clock_timestamp() - prepared) * 1000000)::bigint, owner::text, '', 'prepared', '', age(transaction) FROM pg_prepared_xacts UNION ALL SELECT 'replication slot', slot_name::text, 0, '', '', CASE WHEN active THEN 'active' ELSE 'inactive' END, '', age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL ) AS one ORDER BY xids DESC, age DESC LIMIT 1
 
 DELETE FROM "Shop"."box" WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[])))
 

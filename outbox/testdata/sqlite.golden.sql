@@ -99,6 +99,10 @@ SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at 
 
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = ? AND id > ?{{topics}} AND (retry_at IS NULL OR retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000) AND (key = x'' OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND retry_at > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) AND retry_at <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + {{longest}} / 1000 ) AND (attempts > 0 OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE retry_at IS NOT NULL AND attempts > 0 ))) ORDER BY id LIMIT ?
 
+
+
+
+
 DELETE FROM "Shop"."box" WHERE shard = ? AND id IN ({{ids}})
 
 UPDATE "Shop"."box" SET attempts = attempts + ?, retry_at = (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + ? / 1000 WHERE shard = ? AND id IN ({{ids}})

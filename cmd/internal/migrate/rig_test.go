@@ -127,3 +127,11 @@ func forEach(t *testing.T, test func(t *testing.T, e engine, r *rig)) {
 		}
 	}
 }
+
+// newest is the version of the tables that this program knows.
+func (r *rig) newest() int {
+	if slices.Contains(r.flags, "outbox") {
+		return 2
+	}
+	return 1
+}

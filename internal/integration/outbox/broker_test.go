@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -21,10 +23,10 @@ type broker struct {
 
 	// before, if set, may refuse a call as a whole, or wait; it runs without the lock.
 	before func(ctx context.Context, messages []outbox.Message) error
-	// fail, if set, refuses single messages; it runs with the lock. What follows one in its
-	// call, in the same lane, is not sent.
+	// fail, if set, refuses single messages; it runs with the lock. Messages behind one in its
+	// call, in the same lane, are not sent.
 	fail func(m outbox.Message) error
-	// careless sends it all the same.
+	// careless sends them anyway.
 	careless bool
 }
 
@@ -109,7 +111,7 @@ func numbered(key string, i int) outbox.Message {
 // tally is what a consumer would see.
 type tally struct {
 	lost       int // that were committed and never came
-	duplicates int // that came again
+	duplicates int // that were published again
 	inversions int // that came for the first time after a later one of their key
 }
 
@@ -146,8 +148,7 @@ func judge(got []outbox.Message, committed map[string]int) tally {
 func TestJudge(t *testing.T) {
 	sent := []outbox.Message{numbered("a", 0), numbered("a", 2), numbered("a", 1), numbered("b", 0),
 		numbered("a", 2)}
-	if got := judge(sent, map[string]int{"a": 4, "b": 1}); got != (tally{lost: 1, duplicates: 1,
-		inversions: 1}) {
-		t.Errorf("%+v", got)
-	}
+	got := judge(sent, map[string]int{"a": 4, "b": 1})
+	assert.Equal(t, tally{lost: 1, duplicates: 1,
+		inversions: 1}, got)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -20,7 +22,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// service books payments, and tells of each by the outbox, in one transaction with the mark.
+// service books payments, and publishes each by the outbox, in one transaction with the mark.
 type service struct {
 	*house
 	marks  *sqladapter.Ledger
@@ -37,12 +39,8 @@ func newService(t *testing.T, e engine) *service {
 	s.ledger = s.table + "_ledger"
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "payments",
 		Table: s.table + "_marks"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := marks.Migrate(t.Context(), s.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, marks.Migrate(t.Context(), s.db))
 	s.marks = marks
 	s.exec(t, `CREATE TABLE `+s.ledger+` (payment VARCHAR(40) NOT NULL)`)
 	t.Cleanup(func() {
@@ -55,7 +53,7 @@ func newService(t *testing.T, e engine) *service {
 }
 
 // pay is one request. The id of the message is made of the key that the payment is marked
-// under, so that whatever is repeated tells of the same.
+// under, so that a repetition has the same one.
 func (s *service) pay(ctx context.Context, payment, account string) (first bool, err error) {
 	mark, err := s.marks.Do(ctx, s.db, payment, func(ctx context.Context, tx *sql.Tx) error {
 		query := `INSERT INTO ` + s.ledger + ` (payment) VALUES (?)`
@@ -69,16 +67,14 @@ func (s *service) pay(ctx context.Context, payment, account string) (first bool,
 			ID: "booked:" + payment, Topic: "t", Key: []byte(account), Payload: []byte(payment),
 		})
 	})
-	s.box.Notify() // also for a duplicate: what the first has left is sent now
+	s.box.Notify() // also for a duplicate: messages that the first has left are sent now
 	return mark.First(), err
 }
 
 func (s *service) bookings(t *testing.T) (n int) {
 	t.Helper()
-	if err := s.db.QueryRowContext(t.Context(),
-		`SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.db.QueryRowContext(t.Context(),
+		`SELECT count(*) FROM `+s.ledger).Scan(&n))
 	return n
 }
 
@@ -87,21 +83,22 @@ func (s *service) bookings(t *testing.T) (n int) {
 func TestDuplicateSendsWhatIsRecorded(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newService(t, e)
-		if first, err := s.pay(t.Context(), "p1", "a"); !first || err != nil {
-			t.Fatalf("the first: %t, %v", first, err)
-		}
+		first, err := s.pay(t.Context(), "p1", "a")
+		require.True(t, first, "the first: %t, %v", first, err)
+		require.NoError(t, err)
 		b := newBroker()
 		start(t, s.relay(t, b, func(c *outbox.RelayConfig) {
 			c.PollMin, c.PollMax = time.Hour, time.Hour
 		}))
-		if first, err := s.pay(t.Context(), "p1", "a"); first || err != nil {
-			t.Fatalf("the second: %t, %v", first, err)
-		}
+		first, err = s.pay(t.Context(), "p1", "a")
+		require.False(t, first, "the second: %t, %v", first, err)
+		require.NoError(t, err)
 		b.wait(t, 1)
 		s.drained(t)
-		if got, _ := b.got(); len(got) != 1 || got[0].ID != "booked:p1" || s.bookings(t) != 1 {
-			t.Errorf("%d messages, %d bookings", len(got), s.bookings(t))
-		}
+		got, _ := b.got()
+		assert.Len(t, got, 1)
+		assert.Equal(t, "booked:p1", got[0].ID)
+		assert.EqualValues(t, 1, s.bookings(t))
 	})
 }
 
@@ -118,9 +115,7 @@ func startConsumer(t *testing.T, brokers []string) *consumer {
 	d, err := dedup.New(dedup.Memory(10_000),
 		dedup.Config{Namespace: "bookings", Window: 30 * 24 * time.Hour,
 			LeaseTTL: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
@@ -129,9 +124,8 @@ func startConsumer(t *testing.T, brokers []string) *consumer {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("consumer: %v", err)
-		}
+		err := <-ended
+		assert.False(t, err != nil && !errors.Is(err, context.Canceled), "consumer: %v", err)
 		_ = d.Close(context.Background())
 	})
 	return c
@@ -158,9 +152,9 @@ func (c *consumer) count() map[string]int {
 	return counts
 }
 
-// The whole way: requests that come several times, an effect with its mark and its message in one
-// transaction, relays in processes of their own that are killed before and after they publish,
-// Kafka, and a consumer that deduplicates by the carried id. Every effect is had once on both
+// The whole way: requests that come several times, and an effect with its mark and its message in
+// one transaction. Relays in processes of their own are killed before and after they publish to
+// Kafka, and a consumer deduplicates by the carried id. Every effect is had once on both
 // sides, although messages came twice.
 func TestEndToEnd(t *testing.T) {
 	forEach(t, testEndToEnd)
@@ -168,9 +162,7 @@ func TestEndToEnd(t *testing.T) {
 
 func testEndToEnd(t *testing.T, e engine) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	s := newService(t, e)
 	c := startConsumer(t, cluster.ListenAddrs())
@@ -183,10 +175,9 @@ func testEndToEnd(t *testing.T, e engine) {
 		clients.Go(func() {
 			for i := range payments {
 				for range 1 + rnd.IntN(2) {
-					if _, err := s.pay(t.Context(), fmt.Sprint("p", (i+p*30)%payments),
-						fmt.Sprint("account-", i%9)); err != nil {
-						t.Errorf("pay: %v", err)
-					}
+					_, err := s.pay(t.Context(), fmt.Sprint("p", (i+p*30)%payments),
+						fmt.Sprint("account-", i%9))
+					assert.NoError(t, err)
 				}
 			}
 		})
@@ -211,14 +202,11 @@ func testEndToEnd(t *testing.T, e engine) {
 	})
 	eventually(t, "every effect of the consumer", func() bool { return len(c.count()) == payments })
 	for id, n := range c.count() {
-		if n != 1 {
-			t.Errorf("%s was had %d times", id, n)
-		}
+		assert.Equal(t, 1, n, id)
 	}
-	if n := s.bookings(t); n != payments || len(records) == payments {
-		t.Errorf("%d bookings of %d, %d records: a kill after publishing should have repeated some",
-			n, payments, len(records))
-	}
+	n := s.bookings(t)
+	assert.Equal(t, payments, n)
+	assert.NotEqual(t, payments, len(records))
 	t.Logf("%d payments, %d records", payments, len(records))
 }
 

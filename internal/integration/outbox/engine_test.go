@@ -14,6 +14,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/internal/servertest"
@@ -81,13 +83,9 @@ func forEachServer(t *testing.T, test func(t *testing.T, e engine)) {
 func openDB(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, db.Close())
 	})
 	db.SetMaxIdleConns(32)
 	return db
@@ -108,17 +106,11 @@ func newHouseAt(t *testing.T, e engine, dsn string) *house {
 	t.Helper()
 	h := &house{e: e, dsn: dsn, db: openDB(t, e.driver, dsn), table: servertest.Prefix(t)}
 	box, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: h.table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.box = box
-	if err := box.Migrate(t.Context(), h.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, box.Migrate(t.Context(), h.db))
 	t.Cleanup(func() {
-		if err := box.MigrateDown(context.Background(), h.db, 0); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, box.MigrateDown(context.Background(), h.db, 0))
 	})
 	return h
 }
@@ -131,17 +123,14 @@ func (h *house) exec(t *testing.T, query string, args ...any) {
 			query = strings.Replace(query, "?", fmt.Sprintf("$%d", i+1), 1)
 		}
 	}
-	if _, err := h.db.ExecContext(context.WithoutCancel(t.Context()), query, args...); err != nil {
-		t.Errorf("%s: %v", query, err)
-	}
+	_, err := h.db.ExecContext(context.WithoutCancel(t.Context()), query, args...)
+	assert.NoError(t, err)
 }
 
 // insert is one transaction with nothing else in it.
 func (h *house) insert(t *testing.T, messages ...outbox.Message) {
 	t.Helper()
-	if err := h.insertIn(t.Context(), func() {}, messages...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.insertIn(t.Context(), func() {}, messages...))
 }
 
 // insertIn waits between the insert and the commit.
@@ -172,9 +161,7 @@ func (h *house) relay(t *testing.T, p outbox.Publisher,
 		f(&cfg)
 	}
 	r, err := outbox.NewRelay(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -191,9 +178,7 @@ func start(t *testing.T, r *outbox.Relay) (stop func()) {
 		}
 		stopped = true
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
-		}
+		assert.NoError(t, <-ended)
 	}
 	t.Cleanup(stop)
 	return stop
@@ -229,7 +214,5 @@ func (h *house) drained(t *testing.T) {
 		}
 		return lag.Pending == 0
 	})
-	if lag.Oldest != 0 {
-		t.Errorf("an empty outbox has an oldest message of %v", lag.Oldest)
-	}
+	assert.Zero(t, lag.Oldest)
 }

@@ -23,7 +23,7 @@ func (p printer) Publish(_ context.Context, messages []outbox.Message) []error {
 	return nil // all of them are acknowledged
 }
 
-// A booking and the message that tells of it are one transaction. A relay publishes it.
+// A booking and its message are one transaction. A relay publishes it.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {

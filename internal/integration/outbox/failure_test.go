@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -70,27 +73,24 @@ func testOneKeyFails(t *testing.T, e engine, careless bool) {
 	})
 	got, _ := b.got()
 	for _, m := range got {
-		if strings.HasPrefix(m.ID, "a/") && m.ID != "a/0" && (!careless || m.ID != "a/2") {
-			t.Errorf("%s was published before a/1", m.ID)
-		}
+		late := strings.HasPrefix(m.ID, "a/") && m.ID != "a/0" && (!careless || m.ID != "a/2")
+		assert.False(t, late, "%s was published before a/1", m.ID)
 	}
 	broken.Store(false)
 	h.drained(t)
 	got, _ = b.got()
 	want := tally{}
-	if careless { // it was told, and the message came again in its place
+	if careless { // it was reported, and the message was published again in its place
 		want = tally{duplicates: 1, inversions: 1}
-		if overtaken.Load() != 1 || r.Stats().Overtaken != 1 {
-			t.Errorf("%d were reported as overtaken", overtaken.Load())
-		}
+		assert.EqualValues(t, 1, overtaken.Load())
+		assert.EqualValues(t, 1, r.Stats().Overtaken)
 	}
-	if tl := judge(got, map[string]int{"a": 43, "b": 1, "other": 1}); tl != want {
-		t.Errorf("%+v of %d", tl, len(got))
-	}
+	tl := judge(got, map[string]int{"a": 43, "b": 1, "other": 1})
+	assert.Equal(t, want, tl)
 }
 
-// What the broker refuses for what it is, is parked after MaxAttempts, told of, and what is
-// behind it goes on. Requeued, it comes under its own id.
+// A message that the broker rejects is parked after MaxAttempts and reported, and the messages
+// behind it are published. Requeued, it comes under its own id.
 func TestParked(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -116,38 +116,39 @@ func TestParked(t *testing.T) {
 		b.wait(t, 2)
 		h.drained(t)
 		// A call of fail for the check, and one for the result.
-		if p.ID != "a/1" || p.Attempts != 3 || tries.Load() != 6 ||
-			!strings.Contains(p.Reason, "too large") || len(p.Headers) != 1 {
-			t.Errorf("told of %+v after %d tries", p, tries.Load())
-		}
-		if lag, err := h.box.Lag(t.Context(), h.db); err != nil || lag != (outbox.Lag{Parked: 1}) {
-			t.Errorf("Lag = %+v, %v", lag, err)
-		}
+		assert.Equal(t, "a/1", p.ID)
+		assert.EqualValues(t, 3, p.Attempts)
+		assert.EqualValues(t, 6, tries.Load())
+		assert.Contains(t, p.Reason, "too large")
+		assert.Len(t, p.Headers, 1)
+		lag, err := h.box.Lag(t.Context(), h.db)
+		require.NoError(t, err)
+		assert.Equal(t, outbox.Lag{Parked: 1}, lag)
 		list, err := h.box.Parked(t.Context(), h.db, 0, 10)
-		if err != nil || len(list) != 1 {
-			t.Fatalf("Parked = %+v, %v", list, err)
-		}
+		require.NoError(t, err)
+		require.Len(t, list, 1)
 		got := list[0]
-		if got.Row != p.Row || got.ID != p.ID || got.Reason != p.Reason || got.Attempts != 3 ||
-			string(got.Payload) != "a/1" ||
-			len(got.Headers) != 1 || time.Since(got.Created) > patience ||
-			got.At.Before(got.Created) {
-			t.Errorf("Parked = %+v, told of %+v", got, p)
-		}
-		if after, err := h.box.Parked(t.Context(), h.db, p.Row, 10); err != nil || len(after) != 0 {
-			t.Errorf("Parked after the last = %+v, %v", after, err)
-		}
+		assert.Equal(t, p.Row, got.Row)
+		assert.Equal(t, p.ID, got.ID)
+		assert.Equal(t, p.Reason, got.Reason)
+		assert.EqualValues(t, 3, got.Attempts)
+		assert.Equal(t, "a/1", string(got.Payload))
+		assert.Len(t, got.Headers, 1)
+		assert.LessOrEqual(t, time.Since(got.Created), patience)
+		assert.False(t, got.At.Before(got.Created), "Parked = %+v, told of %+v", got, p)
+		after, err := h.box.Parked(t.Context(), h.db, p.Row, 10)
+		require.NoError(t, err)
+		assert.Len(t, after, 0)
 		fixed.Store(true)
 		for _, want := range []int{1, 0} {
-			if n, err := h.box.Requeue(t.Context(), h.db, p.Row, p.Row+1000); err != nil ||
-				n != want {
-				t.Errorf("Requeue = %d, %v; want %d", n, err, want)
-			}
+			n, err := h.box.Requeue(t.Context(), h.db, p.Row, p.Row+1000)
+			require.NoError(t, err)
+			assert.Equal(t, want, n)
 		}
 		h.drained(t)
-		if last := b.wait(t, 3)[2]; last.ID != "a/1" || len(last.Headers) != 2 {
-			t.Errorf("requeued, %+v", last)
-		}
+		last := b.wait(t, 3)[2]
+		assert.Equal(t, "a/1", last.ID)
+		assert.Len(t, last.Headers, 2)
 	})
 }
 
@@ -173,9 +174,8 @@ func TestBrokerDown(t *testing.T) {
 		down.Store(false)
 		h.drained(t)
 		got, _ := b.got()
-		if tl := judge(got, map[string]int{"k0": 10, "k1": 10, "k2": 10}); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
-		}
+		tl := judge(got, map[string]int{"k0": 10, "k1": 10, "k2": 10})
+		assert.Equal(t, tally{}, tl)
 	})
 }
 
@@ -216,14 +216,14 @@ func TestHangingPublisher(t *testing.T) {
 		got := b.wait(t, 2)
 		// On a slow machine other calls, too, may miss such a deadline: those messages come twice.
 		late := int(first.Stats().Failures + second.Stats().Failures - 1)
-		if tl := judge(got, map[string]int{"a": 1, "c": 1}); tl.lost != 0 || tl.inversions != 0 ||
-			tl.duplicates > late {
-			t.Errorf("%+v of %d, %d more calls were late", tl, len(got), late)
-		}
+		tl := judge(got, map[string]int{"a": 1, "c": 1})
+		assert.Zero(t, tl.lost)
+		assert.Zero(t, tl.inversions)
+		assert.LessOrEqual(t, tl.duplicates, late)
 	})
 }
 
-// A call that does not end is left behind when StopTimeout is over, and told of.
+// A call that does not end is left behind when StopTimeout is over, and reported.
 func TestHeldUp(t *testing.T) {
 	h := newHouse(t, sqlite())
 	b := newBroker()
@@ -233,9 +233,7 @@ func TestHeldUp(t *testing.T) {
 	b.before = func(context.Context, []outbox.Message) error { cancel(); <-release; return errDown }
 	h.insert(t, numbered("a", 0))
 	r := h.relay(t, b, func(c *outbox.RelayConfig) { c.StopTimeout = time.Millisecond })
-	if err := r.Run(ctx); !errors.Is(err, outbox.ErrHeldUp) {
-		t.Errorf("Run = %v", err)
-	}
+	assert.ErrorIs(t, r.Run(ctx), outbox.ErrHeldUp)
 }
 
 // A relay does not start on tables of another version, nor twice.
@@ -247,17 +245,11 @@ func TestRunRefuses(t *testing.T) {
 		start(t, r)
 		h.insert(t, numbered("a", 0))
 		b.wait(t, 1)
-		if err := r.Run(t.Context()); err == nil ||
-			!strings.Contains(err.Error(), "running already") {
-			t.Errorf("a second Run = %v", err)
-		}
+		err := r.Run(t.Context())
+		assert.ErrorContains(t, err, "running already")
 		missing, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: h.table + "_x"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		err = h.relay(t, b, func(c *outbox.RelayConfig) { c.Outbox = missing }).Run(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "needs a migration") {
-			t.Errorf("Run without tables = %v", err)
-		}
+		assert.ErrorContains(t, err, "needs a migration")
 	})
 }

@@ -52,7 +52,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// Messages older than History are deleted, and no others.
+// Messages that are older than History are deleted, and no others.
 func TestHistoryIsSwept(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -68,7 +68,7 @@ func TestHistoryIsSwept(t *testing.T) {
 			outbox.SQLite:   "published_at - 3000000",
 		}[e.dialect]
 		h.exec(t, `UPDATE `+h.table+`_published SET published_at = `+old)
-		h.withHistory(t, 40*time.Minute) // its first sweep is in a minute, that of a short one sooner
+		h.withHistory(t, 40*time.Minute) // its first sweep is in a minute
 		h.insert(t, numbered("young", 0))
 		stop = start(t, h.relay(t, b))
 		h.drained(t)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -39,9 +41,8 @@ func TestPutOffForYears(t *testing.T) {
 		b := newBroker()
 		start(t, h.relay(t, b))
 		h.drained(t)
-		if tl := judge(b.wait(t, 2), map[string]int{"a": 2}); tl != (tally{}) {
-			t.Errorf("%+v", tl)
-		}
+		tl := judge(b.wait(t, 2), map[string]int{"a": 2})
+		assert.Equal(t, tally{}, tl)
 	})
 }
 
@@ -88,9 +89,8 @@ func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 		mended.Store(true)
 		h.drained(t)
 		got, _ := b.got()
-		if tl := judge(got, map[string]int{"a": 41, "c": 1, "other": 1}); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
-		}
+		tl := judge(got, map[string]int{"a": 41, "c": 1, "other": 1})
+		assert.Equal(t, tally{}, tl)
 	})
 }
 
@@ -130,10 +130,9 @@ func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 			lag, err := h.box.Lag(t.Context(), h.db)
 			return err == nil && lag.Pending == len(head)
 		})
-		if got, _ := b.got(); len(got) != backlog ||
-			slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID != "x" }) {
-			t.Errorf("%d were published, or one that waits", len(got))
-		}
+		got, _ := b.got()
+		assert.Len(t, got, backlog)
+		assert.False(t, slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID != "x" }), "%d were published, or one that waits", len(got))
 	})
 }
 
@@ -153,15 +152,13 @@ func TestOneConnection(t *testing.T) {
 		start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
 			c.DB = narrow
 			c.OnError = func(error) { // who is told may use the database
-				if _, err := h.box.Lag(context.Background(), narrow); err != nil {
-					t.Error(err)
-				}
+				_, err := h.box.Lag(context.Background(), narrow)
+				assert.NoError(t, err)
 			}
 		}))
 		h.drained(t)
 		got, _ := b.got()
-		if tl := judge(got, committed); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
-		}
+		tl := judge(got, committed)
+		assert.Equal(t, tally{}, tl)
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -47,14 +48,10 @@ func saramaPublisher(t *testing.T, brokers []string,
 	cfg.Producer.Retry.Backoff = 5 * time.Millisecond
 	cfg.Metadata.Retry.Backoff = 5 * time.Millisecond
 	c, err := sarama.NewClient(brokers, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	p, err := saramapub.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
@@ -64,14 +61,10 @@ func franzPublisher(t *testing.T, brokers []string) outbox.Publisher {
 	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.MetadataMinAge(10*time.Millisecond),
 		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	p, err := franzpub.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -80,9 +73,7 @@ func forEachClient(t *testing.T, test func(t *testing.T, c *kfake.Cluster, p out
 	for _, c := range clients() {
 		t.Run(c.name, func(t *testing.T) {
 			cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "t", "other"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(cluster.Close)
 			test(t, cluster, c.publisher(t, cluster.ListenAddrs()))
 		})
@@ -95,18 +86,14 @@ func consume(t *testing.T, brokers []string, topic string,
 	t.Helper()
 	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var all []*kgo.Record
 	for !enough(all) {
 		fetches := c.PollFetches(ctx)
-		if ctx.Err() != nil {
-			t.Fatalf("%d records of %s in %v", len(all), topic, patience)
-		}
+		require.Nil(t, ctx.Err())
 		all = append(all, fetches.Records()...)
 	}
 	return all
@@ -122,9 +109,7 @@ func messagesOf(t *testing.T, records []*kgo.Record) []outbox.Message {
 	all := make([]outbox.Message, len(records))
 	for i, r := range records {
 		last := r.Headers[len(r.Headers)-1]
-		if last.Key != outbox.DefaultIDHeader {
-			t.Errorf("the last header is %s", last.Key)
-		}
+		assert.Equal(t, outbox.DefaultIDHeader, last.Key)
 		all[i] = outbox.Message{ID: string(last.Value), Topic: r.Topic, Key: r.Key,
 			Payload: r.Value}
 	}
@@ -143,8 +128,8 @@ func TestApacheKafka(t *testing.T) {
 	forEachApacheKafka(t, nil, testKafka)
 }
 
-// What the topic refuses, though the client does not: it alone is parked, by the real broker's
-// errors as well.
+// A message that the topic refuses, though the client does not, is parked alone, by the real
+// broker's errors as well.
 func TestApacheKafkaTooLarge(t *testing.T) {
 	limit := "20000"
 	forEachApacheKafka(t, map[string]*string{"max.message.bytes": &limit},
@@ -178,15 +163,11 @@ func createTopic(t *testing.T, brokers []string, topic string, nodes int16,
 	entries map[string]*string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, sarama.NewConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.DeleteTopic(topic); _ = admin.Close() })
-	if err := admin.CreateTopic(topic,
+	require.NoError(t, admin.CreateTopic(topic,
 		&sarama.TopicDetail{NumPartitions: 6, ReplicationFactor: nodes, ConfigEntries: entries},
-		false); err != nil {
-		t.Fatal(err)
-	}
+		false))
 }
 
 func testKafka(t *testing.T, brokers []string, topic string, p outbox.Publisher) {
@@ -207,20 +188,18 @@ func testKafka(t *testing.T, brokers []string, topic string, p outbox.Publisher)
 	start(t, h.relay(t, p, func(c *outbox.RelayConfig) { c.BatchSize = 100 }))
 	h.drained(t)
 	records := consume(t, brokers, topic, atLeast(len(many)+1))
-	if tl := judge(messagesOf(t, records), committed); tl != (tally{}) {
-		t.Errorf("%+v of %d", tl, len(records))
-	}
+	tl := judge(messagesOf(t, records), committed)
+	assert.Equal(t, tally{}, tl)
 	at := map[string]int32{}
 	for _, r := range records {
 		if r.Key == nil {
-			if r.Value != nil || len(r.Headers) != 3 || string(r.Headers[0].Value) != "v" {
-				t.Errorf("the one without a key: %+v", r)
-			}
+			assert.Nil(t, r.Value)
+			assert.Len(t, r.Headers, 3)
+			assert.Equal(t, "v", string(r.Headers[0].Value))
 			continue
 		}
-		if before, seen := at[string(r.Key)]; seen && before != r.Partition {
-			t.Errorf("key %s is in partitions %d and %d", r.Key, before, r.Partition)
-		}
+		before, seen := at[string(r.Key)]
+		assert.False(t, seen && before != r.Partition, "key %s is in partitions %d and %d", r.Key, before, r.Partition)
 		at[string(r.Key)] = r.Partition
 	}
 }
@@ -260,7 +239,7 @@ func refuse(c *kfake.Cluster, e *kerr.Error, refused func(records []byte) bool) 
 	})
 }
 
-// One message that is too large for its topic takes the records beside it down with it. It alone
+// One message that is too large for its topic takes the records next to it down with it. It alone
 // is parked, and the others come, each key in order.
 func TestKafkaTooLarge(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
@@ -289,25 +268,24 @@ func testTooLarge(t *testing.T, brokers []string, topic string, large []byte, p 
 		c.OnPark = func(_ context.Context, p outbox.Parked) { parked <- p }
 	})
 	start(t, r)
-	if got := <-parked; got.ID != "bad/0" || got.Attempts != 3 {
-		t.Errorf("parked %+v", got)
-	}
+	got := <-parked
+	assert.Equal(t, "bad/0", got.ID)
+	assert.EqualValues(t, 3, got.Attempts)
 	h.drained(t)
 	records := consume(t, brokers, topic, func(all []*kgo.Record) bool {
 		return judge(messagesOf(t, all), committed).lost == 0
 	})
 	tl := judge(messagesOf(t, records), committed)
 	// sarama may have two batches of a partition under way, of which the second is accepted: see
-	// saramapub.New. That is told, and what overtook comes again.
+	// saramapub.New. That is told, and the overtaking messages are published again.
 	_, sarama := p.(*saramapub.Publisher)
-	if told := r.Stats().Overtaken > 0; len(parked) > 0 || told && !sarama ||
-		told != (tl != tally{}) {
-		t.Errorf("%+v of %d, overtaken %t, and %d more were parked", tl, len(records), told,
-			len(parked))
-	}
+	told := r.Stats().Overtaken > 0
+	assert.Empty(t, parked)
+	assert.False(t, told && !sarama, "%+v of %d, overtaken %t, and %d more were parked", tl, len(records), told, len(parked))
+	assert.Equal(t, tl != tally{}, told)
 }
 
-// With sarama told of the topic's limit nothing is refused by the broker, and so nothing overtaken.
+// When sarama knows the topic's limit nothing is refused by the broker, and so nothing overtaken.
 func TestApacheKafkaLimitIsKnown(t *testing.T) {
 	brokers, topic, limit := servertest.Kafka(t), servertest.Prefix(t), "20000"
 	createTopic(t, brokers, topic, 1, map[string]*string{"max.message.bytes": &limit})
@@ -328,9 +306,9 @@ func TestApacheKafkaLimitIsKnown(t *testing.T) {
 	start(t, r)
 	h.drained(t)
 	records := consume(t, brokers, topic, atLeast(100))
-	if tl := judge(messagesOf(t, records), committed); tl != (tally{}) || r.Stats().Parked != 1 {
-		t.Errorf("%+v of %d, %+v", tl, len(records), r.Stats())
-	}
+	tl := judge(messagesOf(t, records), committed)
+	assert.Equal(t, tally{}, tl)
+	assert.EqualValues(t, 1, r.Stats().Parked)
 }
 
 // A message that the client itself refuses is not sent, and nothing of its key before it is parked.
@@ -339,9 +317,7 @@ func TestKafkaTooLargeForTheClient(t *testing.T) {
 		h := newHouse(t, sqlite())
 		box, err := outbox.New(outbox.Config{Dialect: outbox.SQLite, Table: h.table,
 			MaxPayload: 2 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		h.box = box
 		bad := numbered("bad", 0)
 		bad.Key, bad.Payload = []byte("k"), make([]byte, 3<<19)
@@ -351,23 +327,20 @@ func TestKafkaTooLargeForTheClient(t *testing.T) {
 			c.MaxAttempts = 3
 			c.OnPark = func(_ context.Context, p outbox.Parked) { parked <- p }
 			c.OnError = func(err error) {
-				if errors.Is(err, outbox.ErrOvertaken) {
-					t.Error(err)
-				}
+				assert.NotErrorIs(t, err, outbox.ErrOvertaken)
 			}
 		}))
-		if got := <-parked; got.ID != "bad/0" {
-			t.Errorf("parked %s", got.ID)
-		}
+		got := <-parked
+		assert.Equal(t, "bad/0", got.ID)
 		h.drained(t)
 		records := consume(t, c.ListenAddrs(), "t", atLeast(3))
-		if tl := judge(messagesOf(t, records), map[string]int{"k": 3}); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(records))
-		}
+		tl := judge(messagesOf(t, records), map[string]int{"k": 3})
+		assert.Equal(t, tally{}, tl)
 	})
 }
 
-// What an outbox takes with its defaults, clients take with theirs: the largest of everything.
+// Clients take with their defaults all that an outbox takes with its own: the largest of
+// everything.
 func TestKafkaLargestMessage(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		h := newHouse(t, sqlite())
@@ -379,15 +352,13 @@ func TestKafkaLargestMessage(t *testing.T) {
 		h.insert(t, m)
 		start(t, h.relay(t, p))
 		records := consume(t, c.ListenAddrs(), "t", atLeast(1))
-		if !bytes.Equal(records[0].Value, m.Payload) {
-			t.Error("another payload")
-		}
+		assert.Equal(t, m.Payload, records[0].Value)
 	})
 }
 
 // A cluster without enough replicas for a while: nothing is lost or parked, and no message is
 // seen before an earlier one of its key. sarama may fail a batch for good and have the next one
-// accepted, see saramapub.New: that is told, and what overtook comes again.
+// accepted, see saramapub.New: that is told, and the overtaking messages are published again.
 func TestKafkaTrouble(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		var left atomic.Int64
@@ -407,10 +378,10 @@ func TestKafkaTrouble(t *testing.T) {
 		})
 		tl := judge(messagesOf(t, records), committed)
 		_, sarama := p.(*saramapub.Publisher)
-		if told := r.Stats().Overtaken > 0; told && !sarama || !told && tl.inversions > 0 ||
-			left.Load() >= 0 {
-			t.Errorf("%+v of %d, overtaken %t", tl, len(records), told)
-		}
+		told := r.Stats().Overtaken > 0
+		assert.False(t, told && !sarama, "%+v of %d", tl, len(records))
+		assert.False(t, !told && tl.inversions > 0, "%+v of %d", tl, len(records))
+		assert.Negative(t, left.Load())
 		t.Logf("%d came twice", tl.duplicates)
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
@@ -35,8 +38,8 @@ func (h *house) produce(t *testing.T, prefix string, each int) map[string]int {
 					next[k]++
 				}
 				delay := time.NewTimer(time.Duration(rnd.IntN(3000)) * time.Microsecond)
-				if err := h.insertIn(t.Context(), func() { <-delay.C }, messages...); err != nil {
-					t.Errorf("insert: %v", err)
+				if !assert.NoError(t,
+					h.insertIn(t.Context(), func() { <-delay.C }, messages...)) {
 					return
 				}
 				if made += len(messages); rnd.IntN(2) == 0 {
@@ -66,9 +69,8 @@ func TestFourRelays(t *testing.T) {
 		committed := h.produce(t, "", 250)
 		h.drained(t)
 		got, _ := b.got()
-		if tl := judge(got, committed); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
-		}
+		tl := judge(got, committed)
+		assert.Equal(t, tally{}, tl)
 	})
 }
 
@@ -84,17 +86,14 @@ func TestStandby(t *testing.T) {
 	committed := h.produce(t, "", 30)
 	committed["first"] = 1
 	h.drained(t)
-	if got := second.Stats(); got.Published != 0 {
-		t.Errorf("two relays at work: %+v", got)
-	}
+	assert.Zero(t, second.Stats().Published, "two relays at work")
 	stop()
 	h.insert(t, numbered("last", 0))
 	h.drained(t)
 	committed["last"] = 1
 	got, _ := b.got()
-	if tl := judge(got, committed); tl != (tally{}) {
-		t.Errorf("%+v of %d", tl, len(got))
-	}
+	tl := judge(got, committed)
+	assert.Equal(t, tally{}, tl)
 }
 
 // Sessions of another isolation level by default: there the first statement's snapshot would
@@ -119,15 +118,14 @@ func TestSessionsOfAnotherLevel(t *testing.T) {
 			committed := h.produce(t, "", 100)
 			h.drained(t)
 			got, _ := b.got()
-			if tl := judge(got, committed); tl != (tally{}) {
-				t.Errorf("%+v of %d", tl, len(got))
-			}
+			tl := judge(got, committed)
+			assert.Equal(t, tally{}, tl)
 		})
 	}
 }
 
 // A pool of MySQL with autocommit off, as sqladapter wants it: a statement outside of a
-// transaction would see one snapshot for ever, and a relay no message after the first poll.
+// transaction would see one snapshot forever, and a relay no message after the first poll.
 func TestAutocommitOff(t *testing.T) {
 	h := newHouse(t, mariadb())
 	other := *h
@@ -147,9 +145,7 @@ func TestOneLockForOneTable(t *testing.T) {
 	h := newHouse(t, postgres())
 	named, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Schema: "public",
 		Table: h.table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	inHand, release := make(chan struct{}, 1), make(chan struct{})
 	slow := newBroker()
 	slow.before = func(context.Context, []outbox.Message) error {
@@ -175,9 +171,7 @@ func TestOneLockForOneTable(t *testing.T) {
 	stop()
 	close(release)
 	got, _ := quick.got()
-	if slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID == "a/0" }) {
-		t.Error("two relays had the shard at once")
-	}
+	assert.False(t, slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID == "a/0" }))
 }
 
 // A transaction of pgx needs two lines, and a batch of more rows than one statement takes keeps
@@ -194,12 +188,10 @@ func TestManyMessages(t *testing.T) {
 		start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.BatchBytes = 1000 }))
 		h.drained(t)
 		got, _ := b.got()
-		if tl := judge(got, map[string]int{"a": 1700}); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
-		}
-		if b.calls < 10 || b.calls > 200 {
-			t.Errorf("%d batches of about 1000 bytes", b.calls)
-		}
+		tl := judge(got, map[string]int{"a": 1700})
+		assert.Equal(t, tally{}, tl)
+		assert.GreaterOrEqual(t, b.calls, 10)
+		assert.LessOrEqual(t, b.calls, 200)
 	})
 }
 
@@ -213,8 +205,8 @@ func TestTablesApart(t *testing.T) {
 	one.insert(t, numbered("one", 0))
 	two.insert(t, numbered("two", 0))
 	one.drained(t)
-	if lag, err := two.box.Lag(t.Context(), two.db); err != nil || lag.Pending != 1 ||
-		len(b.messages) != 1 {
-		t.Errorf("Lag = %+v, %v", lag, err)
-	}
+	lag, err := two.box.Lag(t.Context(), two.db)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, lag.Pending)
+	assert.Len(t, b.messages, 1)
 }

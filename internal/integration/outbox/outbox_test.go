@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/outbox"
 )
 
-// What is inserted comes out as it was, with the id in its header.
+// Messages come out as they were inserted, with the id in a header.
 func TestRoundTrip(t *testing.T) {
 	forEach(t, testRoundTrip)
 	for _, e := range []engine{postgresIn("exec"), postgresIn("simple_protocol")} {
@@ -36,22 +39,21 @@ func testRoundTrip(t *testing.T, e engine) {
 	got := map[string]outbox.Message{}
 	for _, m := range b.wait(t, len(in)) {
 		last := m.Headers[len(m.Headers)-1]
-		if last.Key != outbox.DefaultIDHeader || string(last.Value) != m.ID || m.ID == "" {
-			t.Errorf("%q: the last header is %q: %q", m.ID, last.Key, last.Value)
-		}
+		assert.Equal(t, outbox.DefaultIDHeader, last.Key)
+		assert.Equal(t, m.ID, string(last.Value))
+		assert.NotEqual(t, "", m.ID)
 		m.Headers = m.Headers[:len(m.Headers)-1]
 		got[m.ID] = m
 	}
 	for _, want := range in[:3] {
-		if m := got[want.ID]; fmt.Sprintf("%#v", m) != fmt.Sprintf("%#v", normal(want)) {
-			t.Errorf("got  %#v\nwant %#v", m, want)
-		}
+		m := got[want.ID]
+		assert.Equal(t, fmt.Sprintf("%#v", normal(want)), fmt.Sprintf("%#v", m))
 		delete(got, want.ID)
 	}
 	for id, m := range got { // the one without an id
-		if len(id) < 26 || m.Key != nil || !bytes.Equal(m.Payload, in[3].Payload) {
-			t.Errorf("%q, %q, %d bytes", id, m.Key, len(m.Payload))
-		}
+		assert.GreaterOrEqual(t, len(id), 26)
+		assert.Nil(t, m.Key)
+		assert.Equal(t, in[3].Payload, m.Payload)
 	}
 }
 
@@ -61,7 +63,7 @@ func normal(m outbox.Message) outbox.Message {
 	return m
 }
 
-// What is rolled back is never published, and what is not committed yet is published later,
+// Messages that are rolled back are never published, and those that are committed later come later,
 // although rows with larger ids were published meanwhile.
 func TestOnlyWhatIsCommitted(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
@@ -69,34 +71,21 @@ func TestOnlyWhatIsCommitted(t *testing.T) {
 		b := newBroker()
 		start(t, h.relay(t, b))
 		early, err := h.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.box.InsertTx(t.Context(), early, numbered("a", 0)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, h.box.InsertTx(t.Context(), early, numbered("a", 0)))
 		gone, err := h.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.box.InsertTx(t.Context(), gone, numbered("never", 0)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, h.box.InsertTx(t.Context(), gone, numbered("never", 0)))
 		// The same shard, and a larger id.
 		h.insert(t, outbox.Message{ID: "b/0", Topic: "other", Key: []byte("a")})
 		b.wait(t, 1)
-		if err := gone.Rollback(); err != nil {
-			t.Fatal(err)
-		}
-		if err := early.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, gone.Rollback())
+		require.NoError(t, early.Commit())
 		h.box.Notify()
 		h.drained(t)
-		if got := judge(b.wait(t, 2), map[string]int{"a": 1, "b": 1}); got != (tally{}) ||
-			len(b.messages) != 2 {
-			t.Errorf("%+v, %d messages", got, len(b.messages))
-		}
+		got := judge(b.wait(t, 2), map[string]int{"a": 1, "b": 1})
+		assert.Equal(t, tally{}, got)
+		assert.Len(t, b.messages, 2)
 	})
 }
 
@@ -106,12 +95,8 @@ func TestCommittedWhileAnotherIsPublished(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
 		early, err := h.db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.box.InsertTx(t.Context(), early, numbered("a", 0)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, h.box.InsertTx(t.Context(), early, numbered("a", 0)))
 		b := newBroker()
 		b.before = func(_ context.Context, messages []outbox.Message) error {
 			if messages[0].Topic == "other" {
@@ -123,9 +108,8 @@ func TestCommittedWhileAnotherIsPublished(t *testing.T) {
 		start(t, h.relay(t, b))
 		h.drained(t)
 		got, _ := b.got()
-		if tl := judge(got, map[string]int{"a": 1, "b": 1}); tl != (tally{}) {
-			t.Errorf("%+v of %d", tl, len(got))
-		}
+		tl := judge(got, map[string]int{"a": 1, "b": 1})
+		assert.Equal(t, tally{}, tl)
 	})
 }
 
@@ -149,13 +133,13 @@ func TestWakeUp(t *testing.T) {
 	})
 }
 
-// Lag tells what waits, and for how long, also when no relay runs.
+// Lag reports how many messages wait, and for how long, also when no relay runs.
 func TestLag(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
-		if lag, err := h.box.Lag(t.Context(), h.db); err != nil || lag != (outbox.Lag{}) {
-			t.Errorf("Lag of nothing = %+v, %v", lag, err)
-		}
+		lag, err := h.box.Lag(t.Context(), h.db)
+		require.NoError(t, err)
+		assert.Equal(t, outbox.Lag{}, lag)
 		var many []outbox.Message
 		for i := range 1200 {
 			many = append(many, numbered(fmt.Sprint("k", i%40), i/40))
@@ -163,9 +147,9 @@ func TestLag(t *testing.T) {
 		h.insert(t, many...)
 		eventually(t, "the oldest is 20 ms old", func() bool {
 			lag, err := h.box.Lag(t.Context(), h.db)
-			if err != nil || lag.Pending != 1200 || lag.Parked != 0 {
-				t.Fatalf("Lag = %+v, %v", lag, err)
-			}
+			require.NoError(t, err)
+			require.EqualValues(t, 1200, lag.Pending)
+			require.Zero(t, lag.Parked)
 			return lag.Oldest >= 20*time.Millisecond && lag.Oldest < patience
 		})
 		b := newBroker()
@@ -173,9 +157,10 @@ func TestLag(t *testing.T) {
 		stop := start(t, r)
 		h.drained(t)
 		stop()
-		if got := r.Stats(); got.Published != 1200 || got.Failures != 0 || got.Batches < 1 {
-			t.Errorf("Stats = %+v", got)
-		}
+		got := r.Stats()
+		assert.EqualValues(t, 1200, got.Published)
+		assert.Zero(t, got.Failures)
+		assert.Positive(t, got.Batches)
 	})
 }
 
@@ -187,11 +172,9 @@ func TestGracefulStop(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		b.before = func(context.Context, []outbox.Message) error { cancel(); return nil }
 		h.insert(t, numbered("a", 0), numbered("a", 1))
-		if err := h.relay(t, b).Run(ctx); err != nil {
-			t.Errorf("Run = %v", err)
-		}
-		if lag, err := h.box.Lag(t.Context(), h.db); err != nil || lag.Pending != 0 {
-			t.Errorf("Lag = %+v, %v", lag, err)
-		}
+		assert.NoError(t, h.relay(t, b).Run(ctx))
+		lag, err := h.box.Lag(t.Context(), h.db)
+		require.NoError(t, err)
+		assert.Zero(t, lag.Pending)
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter/pgxv5"
@@ -14,33 +16,25 @@ import (
 func TestNativePgx(t *testing.T) {
 	h := newHouse(t, postgres())
 	conn, err := pgx.Connect(t.Context(), h.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	for _, key := range []string{"committed", "gone"} {
 		tx, err := conn.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.box.InsertTx(t.Context(), pgxv5.Wrap(tx), numbered(key, 0),
-			outbox.Message{ID: key + " without a key/0", Topic: "t"}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, h.box.InsertTx(t.Context(), pgxv5.Wrap(tx), numbered(key, 0),
+			outbox.Message{ID: key + " without a key/0", Topic: "t"}))
 		end := tx.Rollback
 		if key == "committed" {
 			end = tx.Commit
 		}
-		if err := end(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, end(t.Context()))
 	}
 	b := newBroker()
 	start(t, h.relay(t, b))
 	h.drained(t)
 	got, _ := b.got()
-	if tl := judge(got, map[string]int{"committed": 1,
-		"committed without a key": 1}); tl != (tally{}) || len(got) != 2 {
-		t.Errorf("%+v of %d", tl, len(got))
-	}
+	tl := judge(got, map[string]int{"committed": 1,
+		"committed without a key": 1})
+	assert.Equal(t, tally{}, tl)
+	assert.Len(t, got, 2)
 }

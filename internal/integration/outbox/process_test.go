@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/outbox"
@@ -106,20 +107,14 @@ func (m *mortal) Publish(ctx context.Context, messages []outbox.Message) []error
 func relayProcess(t *testing.T, cfg relayConfig) (ended <-chan struct{}) {
 	t.Helper()
 	text, err := json.Marshal(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), relayEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	cmd.WaitDelay = time.Second
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	gone := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(gone) }()
 	t.Cleanup(func() { _ = stdin.Close(); <-gone })

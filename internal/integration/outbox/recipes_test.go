@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
@@ -25,25 +28,22 @@ func newNaive(t *testing.T) *naive {
 		` (id bigserial PRIMARY KEY, topic text NOT NULL, key text NOT NULL, payload text NOT NULL, published_at timestamptz)`)
 	n.exec(t, `CREATE INDEX ON `+n.table+` (id) WHERE published_at IS NULL`)
 	t.Cleanup(func() {
-		if _, err := n.db.Exec(`DROP TABLE ` + n.table); err != nil {
-			t.Error(err)
-		}
+		_, err := n.db.Exec(`DROP TABLE ` + n.table)
+		assert.NoError(t, err)
 	})
 	return n
 }
 
 func (n *naive) exec(t *testing.T, query string, args ...any) {
 	t.Helper()
-	if _, err := n.db.ExecContext(t.Context(), query, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := n.db.ExecContext(t.Context(), query, args...)
+	require.NoError(t, err)
 }
 
 func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64,
 	messages []outbox.Message) {
 	rows, err := n.db.QueryContext(t.Context(), query, args...)
-	if err != nil {
-		t.Error(err)
+	if !assert.NoError(t, err) {
 		return nil, nil
 	}
 	defer func() { _ = rows.Close() }()
@@ -51,16 +51,13 @@ func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64,
 		var id int64
 		var m outbox.Message
 		var key, payload string
-		if err := rows.Scan(&id, &m.Topic, &key, &payload); err != nil {
-			t.Error(err)
+		if !assert.NoError(t, rows.Scan(&id, &m.Topic, &key, &payload)) {
 			return nil, nil
 		}
 		m.ID, m.Key = payload, []byte(key)
 		ids, messages = append(ids, id), append(messages, m)
 	}
-	if err := rows.Err(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, rows.Err())
 	return ids, messages
 }
 
@@ -83,7 +80,7 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 				return n.read(t, `SELECT id, topic, key, payload FROM `+n.table+
 					` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
 			}
-			// All have read once before anyone goes on, one after the other: or one may be done
+			// All have read once before anyone continues, one after the other: or one may be done
 			// with everything before the others begin.
 			one.Lock()
 			ids, messages := next()
@@ -92,10 +89,9 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 			for all.Wait(); len(ids) > 0; ids, messages = next() {
 				for i, m := range messages {
 					b.Publish(t.Context(), []outbox.Message{m})
-					if _, err := n.db.ExecContext(t.Context(),
-						`UPDATE `+n.table+` SET published_at = now() WHERE id = $1`,
-						ids[i]); err != nil {
-						t.Error(err)
+					_, err := n.db.ExecContext(t.Context(),
+						`UPDATE `+n.table+` SET published_at = now() WHERE id = $1`, ids[i])
+					if !assert.NoError(t, err) {
 						return
 					}
 				}
@@ -109,9 +105,7 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 	}
 	got, _ := b.got()
 	tl := judge(got, committed)
-	if tl.duplicates == 0 {
-		t.Errorf("no damage was seen: %+v of %d", tl, len(got))
-	}
+	assert.NotZero(t, tl.duplicates)
 	t.Logf("%d messages were published for %d rows: %+v", len(got), keys*each, tl)
 }
 
@@ -165,15 +159,12 @@ func TestRecipeCursorLoses(t *testing.T) {
 						fmt.Sprint("p", p), fmt.Sprintf("p%d/%d", p, i))
 				}
 				inserted()
-				if err != nil {
-					t.Error(err)
+				if !assert.NoError(t, err) {
 					return
 				}
 				delay := time.NewTimer(time.Duration(rnd.IntN(3000)) * time.Microsecond)
 				<-delay.C
-				if err := tx.Commit(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, tx.Commit())
 			}
 		})
 	}
@@ -186,8 +177,6 @@ func TestRecipeCursorLoses(t *testing.T) {
 	}
 	got, _ := b.got()
 	tl := judge(got, committed)
-	if tl.lost == 0 {
-		t.Errorf("no damage was seen: %+v", tl)
-	}
+	assert.NotZero(t, tl.lost)
 	t.Logf("of %d committed messages: %+v", producers*each, tl)
 }

@@ -7,12 +7,14 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
 
-// Backends of the relays are killed all the time: what they had in hand is published again by
-// whoever gets the shard, and their locks are gone with them.
+// Backends of the relays are killed all the time: messages that they had in hand are published
+// again by whoever gets the shard, and their locks are gone with them.
 func TestKilledBackends(t *testing.T) {
 	h := newHouse(t, postgres())
 	db := openDB(t, "pgx", h.dsn+"&application_name="+h.table)
@@ -35,9 +37,7 @@ func TestKilledBackends(t *testing.T) {
 				`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
 					` WHERE application_name = $1 AND state = 'idle in transaction'`,
 				h.table).Scan(&n)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			killed.Add(int64(n))
 		}
 	})
@@ -50,9 +50,10 @@ func TestKilledBackends(t *testing.T) {
 	wg.Wait()
 	h.drained(t)
 	got, _ := b.got()
-	if tl := judge(got, committed); tl.lost != 0 || tl.inversions != 0 || killed.Load() == 0 {
-		t.Errorf("%+v of %d, %d killed", tl, len(got), killed.Load())
-	}
+	tl := judge(got, committed)
+	assert.Zero(t, tl.lost)
+	assert.Zero(t, tl.inversions)
+	assert.NotZero(t, killed.Load())
 	t.Logf("%d backends killed, %d messages", killed.Load(), len(got))
 }
 
@@ -78,9 +79,8 @@ func TestServerRestarts(t *testing.T) {
 			h.drained(t)
 			got, _ := b.got()
 			tl := judge(got, committed)
-			if tl.lost != 0 || tl.inversions != 0 {
-				t.Errorf("%+v of %d", tl, len(got))
-			}
+			assert.Zero(t, tl.lost)
+			assert.Zero(t, tl.inversions)
 			t.Logf("%d came twice", tl.duplicates)
 		})
 	}

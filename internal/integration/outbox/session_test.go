@@ -3,20 +3,22 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
 
 // On a pool with autocommit off somebody has read outside of a transaction, and so left one open
-// on each connection: what is begun there with an isolation level fails, on that connection for
-// ever, unless the relay ends what was left.
+// on each connection. A transaction with an isolation level then fails on that connection forever,
+// unless the relay ends the one that was left.
 func TestConnectionsLeftInATransaction(t *testing.T) {
 	h := newHouse(t, mariadb())
 	other := *h
@@ -26,35 +28,29 @@ func TestConnectionsLeftInATransaction(t *testing.T) {
 		var held []*sql.Conn
 		for range 2 {
 			conn, err := other.db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var n int
-			if err := conn.QueryRowContext(t.Context(),
-				`SELECT count(*) FROM `+h.table).Scan(&n); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, conn.QueryRowContext(t.Context(),
+				`SELECT count(*) FROM `+h.table).Scan(&n))
 			held = append(held, conn)
 		}
 		for _, conn := range held {
-			if err := conn.Close(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, conn.Close())
 		}
 	}
 	h.insert(t, numbered("a", 0))
 	poison()
-	if lag, err := h.box.Lag(t.Context(), other.db); err != nil || lag.Pending != 1 {
-		t.Errorf("Lag = %+v, %v", lag, err)
-	}
+	lag, err := h.box.Lag(t.Context(), other.db)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, lag.Pending)
 	poison()
-	if list, err := h.box.Parked(t.Context(), other.db, 0, 1); err != nil || len(list) != 0 {
-		t.Errorf("Parked = %v, %v", list, err)
-	}
+	list, err := h.box.Parked(t.Context(), other.db, 0, 1)
+	require.NoError(t, err)
+	assert.Len(t, list, 0)
 	poison()
-	if n, err := h.box.Requeue(t.Context(), other.db, 1); err != nil || n != 0 {
-		t.Errorf("Requeue = %d, %v", n, err)
-	}
+	n, err := h.box.Requeue(t.Context(), other.db, 1)
+	require.NoError(t, err)
+	assert.Zero(t, n)
 	poison()
 	b := newBroker()
 	start(t, other.relay(t, b, func(c *outbox.RelayConfig) {
@@ -64,8 +60,8 @@ func TestConnectionsLeftInATransaction(t *testing.T) {
 	b.wait(t, 1)
 }
 
-// A relay that cannot write, as on a read replica, publishes nothing, rather than the same for
-// ever.
+// A relay that cannot write, as on a read replica, publishes nothing, rather than the same
+// messages forever.
 func TestReadOnly(t *testing.T) {
 	for _, tt := range []struct {
 		e    engine
@@ -87,9 +83,8 @@ func TestReadOnly(t *testing.T) {
 				t.Log(<-told)
 			}
 			stop()
-			if got, _ := b.got(); len(got) > 0 {
-				t.Errorf("%d were published, and would be again", len(got))
-			}
+			got, _ := b.got()
+			assert.Empty(t, got)
 		})
 	}
 }
@@ -102,42 +97,33 @@ func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
 			t.Run(fmt.Sprint(n), func(t *testing.T) {
 				h := newHouse(t, e)
 				open, err := h.db.BeginTx(t.Context(), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				defer func() { _ = open.Rollback() }()
-				if err := h.box.InsertTx(t.Context(), open, numbered("a", 0)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, h.box.InsertTx(t.Context(), open, numbered("a", 0)))
 				var many []outbox.Message
 				for i := range n {
 					many = append(many, outbox.Message{ID: fmt.Sprint("b/", i), Topic: "other",
 						Key: []byte("a")})
 				}
 				h.insert(t, many...)
-				if err := h.box.InsertTx(t.Context(), open, numbered("a", 1)); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, h.box.InsertTx(t.Context(), open, numbered("a", 1)))
 				b := newBroker()
 				b.fail = failsOnce("b/0")
 				var told atomic.Int64
 				start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
 					c.OnError = func(err error) {
-						if told.Add(1); !errors.Is(err, errDown) {
-							t.Errorf("relay: %v", err)
-						}
+						told.Add(1)
+						assert.ErrorIs(t, err, errDown)
 					}
 				}))
 				began := time.Now()
 				h.drained(t)
 				// locks of InnoDB are waited for as long as open lasts
-				if took := time.Since(began); took > 30*time.Second {
-					t.Errorf("it took %v", took)
-				}
+				took := time.Since(began)
+				assert.LessOrEqual(t, took, 30*time.Second)
 				got, _ := b.got()
-				if tl := judge(got, map[string]int{"b": n}); tl != (tally{}) {
-					t.Errorf("%+v of %d", tl, len(got))
-				}
+				tl := judge(got, map[string]int{"b": n})
+				assert.Equal(t, tally{}, tl)
 			})
 		}
 	})
@@ -159,13 +145,12 @@ func TestIdleLimitOfTheServer(t *testing.T) {
 	// On a slow machine it may lose a transaction in which it has not asked for its own limit yet.
 	start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.DB = strict }))
 	h.drained(t)
-	if got, _ := b.got(); len(got) != 1 {
-		t.Errorf("published %d times", len(got))
-	}
+	got, _ := b.got()
+	assert.Len(t, got, 1)
 }
 
 // The one writer of SQLite is busy when a batch has been published, and the pool does not wait for
-// it: that is no reason to publish the batch again.
+// it: that is not a reason to publish the batch again.
 func TestBusyWriter(t *testing.T) {
 	h := newHouse(t, sqlite())
 	h.insert(t, numbered("a", 0), numbered("a", 1))
@@ -187,7 +172,6 @@ func TestBusyWriter(t *testing.T) {
 	start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.DB = hasty }))
 	h.drained(t)
 	got, _ := b.got()
-	if tl := judge(got, map[string]int{"a": 2}); tl != (tally{}) {
-		t.Errorf("%+v of %d", tl, len(got))
-	}
+	tl := judge(got, map[string]int{"a": 2})
+	assert.Equal(t, tally{}, tl)
 }

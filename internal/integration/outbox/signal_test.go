@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/pgxlisten"
@@ -17,9 +19,7 @@ import (
 func elsewhere(t *testing.T, h *house) *house {
 	t.Helper()
 	box, err := outbox.New(outbox.Config{Dialect: h.e.dialect, Table: h.table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	other := *h
 	other.box, other.db = box, openDB(t, h.e.driver, h.dsn)
 	return &other
@@ -33,9 +33,7 @@ func background(t *testing.T, run func(ctx context.Context) error) {
 	go func() { ended <- run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run = %v", err)
-		}
+		assert.NoError(t, <-ended)
 	})
 }
 
@@ -47,9 +45,7 @@ func notifying(t *testing.T, h *house, every time.Duration) *outbox.Notifier {
 			t.Logf("notifier: %v", err)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	background(t, n.Run)
 	return n
 }
@@ -69,9 +65,7 @@ func listening(t *testing.T, h *house, silence time.Duration) (connected <-chan 
 		},
 		OnError: func(err error) { t.Logf("listener: %v", err) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	background(t, l.Run)
 	return made
 }
@@ -92,7 +86,7 @@ func TestSignalAcrossProcesses(t *testing.T) {
 	<-connected
 	listens := func() bool {
 		var n int
-		// Its first statement is LISTEN; what tries the connection comes after that.
+		// Its first statement is LISTEN; the one that tries the connection comes after that.
 		err := here.db.QueryRowContext(t.Context(),
 			`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`+
 				` AND query <> '' AND state = 'idle'`, here.table).Scan(&n)
@@ -109,9 +103,7 @@ func TestSignalAcrossProcesses(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("from the commit to the publisher: median %v, most %v", took[10], took[19])
-	if len(connected) > 0 {
-		t.Error("it has connected again")
-	}
+	assert.Empty(t, connected)
 	here.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '`+here.table+`'`)
 	here.insert(t, numbered("a", 20))
 	here.box.Notify() // nobody hears it
@@ -127,14 +119,11 @@ func TestNotificationsAreFew(t *testing.T) {
 	h := newHouse(t, postgres())
 	n := notifying(t, h, 20*time.Millisecond)
 	conn, err := pgx.Connect(t.Context(), h.dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(),
-		"LISTEN "+pgx.Identifier{h.box.Channel()}.Sanitize()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Exec(t.Context(),
+		"LISTEN "+pgx.Identifier{h.box.Channel()}.Sanitize())
+	require.NoError(t, err)
 	began := time.Now()
 	const commits = 300
 	for i := range commits {
@@ -153,8 +142,7 @@ func TestNotificationsAreFew(t *testing.T) {
 			heard.Add(1)
 		}
 	})
-	if most := int64(took/(20*time.Millisecond)) + 2; heard.Load() < 1 || heard.Load() > most {
-		t.Errorf("%d notifications of %d commits in %v, want at most %d", heard.Load(), commits,
-			took, most)
-	}
+	most := int64(took/(20*time.Millisecond)) + 2
+	assert.Positive(t, heard.Load())
+	assert.LessOrEqual(t, heard.Load(), most)
 }

@@ -218,8 +218,8 @@ func testFailingTopic(t *testing.T, publisher func() outbox.Publisher, healthy, 
 }
 
 // Calls of a topic fail, or take long, at random: several relays keep the order of each key,
-// publish each message once, and lose none; and a relay that is started again goes on where another
-// stopped.
+// publish each message once, and lose none; and a relay that is started again continues where
+// another stopped.
 func TestTroubledTopicKeepsOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

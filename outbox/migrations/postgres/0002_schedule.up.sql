@@ -56,9 +56,9 @@ BEGIN
             SELECT 0 AS no, 0 AS k, count(*) AS n, ''::bytea AS part FROM jsonb_object_keys(coalesce(headers, '{}'))
             UNION ALL
             SELECT h.no, p.k, p.n, p.part
-            FROM jsonb_each_text(coalesce(headers, '{}')) WITH ORDINALITY AS h(name, value, no),
-            LATERAL (VALUES (1, octet_length(convert_to(h.name, 'UTF8')), convert_to(h.name, 'UTF8')),
-                (2, coalesce(octet_length(convert_to(h.value, 'UTF8')) + 1, 0), coalesce(convert_to(h.value, 'UTF8'), ''))) AS p(k, n, part)
+            FROM jsonb_each_text(coalesce(headers, '{}')) WITH ORDINALITY AS h(header, content, no),
+            LATERAL (VALUES (1, octet_length(convert_to(h.header, 'UTF8')), convert_to(h.header, 'UTF8')),
+                (2, coalesce(octet_length(convert_to(h.content, 'UTF8')) + 1, 0), coalesce(convert_to(h.content, 'UTF8'), ''))) AS p(k, n, part)
         ) AS p ORDER BY p.no, p.k
     LOOP
         WHILE n > 127 LOOP

@@ -1,10 +1,12 @@
-package alone
+package batchsplit
 
 import (
 	"context"
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/outbox"
 )
@@ -64,10 +66,9 @@ func TestResend(t *testing.T) {
 					rejected = append(rejected, i)
 				}
 			}
-			if !slices.Equal(sent, tt.sent) || !slices.Equal(rejected, tt.rejected) ||
-				!slices.Equal(failed, tt.failed) {
-				t.Errorf("sent %v, rejected %v, failed %v", sent, rejected, failed)
-			}
+			assert.Equal(t, tt.sent, sent)
+			assert.Equal(t, tt.rejected, rejected)
+			assert.Equal(t, tt.failed, failed)
 		})
 	}
 }
@@ -83,7 +84,6 @@ func TestResendEnds(t *testing.T) {
 		t.Error("sent")
 		return nil
 	})
-	if results[0] == nil || errors.Is(results[0], outbox.ErrRejected) {
-		t.Errorf("result %v", results[0])
-	}
+	assert.NotNil(t, results[0])
+	assert.NotErrorIs(t, results[0], outbox.ErrRejected)
 }

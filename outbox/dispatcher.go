@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// desk hands the shards that have messages to the workers. It runs on one goroutine.
-type desk struct {
+// dispatcher hands the shards that have messages to the workers. It runs on one goroutine.
+type dispatcher struct {
 	relay *Relay
 	jobs  chan job // to the workers
 	// back from them; has room for every shard, so that no worker is left behind on it
@@ -20,25 +20,29 @@ type desk struct {
 	epoch  int   // of the topics that the shards' bounds are about
 	final  finality
 
-	timer  *time.Timer // of the next poll
-	next   time.Time   // when that is
-	polled time.Time   // when the database was last asked
-	found  time.Time   // when there was last something to publish
-	askDue time.Time   // when to ask for scheduled messages that are due
-	errors int         // of polls, in a row
+	timer  *time.Timer   // of the next poll
+	next   time.Time     // when that is
+	polled time.Time     // when the database was last asked
+	cost   time.Duration // of the last poll
+	idle   bool          // it has found nothing to do
+	deadTo time.Time     // until then the beginnings of the shards are taken for rows that are dead
+	report reporter
+	found  time.Time // when there was last something to publish
+	askDue time.Time // when to ask for scheduled messages that are due
+	errors int       // of polls, in a row
 }
 
-// shard is what a running relay keeps of one. The first fields are of who has it in hand.
+// shard is the state of one in a running relay. The first fields belong to the worker that has it.
 type shard struct {
 	limit    int       // messages to read, so that they fit BatchBytes
 	failures int       // of turns, in a row
-	sure     bool      // the last turn ended well: what is published can be deleted
+	sure     bool      // the last turn ended well: published messages can be deleted
 	waiting  time.Time // since when all its messages wait, or zero
 	until    time.Time // it waits
 	calls    []*call   // that have not ended
 	lock     *locked   // kept for them
 
-	// The desk's.
+	// The dispatcher's.
 	inHand bool
 	again  bool // it had messages when it was in hand
 	ended  bool // a call has ended when it was in hand
@@ -52,6 +56,7 @@ type bound struct {
 	next   int64     // what it may become
 	seen   time.Time // when next was seen
 	lookAt time.Time // when the whole shard is looked at, though nothing is behind low
+	looked time.Time // when it was last taken only to move final
 	whole  bool      // the next turn looks at it
 	// final is up to which id nothing else can be committed either: reads begin behind it.
 	final   int64
@@ -62,10 +67,12 @@ const (
 	// settled is how long after it was seen a bound takes the place of an earlier one: a message
 	// before it that is committed later than that is found when the whole shard is looked at.
 	settled = time.Second
-	// wholeLook is how rarely that is; more often while a bound is new, so that what is committed d
-	// after it was seen is found within 2d.
+	// wholeLook is how rarely that is. It is more often while a bound is new, so that a message
+	// that is committed d after it was seen is found within 2d.
 	wholeLook = 2 * time.Second
 	firstLook = 20 * time.Millisecond
+	// costly is a poll that more than rows that are there must have been read for.
+	costly = 2 * time.Millisecond
 	// behindShare bounds how much of the time a shard is read that has nothing but messages that
 	// are left out.
 	behindShare = 3
@@ -76,11 +83,18 @@ func (b *bound) saw(l look, final int64) {
 	if l.low < 0 {
 		return
 	}
+	if l.all && final == 0 {
+		return
+	}
 	if final = min(final, l.low); final > b.final {
 		if b.final == 0 {
 			b.finalTo = l.at.Add(finalFor)
 		}
 		b.final = final
+	}
+	if l.all {
+		b.low, b.whole = b.final, false
+		return
 	}
 	switch {
 	case b.low == 0 || l.low < b.low:
@@ -122,10 +136,11 @@ type report struct {
 	look  look
 }
 
-func newDesk(r *Relay) *desk {
+func newDispatcher(r *Relay) *dispatcher {
 	n := r.box.dialect.shards
-	d := &desk{relay: r, jobs: make(chan job), done: make(chan report, n), calls: make(chan int),
-		over: make(chan struct{}), shards: make([]shard, n), found: time.Now()}
+	d := &dispatcher{relay: r, jobs: make(chan job), done: make(chan report, n),
+		calls: make(chan int),
+		over:  make(chan struct{}), shards: make([]shard, n), found: time.Now()}
 	for i := range d.shards {
 		d.shards[i].limit = r.cfg.BatchSize
 	}
@@ -133,12 +148,13 @@ func newDesk(r *Relay) *desk {
 	return d
 }
 
-func (d *desk) run(ctx context.Context) {
+func (d *dispatcher) run(ctx context.Context) {
 	wake, stop := d.relay.box.relays.add()
 	defer stop()
 	d.timer, d.next = time.NewTimer(0), time.Now()
 	defer d.timer.Stop()
 	defer close(d.over)
+	defer d.box().bounds.Store(nil)
 	for {
 		var jobs chan<- job
 		var next job
@@ -162,27 +178,40 @@ func (d *desk) run(ctx context.Context) {
 		case <-wake:
 			d.pollBy(time.Now())
 		case <-d.timer.C:
-			d.pollAt(time.Now().Add(d.poll(ctx)))
+			wait := d.poll(ctx)
+			d.pollAt(time.Now().Add(wait))
 		}
 	}
 }
 
-func (d *desk) job(no int) job {
+func (d *dispatcher) job(no int) job {
 	s := &d.shards[no]
-	return job{no, s.from(), s.final, d.epoch, d.final.server}
+	return job{no, s.from(), s.final, d.epoch, d.final.server, d.isDead(time.Now())}
 }
 
-func (d *desk) pollAt(next time.Time) {
+// isDead reports whether the relay looks for the part of each shard that has no messages any more.
+// It does so for a while after a poll that was expensive: rows that were deleted, and that an old
+// snapshot keeps the database from removing, are passed over by every read from the beginning.
+func (d *dispatcher) isDead(now time.Time) bool {
+	return d.relay.statements.writers != "" && now.Before(d.deadTo)
+}
+
+func (d *dispatcher) pollAt(next time.Time) {
 	d.next = next
 	d.timer.Reset(time.Until(next))
 }
 
 // pollBy has the database asked at that time, unless it is asked before, or does not answer.
-func (d *desk) pollBy(at time.Time) {
+func (d *dispatcher) pollBy(at time.Time) {
 	if d.errors > 0 {
 		return
 	}
-	if least := d.polled.Add(pollGap); at.Before(least) {
+	gap := max(pollGap, d.cost)
+	// A poll that finds nothing costs a tenth of the time, however often it is asked for.
+	if d.idle {
+		gap = max(pollGap, costFactor*d.cost)
+	}
+	if least := d.polled.Add(gap); at.Before(least) {
 		at = least
 	}
 	if at.Before(d.next) {
@@ -191,14 +220,14 @@ func (d *desk) pollBy(at time.Time) {
 }
 
 // ended has a shard looked at of which a call has ended. It is called by any goroutine.
-func (d *desk) ended(no int) {
+func (d *dispatcher) ended(no int) {
 	select {
 	case d.calls <- no:
 	case <-d.over:
 	}
 }
 
-func (d *desk) back(r report) {
+func (d *dispatcher) back(r report) {
 	s := &d.shards[r.shard]
 	s.inHand = false
 	if r.found {
@@ -224,15 +253,16 @@ func (d *desk) back(r report) {
 }
 
 // renew forgets the bounds when a topic has come back: its messages are before them.
-func (d *desk) renew() {
+func (d *dispatcher) renew() {
 	epoch, out := d.relay.topics.now()
-	if epoch == d.epoch && out {
+	tracks := out || d.isDead(time.Now())
+	if epoch == d.epoch && tracks {
 		return
 	}
 	for i := range d.shards {
 		d.shards[i].bound = bound{}
 	}
-	if !out { // it may be long until a topic fails, and ids may count anew by then
+	if !tracks { // it may be long until a topic fails, and ids may count anew by then
 		d.final = finality{}
 	}
 	if epoch != d.epoch {
@@ -241,16 +271,21 @@ func (d *desk) renew() {
 	}
 }
 
-func (d *desk) take(no int) {
+func (d *dispatcher) take(no int) {
 	d.shards[no].inHand = true
 	d.queue = append(d.queue, no)
 }
 
 // poll takes every shard that has messages and does not wait, in an order of its own, so that
 // relays do not follow each other around. It returns after what time to poll again.
-func (d *desk) poll(ctx context.Context) time.Duration {
+func (d *dispatcher) poll(ctx context.Context) time.Duration {
+	began := time.Now()
 	busy, err := d.relay.busy(ctx, d.shards)
 	d.polled = time.Now()
+	d.cost, d.idle = d.polled.Sub(began), true
+	if d.cost >= costly {
+		d.deadTo = d.polled.Add(finalFor)
+	}
 	if err != nil {
 		d.errors++
 		d.forget()
@@ -267,21 +302,26 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 	for _, no := range busy {
 		switch s := &d.shards[no]; {
 		case s.inHand:
-			s.again = true
+			s.again, d.idle = true, false
 		case !d.polled.Before(s.until):
+			d.idle = false
 			s.whole = s.whole || !d.polled.Before(s.lookAt)
 			d.take(no)
 		default:
 			wait = min(wait, s.until.Sub(d.polled))
 		}
 	}
+	wait = min(wait, d.overlooked(), d.releaseDue(ctx))
 	d.checkFinality(ctx)
-	return min(wait, d.overlooked(), d.releaseDue(ctx))
+	d.diagnose(ctx)
+	d.renew()
+	d.box().publishBounds(d)
+	return max(wait, costFactor*d.cost)
 }
 
 // overlooked takes the shards that no poll finds: those with a probe to make, and those that are
 // looked at as a whole. It returns when to do that again.
-func (d *desk) overlooked() time.Duration {
+func (d *dispatcher) overlooked() time.Duration {
 	probes, at := d.relay.topics.next()
 	for _, no := range probes {
 		if !d.shards[no].inHand {
@@ -290,6 +330,10 @@ func (d *desk) overlooked() time.Duration {
 	}
 	for no := range d.shards {
 		s := &d.shards[no]
+		if !s.inHand && d.lookIsDue(s) {
+			s.looked = d.polled
+			d.take(no)
+		}
 		if s.low == 0 || s.inHand {
 			continue
 		}
@@ -308,6 +352,15 @@ func (d *desk) overlooked() time.Duration {
 	}
 	return max(at.Sub(d.polled), pollGap)
 }
+
+// lookIsDue reports whether a shard is to be read only to learn up to where it is empty: the last
+// poll was expensive, and more ids have become final since the last such look.
+func (d *dispatcher) lookIsDue(s *shard) bool {
+	return d.cost >= costly && d.isDead(d.polled) && s.final < d.final.id &&
+		s.looked.Before(d.final.at) && !d.polled.Before(s.until)
+}
+
+func (d *dispatcher) box() *Outbox { return d.relay.box }
 
 // busy asks which shards have messages.
 func (r *Relay) busy(ctx context.Context, all []shard) (shards []int, err error) {
