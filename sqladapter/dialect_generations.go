@@ -103,7 +103,7 @@ func (d *statements) inGeneration(t tableName, number int64) *statements {
 
 	in := *d
 	in.generation = number
-	in.insert = postgresInsert(insert, insertMany)
+	in.insert = postgresInsert(insert, insertMany, asText)
 	in.written = postgresWritten(open.open)
 	in.load = func(es []entry) statement { return statement{load, []any{idArray(es)}} }
 	in.save = func(e entry, result []byte) statement {

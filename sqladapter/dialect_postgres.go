@@ -15,16 +15,55 @@ const (
 	postgresStamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint)`
 )
 
-// newPostgres: ids travel as text and are cast, which every driver and every query mode
-// agrees on; a []byte would be taken for bytea where the driver does not ask the server
-// for parameter types (the simple protocol).
+// arrays are the form in which the ids and fingerprints of many rows travel.
+type arrays struct {
+	ids, fingerprints string // as parameters, $1 and $3
+	fingerprint       string // of a row b
+	idArray           func([]entry) any
+	fingerprintArray  func([]entry) any
+}
+
+// asText is for database/sql: text that is cast is what every driver and every query mode agrees
+// on; a []byte would be taken for bytea where the driver does not ask the server for parameter
+// types (the simple protocol).
+var asText = arrays{
+	ids: `$1::text::uuid[]`, fingerprints: `$3::text::text[]`,
+	fingerprint: `decode(b.fingerprint, 'hex')`,
+	idArray:     idArray, fingerprintArray: fingerprintArray,
+}
+
+// asBinary is for a [native.Arrays].
+var asBinary = arrays{
+	ids: `$1::uuid[]`, fingerprints: `$3::bytea[]`, fingerprint: `b.fingerprint`,
+	idArray: func(es []entry) any {
+		ids := make([][16]byte, len(es))
+		for i := range es {
+			ids[i] = es[i].id
+		}
+		return ids
+	},
+	fingerprintArray: func(es []entry) any {
+		all := make([][]byte, len(es))
+		for i := range es {
+			if es[i].fingerprint != (driver.Fingerprint{}) {
+				all[i] = es[i].fingerprint[:]
+			}
+		}
+		return all
+	},
+}
+
 func newPostgres(t tableName, window time.Duration) *statements {
+	return newPostgresWith(t, window, asText)
+}
+
+func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 	const now, stamp = postgresNow, postgresStamp
 	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) `
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
 	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
-	insertMany := into + `SELECT b.id, ` + stamp + `, decode(b.fingerprint, 'hex')` +
-		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + tail
+	insertMany := into + `SELECT b.id, ` + stamp + `, ` + a.fingerprint +
+		` FROM unnest(` + a.ids + `, ` + a.fingerprints + `) AS b(id, fingerprint)` + tail
 	columns := `SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, ` +
 		now + `, r.result FROM ` + t.full + ` AS m`
 	results := ` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id`
@@ -33,7 +72,7 @@ func newPostgres(t tableName, window time.Duration) *statements {
 	// the table was small would otherwise read all of it, for as long as a connection keeps it.
 	loadMany := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + now +
 		`, f.result` +
-		` FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM ` + t.full + ` AS m` +
+		` FROM unnest(` + a.ids + `) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM ` + t.full + ` AS m` +
 		results + ` WHERE m.id = b.id OFFSET 0) AS f`
 	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, $2::bytea FROM ` + t.full +
 		` WHERE id = $1::uuid` +
@@ -42,7 +81,7 @@ func newPostgres(t tableName, window time.Duration) *statements {
 		if len(es) == 1 {
 			return statement{load, []any{dialect.UUID(es[0].id)}}
 		}
-		return statement{loadMany, []any{idArray(es)}}
+		return statement{loadMany, []any{a.idArray(es)}}
 	}
 	return &statements{
 		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
@@ -51,7 +90,7 @@ func newPostgres(t tableName, window time.Duration) *statements {
 			` ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)`,
 		// Bounds the parameter text to about 750 KB.
 		chunk:   10_000,
-		insert:  postgresInsert(insert, insertMany),
+		insert:  postgresInsert(insert, insertMany, a),
 		salt:    saltBits,
 		weakest: sql.LevelReadCommitted,
 		bound:   postgresBound,
@@ -90,22 +129,22 @@ func postgresWritten(table string) func(entry) statement {
 }
 
 // postgresInsert takes the same parameters for one row as for many.
-func postgresInsert(one, many string) func([]entry, int64) statement {
+func postgresInsert(one, many string, a arrays) func([]entry, int64) statement {
 	return func(es []entry, salt int64) statement {
 		if len(es) == 1 {
 			return statement{one,
 				[]any{dialect.UUID(es[0].id), salt, dialect.Nullable(es[0].fingerprint)}}
 		}
-		return statement{many, []any{idArray(es), salt, fingerprintArray(es)}}
+		return statement{many, []any{a.idArray(es), salt, a.fingerprintArray(es)}}
 	}
 }
 
 // idArray is an array literal, since database/sql has no arrays.
-func idArray(es []entry) string {
+func idArray(es []entry) any {
 	return arrayOf(es, 37, func(b []byte, e *entry) []byte { return dialect.AppendUUID(b, e.id) })
 }
 
-func fingerprintArray(es []entry) string {
+func fingerprintArray(es []entry) any {
 	return arrayOf(es, 35, func(b []byte, e *entry) []byte {
 		if e.fingerprint == (driver.Fingerprint{}) {
 			return append(b, "NULL"...)

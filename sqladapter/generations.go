@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/onceward/onceward/internal/sqlerr"
+	"github.com/onceward/onceward/sqladapter/native"
 )
 
 // Retention is how marks go when their window has passed.
@@ -88,6 +89,9 @@ var (
 func (m *Ledger) statements(ctx context.Context, tx Tx) (*statements, error) {
 	g := m.generations
 	if g == nil {
+		if _, ok := tx.(native.Arrays); ok && m.binary != nil {
+			return m.binary, nil
+		}
 		return m.dialect, nil
 	}
 	if d := g.known.Load(); d != nil && d.generation > g.gone.Load() {

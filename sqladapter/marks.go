@@ -93,7 +93,9 @@ type Ledger struct {
 	retention   Retention
 	table       tableName
 	dialect     *statements
-	versions    *migration.Set
+	// binary is dialect for transactions that send arrays as they are; nil where there are none.
+	binary   *statements
+	versions *migration.Set
 	// generations is nil with another retention, and where generations keep their names.
 	generations *generations
 }
@@ -133,8 +135,11 @@ func New(cfg Config) (*Ledger, error) {
 	if err := checkLockTimeout(cfg.LockTimeout, m.dialect.bound); err != nil {
 		return nil, err
 	}
-	if m.retention == Generations {
+	switch {
+	case m.retention == Generations:
 		m.useGenerations(cfg.Dialect)
+	case cfg.Dialect == Postgres:
+		m.binary = newPostgresWith(table, cfg.Window, asBinary)
 	}
 	m.versions, err = m.newMigrations(cfg)
 	return m, err

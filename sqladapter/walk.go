@@ -36,7 +36,9 @@ type pass struct {
 
 	page, pages int64  // of PostgreSQL: the next, and how many there are now
 	file        int64  // of PostgreSQL: what the pages are of
-	after       []byte // of MySQL: the last id that was read
+	after       []byte // of MySQL: the last id that was walked
+	last        []byte // of MySQL: the last id of the next slice
+	rows        int64  // of MySQL: the marks in it
 }
 
 // cut is the instant in ms before which marks are old.

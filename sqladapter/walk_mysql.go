@@ -30,30 +30,42 @@ func newMySQLWalk(t tableName, forget func([]entry) []string) *mysqlWalk {
 			t.meta + ` FOR UPDATE SKIP LOCKED`}
 }
 
+// lock looks for the end of the next slice, without locks, and for the newest mark in it. What the
+// last call has left of its slice, because of its limit, is due at once, and so is the end of a
+// table: so the pass counts a slice less.
 func (w *mysqlWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	var p pass
-	err := scanOne(ctx, tx, w.state, &p.window, &p.begun, &p.newest, &p.now, &p.after)
-	p.walked = keyFraction(p.after)
-	return &p, err
+	if err := scanOne(ctx, tx, w.state, &p.window, &p.begun, &p.newest, &p.now,
+		&p.after); err != nil {
+		return nil, err
+	}
+	var newest int64
+	err := scanOne(ctx, tx, `SELECT COUNT(*), MAX(id), COALESCE(MAX(created_at), 0)`+
+		` FROM (SELECT id, created_at`+w.from(p.after)+` ORDER BY id LIMIT `+
+		strconv.Itoa(sliceRows)+`) AS s`, &p.rows, &p.last, &newest)
+	if err != nil {
+		return nil, err
+	}
+	p.newest = max(p.newest, newest)
+	if p.rows == sliceRows {
+		at := keyFraction(p.after)
+		p.walked = max(0, at-(keyFraction(p.last)-at))
+	}
+	return &p, nil
 }
 
-// slice looks for the end of the slice without locks, and then locks what is old in it. Numbers and
-// ids are in the text, so a driver does not prepare.
+func (w *mysqlWalk) from(after []byte) string {
+	return ` FROM ` + w.table + ` FORCE INDEX (PRIMARY) WHERE id > ` + hexLiteral(after)
+}
+
+// slice locks what is old in the slice, and deletes it. Numbers and ids are in the text, so a driver
+// does not prepare.
 func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64) (deleted int64,
 	err error) {
-	var rows, newest int64
-	var last []byte
-	from := ` FROM ` + w.table + ` FORCE INDEX (PRIMARY) WHERE id > ` + hexLiteral(p.after)
-	err = scanOne(ctx, tx, `SELECT COUNT(*), MAX(id), COALESCE(MAX(created_at), 0)`+
-		` FROM (SELECT id, created_at`+from+` ORDER BY id LIMIT `+strconv.Itoa(sliceRows)+
-		`) AS s`, &rows, &last, &newest)
-	if err != nil {
-		return 0, err
-	}
-	p.newest = min(p.now, max(p.newest, newest))
-	if rows > 0 {
-		old, err := queryRows(ctx, tx, statement{text: `SELECT id` + from + ` AND id <= ` +
-			hexLiteral(last) + ` AND created_at < ` + strconv.FormatInt(p.cut(), 10) +
+	if p.rows > 0 {
+		old, err := queryRows(ctx, tx, statement{text: `SELECT id` + w.from(p.after) +
+			` AND id <= ` + hexLiteral(p.last) +
+			` AND created_at < ` + strconv.FormatInt(p.cut(), 10) +
 			` ORDER BY id LIMIT ` + strconv.FormatInt(limit, 10) + ` FOR UPDATE SKIP LOCKED`},
 			sliceRows/passes, (*columns).idAlone)
 		if err != nil {
@@ -63,12 +75,14 @@ func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64)
 			return 0, err
 		}
 		if deleted = int64(len(old)); deleted == limit {
+			p.after = old[deleted-1].id[:]
+			p.walked = keyFraction(p.after)
 			return deleted, nil // there may be more
 		}
-		p.after = last
+		p.after = p.last
 	}
 	p.walked = 1
-	if rows == sliceRows {
+	if p.rows == sliceRows {
 		p.walked = keyFraction(p.after)
 	}
 	return deleted, nil

@@ -156,11 +156,11 @@ var table = map[string]rule{
 	"sqladapter/sqlstore": {
 		imports: []string{"dedup", "dedup/driver", "internal/backoff", "internal/sqlerr",
 			"internal/sqlmigrate", "internal/sqlname", "sqladapter/internal/dialect",
-			"sqladapter/migration"},
+			"sqladapter/migration", "sqladapter/native"},
 		tests: []string{"dedup/deduptest", "sqladapter/internal/sqlscript"},
 	},
 	"sqladapter/pgxv5": {
-		imports: []string{"dedup", "sqladapter", "sqladapter/native", pgx},
+		imports: []string{"dedup", "sqladapter", "sqladapter/native", "sqladapter/sqlstore", pgx},
 	},
 	"outbox": {
 		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate",

@@ -16,6 +16,14 @@ type Tx interface {
 	QueryRows(ctx context.Context, query string, args ...any) (Rows, error)
 }
 
+// Arrays is a [Tx] of PostgreSQL that sends arrays in binary form instead of as text.
+type Arrays interface {
+	Tx
+	// TakesArrays says that QueryRows takes a [][16]byte for a parameter of type uuid[], and a
+	// [][]byte for bytea[], in which nil is NULL. It is never called.
+	TakesArrays()
+}
+
 // Rows is what a [Tx] returns; *sql.Rows has these methods.
 type Rows interface {
 	// Next goes to the next row. It is false after the last one, and after an error.

@@ -26,6 +26,7 @@ import (
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
@@ -69,13 +70,30 @@ func (*Tx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
 	return nil, errors.New("pgxv5: a transaction of pgx has no *sql.Rows")
 }
 
-// QueryRows runs a statement.
+// TakesArrays is that of [native.Arrays]: ids travel in binary form.
+func (*Tx) TakesArrays() {}
+
+// QueryRows runs a statement. A [][16]byte among args is an array of uuid.
 func (t *Tx) QueryRows(ctx context.Context, query string, args ...any) (native.Rows, error) {
+	for i, arg := range args {
+		if ids, ok := arg.([][16]byte); ok {
+			args[i] = uuids(ids)
+		}
+	}
 	found, err := t.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	return rows{found}, nil
+}
+
+// uuids has a type that pgx knows in every query mode.
+func uuids(ids [][16]byte) []pgtype.UUID {
+	all := make([]pgtype.UUID, len(ids))
+	for i := range ids {
+		all[i] = pgtype.UUID{Bytes: ids[i], Valid: true}
+	}
+	return all
 }
 
 // rows closes as those of database/sql do. Closing reads what is left, and meets its error.

@@ -3,7 +3,6 @@ package sqlstore
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -105,7 +104,7 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 	for _, chunk := range s.chunks(items, op.id, op.size) {
 		err := s.again(ctx, func(try int) error {
 			create := op.creates != nil && (op.fresh || try > 0)
-			return s.transact(ctx, func(tx *sql.Tx) error {
+			return s.transact(ctx, func(tx querier) error {
 				return s.settleIn(ctx, tx, op, chunk, answers, create)
 			})
 		})
@@ -117,7 +116,7 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 
 // settleIn is one transaction of settle. Rows that may be needed are made first: then there
 // is something to lock.
-func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []int,
+func (s *Store) settleIn(ctx context.Context, tx querier, op operation, chunk []int,
 	answers []driver.Answer, create bool) error {
 	if create {
 		made := slices.DeleteFunc(slices.Clone(chunk), func(i int) bool { return !op.creates(i) })
@@ -152,14 +151,14 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 		return err
 	}
 	if op.countsForget {
-		_, err = tx.ExecContext(ctx, s.dialect.forgot())
+		err = tx.exec(ctx, statement{text: s.dialect.forgot()})
 	}
 	return err
 }
 
 // save writes rows back. They may hold more than the items that changed them: the steps of claims
 // that are taken over, and given back.
-func (s *Store) save(ctx context.Context, tx *sql.Tx, rows []*claimRow) error {
+func (s *Store) save(ctx context.Context, tx querier, rows []*claimRow) error {
 	for len(rows) > 0 {
 		n, sum := 0, 0
 		for ; n < min(len(rows), s.dialect.chunk()) &&

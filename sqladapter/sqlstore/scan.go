@@ -110,7 +110,7 @@ func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) 
 	err := within(ctx, func() error {
 		return s.again(ctx, func(int) error {
 			return s.read(ctx, func(q querier) error {
-				return q.QueryRowContext(ctx, s.dialect.clock()).Scan(&now)
+				return queryOne(ctx, q, s.dialect.clock(), &now)
 			})
 		})
 	})
@@ -164,7 +164,7 @@ func (s *Store) scanPage(ctx context.Context, from int64, limit int) ([]scanned,
 
 func readScanned(ctx context.Context, q querier, st statement, limit int) (page []scanned,
 	err error) {
-	rows, err := q.QueryContext(ctx, st.text, st.args...)
+	rows, err := q.query(ctx, st)
 	if err != nil {
 		return nil, err
 	}

@@ -37,20 +37,26 @@ func migrationsOf(cfg Options,
 // form that has their name is refused, and left as it is. It does not
 // create Options.Schema. The version is on record in the table onceward_migrations.
 func (s *Store) Migrate(ctx context.Context) error {
-	return within(ctx, func() error { return s.migrations.Up(ctx, s.db) })
+	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.Up(ctx, db) }) })
 }
 
 // Check reports whether the tables have the version that this program needs. Call it before
 // the first message where another tool, or another program, migrates. It changes nothing. Two
 // round trips.
 func (s *Store) Check(ctx context.Context) error {
-	return within(ctx, func() error { return s.migrations.Check(ctx, s.db) })
+	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.Check(ctx, db) }) })
 }
 
 // Drop removes the tables with all claims and records: what was done is done again when it
 // comes again. It is for tests and for an end of use.
 func (s *Store) Drop(ctx context.Context) error {
-	return within(ctx, func() error { return s.migrations.To(ctx, s.db, 0) })
+	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.To(ctx, db, 0) }) })
+}
+
+func (s *Store) migrating(work func(db *sql.DB) error) error {
+	db, done := s.db.open()
+	defer done()
+	return work(db)
 }
 
 // Migrations of the store's tables; nil when s was not made by New. Their calls take the pool

@@ -89,7 +89,7 @@ type Options struct {
 // It starts no goroutine that outlives a call by more than the driver takes to notice that
 // its context has ended, holds no connection between calls, and is safe for concurrent use.
 type Store struct {
-	db         *sql.DB
+	db         database
 	dialect    storeDialect
 	migrations *migration.Set
 	maxResult  int
@@ -109,10 +109,27 @@ var (
 // after a few tries. The store needs one connection of db for a call, and may be given a
 // pool that others use too.
 func New(db *sql.DB, cfg Options) (*Store, error) {
+	if db == nil {
+		return nil, dialect.InputError("db", "is nil")
+	}
+	return newStore(&sqlDatabase{sqlQuerier{db}, db}, cfg)
+}
+
+// NewNative is [New] for a database that is not of database/sql. Options.Dialect must be
+// [Postgres]. Users of pgx call NewStore of package sqladapter/pgxv5.
+func NewNative(db Native, cfg Options) (*Store, error) {
+	if err := db.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Dialect != Postgres {
+		return nil, dialect.InputError("Dialect", "must be Postgres")
+	}
+	return newStore(&nativeDatabase{nativeQuerier{db.Query}, db}, cfg)
+}
+
+func newStore(db database, cfg Options) (*Store, error) {
 	build, ok := storeDialects[cfg.Dialect]
 	switch {
-	case db == nil:
-		return nil, dialect.InputError("db", "is nil")
 	case !ok:
 		return nil, dialect.InputError("Dialect", "must be Postgres, MySQL or SQLite")
 	case cfg.MaxResult < 0 || cfg.MaxResult > mostResult:
@@ -131,7 +148,7 @@ func New(db *sql.DB, cfg Options) (*Store, error) {
 	}
 	s := &Store{db: db, dialect: build(names), maxResult: cfg.MaxResult, waker: cfg.Waker}
 	s.migrations, err = migrationsOf(cfg, func(ctx context.Context, tx *sql.Tx, _ int) error {
-		_, _, err := s.load(ctx, tx, make([]driver.ID, 1), false)
+		_, _, err := s.load(ctx, sqlQuerier{tx}, make([]driver.ID, 1), false)
 		return dialect.OtherForm(names.table, "claims", err)
 	})
 	if err != nil {
@@ -313,7 +330,7 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	var n int64
 	err := within(ctx, func() error {
 		return s.read(ctx, func(q querier) error {
-			return q.QueryRowContext(ctx, s.dialect.countForgets()).Scan(&n)
+			return queryOne(ctx, q, s.dialect.countForgets(), &n)
 		})
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -54,7 +53,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (SweepResult, error) {
 			var found SweepResult
 			err := s.again(ctx, func(int) error {
 				found = SweepResult{}
-				return s.transact(ctx, func(tx *sql.Tx) error {
+				return s.transact(ctx, func(tx querier) error {
 					return s.sweepIn(ctx, tx, expired, limit, &found)
 				})
 			})
@@ -73,7 +72,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (SweepResult, error) {
 }
 
 // sweepIn is one transaction of a sweep: rows are locked, and then looked at once more.
-func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int,
+func (s *Store) sweepIn(ctx context.Context, tx querier, expired bool, limit int,
 	swept *SweepResult) error {
 	rows, now, err := s.rows(ctx, tx, func() statement { return s.dialect.due(expired, limit) })
 	if err != nil {
@@ -107,7 +106,7 @@ func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int
 }
 
 // writeSwept goes in steps that a statement can take.
-func (s *Store) writeSwept(ctx context.Context, tx *sql.Tx, gone []driver.ID,
+func (s *Store) writeSwept(ctx context.Context, tx querier, gone []driver.ID,
 	changed []*claimRow) error {
 	for n := s.dialect.chunk(); len(gone) > 0; {
 		part := gone[:min(n, len(gone))]

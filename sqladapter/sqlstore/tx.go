@@ -2,37 +2,29 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/sqladapter/internal/dialect"
+	"github.com/onceward/onceward/sqladapter/native"
 )
-
-// querier is what a statement is run with: a pool or a transaction.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
 
 // transact runs work in a transaction and commits it. Nothing that work has done remains
 // after an error, unless COMMIT itself was not answered.
-func (s *Store) transact(ctx context.Context, work func(tx *sql.Tx) error) error {
-	tx, release, err := dialect.BeginAt(ctx, s.db, s.dialect.isolation())
+func (s *Store) transact(ctx context.Context, work func(tx querier) error) error {
+	tx, err := s.db.begin(ctx, s.dialect.isolation())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer release()
-	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	defer tx.rollback(ctx) // after a commit it does nothing
 	if begin := s.dialect.begin(); begin != "" {
-		if _, err := tx.ExecContext(ctx, begin); err != nil {
+		if err := tx.exec(ctx, statement{text: begin}); err != nil {
 			return fmt.Errorf("begin: %w", err)
 		}
 	}
 	if err := work(tx); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	if err := tx.commit(ctx); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
@@ -44,23 +36,20 @@ func (s *Store) read(ctx context.Context, work func(q querier) error) error {
 	if !s.dialect.readsInTx() {
 		return work(s.db)
 	}
-	tx, release, err := dialect.BeginAt(ctx, s.db, s.dialect.isolation())
+	tx, err := s.db.begin(ctx, s.dialect.isolation())
 	if err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	defer release()
-	defer func() { _ = tx.Rollback() }()
+	defer tx.rollback(ctx)
 	return work(tx)
 }
 
 // exec runs a statement about n rows, unless there are none.
-func (s *Store) exec(ctx context.Context, tx *sql.Tx, render func() statement, n int) error {
+func (s *Store) exec(ctx context.Context, tx querier, render func() statement, n int) error {
 	if n == 0 {
 		return nil
 	}
-	st := render()
-	_, err := tx.ExecContext(ctx, st.text, st.args...)
-	return err
+	return tx.exec(ctx, render())
 }
 
 // load reads the rows of some keys, and locks them. The clock is that of the last row, or
@@ -74,8 +63,7 @@ func (s *Store) load(ctx context.Context, q querier, ids []driver.ID,
 // rows runs a statement that returns rows of the table, each with the clock behind it.
 func (s *Store) rows(ctx context.Context, q querier, render func() statement) (list []*claimRow,
 	now int64, err error) {
-	st := render()
-	rows, err := q.QueryContext(ctx, st.text, st.args...)
+	rows, err := q.query(ctx, render())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -99,7 +87,7 @@ var claimColumns = []string{
 }
 
 // scanClaim reads a row and the clock. What it finds wrong in the row is kept with it.
-func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
+func scanClaim(rows native.Rows) (*claimRow, int64, error) {
 	r := &claimRow{}
 	var id, token, fingerprint, origin, label []byte
 	var state, flags, asked, attempt, now int64

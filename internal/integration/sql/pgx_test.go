@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -74,6 +76,84 @@ func (s *pgxShop) pgxDoBatch(ctx context.Context, batch []string) ([]sqladapter.
 			}
 			return nil
 		})
+}
+
+// TestPgxCommitCut: Do and DoBatch over a pool, whose COMMIT travels with a savepoint, under every
+// cut of [TestCommitCut].
+func TestPgxCommitCut(t *testing.T) {
+	for _, mode := range pgxModes {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, postgres(mode))
+			c, url := newPostgresCutter(t, servertest.Postgres(t))
+			p := &pgxShop{s, openPool(t, postgresURL(t, url, mode))}
+			for _, w := range []way{
+				{"Do", 1, func(_ *shop, ctx context.Context, batch []string) (bool, error) {
+					mark, err := p.pgxDo(ctx, batch[0])
+					return mark.First(), err
+				}},
+				{"DoBatch", 3, func(_ *shop, ctx context.Context, batch []string) (bool, error) {
+					marks, err := p.pgxDoBatch(ctx, batch)
+					if err != nil {
+						return false, err
+					}
+					return marks[0].First(), nil
+				}},
+			} {
+				t.Run(w.name, func(t *testing.T) { s.underCuts(t, c, w) })
+			}
+		})
+	}
+}
+
+// TestPgxArrays: what pgx writes in binary form is what database/sql reads and writes as text, with
+// fingerprints and without, in every mode.
+func TestPgxArrays(t *testing.T) {
+	reqs := []dedup.Request{{Key: "plain"}, {Key: "bound"}, {Key: "zero"}}
+	reqs[1].Fingerprint = driver.FingerprintOf([]byte("10 EUR"))
+	changed := slices.Clone(reqs)
+	changed[0].Fingerprint = driver.FingerprintOf([]byte("10 EUR")) // one side has none
+	changed[1].Fingerprint = driver.FingerprintOf([]byte("99 EUR"))
+	want := []driver.Outcome{dedup.Duplicate, dedup.Mismatch, dedup.Duplicate}
+	outcomes := func(marks []sqladapter.Mark) (all []driver.Outcome) {
+		for _, m := range marks {
+			all = append(all, m.Outcome)
+		}
+		return all
+	}
+	forEachMode(t, func(t *testing.T, s *pgxShop, _ string) {
+		overPgx := func(reqs []dedup.Request) (marks []sqladapter.Mark) {
+			require.NoError(t, pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) (err error) {
+				marks, err = s.marks.MarkBatchTx(t.Context(), pgxv5.Wrap(tx), reqs)
+				return err
+			}))
+			return marks
+		}
+		overSQL := func(reqs []dedup.Request) []sqladapter.Mark {
+			tx := begin(t, s.db, sql.LevelDefault)
+			marks, err := s.marks.MarkBatchTx(t.Context(), tx, reqs)
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit())
+			return marks
+		}
+		for i, ways := range [][2]func([]dedup.Request) []sqladapter.Mark{{overPgx, overSQL},
+			{overSQL, overPgx}, {overPgx, overPgx}} {
+			mine, theirs := slices.Clone(reqs), slices.Clone(changed)
+			for n := range mine {
+				mine[n].Scope = fmt.Sprint(i)
+				theirs[n].Scope = fmt.Sprint(i)
+			}
+			for _, m := range ways[0](mine) {
+				assert.True(t, m.First())
+			}
+			assert.Equal(t, want, outcomes(ways[1](theirs)))
+			mark, found, err := s.marks.Lookup(t.Context(), s.db, "bound",
+				dedup.WithScope(fmt.Sprint(i)))
+			require.NoError(t, err)
+			require.True(t, found)
+			assert.Equal(t, reqs[1].Fingerprint, mark.Fingerprint)
+		}
+	})
 }
 
 // TestPgx: first, duplicate with its result, mismatch, failure, and the caller's own

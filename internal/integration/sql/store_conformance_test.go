@@ -30,6 +30,14 @@ func TestStoreConformance(t *testing.T) {
 		storePostgres("postgres serializable exec", map[string]string{
 			"default_transaction_isolation": "serializable", "default_query_exec_mode": "exec",
 		}),
+		storePgx("postgres", nil),
+		storePgx("postgres repeatable read simple_protocol", map[string]string{
+			"default_transaction_isolation": "repeatable read",
+			"default_query_exec_mode":       "simple_protocol",
+		}),
+		storePgx("postgres serializable exec", map[string]string{
+			"default_transaction_isolation": "serializable", "default_query_exec_mode": "exec",
+		}),
 		storeMariaDB("mariadb", "&interpolateParams=true"),
 		storeMariaDB("mariadb serializable prepared",
 			servertest.SessionVariable("isolation", "'SERIALIZABLE'")),
@@ -46,7 +54,7 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 	t.Helper()
 	store, db, table := openStore(t, e)
 	h := deduptest.Harness{
-		New:        func(t testing.TB) dedup.Store { return newStore(t, db, e.dialect, table) },
+		New:        func(t testing.TB) dedup.Store { return e.newStore(t, db, table) },
 		Lease:      60 * time.Millisecond,
 		WalkSteps:  12,
 		Unreadable: make(map[string]func(testing.TB, dedup.Store, driver.ID)),

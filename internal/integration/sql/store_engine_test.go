@@ -10,9 +10,12 @@ import (
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/pgxv5"
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
@@ -23,16 +26,48 @@ type storeEngine struct {
 	driver  string
 	// dsn of a database that other connections of the test can open, too.
 	dsn func(t testing.TB) string
+	// pgx has the store over a pool of pgx, with nothing of database/sql in between.
+	pgx bool
 }
 
-var storeSQLite = storeEngine{"sqlite", sqladapter.SQLite, "sqlite", func(t testing.TB) string {
+// storePgx is storePostgres over a pool of pgx.
+func storePgx(name string, params map[string]string) storeEngine {
+	return storePostgres(name, params).overPgx()
+}
+
+func (e storeEngine) overPgx() storeEngine {
+	e.name, e.pgx = e.name+" over pgx", true
+	return e
+}
+
+// newStore makes another store in a table.
+func (e storeEngine) newStore(t testing.TB, db *sql.DB, table string) *sqlstore.Store {
+	t.Helper()
+	if !e.pgx {
+		return newStore(t, db, e.dialect, table)
+	}
+	cfg, err := pgxpool.ParseConfig(e.dsn(t))
+	require.NoError(t, err)
+	cfg.MaxConns = 24
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store, err := pgxv5.NewStore(pool, sqlstore.Options{Table: table})
+	require.NoError(t, err)
+	return store
+}
+
+var storeSQLite = storeEngine{name: "sqlite", dialect: sqladapter.SQLite, driver: "sqlite",
+	dsn: sqliteStore}
+
+func sqliteStore(t testing.TB) string {
 	return sqliteDSN(filepath.Join(t.TempDir(), "store.db"), "deferred") +
 		"&_pragma=synchronous(OFF)"
-}}
+}
 
 // storePostgres sets parameters of the connection, as a server's defaults would.
 func storePostgres(name string, params map[string]string) storeEngine {
-	return storeEngine{name, sqladapter.Postgres, "pgx", func(t testing.TB) string {
+	dsn := func(t testing.TB) string {
 		t.Helper()
 		u, err := url.Parse(servertest.Postgres(t))
 		if err != nil {
@@ -44,21 +79,23 @@ func storePostgres(name string, params map[string]string) storeEngine {
 		}
 		u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
 		return u.String()
-	}}
+	}
+	return storeEngine{name: name, dialect: sqladapter.Postgres, driver: "pgx", dsn: dsn}
 }
 
 // storeMariaDB adds to the DSN.
 func storeMariaDB(name, params string) storeEngine {
-	return storeEngine{name, sqladapter.MySQL, "mysql", func(t testing.TB) string {
+	dsn := func(t testing.TB) string {
 		t.Helper()
 		return servertest.MariaDB(t) + params
-	}}
+	}
+	return storeEngine{name: name, dialect: sqladapter.MySQL, driver: "mysql", dsn: dsn}
 }
 
 // storeEngines are one of each kind.
 func storeEngines() []storeEngine {
 	return []storeEngine{storeSQLite, storePostgres("postgres", nil),
-		storeMariaDB("mariadb", "&interpolateParams=true")}
+		storePgx("postgres", nil), storeMariaDB("mariadb", "&interpolateParams=true")}
 }
 
 // openStore makes a store in a table of its own, and drops it when the test ends.
@@ -70,7 +107,7 @@ func openStore(t testing.TB, e storeEngine) (*sqlstore.Store, *sql.DB, string) {
 		db.SetMaxOpenConns(1) // there is one writer: others would wait by polling
 	}
 	table := servertest.Prefix(t)
-	store := newStore(t, db, e.dialect, table)
+	store := e.newStore(t, db, table)
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
