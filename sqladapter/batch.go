@@ -61,8 +61,8 @@ func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
 	return nil
 }
 
-// readResults of the duplicates whose marks were read without. Who reads them before the effect
-// reads them locked; afterwards nothing waits that could deadlock, and no lock is needed.
+// readResults of the duplicates whose marks were read without. Before the effect they are
+// read with locks. Afterwards nothing waits that could deadlock, and no lock is needed.
 func (m *Ledger) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
 	for chunk := range slices.Chunk(b.unread, m.dialect.chunk) {
 		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk),
@@ -118,12 +118,12 @@ func (b *batch) sorted() []entry {
 	return es
 }
 
-// isFirst tells whether no request before the n-th of the order has its id.
+// isFirst reports whether no request before the n-th of the order has its id.
 func (b *batch) isFirst(n int) bool {
 	return n == 0 || b.entries[b.order[n-1]].id != b.entries[b.order[n]].id
 }
 
-// forget what another transaction has learnt of the good requests.
+// forget what another transaction has learned of the good requests.
 func (b *batch) forget() {
 	for _, i := range b.order {
 		b.marks[i] = Mark{}

@@ -12,7 +12,7 @@ import (
 type CommitStatus uint8
 
 const (
-	// Undecided means that nothing was learnt. Ask again, and acknowledge nothing until then.
+	// Undecided means that nothing was learned. Ask again, and acknowledge nothing until then.
 	Undecided CommitStatus = iota
 	// Committed means that the transaction is committed, mark and effect.
 	Committed
@@ -23,7 +23,7 @@ const (
 	NotCommitted
 )
 
-// Confirm tells what became of a transaction that the caller has sent COMMIT, and that was
+// Confirm reports the end of a transaction that the caller has sent COMMIT, and that was
 // not answered: the connection was lost, or the context ended. mark is what [Ledger.MarkTx] or
 // [Ledger.MarkBatchTx] returned for key in that transaction, and was the first. Whoever can run
 // the whole transaction again need not ask; [Ledger.Do] does that by itself.
@@ -31,9 +31,9 @@ const (
 // It inserts the mark in a transaction of its own, on another connection, and rolls that back
 // in any case. The INSERT waits while a server is still committing, or has not yet noticed
 // that its client has gone; a SELECT would call that absent, and the row appear afterwards.
-// What is waited for is bounded by ctx and the database's lock timeout.
+// Its waits are bounded by ctx and the database's lock timeout.
 //
-// The answer is final. It is Undecided exactly when there is an error: [Retryable] tells
+// The answer is final. It is Undecided exactly when there is an error: [Retryable] says
 // whether to ask again, and a lock timeout is [dedup.ErrInFlight]. It holds as long as the
 // mark would be kept: ask within the window. A mark that is not a first's, or is of another key,
 // is a [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four

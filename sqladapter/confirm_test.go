@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// What Confirm answers, and that it never commits.
+// Confirm answers by the state of the mark, and never commits.
 func TestConfirm(t *testing.T) {
 	m := newMarks(t, SQLite)
 	e, err := m.entry(testKey, nil)

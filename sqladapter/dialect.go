@@ -34,7 +34,7 @@ type statements struct {
 	form string
 	// raise puts a window on record unless that is longer.
 	raise string
-	// texts are what the migrations have beside the names of the table.
+	// texts are what the migrations have besides the names of the table.
 	texts map[string]string
 	// chunk is how many rows a statement takes at once.
 	chunk int
@@ -65,7 +65,7 @@ type statements struct {
 	// tick is the unit in which expire counts.
 	tick time.Duration
 	// expire returns the ids of the rows that are at least ticks older than the newest: ticks,
-	// limit. It may delete them by itself; what is left is done by the statements of forget.
+	// limit. It may delete them by itself; the statements of forget do the rest.
 	expire string
 	forget func(es []entry) []string
 	// walker deletes old marks without an index by age; nil where expire alone does.

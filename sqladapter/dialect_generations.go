@@ -72,11 +72,11 @@ func postgresView(name, columns string, tables []string) string {
 //
 // OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
 // the open table was small would otherwise read all of it, for as long as the plan is kept:
-// nothing analyses these tables, and so nothing makes plans anew.
+// nothing analyzes these tables, and so nothing makes plans anew.
 func (d *statements) inGeneration(t tableName, number int64) *statements {
 	open, sealed := t.generation(number), t.generation(number-1)
 	into := `INSERT INTO ` + open.open + ` (id, stamp, fingerprint) `
-	// What the transaction's snapshot has as the open generation: it may be older than the
+	// The generation that is open in the transaction's snapshot: it may be older than the
 	// names, which are always those of now.
 	current := fmt.Sprintf(` WHERE (SELECT generation FROM %s) = %d`, t.state, number)
 	before := func(id string) string {

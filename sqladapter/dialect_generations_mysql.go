@@ -12,8 +12,8 @@ import (
 
 // nameCycle holds the names of MySQL's generations, which stay: tables are moved from name to name,
 // from next to open to sealed to gone. Of those that are in use, open is the first in the order
-// of bytes, in which RENAME TABLE takes its locks, and every transaction touches it first: so
-// RENAME never holds one that somebody waits for who holds another.
+// of bytes, in which RENAME TABLE takes its locks, and every transaction touches it first. So
+// RENAME never holds one for which the holder of another waits.
 type nameCycle struct {
 	next, open, sealed, gone tablePair
 }
@@ -38,13 +38,13 @@ func bareName(name string) string {
 	return strings.Trim(name[strings.LastIndexByte(name, '.')+1:], "`")
 }
 
-// birth is the id of the row that tells when a generation was opened. No key has it.
+// birth is the id of the row that says when a generation was opened. No key has it.
 var birth = hexLiteral(make([]byte, len(driver.ID{})))
 
 // newMySQLGenerations: marks are inserted into the open table, unless the sealed one has them.
 //
 // LOCK IN SHARE MODE reads what is committed now, at every level; a plain read at REPEATABLE
-// READ shows the sealed table as it was when the transaction began to read. What it locks there
+// READ shows the sealed table as it was when the transaction began to read. It locks rows there that
 // nobody wants to write. The open table is read so only for keys that the INSERT has found in
 // it, and locked: for one that is absent the gap would be locked, against everybody's inserts.
 func newMySQLGenerations(t tableName, window time.Duration) *statements {

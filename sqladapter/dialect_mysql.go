@@ -12,7 +12,7 @@ import (
 // Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
 const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
 
-// newMySQL writes digests and numbers into the text in place of parameters: drivers that
+// newMySQL writes digests and numbers into the text instead of parameters: drivers that
 // prepare every statement with parameters would need three round trips for one. Digests are
 // hexadecimal, so there is nothing to escape.
 //
@@ -101,7 +101,7 @@ func mysqlKind(t tableName, want string) string {
 		` AND table_type <> '` + want + `'`
 }
 
-// mysqlNamed is the condition on information_schema.tables for a table beside that of t.
+// mysqlNamed is the condition on information_schema.tables for a table next to that of t.
 func mysqlNamed(t tableName, table string) string {
 	return `table_schema = ` + mysqlSchema(t) + ` AND table_name = '` + table + `'`
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// newSQLite takes many rows at once, as one blob of ids and one of fingerprints: inside the process
+// newSQLite takes many rows at once, as one blob of ids and one of fingerprints. Inside the process
 // a parameter is dear, and so is a text that has to be read again because it is as long as the
 // batch. One writer at a time cannot deadlock.
 func newSQLite(t tableName, window time.Duration) *statements {
@@ -73,8 +73,8 @@ func idBlob(es []entry) []byte {
 	return ids
 }
 
-// fingerprintBlob is all fingerprints in a row, or nil when there are none. Zeros are no
-// fingerprint.
+// fingerprintBlob is all fingerprints in a row, or nil when there are none. Zeros stand for
+// none.
 func fingerprintBlob(es []entry) any {
 	if !slices.ContainsFunc(es, func(e entry) bool {
 		return e.fingerprint != driver.Fingerprint{}

@@ -32,20 +32,20 @@ const (
 // sqlserverImpatient bounds a wait for the probe, in milliseconds.
 const sqlserverImpatient = `SET LOCK_TIMEOUT 200; `
 
-// newSQLServer has no server to be measured on: its statements are those whose behaviour is
+// newSQLServer has no server to be measured on: its statements are those whose behavior is
 // documented, and Migrate and Check look at what they rely on (probe, probeWait).
 //
-// The key has IGNORE_DUP_KEY: a row that is there is left out, with a message that is no error,
-// and the transaction goes on whatever XACT_ABORT says; the rest of a batch is inserted ("CREATE
+// The key has IGNORE_DUP_KEY: a row that is there is left out, with a message that is not an
+// error, and the transaction continues whatever XACT_ABORT says; the rest of a batch is inserted ("CREATE
 // TABLE", index options). The key is clustered, where the row is inserted first and found to be
-// a duplicate then (sql.kiwi, "Why IGNORE_DUP_KEY is slower on clustered indexes"): it waits as
-// any INSERT does for the one who has written the same key and not ended. On an index that is not
+// a duplicate then (sql.kiwi, "Why IGNORE_DUP_KEY is slower on clustered indexes"). It waits, as
+// any INSERT does, for a transaction that has written the same key and not ended. On an index that is not
 // clustered it takes locks on ranges (aboutsqlserver.com, "Range lock deadlocks"), which others'
 // keys lie in; so would NOT EXISTS with UPDLOCK and HOLDLOCK, without which it is check-then-
 // insert. MERGE is that, too, and does not know IGNORE_DUP_KEY. A key without the option is as
 // good: 2627 undoes the statement alone, and what is left is inserted after the load.
 //
-// Who has inserted a row is told by its owner, as in MySQL: rows of OUTPUT count for nothing
+// The owner of a row says which statement has inserted it, as in MySQL: rows of OUTPUT count for nothing
 // when the statement fails after them ("OUTPUT clause").
 func newSQLServer(t tableName, window time.Duration) *statements {
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
@@ -70,7 +70,7 @@ func newSQLServer(t tableName, window time.Duration) *statements {
 		counts: true,
 		salt:   63,
 		load:   sqlserverLoad(t, `READCOMMITTEDLOCK, FORCESEEK`),
-		// What is locked is not committed, and not there.
+		// Locked rows are not committed, and not there.
 		peek:      sqlserverLoad(t, `READCOMMITTEDLOCK, READPAST`),
 		window:    `SELECT window_ms FROM ` + t.meta,
 		setWindow: sqlserverWindow(t, `@p1`),
@@ -99,7 +99,7 @@ func newSQLServer(t tableName, window time.Duration) *statements {
 
 // sqlserverLoad reads with locks at every isolation level, and where the database keeps row
 // versions: a snapshot would not have what was committed after it. FORCESEEK keeps it from a
-// scan, which would wait for everybody's rows, and deadlock with who waits for ours. The CAST
+// scan, which would wait for everybody's rows, and deadlock with those that wait for ours. The CAST
 // makes the parameter, or NULL, the type of its column.
 func sqlserverLoad(t tableName, hints string) func([]entry) statement {
 	head := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + sqlserverNow +
@@ -118,8 +118,8 @@ func sqlserverLoad(t tableName, hints string) func([]entry) statement {
 	}
 }
 
-// sqlserverWindow puts a window on record; what is there is changed under the condition that
-// the caller appends.
+// sqlserverWindow puts a window on record. One that is there is changed under the condition
+// that the caller appends.
 func sqlserverWindow(t tableName, millis string) string {
 	return `INSERT INTO ` + t.meta + ` (one, window_ms) SELECT 1, ` + millis +
 		` WHERE NOT EXISTS (SELECT 1 FROM ` + t.meta +

@@ -23,27 +23,27 @@ import (
 // of COMMIT, which leaves that open; the next call finds out. effect's own error is returned as it
 // is, but for one that reads like a lost connection and is not: see below. A panic of effect passes
 // through. Both roll back. For a key that cannot be used (a [*dedup.InputError]) and one that is
-// bound to another payload ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition mends
-// them. The Mark says what was learnt of the key, and is Unknown where the transaction failed.
+// bound to another payload ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition fixes
+// them. The Mark says what was learned of the key, and is Unknown where the transaction failed.
 //
 // When [Retryable] says so of the error of any step, effect's included, all of it is run again from
-// BEGIN, up to five times with a short backoff, so effect must have no other effect than through
+// BEGIN, up to five times with a short backoff. So effect must have no other effect than through
 // tx, which it must neither commit nor roll back. Not repeated are an error for which
 // dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long the
 // caller was to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, of a payload or of
-// a call to another system, is no lost connection: Do asks the database, with one round trip, and
-// only when that does not answer runs all of it again. Otherwise it returns the error, wrapped so
+// a call to another system, is not a lost connection. Do asks the database, with one round trip,
+// and runs all of it again only when that does not answer. Otherwise it returns the error, wrapped so
 // that Retryable is false of it; errors.Is and errors.As find it.
 //
-// effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. What
-// it did until then is committed, and what it did afterwards is not. Nor must it roll back: with
+// effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. Its
+// work until then is committed, and its work afterwards is not. Nor must it roll back: with
 // PostgreSQL what it writes after a COMMIT or ROLLBACK of its own may be committed statement by
 // statement. Do sees all that before its COMMIT, sends none, and the error is permanent. A
 // savepoint is the effect's own affair.
 //
 // When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given another
 // five seconds for its answer: to break it off would leave open what it has done. (Where the
-// driver's COMMIT heeds its context, as those of pgx and modernc do, and go-sql-driver's does not.)
+// driver's COMMIT watches its context, as those of pgx and modernc do, and go-sql-driver's does not.)
 //
 // Scope and fingerprint of the options count, as in [Ledger.MarkTx]. The isolation level is
 // [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an
@@ -135,9 +135,9 @@ func (m *Ledger) do(
 // a COMMIT was lost. Whoever calls again with each key alone finds the one that always fails.
 //
 // Keys are marked in one order everywhere, so batches that overlap wait for each other and do not
-// deadlock over their marks, nor over the results that effect saves, at any isolation level; with
-// MySQL and MariaDB as long as none of them rolls back. What deadlocks over a mark that was rolled
-// back, and an effect that deadlocks over its own rows, is run again as in Do. An empty batch, and
+// deadlock over their marks, nor over the results that effect saves, at any isolation level. With
+// MySQL and MariaDB that holds as long as none of them rolls back. A batch that deadlocks over a
+// mark that was rolled back, or over the rows of its effect, is run again as in Do. An empty batch, and
 // one of bad keys alone, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError], because it
@@ -201,7 +201,7 @@ func (m *Ledger) doBatch(
 }
 
 // lateResults are read after the effect. By then nothing can have begun to read before all the
-// marks were there: so what is read without locks is what is committed, and with SERIALIZABLE,
+// marks were there. So a read without locks reads what is committed, and with SERIALIZABLE,
 // which locks by itself, nobody is waited for afterwards.
 func (m *Ledger) lateResults(ctx context.Context, tx transaction, b *batch) error {
 	if err := m.readResults(ctx, tx, b, false); err != nil {

@@ -25,8 +25,8 @@ func marked(m *Ledger) []Step {
 	return []Step{{Query: insertText(m)}, {Query: loadText(m), Rows: stored(driver.Fingerprint{})}}
 }
 
-// afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. What
-// that finds must not pass for a mark of its own: it would run the effect again.
+// afterOurOwn is a transaction whose COMMIT is lost but has happened, and the next one. The
+// mark that it finds must not pass for its own: it would run the effect again.
 func afterOurOwn(m *Ledger) []Step {
 	var row []sqldriver.Value
 	return []Step{
@@ -43,8 +43,7 @@ func afterOurOwn(m *Ledger) []Step {
 
 func nothing(context.Context, *sql.Tx) error { return nil }
 
-// What Do makes of a transaction: how often it runs the whole, what it commits, and what it
-// tells.
+// How often Do runs the whole of a transaction, what it commits, and what it answers.
 func TestDo(t *testing.T) {
 	m := newMarks(t, SQLite)
 	domain := errors.New("no such account")

@@ -28,8 +28,8 @@
 //
 // # Which transactions
 //
-// The package needs a database/sql transaction and no driver; [Tx] is one method, so
-// what wraps a *sql.Tx fits too: a *sqlx.Tx, the Statement.ConnPool of gorm, the Tx field of a
+// The package needs a database/sql transaction and no driver. [Tx] is one method, so
+// a wrapper of a *sql.Tx fits too: a *sqlx.Tx, the Statement.ConnPool of gorm, the Tx field of a
 // bun.Tx (not bun.Tx, which replaces placeholders by itself, and fails). The other way round
 // those libraries, and ent's driver, can be handed the *sql.Tx that Do has begun. Package
 // sqladapter/pgxv5 is for pgx. PostgreSQL, MySQL and MariaDB, and SQLite (3.35 or newer) are
@@ -37,10 +37,10 @@
 //
 // PostgreSQL: READ COMMITTED, the default, is the level to use. At REPEATABLE READ and SERIALIZABLE
 // the loser of a race gets SQLSTATE 40001 instead of an answer and its transaction must be run
-// again from BEGIN; [Retryable] recognises that. Waiting for the first transaction is bounded by
+// again from BEGIN; [Retryable] recognizes that. Waiting for the first transaction is bounded by
 // lock_timeout, when that is set: the answer is then [dedup.ErrInFlight] and the transaction is
 // aborted. A COMMIT or ROLLBACK that an effect sends as text ends the transaction without *sql.Tx
-// noticing: Do, DoBatch, a Fence and a Runner see it before their COMMIT, at the cost of one round
+// noticing. Do, DoBatch, a Fence and a Runner see it before their COMMIT, at the cost of one round
 // trip with database/sql, none with pgxv5 and none in a Runner. MarkTx refuses a *sql.Conn on which
 // no transaction was begun; a *sql.Tx is not asked. A primary that was demoted answers 25006: the
 // transactions of Do go to another connection; for your own set target_session_attrs=read-write
@@ -48,7 +48,7 @@
 //
 // SQLite: begin with BEGIN IMMEDIATE (most drivers: _txlock=immediate) and set a busy_timeout, or
 // let MarkTx be the first statement. A transaction that reads first and marks later can fail with
-// SQLITE_BUSY_SNAPSHOT whatever the timeout; [Retryable] recognises that as well. A statement that
+// SQLITE_BUSY_SNAPSHOT whatever the timeout; [Retryable] recognizes that as well. A statement that
 // writes and is interrupted because its own context has ended, or finds the disk full, ends the
 // whole transaction; *sql.Tx does not know, and what it runs next is committed by itself, without a
 // record. So open the pool with [OpenSQLite], which refuses what comes next; otherwise an effect
@@ -62,16 +62,16 @@
 // some of them with 1213. Measured on MariaDB 10.11, eight callers of one key and every second
 // effect failing: about two deadlocks a key. Do and DoBatch run theirs again, and every effect is
 // still had once; a transaction of your own gets a [Retryable] error. PostgreSQL has none of these.
-// For a transaction of the caller's own that saves results READ COMMITTED is the level to use:
-// above it whoever meets a duplicate without a result locks the gap where that would be, and two
-// who have that lock, and want to save one there, deadlock. The lock wait timeout, 50 s by default,
+// For a transaction of the caller's own that saves results READ COMMITTED is the level to use.
+// Above it a transaction that meets a duplicate without a result locks the gap where that would be.
+// Two that have that lock, and want to save a result there, deadlock. The lock wait timeout, 50 s by default,
 // bounds the wait and is answered with [dedup.ErrInFlight]; it undoes its statement alone. After a
 // deadlock the server has rolled back, and *sql.Tx does not know: the next statement would be
 // committed by itself. So roll back after every error. Do sees to all that, whatever the effect
 // does with an error; MarkTx refuses a transaction that is not open, which it cannot tell with
 // autocommit off. The driver must not be told to report found rows (clientFoundRows): Migrate and
-// Check see. Go-sql-driver's COMMIT heeds no context: its readTimeout alone bounds the wait for a
-// server that is out of reach. What commits by itself, TRUNCATE, LOCK TABLES and DDL, has no place
+// Check see. Go-sql-driver's COMMIT watches no context: its readTimeout alone bounds the wait for a
+// server that is out of reach. Statements that commit by themselves, TRUNCATE, LOCK TABLES and DDL, have no place
 // in a transaction with a mark.
 //
 // Package sqladapter/sqlserver has the dialect of SQL Server, which is experimental.
@@ -103,6 +103,6 @@
 //
 // # Effects elsewhere
 //
-// What cannot be in the transaction, a request or a mail, is level Claimed: package
+// An effect that cannot be in the transaction, a request or a mail, is level Claimed: package
 // sqladapter/sqlstore has a store for dedup.New in a table.
 package sqladapter

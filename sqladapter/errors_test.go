@@ -20,7 +20,7 @@ type sqliteError int
 func (e sqliteError) Error() string { return fmt.Sprintf("sqlite says %d", int(e)) }
 func (e sqliteError) Code() int     { return int(e) }
 
-// safeError is how pgx tells that nothing was sent, and sometimes is wrong about it.
+// safeError is how pgx says that nothing was sent, and sometimes is wrong about it.
 type safeError bool
 
 func (e safeError) Error() string     { return "conn closed" }

@@ -35,7 +35,7 @@ type FenceConfig struct {
 }
 
 // Fence keeps, for every partition, the offset that comes next, and moves it in the transaction
-// of the effects: one row for a batch in place of a row for each message. What is delivered
+// of the effects: one row for a batch instead of a row for each message. A message that is delivered
 // again, by a crash, a rebalance, or a former owner that has not noticed yet, finds the fence
 // moved, and is not done again.
 //
@@ -43,7 +43,7 @@ type FenceConfig struct {
 // where that happens use [Ledger.MarkBatchTx] as well, or instead.
 //
 // It is right only for messages of a partition that are handled in the order of their offsets,
-// each span beginning where the one before it has ended: a span that overtakes an earlier one
+// each span beginning where the one before it has ended. A span that overtakes an earlier one
 // would have that one taken for done, and lost. kafkaadapter's RangeHandler keeps to that, other
 // handlers do not. It must not be used where Kafka may give an offset to a second message: on a
 // topic that allows an unclean election of its leader.
@@ -57,8 +57,8 @@ type Fence struct {
 	migrations *migration.Set
 }
 
-// NewFence checks the configuration; what is wrong comes back as a [*dedup.InputError] that
-// names the field. It does not touch the database; see [Fence.Migrate].
+// NewFence checks the configuration, and returns a [*dedup.InputError] that names the field
+// that is wrong. It does not touch the database; see [Fence.Migrate].
 func NewFence(cfg FenceConfig) (*Fence, error) {
 	build, ok := fenceDialects[cfg.Dialect]
 	if !ok {
@@ -121,15 +121,15 @@ func (f *Fence) ready() error {
 	return nil
 }
 
-// AdvanceTx moves the fence of a position from where it is to to, in the caller's transaction,
-// and answers from where on the effects of the messages in [from, to) are to be had: in the same
+// AdvanceTx moves the fence of a position from where it is to to, in the caller's transaction.
+// It answers from where on the effects of the messages in [from, to) are to be had, in the same
 // transaction, and before it is committed. The fence never moves back.
 //
 // It waits for another open transaction that has moved the same fence, as long as ctx and the
 // database's lock timeout allow; a timeout is [dedup.ErrInFlight]. A span above what is stored
 // is accepted, see [Advance.Gap]. A to that is not above from, a bad position, a nil transaction
 // and a connection pool are [*dedup.InputError]s, before any statement. After any other error
-// roll back: [Retryable] tells whether the transaction may be run again, as after an error of
+// roll back: [Retryable] says whether the transaction may be run again, as after an error of
 // its COMMIT, for it finds what it has done. One round trip; four in MySQL and two in SQLite,
 // which are asked first whether there is a transaction at all.
 func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64) (Advance, error) {
@@ -226,7 +226,7 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 	return next, found, nil
 }
 
-// Forget removes what is stored of a position, in the caller's transaction. It is for who has
+// Forget removes what is stored of a position, in the caller's transaction. It is for operators who have
 // rewound the group on purpose, with its consumers stopped: everything that is delivered from
 // then on is done again. One round trip.
 func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {

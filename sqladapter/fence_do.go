@@ -16,13 +16,13 @@ import (
 // is returned as it is; a panic of effect passes through. Both roll back.
 //
 // When [Retryable] says so of the error of any step, effect's included, all of it is run again from
-// BEGIN, up to five times with a short backoff, so effect must have no other effect than through
-// tx, which it must neither commit nor roll back: after a lost COMMIT it finds its own fence, and
+// BEGIN, up to five times with a short backoff. So effect must have no other effect than through
+// tx, which it must neither commit nor roll back. After a lost COMMIT it finds its own fence, and
 // the answer is that nothing was left. Not repeated are an error for which dedup.IsPermanent is
 // true, and [dedup.ErrInFlight]: the database's lock timeout is how long the caller was to wait. An
-// effect's own io.EOF or net.Error is no lost connection, as in [Ledger.Do]. When ctx ends the
+// effect's own io.EOF or net.Error is not a lost connection, as in [Ledger.Do]. When ctx ends the
 // transaction is rolled back, but a COMMIT that has been sent is given another five seconds for its
-// answer. What MySQL commits by itself effect must not run, as in [Ledger.Do].
+// answer. Effect must not run what MySQL commits by itself, as in [Ledger.Do].
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
 // not db, as in [Ledger.Do]. It may also call [Ledger.MarkBatchTx] with tx, for keys of its own.

@@ -31,7 +31,7 @@ const (
 )
 
 // moveFence keeps what was stored for RETURNING, which sees the new row alone. A fence that is
-// there already is not written again: the row is locked all the same, and nothing is returned.
+// there already is not written again: the row is still locked, and nothing is returned.
 const moveFence = ` ON CONFLICT ` + fenceKey +
 	` DO UPDATE SET previous_offset = f.next_offset, next_offset = excluded.next_offset` +
 	` WHERE f.next_offset < excluded.next_offset RETURNING ` + fenceFound + `previous_offset`

@@ -157,7 +157,7 @@ func TestFenceRefuses(t *testing.T) {
 	}
 }
 
-// found plays what the database had stored before; a negative number is no row.
+// found plays what the database had stored before; a negative number stands for none.
 func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *Script) {
 	t.Helper()
 	order, err := inOrder(spans)

@@ -20,13 +20,13 @@ const (
 	// Generations keeps marks in a row of tables, of which only the newest is open for more, and
 	// without an index by age. [Ledger.Rotate] seals the open one when it is a window old, opens
 	// the next, and drops the one that is not looked at any more: expiry costs nothing per row, and
-	// leaves nothing to vacuum. A mark looks into two tables in place of one, which costs the
+	// leaves nothing to vacuum. A mark looks into two tables instead of one, which costs the
 	// server about a sixth more, with MySQL a third, where a duplicate may cost one more round
 	// trip, too. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on another
 	// node does not keep a table from being renamed.
 	//
-	// With PostgreSQL a rotation is learnt from an error, for which [Retryable] is true:
-	// [Ledger.Do] and [Ledger.DoBatch] run their transactions again, and so must who uses MarkTx.
+	// With PostgreSQL a rotation is learned from an error, for which [Retryable] is true:
+	// [Ledger.Do] and [Ledger.DoBatch] run their transactions again, and so must callers of MarkTx.
 	// With MySQL it is so only for a transaction whose snapshot is older than the rotation.
 	//
 	// The name in Config.Table is a view of all marks, to be read by people.
@@ -77,9 +77,9 @@ func (m *Ledger) useGenerations(d Dialect) {
 }
 
 var (
-	// errSealed tells that the generation of a statement is not open any more.
+	// errSealed says that the generation of a statement is not open any more.
 	errSealed = errors.New("the table of marks has been rotated")
-	// errOldSnapshot tells that marks of the sealed generation cannot be seen.
+	// errOldSnapshot says that marks of the sealed generation cannot be seen.
 	errOldSnapshot = errors.New(
 		"the transaction's snapshot is from before the last rotation of the table of marks")
 )

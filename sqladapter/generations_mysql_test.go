@@ -93,8 +93,8 @@ func TestMySQLEarlier(t *testing.T) {
 	}
 }
 
-// TestRotateMySQL: what is done at each stage that a generation, or a rotator that has died,
-// can have left.
+// TestRotateMySQL: the steps from each stage that a generation, or a rotator that has died, can
+// have left.
 func TestRotateMySQL(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
 	g := newNameCycle(m.table)

@@ -77,7 +77,7 @@ func TestLearnsOfRotations(t *testing.T) {
 		}
 		_ = tx.Rollback()
 	}
-	// What a slow transaction has read does not take the others back.
+	// A slow transaction's number does not take the others back.
 	if m.generations.learn(4).generation != 4 || m.generations.known.Load().generation != 5 {
 		t.Error("an older generation has replaced a newer one")
 	}
@@ -97,7 +97,7 @@ func TestOldSnapshot(t *testing.T) {
 	}
 }
 
-// TestGenerationMissing: no generation on record is nothing that another try could mend.
+// TestGenerationMissing: no generation on record is nothing that another try could fix.
 func TestGenerationMissing(t *testing.T) {
 	m := newGenerations(t, "marks")
 	for want, answer := range map[string]Step{

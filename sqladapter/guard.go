@@ -38,14 +38,14 @@ const (
 var errNotOpen = inputError("tx",
 	"is in no transaction: it was not begun, or the database has rolled it back after an error")
 
-// errRolledBack tells that the server has ended a transaction before its owner did.
+// errRolledBack says that the server has ended a transaction before its owner did.
 var errRolledBack = errors.New("the database has rolled the transaction back")
 
-// errNotSent tells that it was not found out whether a transaction is open, so that no COMMIT was
+// errNotSent says that it was not found out whether a transaction is open, so that no COMMIT was
 // sent.
 var errNotSent = errors.New("COMMIT was not sent")
 
-// errCommittedItself tells that the transaction of a try was not rolled back when it had ended
+// errCommittedItself says that the transaction of a try was not rolled back when it had ended
 // before its COMMIT. Some statements of MySQL commit what is open, and any database a COMMIT of
 // the effect's own.
 var errCommittedItself = errors.New(
@@ -53,7 +53,7 @@ var errCommittedItself = errors.New(
 		"TRUNCATE, LOCK TABLES and DDL do that in MySQL; what the effect did after that is rolled back")
 
 // endedTries are the stamps of marks whose transactions had ended before their COMMIT. A duplicate
-// of one of them is no effect that is done.
+// of one of them is not an effect that is done.
 type endedTries map[int64]bool
 
 // note takes the marks of the try that before has ended, unless that was sent COMMIT. Why it has
@@ -125,7 +125,7 @@ func (m *Ledger) whetherEnded(ctx context.Context, tx transaction, err error) er
 
 // probe inserts the same row twice in a transaction that is rolled back. The count of the
 // second must say that it was there, and afterwards it must be gone. Not needed where INSERT
-// tells which rows are new.
+// returns the rows that are new.
 func (m *Ledger) probe(ctx context.Context, db *sql.DB) error {
 	if !m.dialect.counts {
 		return nil
@@ -226,8 +226,8 @@ func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
 }
 
 // guardedTx is a transaction of MySQL that begins with a savepoint, and releases it before it
-// commits. Autocommit is off: what follows after the server has rolled back would otherwise be
-// committed statement by statement. Now it is in a transaction that has no such savepoint, and
+// commits. Autocommit is off. Otherwise the statements that follow after the server has rolled back
+// would be committed one by one. Now they are in a transaction that has no such savepoint, and
 // is never committed.
 type guardedTx struct {
 	*sql.Tx

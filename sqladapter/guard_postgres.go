@@ -11,7 +11,7 @@ import (
 )
 
 // PostgreSQL never ends a transaction by itself, but an effect can: with COMMIT or ROLLBACK as
-// text. *sql.Tx does not know. What the effect writes after that is committed statement by
+// text. *sql.Tx does not know. Its writes after that are committed statement by
 // statement, and the COMMIT that Do sends at the end succeeds, with a warning, whatever there is to
 // commit.
 
@@ -23,8 +23,8 @@ const writtenHere = `((xmin::text::bigint - txid_current_if_assigned()) & 429496
 // errEffectEnded is permanent: to run the effect again would write again what it has written after
 // that.
 var errEffectEnded = errors.New(
-	"the effect has ended its transaction, with a COMMIT or ROLLBACK of its own: what it had written until " +
-		"then is committed or rolled back together with the record, and what it has written after that may be committed without one")
+	"the effect has ended its transaction, with a COMMIT or ROLLBACK of its own. Its writes until " +
+		"then are committed or rolled back together with the record; later ones may be committed without one")
 
 func effectEnded(err error) error {
 	err = fmt.Errorf("%w: %w", errNotSent, errors.Join(errEffectEnded, err))
@@ -68,7 +68,7 @@ func watch(tx transaction, written func() statement) {
 	}
 }
 
-// unwatch is for who has found out in another way that the transaction is the same.
+// unwatch is for a caller that has found out in another way that the transaction is the same.
 func unwatch(tx transaction) { watch(tx, func() statement { return statement{} }) }
 
 // whetherReleased looks at the error of a COMMIT that has a savepoint released before it, in one

@@ -15,11 +15,11 @@ import (
 const (
 	// Refused inside of a transaction. Outside it begins one.
 	beginAnother = `BEGIN`
-	// What was begun by beginAnother, or by a SAVEPOINT of the effect, has no such savepoint.
+	// A transaction of beginAnother, or of a SAVEPOINT of the effect, has no such savepoint.
 	setOwn, releaseOwn = `SAVEPOINT onceward_own`, `RELEASE onceward_own`
 )
 
-// errEndedEarly is not repeated: an effect that has gone on after that may have written, and would
+// errEndedEarly is not repeated: an effect that has continued after that may have written, and would
 // write again.
 var errEndedEarly = errors.New(
 	"SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
@@ -90,5 +90,5 @@ func (t sqliteTx) Commit(ctx context.Context) error {
 	return t.Tx.Commit()
 }
 
-// Rollback also ends what the effect has begun in place of the transaction.
+// Rollback also ends what the effect has begun instead of the transaction.
 func (t sqliteTx) Rollback(context.Context) error { return t.Tx.Rollback() }

@@ -10,9 +10,9 @@ import (
 )
 
 // serverTx is a transaction of SQL Server that is committed only if it is the one that was begun.
-// XACT_ABORT is on, so that no part of an effect is committed whose error was not heeded. What
-// follows when the server has ended the transaction would be committed statement by statement:
-// go-mssqldb before 1.10 sends it all the same. With IMPLICIT_TRANSACTIONS it is in another
+// XACT_ABORT is on, so that no part of an effect is committed whose error was ignored. Statements
+// that follow when the server has ended the transaction would be committed one by one:
+// go-mssqldb before 1.10 sends them anyway. With IMPLICIT_TRANSACTIONS they are in another
 // transaction, which has another id, and is rolled back ("SET IMPLICIT_TRANSACTIONS").
 type serverTx struct {
 	*sql.Tx
@@ -32,7 +32,7 @@ const (
 	serverBack = `IF @@TRANCOUNT > 0 ROLLBACK; SET IMPLICIT_TRANSACTIONS OFF; SET XACT_ABORT `
 )
 
-// errInAnother tells that COMMIT would commit nothing.
+// errInAnother says that COMMIT would commit nothing.
 var errInAnother = errors.New(
 	"the transaction is in another one: the session must not have IMPLICIT_TRANSACTIONS ON")
 

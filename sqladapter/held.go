@@ -22,7 +22,7 @@ type heldKey[K comparable] struct{}
 
 // hold returns the context for the effect of these keys. When ctx is that of an effect of one of
 // them already, in the same table of the same pool, the new transaction would wait for the outer
-// one, which waits for it: no database sees that deadlock, because one half of it is in this
+// one, which waits for it. No database sees that deadlock, because one half of it is in this
 // program.
 func hold[K comparable](ctx context.Context, db any, table string,
 	ids ...K) (context.Context, error) {

@@ -14,12 +14,12 @@ import (
 // before it could be read.
 const maxRounds = 3
 
-// Mark is what a transaction learnt of one key.
+// Mark is what a transaction has learned of one key.
 type Mark struct {
 	// Outcome is [dedup.Acquired] when this transaction is the first, to run the effect
-	// and commit; [dedup.Duplicate] when the effect is committed; [dedup.Mismatch] when
-	// the key is bound to another payload; [dedup.InFlight] when the wait for another
-	// transaction was cut short; [dedup.Unknown] when nothing could be learnt.
+	// and commit, and [dedup.Duplicate] when the effect is committed. It is [dedup.Mismatch] when
+	// the key is bound to another payload, [dedup.InFlight] when the wait for another transaction
+	// was cut short, and [dedup.Unknown] when nothing could be learned.
 	Outcome driver.Outcome
 	// At is when the stored mark was made, in UTC by the database's clock. It is zero for the
 	// first with MySQL and SQL Server, which do not tell.
@@ -31,12 +31,12 @@ type Mark struct {
 	// Result is what [Ledger.SaveResultTx] has kept with the stored mark, for a duplicate; nil
 	// when that was nothing, or empty.
 	Result []byte
-	// Err tells why the item may be neither run nor acknowledged: bad input, or
+	// Err says why the item may be neither run nor acknowledged: bad input, or
 	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
 	Err error
 
 	id    driver.ID // of the row
-	stamp int64     // likewise
+	stamp int64     // of the row
 }
 
 // First reports whether the caller must run the effect now, in the same transaction.
@@ -48,10 +48,10 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // a duplicate of the first.
 //
 // It waits for another open transaction that has marked the key, as long as ctx and the database's
-// lock timeout allow: also for one of this very goroutine, so inside an effect of [Ledger.Do] mark
-// other keys, with its own transaction. A key bound to another fingerprint is [dedup.ErrMismatch],
+// lock timeout allow, and also for one of this very goroutine. So inside an effect of [Ledger.Do]
+// mark other keys, with its own transaction. A key bound to another fingerprint is [dedup.ErrMismatch],
 // with the stored mark, and leaves the transaction usable. After any other error roll back:
-// [Retryable] tells whether the transaction may be run again. A nil transaction, a connection pool
+// [Retryable] says whether the transaction may be run again. A nil transaction, a connection pool
 // and a bad key are [*dedup.InputError]s, before any statement.
 //
 // Of the options, scope and fingerprint count; origin and label are not kept here. The fingerprint
@@ -122,7 +122,7 @@ func (m *Ledger) digest(req dedup.Request) (entry, error) {
 // their results: see readResults.
 //
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
-// snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
+// snapshot: an INSERT that waited for another transaction and a SELECT next to it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
 func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
 	batch bool) (map[driver.ID]row, error) {
@@ -230,7 +230,7 @@ func (d *statements) insertCounted(ctx context.Context, tx Tx, es []entry,
 	return rows, nil
 }
 
-// judge tells what a stored row means for a caller with this fingerprint.
+// judge says what a stored row means for a caller with this fingerprint.
 func judge(r row, f driver.Fingerprint, first bool) Mark {
 	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint,
 		Result: r.result, id: r.id, stamp: r.stamp}

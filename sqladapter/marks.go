@@ -67,7 +67,7 @@ type Config struct {
 
 // Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has
 // what wraps one. A *sql.Conn fits while a transaction is open on it. With MySQL a Tx needs the
-// ExecContext of *sql.Tx too. What is not of database/sql is a [native.Tx].
+// ExecContext of *sql.Tx too. A transaction that is not of database/sql is a [native.Tx].
 type Tx interface {
 	// QueryContext is that of *sql.Tx. The rows are read and closed before the next call.
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
@@ -101,7 +101,7 @@ type Ledger struct {
 }
 
 // New checks the configuration. It does not touch the database; see [Ledger.Migrate].
-// What is wrong comes back as a [*dedup.InputError] that names the field.
+// An error of it is a [*dedup.InputError] that names the field that is wrong.
 func New(cfg Config) (*Ledger, error) {
 	build, ok := dialects[cfg.Dialect]
 	if !ok {
@@ -153,14 +153,14 @@ func checkRetention(cfg Config) error {
 		return inputError("Retention",
 			"is Generations, which is for PostgreSQL and MySQL, not for "+cfg.Dialect.String())
 	case cfg.Retention == Generations && cfg.Window == 0:
-		return inputError("Window", "is zero, which keeps marks for ever; Generations need one")
+		return inputError("Window", "is zero, which keeps marks forever; Generations need one")
 	}
 	return nil
 }
 
 func checkIsolation(d Dialect, level sql.IsolationLevel) error {
 	if level < sql.LevelDefault || level > sql.LevelLinearizable {
-		return inputError("Isolation", fmt.Sprintf("is %d, which is no level", int(level)))
+		return inputError("Isolation", fmt.Sprintf("is %d, which is not a level", int(level)))
 	}
 	if d == SQLite && level != sql.LevelDefault {
 		return inputError("Isolation", "is "+level.String()+"; SQLite has one level")

@@ -179,7 +179,7 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 	}
 }
 
-// Prevents: a look for results that are not there, in the midst of a transaction that goes on. It
+// Prevents: a look for results that are not there, in the midst of a transaction that continues. It
 // locks gaps in which others want to insert theirs.
 func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 	m := newMarks(t, MySQL)
@@ -304,7 +304,7 @@ func TestMySQLDo(t *testing.T) {
 	}
 }
 
-// Prevents: a call that is cancelled commits half an effect, and its mark. Autocommit that is
+// Prevents: a call that is canceled commits half an effect, and its mark. Autocommit that is
 // switched on again commits what is open, and database/sql, which rolls back by itself when the
 // context ends, says that it is done before it is.
 func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {

@@ -103,7 +103,7 @@ func TestNative(t *testing.T) {
 	})
 }
 
-// What no native transaction can be had for is refused, and not met by a panic in its midst.
+// A dialect without native transactions is refused, instead of met by a panic.
 func TestNativeRefuses(t *testing.T) {
 	none := func(context.Context, sql.IsolationLevel) (native.Transaction, error) {
 		return (*nativeTransaction)(nil), nil

@@ -20,7 +20,7 @@ import (
 //
 // With MySQL a transaction of the caller's own should be READ COMMITTED: see [Ledger.MarkBatchTx].
 //
-// Scope of the options counts, as in MarkTx. One round trip. The load that tells of
+// Scope of the options counts, as in MarkTx. One round trip. The load that finds
 // duplicates brings the results: bound the batch where they are large.
 func (m *Ledger) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte,
 	opts ...dedup.Option) error {
@@ -52,7 +52,7 @@ func (m *Ledger) SaveResultTx(ctx context.Context, tx Tx, key string, result []b
 	return nil
 }
 
-// change runs a statement and tells how many rows it has changed.
+// change runs a statement and returns how many rows it has changed.
 func (m *Ledger) change(ctx context.Context, tx Tx, s statement) (int64, error) {
 	if m.dialect.counts {
 		return exec(ctx, tx, s)

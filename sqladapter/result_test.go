@@ -48,7 +48,7 @@ func TestSaveResultTx(t *testing.T) {
 	}
 }
 
-// A duplicate comes with what was saved; who comes with another payload does not see it.
+// A duplicate comes with the saved result; one with another payload does not see it.
 func TestResultOfADuplicate(t *testing.T) {
 	m := newMarks(t, SQLite)
 	f := driver.FingerprintOf([]byte("body"))

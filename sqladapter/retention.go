@@ -21,9 +21,9 @@ import (
 // and finishes a pass in a quarter of the window. A call reads the slices that are due by then, and
 // all of a table of one slice. Where the pass stands is on record in the database, so it does not
 // matter which process calls, or how often. While one reads a slice, the call of another returns
-// zero. A mark is deleted when it is older than the window,
-// and at the latest one and a quarter windows old; a little later where new marks are rare, because
-// the walk learns from the marks that it sees how new the newest is. With SQLite and older servers
+// zero. A mark is deleted when it is older than the window, and at the latest when it is one and a
+// quarter windows old. Where new marks are rare it is a little later, because the walk learns from
+// the marks that it sees how new the newest is. With SQLite and older servers
 // the oldest mark goes first, by the index, and it may outlive the window by two seconds.
 //
 // All namespaces of a table share its window: the one on record ([Ledger.Migrate] raises it,
@@ -52,7 +52,7 @@ func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int6
 	case m.retention != DeleteRows:
 		return 0, inputError("Retention", "is "+m.retention.text()+"; call Rotate")
 	case m.window == 0:
-		return 0, inputError("Window", "is zero, which keeps marks for ever")
+		return 0, inputError("Window", "is zero, which keeps marks forever")
 	}
 	window, err := m.enforcedWindow(ctx, db)
 	if err != nil {
@@ -75,7 +75,7 @@ func (m *Ledger) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration,
 	}
 	if window >= recordedForever {
 		return 0, inputError("Window",
-			fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it",
+			fmt.Sprintf("of %s is on record as forever, and %v here; SetWindow shortens it",
 				m.table.full, m.window))
 	}
 	return max(window, m.window), nil
@@ -149,7 +149,7 @@ const recordedForever = time.Duration(forever) * time.Millisecond
 
 // SetWindow puts Config.Window on record for the whole table, also when it is shorter than
 // the one that is there. Call it once, by hand, when no user of the table needs the longer
-// one any more: what it had kept may be deleted at once. Three round trips.
+// one any more: the marks that it had kept may be deleted at once. Three round trips.
 func (m *Ledger) SetWindow(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err

@@ -43,7 +43,7 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 // ms for that moment, during which other marks wait, too, gives up, lets them go on, and tries
 // again, three times, waiting twice as long each time. With MySQL it waits a second each time,
 // which is the shortest wait that MySQL knows. A mark whose own lock_timeout is shorter than that
-// may be told that its key is in flight. When a transaction is left hanging, or a backup goes on
+// may be told that its key is in flight. When a transaction is left hanging, or a backup runs
 // for hours, nothing is sealed, and marks go on; the error is [Retryable], and the next call tries
 // again.
 //
@@ -58,7 +58,7 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 // the old ones, in the same transaction; rights on single columns are not carried. [Ledger.Check]
 // reports what would keep the owner from it. With MySQL rights go by name and stay; the rotator
 // needs CREATE, ALTER, DROP, INSERT and SELECT for the schema, or for the names. It is an error
-// with another retention, and for a table that is on record to be kept for ever. Two round trips
+// with another retention, and for a table that is on record to be kept forever. Two round trips
 // while nothing is due.
 func (m *Ledger) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
@@ -126,7 +126,7 @@ func (m *Ledger) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64)
 }
 
 // tails are how much is read of the end of a table, in pages, to find a new mark. Nothing is ever
-// deleted from it, so what is new is there; but a table that many write to grows by up to 512
+// deleted from it, so new marks are there; but a table that many write to grows by up to 512
 // pages at once, which are then filled in any order.
 var tails = [...]int{64, 1024}
 
@@ -228,7 +228,7 @@ func (m *Ledger) sealing(number int64) []string {
 
 // carryGrants gives a new table the owner and the rights of the one that it takes the place of, no
 // more and no less: rights by ALTER DEFAULT PRIVILEGES that the old one has not are taken back. The
-// owner stays the rotator where the old one may not own tables in the schema, and has his rights by
+// owner stays the rotator where the old one may not own tables in the schema, and has the rights by
 // a grant then. Rights on single columns are not carried.
 func carryGrants(from, to string) string {
 	return `DO $onceward$ DECLARE old pg_class%ROWTYPE; r record; BEGIN` +
@@ -251,7 +251,7 @@ func carryGrants(from, to string) string {
 // toRotate is what a role needs for it.
 const toRotate = "to own the tables and views of marks, as itself or as a member of the role that does, and CREATE in the schema"
 
-// mayRotate tells what would keep the owner of the views from a rotation; empty for nothing.
+// mayRotate says what would keep the owner of the views from a rotation; empty for nothing.
 func (t tableName) mayRotate(number int64) string {
 	g := t.generation(number)
 	owned := []string{t.full, t.results, g.open, t.generation(number - 1).sealed, g.results,
@@ -268,8 +268,8 @@ func (t tableName) mayRotate(number int64) string {
 		` SELECT coalesce(string_agg(problem, '; '), '') FROM problems`
 }
 
-// checkRotation reports what would make the next rotation fail: who finds out then has a table that
-// grows.
+// checkRotation reports what would make the next rotation fail. Otherwise the table grows until somebody
+// looks.
 func (m *Ledger) checkRotation(ctx context.Context, db *sql.DB) error {
 	if m.generations == nil {
 		return nil

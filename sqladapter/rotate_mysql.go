@@ -9,7 +9,7 @@ import (
 )
 
 // DDL of MySQL commits by itself, so a rotation that dies leaves its steps behind. Marks do not
-// notice any of them, and the next call goes on from there:
+// notice any of them, and the next call continues from there:
 //
 //	next is made            it is dropped and made again
 //	the tables are renamed  how old the open one is, is not on record: it counts as new
@@ -55,7 +55,7 @@ func (m *Ledger) rotateMySQL(ctx context.Context, db *sql.DB, window time.Durati
 	if err != nil {
 		return false, err
 	}
-	defer discard(conn) // its settings are no others'
+	defer discard(conn) // nobody else wants its settings
 	if _, err := conn.ExecContext(ctx, rotatorSettings); err != nil {
 		return false, err
 	}

@@ -25,7 +25,7 @@ const (
 var errRunnerBound = fmt.Errorf("%w: the database has not answered within %v", dedup.ErrUnknown,
 	runnerBound)
 
-// Runner has the effect of a key once, and keeps its result beside it: record, effect and result
+// Runner has the effect of a key once, and keeps its result next to it: record, effect and result
 // are one transaction, at the level Atomic. It is an httpadapter.Runner. Make it with
 // [Ledger.Runner], one for a table; it starts no goroutine that outlives a call, and is safe for
 // concurrent use.
@@ -36,7 +36,7 @@ type Runner struct {
 	timeout time.Duration
 	// attach puts the transaction into the context of an effect.
 	attach  func(ctx context.Context, tx transaction) context.Context
-	running sync.Map // driver.ID, of the calls that have gone on
+	running sync.Map // driver.ID, of the calls that run
 }
 
 // Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
@@ -67,7 +67,7 @@ func (m *Ledger) newRunner(r *Runner) *Runner {
 // Namespace is [Config.Namespace], to which the keys belong.
 func (r *Runner) Namespace() string { return r.marks.namespace }
 
-// Window is [Config.Window]: how long a key is remembered, at least. 0 says for ever.
+// Window is [Config.Window]: how long a key is remembered, at least. 0 says forever.
 func (r *Runner) Window() time.Duration { return r.marks.window }
 
 // ResultLimit is [Config.ResultLimit], in bytes.
@@ -80,9 +80,9 @@ func (*Runner) Atomic() bool { return true }
 // txKey is that of the transaction in the context of an effect.
 type txKey struct{}
 
-// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]: what is written
-// through it is committed with the record, or not at all. It must be neither committed nor rolled
-// back, nor used when the effect has returned. What is written through the pool, or through a
+// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]. Everything that is
+// written through it is committed with the record, or not at all. It must be neither committed nor rolled
+// back, nor used when the effect has returned. A row that is written through the pool, or through a
 // connection of one's own, is in no transaction with the record: it stays when the effect is taken
 // back, and happens again when that is run again. false says that ctx is not that of an effect.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
@@ -98,10 +98,10 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 //
 // undo keeps the result and takes back whatever else effect has written: a savepoint is set after
 // the mark. An error of effect takes all of it back and is returned as it is, also one of
-// [dedup.Permanent], which is not stored here; a panic does, and goes on. A result of more than
+// [dedup.Permanent], which is not stored here; a panic does, and continues. A result of more than
 // ResultLimit bytes is a [*dedup.InputError], and takes the effect back as well.
 //
-// Of the calls of one key one goes on. The others are [dedup.ErrInFlight] at once, without a
+// Of the calls of one key one runs. The others are [dedup.ErrInFlight] at once, without a
 // connection, where it is in the same Runner, also inside the effect of that key, and after
 // [Config.LockTimeout] where it is in another process. Record.Remaining is zero then: there is no
 // lease, and nothing to wait for the other's answer with: ask again. SQLite has one writer for all
@@ -109,10 +109,10 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // true. So an effect must not Run another key there. Open it with [OpenSQLite], or return the first
 // error of a statement: see the package.
 //
-// What [Ledger.Do] runs again is run again, up to five times, so effect may run several times, one
-// after the other, and must have no other effect than through the transaction; what must not stand
-// in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL) is told there. What bounds effect
-// inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing counts the
+// It runs again after the same errors as [Ledger.Do], up to five times. So effect may run several
+// times, one after the other, and must have no other effect than through the transaction. The same
+// statements must not stand in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL). A bound of
+// effect inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing counts the
 // calls that have failed: an error that comes back each time is returned each time. After a lost
 // COMMIT it is the record that tells: the outcome is then Duplicate, with the result of this very
 // call or of another one. Where even that could not be asked, and after every other error of COMMIT
@@ -120,7 +120,7 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // Result has effect's value.
 //
 // Until effect begins Run goes with ctx. Then it leaves it, but for its values: effect's context is
-// not cancelled by who has gone, and neither is COMMIT. Bound effect inside; what is not effect
+// not canceled with its caller, and neither is COMMIT. Bound effect inside; everything else
 // gets 30 s before it and after it.
 //
 // A key bound to another fingerprint is [dedup.ErrMismatch]. Scope and fingerprint of the options
@@ -197,7 +197,7 @@ func (c *runnerCall) record(mark Mark) dedup.Record {
 }
 
 // undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it,
-// proves that nothing is committed. What nobody knows leaves it open.
+// proves that nothing is committed. An unknown one leaves it open.
 func undone(err error) bool {
 	var sent *commitFailed
 	if errors.As(err, &sent) {

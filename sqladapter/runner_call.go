@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// What an effect has written can be taken back without its mark. MySQL drops the savepoint when a
+// The rows of an effect can be taken back without its mark. MySQL drops the savepoint when a
 // transaction ends before its time, as any database does when the effect has sent COMMIT.
 const setUndo, releaseUndo, rollbackToUndo = `SAVEPOINT onceward_undo`,
 	`RELEASE SAVEPOINT onceward_undo`, `ROLLBACK TO SAVEPOINT onceward_undo`

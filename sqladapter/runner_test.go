@@ -143,7 +143,7 @@ func TestRunnerStatements(t *testing.T) {
 	})
 }
 
-// What a COMMIT that nobody could ask about leaves open is said to be open, with the value.
+// An effect whose COMMIT nobody could ask about is said to be open, with its value.
 func TestRunnerUnknown(t *testing.T) {
 	m := newMarks(t, SQLite)
 	down := slices.Repeat([]error{io.ErrUnexpectedEOF}, maxTries-1)

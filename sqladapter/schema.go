@@ -106,7 +106,7 @@ func (m *Ledger) whyNot(ctx context.Context, db *sql.DB, err error) error {
 	return fmt.Errorf("sqladapter: migrate: %w", m.otherForm(err))
 }
 
-// raiseWindow writes only where it must: who may only mark may call Migrate, too.
+// raiseWindow writes only where it must, so a role that may only mark may call Migrate, too.
 func (m *Ledger) raiseWindow(ctx context.Context, db *sql.DB) error {
 	if window, err := m.recordedWindow(ctx, db); err == nil && m.longEnough(window) {
 		return nil
@@ -122,7 +122,7 @@ func (m *Ledger) longEnough(recorded time.Duration) bool {
 	return recorded >= recordedForever || m.window > 0 && recorded >= m.window
 }
 
-// Check tells whether the tables are there, in the version that this program needs
+// Check reports whether the tables are there, in the version that this program needs
 // ([*migration.LevelError]), in this package's form and with a window that is long enough, and
 // refuses what [Ledger.Migrate] refuses. It is for those who migrate with their own tool, to be
 // called at start. With [Generations] on PostgreSQL it also reports what would keep the owner of
@@ -170,7 +170,7 @@ func (m *Ledger) checkForm(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// otherForm tells what to do. Tables that are gone are not made anew by themselves: it could be a
+// otherForm says what to do. Tables that are gone are not made anew by themselves: it could be a
 // restore that has not come to them yet, and everything that is delivered meanwhile would run
 // again.
 func (m *Ledger) otherForm(err error) error {

@@ -57,7 +57,7 @@ func (c liteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // liteConn asks before each statement of a transaction whether that is still open. database/sql
-// makes one call at a time. What the driver's connection cannot do is left to database/sql.
+// makes one call at a time. Calls that the driver's connection does not have are left to database/sql.
 type liteConn struct {
 	driver.Conn
 	inTx, ended bool
@@ -77,12 +77,12 @@ func (c *liteConn) open() error {
 		if withinAnother(err) {
 			return nil
 		}
-		c.ended = true // also where that was not learnt
+		c.ended = true // also where that was not learned
 	}
 	return fmt.Errorf("sqladapter: %w: SQLite does so after an error of a statement", errRolledBack)
 }
 
-// begin is without a context: an interrupt would be no answer.
+// begin is without a context: an interrupt would not be an answer.
 func (c *liteConn) begin() error {
 	ctx := context.Background()
 	if e, ok := c.Conn.(driver.ExecerContext); ok {

@@ -54,7 +54,7 @@ func TestSQLServerDo(t *testing.T) {
 		"duplicate": {steps: []Step{begun, refused(2627),
 			newServerTable(t, m, serverRow{owner: 42}, testKey).load(), back},
 			outcome: dedup.Duplicate},
-		// What XACT_ABORT was before is what it is afterwards.
+		// XACT_ABORT is afterwards as it was before.
 		"it was ON": {steps: []Step{begunAs(16384, 1, 7), insert, still(7),
 			{Query: serverBack + `ON`}}, effect: []error{nil}, outcome: dedup.Acquired,
 			committed: 1},
@@ -64,7 +64,7 @@ func TestSQLServerDo(t *testing.T) {
 		},
 		"deadlock in the effect": {steps: slices.Concat(try(), done),
 			effect: []error{serverError(1205), nil}, outcome: dedup.Acquired, committed: 1},
-		// The effect has not heeded the error that ended its transaction, and gone on.
+		// The effect has ignored the error that ended its transaction.
 		"another transaction": {steps: slices.Concat(try(still(8)), done),
 			effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1},
 		"ended, says driver": {
@@ -175,7 +175,7 @@ func TestSQLServerConfirm(t *testing.T) {
 	}
 }
 
-// Prevents: half an effect that has committed itself is taken for done. The driver may tell of it
+// Prevents: half an effect that has committed itself is taken for done. The driver may report it
 // before COMMIT, with the statement that follows.
 func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
@@ -205,7 +205,7 @@ func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 	}
 }
 
-// Prevents: what a lost COMMIT has done is taken for half an effect, because a try after it ended
+// Prevents: the effect of a lost COMMIT is taken for half an effect, because a try after it ended
 // before it had marked anything.
 func TestSQLServerLostCommitThenDeadlock(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// serverError is shaped as that of go-mssqldb: its number is in a method, and it is no pointer.
+// serverError is shaped as that of go-mssqldb: its number is in a method, and it is not a pointer.
 type serverError int32
 
 func (e serverError) Error() string         { return fmt.Sprintf("sql server says %d", int32(e)) }
@@ -156,8 +156,8 @@ func TestSQLServerMarkTx(t *testing.T) {
 	}
 }
 
-// What writes a mark says first that a duplicate must not end the transaction, and that there
-// must be one.
+// A statement that writes a mark says first that a duplicate must not end the transaction, and that
+// there must be one.
 func TestSQLServerWritesAreGuarded(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	for _, text := range []string{insertText(m), insertManyText(m),
@@ -254,7 +254,7 @@ func TestSQLServerSaveResult(t *testing.T) {
 	}
 }
 
-// What Check looks at on the user's server: no other has been asked.
+// Check looks at the user's server: no other has been asked.
 func TestSQLServerCheck(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
@@ -363,7 +363,7 @@ func TestGoldenSQLServer(t *testing.T) {
 			sqlserverImpatient})
 }
 
-// What it is not for says so, before any statement.
+// A use that it is not for is an error, before any statement.
 func TestSQLServerIsForMarks(t *testing.T) {
 	_, fence := NewFence(FenceConfig{Dialect: dialect.SQLServer, Group: "g"})
 	_, runner := newMarks(t, dialect.SQLServer).Runner(new(sql.DB))

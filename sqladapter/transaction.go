@@ -17,12 +17,12 @@ const (
 	// maxTries bounds how often a transaction is run.
 	maxTries = 5
 	// commitGrace is how long a COMMIT, or a ROLLBACK, may go on when its caller has been
-	// cancelled.
+	// canceled.
 	commitGrace = 5 * time.Second
 )
 
-// again spreads what deadlocked or was refused as not serializable. What takes longer, such
-// as a server that starts, is for the caller's own repetitions.
+// again spreads what deadlocked or was refused as not serializable. Longer waits, such
+// as for a server that starts, are for the caller's own repetitions.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
 
 var errNoCommitReply = fmt.Errorf("%w: COMMIT was not answered within %v of the end of the context",
@@ -185,7 +185,7 @@ func attempt(ctx context.Context, last error, begin beginner,
 	return nil
 }
 
-// rollback goes on when the caller has left, or another caller would wait for its locks.
+// rollback continues when the caller has left, or another caller would wait for its locks.
 func rollback(ctx context.Context, tx transaction) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
 	defer cancel()
@@ -199,7 +199,7 @@ func breakOff(inner context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// commitFailed is the error of a COMMIT that was sent: what it has done is open.
+// commitFailed is the error of a COMMIT that was sent, of which nobody knows the end.
 type commitFailed struct{ error }
 
 // Unwrap returns what the COMMIT was answered, or why it was not.
@@ -216,7 +216,7 @@ func commitError(inner context.Context, err error) error {
 	return err
 }
 
-// because tells why, beside what came of it.
+// because says why, besides what came of it.
 func because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err

@@ -30,9 +30,9 @@ func newMySQLWalk(t tableName, forget func([]entry) []string) *mysqlWalk {
 			t.meta + ` FOR UPDATE SKIP LOCKED`}
 }
 
-// lock looks for the end of the next slice, without locks, and for the newest mark in it. What the
-// last call has left of its slice, because of its limit, is due at once, and so is the end of a
-// table: so the pass counts a slice less.
+// lock looks for the end of the next slice, without locks, and for the newest mark in it. The pass
+// counts a slice less than it has walked: a call that has stopped in its slice, because of its
+// limit, leaves the rest to the next call, which is due at once.
 func (w *mysqlWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	var p pass
 	if err := scanOne(ctx, tx, w.state, &p.window, &p.begun, &p.newest, &p.now,

@@ -16,7 +16,7 @@ import (
 )
 
 // Set is the numbered versions of one component's tables, from 1, under the names that
-// its configuration gives them. What has been applied is recorded in the table
+// its configuration gives them. Applied versions are recorded in the table
 // onceward_migrations, in the same schema. They are safe for concurrent use.
 //
 // A team that leaves them to a tool exports them: [Set.Files] for golang-migrate,

@@ -10,7 +10,8 @@
 // [Do], [DoBatch], [Confirm], [FenceDo] and [Runner] are those of sqladapter, with its repetitions
 // and its answers to a lost COMMIT. In a transaction of your own call [Mark], or wrap it:
 // ledger.MarkTx(ctx, pgxv5.Wrap(tx), key), and commit tx yourself. Migrate takes a *sql.DB, which
-// stdlib.OpenDBFromPool of pgx makes of a pool.
+// stdlib.OpenDBFromPool of pgx makes of a pool. [NewStore] keeps claims and records over a pool,
+// for effects that are elsewhere.
 //
 // Every query mode of pgx fits, also that of poolers. An error of Commit that is not the
 // server's leaves open what became of it, whatever pgconn.SafeToRetry says: some versions
@@ -104,7 +105,7 @@ func (r rows) Close() error {
 	return r.Err()
 }
 
-// Do is [sqladapter.Ledger.Do] in a transaction of db, at three round trips and those of effect: a
+// Do is [sqladapter.Ledger.Do] in a transaction of db, at three round trips and those of effect. A
 // savepoint travels with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT
 // or ROLLBACK as text is an error. A db that wraps a pool must hand BeginQuery and CommitQuery of
 // the options on. A nil db or effect, and marks that New has not made, are a [*dedup.InputError].
@@ -124,8 +125,8 @@ func Do(
 	}, opts...)
 }
 
-// DoBatch is [sqladapter.Ledger.DoBatch] in a transaction of db. What is nil is refused as by
-// [Do].
+// DoBatch is [sqladapter.Ledger.DoBatch] in a transaction of db. It refuses nil as [Do]
+// does.
 func DoBatch(
 	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, keys []string,
 	effect func(ctx context.Context, tx pgx.Tx, first []int) error, opts ...dedup.Option,
@@ -151,7 +152,7 @@ func Mark(
 	return ledger.MarkTx(ctx, Wrap(tx), key, opts...)
 }
 
-// FenceDo is [sqladapter.Fence.Do] in a transaction of db. What is nil is refused as by [Do].
+// FenceDo is [sqladapter.Fence.Do] in a transaction of db. It refuses nil as [Do] does.
 func FenceDo(
 	ctx context.Context, fence *sqladapter.Fence, db Beginner,
 	p sqladapter.Position, from, to int64,
@@ -171,7 +172,7 @@ func FenceDo(
 }
 
 // Runner is [sqladapter.Ledger.Runner] with transactions of db, in which [TxFrom] finds a pgx.Tx
-// instead of a *sql.Tx. What is nil is refused as by [Do].
+// instead of a *sql.Tx. It refuses nil as [Do] does.
 func Runner(ledger *sqladapter.Ledger, db Beginner) (*sqladapter.Runner, error) {
 	n, err := over(ledger, db)
 	if err != nil {

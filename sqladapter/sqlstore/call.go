@@ -11,7 +11,7 @@ import (
 )
 
 // answer runs one call: it makes the answers, and gives each the error of ctx when that ends
-// first. What runs on then writes into slices that nobody sees.
+// first. The call that runs on then writes into slices that nobody sees.
 func answer(ctx context.Context, n int, run func(answers []driver.Answer)) []driver.Answer {
 	if n == 0 {
 		return nil

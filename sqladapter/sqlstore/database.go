@@ -14,7 +14,7 @@ import (
 type Native struct {
 	// Begin begins a transaction at a level.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (native.Transaction, error)
-	// Query runs a statement on a connection of its own. What it writes is committed at its end.
+	// Query runs a statement on a connection of its own, and commits it at its end.
 	Query func(ctx context.Context, query string, args ...any) (native.Rows, error)
 	// Open opens the database for [Store.Migrate], [Store.Check] and [Store.Drop], which close it
 	// again.
@@ -123,7 +123,7 @@ func (d *sqlDatabase) begin(ctx context.Context, level sql.IsolationLevel) (tran
 
 func (d *sqlDatabase) open() (*sql.DB, func()) { return d.db, func() {} }
 
-// rollbackGrace bounds a rollback, which goes on when the caller has left.
+// rollbackGrace bounds a rollback, which does not end with its caller's context.
 const rollbackGrace = 5 * time.Second
 
 type nativeQuerier struct {

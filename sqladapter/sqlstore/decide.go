@@ -10,12 +10,12 @@ import (
 // fenceTick is how many fences one millisecond of the database's clock is worth.
 const fenceTick = 1024
 
-// What becomes of a key is decided here and nowhere else: from its row, which the caller
+// The next state of a key is decided here and nowhere else: from its row, which the caller
 // has locked, the request and the database's clock. The functions change the row in place
 // and report whether it must be written. A key without a row is an empty one.
 
 // decideClaim is Store.Claim of one key. It only answers, without touching the row, where
-// the answer is no new claim; so it may also be asked about a row that is not locked, and
+// the answer is not a new claim. So it may also be asked about a row that is not locked, and
 // asked again under the lock when it says that it would write.
 func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	leaves := req.OnlyNew && r.attempt > 0
@@ -48,7 +48,7 @@ func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.A
 }
 
 // decideAsk is Store.ClaimUncertain: it is not counted, so that the next attempt at the effect
-// follows the one in doubt. What is known of the message stays, too.
+// follows the one in doubt. The message's fingerprint and origin stay, too.
 func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	if !r.absent(now) && (r.terminal() || r.heldBy(req.Token, now)) {
 		return decideClaim(r, req, now)
@@ -64,7 +64,7 @@ func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Ans
 	return ans, write
 }
 
-// restart leaves of a row its fence, which grows for ever, and the floor of a Forget for as
+// restart leaves of a row its fence, which grows forever, and the floor of a Forget for as
 // long as that is remembered.
 func (r *claimRow) restart(now int64) {
 	floor := r.floor
@@ -83,7 +83,7 @@ func givesWay(r *claimRow, req *driver.ClaimRequest) bool {
 		from.Generation > 0 && from.Generation < now.Generation
 }
 
-// grantClaim makes the caller the owner. What the key keeps of danger and steps stays.
+// grantClaim makes the caller the owner. Danger and steps of the key stay.
 func grantClaim(r *claimRow, req *driver.ClaimRequest, attempt int, now int64) driver.Answer {
 	r.state, r.token = driver.StateInProgress, req.Token
 	r.attempt = attempt
@@ -94,8 +94,8 @@ func grantClaim(r *claimRow, req *driver.ClaimRequest, attempt int, now int64) d
 	return driver.Answer{Outcome: driver.Acquired, Record: r.view(now)}
 }
 
-// lease makes the claim last from now, and be remembered for hold after that. What is
-// dangerous is never remembered for less than it was before.
+// lease makes the claim last from now, and be remembered for hold after that. A
+// dangerous key is never remembered for less than it was before.
 func (r *claimRow) lease(lease, hold time.Duration, now int64) {
 	r.leaseEnd = later(now, lease)
 	until := later(r.leaseEnd, hold)

@@ -69,7 +69,7 @@ var storeDialects = map[Dialect]func(storeNames) storeDialect{
 // storeNames are checked and quoted.
 type storeNames struct {
 	table   string // with the schema, when there is one
-	forgets string // likewise
+	forgets string // with the schema, too
 }
 
 func newStoreNames(cfg Options) (storeNames, error) {
@@ -89,7 +89,7 @@ func newStoreNames(cfg Options) (storeNames, error) {
 		forgets: d.In(cfg.Schema, sqlname.Derive(table, "_forgets"))}, nil
 }
 
-// withoutResult are claimColumns for who has no use for what may be large.
+// withoutResult are claimColumns for a caller that has no use for results, which may be large.
 func withoutResult() string {
 	return strings.Join(claimColumns[:len(claimColumns)-1], ", ") + ", NULL"
 }

@@ -81,7 +81,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return page, nil
 }
 
-// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it
+// Keys is [Store.List] for package console, which knows of stores no more than package dedup. It
 // calls each for the keys of a page, and returns the cursor of the next one, empty when this was
 // the last, and how many rows could not be read. limit is ListOptions.Limit. Errors are those of
 // List; each has not been called then.

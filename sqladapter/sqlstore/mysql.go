@@ -11,7 +11,7 @@ import (
 type mysqlStore struct {
 	names storeNames
 	from  string // SELECT ... FROM
-	lean  string // likewise, without results
+	lean  string // the same, without results
 }
 
 // mysqlClock is from when its statement began, and so before it has waited for a lock.

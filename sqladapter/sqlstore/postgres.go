@@ -145,7 +145,7 @@ func (d *postgresStore) insertClaims(reqs []*driver.ClaimRequest) statement {
 		}}
 }
 
-// finishClaims is decideFinish of keys that are held by who asks. The rows are locked first,
+// finishClaims is decideFinish of keys that are held by their callers. The rows are locked first,
 // in the order of their ids, as everywhere. They are joined with the parameters once, and
 // by id alone: CASE keeps PostgreSQL, whose statistics are of a moment ago, from believing
 // that few rows are in progress, and comparing all of those with all. It does not return the

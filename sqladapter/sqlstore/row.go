@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// What claimRow.flags may hold. A newer version that keeps something else sets another bit:
+// The bits of claimRow.flags. A newer version that keeps something else sets another bit:
 // then this one calls the row unreadable, and leaves it alone.
 const (
 	flagIrreversible = 1 << iota // the irreversible part may have begun
@@ -84,7 +84,7 @@ func (r *claimRow) uncertain(now int64) bool {
 }
 
 // view is the record as callers see it. It shares memory with the row, which is read for one
-// caller; what a caller gave is cloned when it is put in.
+// caller; values that a caller gave are cloned when they are put in.
 func (r *claimRow) view(now int64) driver.Record {
 	if r.absent(now) {
 		return driver.Record{}
@@ -107,7 +107,7 @@ func (r *claimRow) view(now int64) driver.Record {
 	return rec
 }
 
-// bind takes over what a claim or a change says about the message. What is zero there
+// bind takes over what a claim or a change says about the message. A zero value
 // leaves what is known.
 func (r *claimRow) bind(f driver.Fingerprint, o driver.Origin, label string) {
 	if f != (driver.Fingerprint{}) {

@@ -35,9 +35,9 @@ type ScanOptions struct {
 }
 
 // Scan calls fn for every key that has a row, but for released and forgotten ones, and was
-// ended at most opts.Age ago: each that was committed when Scan began, and perhaps some that
+// ended at most opts.Age ago. That is each that was committed when Scan began, and perhaps some that
 // come meanwhile; a few of them twice. It is what a filter in front of the table follows, see
-// layered.Config.Filter. age is how long ago the key was ended, by the clock of the database, and
+// layered.Config.Filter. age is how long ago the key was ended, by the clock of the database. It is
 // less where the row is remembered for longer than ShortestWindow, so that a filter keeps it for
 // as long as the table does.
 //

@@ -47,8 +47,8 @@ func (s *Store) Check(ctx context.Context) error {
 	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.Check(ctx, db) }) })
 }
 
-// Drop removes the tables with all claims and records: what was done is done again when it
-// comes again. It is for tests and for an end of use.
+// Drop removes the tables with all claims and records: everything that was done is done again
+// when it is redelivered. It is for tests and for an end of use.
 func (s *Store) Drop(ctx context.Context) error {
 	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.To(ctx, db, 0) }) })
 }

@@ -11,7 +11,7 @@ import (
 type sqliteStore struct {
 	names storeNames
 	from  string // SELECT ... FROM
-	lean  string // likewise, without results
+	lean  string // the same, without results
 }
 
 // sqliteClock is in milliseconds, which is what SQLite has.

@@ -57,7 +57,7 @@ type Options struct {
 	// Schema that holds the tables (MySQL: the database; SQLite: the attached database), of
 	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
 	Schema string
-	// Table that holds claims and records; same form as Schema. Beside it there is
+	// Table that holds claims and records; same form as Schema. Next to it there is
 	// <Table>_forgets. Default: [DefaultTable].
 	Table string
 	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A
@@ -72,15 +72,15 @@ type Options struct {
 // Store is a [driver.Store] in a database: for effects that are elsewhere, where a
 // sqladapter.Ledger cannot put the record into their transaction. Make it with [New].
 //
-// Every batch is a transaction, READ COMMITTED whatever the server's default: the rows are
-// locked in the order of their ids, the database's clock is read, what becomes of each key is
-// decided here, and what has changed is written back. On PostgreSQL claims of unknown keys
+// Every batch is a transaction, READ COMMITTED whatever the server's default. The rows are
+// locked in the order of their ids, the database's clock is read, the next state of each key is
+// decided here, and changed rows are written back. On PostgreSQL claims of unknown keys
 // and ends by their owners are one statement each. Deadlocks and serialization failures are
 // repeated a few times. A batch of more than some hundred items, or some MiB of results,
 // is several transactions.
 //
 // An item whose transaction failed carries Answer.Err; after a lost connection it may have
-// been executed all the same, which the same call with the same token finds out.
+// been executed anyway, which the same call with the same token finds out.
 //
 // Time is the clock of the database, in microseconds, or milliseconds with SQLite. When that
 // clock is set back, leases last longer by as much, and a key that has expired and was swept
@@ -103,7 +103,7 @@ var (
 )
 
 // New checks the configuration. It does not touch the database; see [Store.Migrate].
-// What is wrong comes back as a [*driver.InputError] that names the field.
+// An error of it is a [*driver.InputError] that names the field that is wrong.
 //
 // SQLite needs a busy_timeout on its connections, or calls that meet another writer fail
 // after a few tries. The store needs one connection of db for a call, and may be given a

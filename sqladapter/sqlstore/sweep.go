@@ -34,11 +34,11 @@ type SweepResult struct {
 // claim that was given back keeps attempt, fence and steps for its hold. Its owner, should
 // it come back, holds nothing any more.
 //
-// It never touches a lease that lives: what is due is decided under the row's lock, by the clock of
+// It never touches a lease that lives. A row that is due is looked at under its lock, by the clock of
 // the database, or this process's where that is behind: a clock that has jumped ahead removes
 // nothing. Rows that others have locked are left out (SQLite has one writer at a time), so several
 // processes may sweep at once and do not queue. Without it everything works, but the table grows
-// for ever, and what has lapsed is shown as in progress.
+// forever, and lapsed claims are shown as in progress.
 //
 // A limit above 10 000 or below 1 is a [*dedup.InputError]; 500 keeps a transaction within
 // some milliseconds. Two transactions of about four round trips.
@@ -120,7 +120,7 @@ func (s *Store) writeSwept(ctx context.Context, tx querier, gone []driver.ID,
 	return s.save(ctx, tx, changed)
 }
 
-// SweeperConfig says how [Store.RunSweeper] goes on. The zero value is useful.
+// SweeperConfig says how [Store.RunSweeper] sweeps. The zero value is useful.
 type SweeperConfig struct {
 	// Every is how long it waits when nothing is left to sweep, give or take a third of it so
 	// that processes do not sweep in step. Default: [DefaultSweepEvery].

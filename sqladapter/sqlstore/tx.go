@@ -75,7 +75,7 @@ func (s *Store) rows(ctx context.Context, q querier, render func() statement) (l
 		}
 		list, now = append(list, r), max(now, at)
 	}
-	// What the server has sent before its own COMMIT counts only if there is no error.
+	// Rows that the server has sent before its own COMMIT count only if there is no error.
 	return list, now, rows.Err()
 }
 
@@ -86,7 +86,7 @@ var claimColumns = []string{
 	"since", "expires", "fingerprint", "origin", "label", "steps", "result",
 }
 
-// scanClaim reads a row and the clock. What it finds wrong in the row is kept with it.
+// scanClaim reads a row and the clock. An error in the row itself is kept with the row.
 func scanClaim(rows native.Rows) (*claimRow, int64, error) {
 	r := &claimRow{}
 	var id, token, fingerprint, origin, label []byte

@@ -72,7 +72,7 @@ func (s *conn) Prepare(string) (driver.Stmt, error) {
 }
 func (s *conn) Close() error { return nil }
 
-// ResetSession and IsValid keep a connection whose transaction was cancelled, as drivers do.
+// ResetSession and IsValid keep a connection whose transaction was canceled, as drivers do.
 func (s *conn) ResetSession(context.Context) error { return nil }
 func (s *conn) IsValid() bool                      { return true }
 func (s *conn) Begin() (driver.Tx, error) {
