@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -44,9 +46,7 @@ func insertedMany(t *testing.T, keep func(id driver.ID) bool) func(args []any) [
 func TestMarkBatchTx(t *testing.T) {
 	m := newMarks(t, Postgres)
 	done, err := driver.NewID("payments", "", "done")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f := driver.FingerprintOf([]byte("body"))
 	tx, s := beginScript(t,
 		Step{Query: insertManyText(m), Rows: insertedMany(t, func(id driver.ID) bool {
@@ -66,9 +66,7 @@ func TestMarkBatchTx(t *testing.T) {
 		{Key: "done", Fingerprint: driver.FingerprintOf([]byte("another"))},
 		{Key: "a", Scope: "tenant"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []driver.Outcome{
 		dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
 		dedup.Acquired, dedup.Mismatch, dedup.Mismatch, dedup.Acquired,
@@ -127,9 +125,7 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 		Step{Query: loadText(m), Rows: stored(driver.Fingerprint{})},
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if marks[0].First() == marks[1].First() {
 		t.Errorf("marks = %+v", marks)
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -13,9 +15,7 @@ import (
 func TestConfirm(t *testing.T) {
 	m := newMarks(t, SQLite)
 	e, err := m.entry(testKey, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mine := Mark{Outcome: dedup.Acquired, id: e.id, stamp: at(1, 9)}
 	absent := Step{Query: insertText(m), Rows: inserted}
 	taken := Step{Query: insertText(m)}

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -206,9 +208,7 @@ func TestDoIsCancelled(t *testing.T) {
 func TestDoIsolation(t *testing.T) {
 	m, err := New(Config{Dialect: Postgres, Namespace: "payments",
 		Isolation: sql.LevelSerializable})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db, s := openScript(t, Step{Query: insertText(m), Rows: func(args []any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 	}})
@@ -223,9 +223,7 @@ func TestDoIsolation(t *testing.T) {
 func TestDoBatch(t *testing.T) {
 	m := newMarks(t, Postgres)
 	done, err := driver.NewID("payments", "tenant", "done")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		transaction := []Step{
 			{Query: insertManyText(m), Rows: insertedMany(t, func(id driver.ID) bool {

@@ -12,15 +12,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
 func newFence(t *testing.T, d Dialect) *Fence {
 	t.Helper()
 	f, err := NewFence(FenceConfig{Dialect: d, Group: "billing"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f
 }
 
@@ -34,9 +34,7 @@ func TestFenceGoldenSQL(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			f, err := NewFence(FenceConfig{Dialect: d, Group: "billing", Schema: "Shop",
 				Table: "fence"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			parts := []string{f.Migrations().SQL()}
 			for _, s := range f.statements.advance("billing", []Span{{orders(0), 1, 2}}) {
 				parts = append(parts, s.text)
@@ -45,14 +43,10 @@ func TestFenceGoldenSQL(t *testing.T) {
 				"\n\n") + "\n"
 			file := filepath.Join("testdata", "fence."+d.String()+".golden.sql")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got != string(want) {
 				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
 			}
@@ -161,9 +155,7 @@ func TestFenceRefuses(t *testing.T) {
 func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *Script) {
 	t.Helper()
 	order, err := inOrder(spans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	statements := f.statements.advance(f.group, order)
 	tx, s := beginScript(t, Step{Query: statements[0].text,
 		Rows: func([]any) (rows [][]driver.Value) {
@@ -176,9 +168,7 @@ func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *
 			return rows
 		}})
 	found, err := f.AdvanceBatchTx(t.Context(), tx, spans)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return found, s
 }
 

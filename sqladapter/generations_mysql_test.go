@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -16,9 +18,7 @@ func newMySQLTurns(t *testing.T, schema, table string) *Ledger {
 	t.Helper()
 	m, err := New(Config{Dialect: MySQL, Namespace: "payments", Schema: schema, Table: table,
 		Window: time.Hour, Retention: Generations})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -83,9 +83,7 @@ func TestMySQLEarlier(t *testing.T) {
 		load(open, g.open.marks, 2), open.results(true, "a", "b"))...)
 	marks, err := m.MarkBatchTx(t.Context(),
 		tx, []dedup.Request{{Key: "a"}, {Key: "old"}, {Key: "b"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, mark := range marks {
 		if mark.Outcome != dedup.Duplicate || (i != 1) != (mark.Result != nil) {
 			t.Errorf("item %d: %v, %q", i, mark.Outcome, mark.Result)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -14,18 +16,14 @@ func newGenerations(t *testing.T, table string) *Ledger {
 	t.Helper()
 	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Table: table, Window: time.Hour,
 		Retention: Generations})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
 func TestGoldenGenerations(t *testing.T) {
 	m, err := New(Config{Dialect: Postgres, Namespace: "n", Schema: "Shop", Table: "marks",
 		Window: time.Hour, Retention: Generations})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d := m.generations.at(7)
 	parts := []string{m.dialect.kind, m.Migrations().SQL()}
 	parts = append(parts, m.generations.read, d.insert(make([]entry, 1), 0).text,
@@ -67,9 +65,7 @@ func TestLearnsOfRotations(t *testing.T) {
 	)
 	for i, want := range []error{nil, nil, gone, gone, nil, nil, codeError("23514"), nil} {
 		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		mark, err := m.MarkTx(t.Context(), tx, testKey)
 		if !errors.Is(err, want) || mark.First() != (want == nil) ||
 			Retryable(err) != errors.Is(want, gone) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -38,9 +40,7 @@ func loadManyText(m *Ledger) string   { return m.dialect.load(make([]entry, 2)).
 func newMarks(t *testing.T, d Dialect) *Ledger {
 	t.Helper()
 	m, err := New(Config{Dialect: d, Namespace: "payments", Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -166,13 +166,9 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	tx, _ := beginScript(t, Step{Query: insertText(m)},
 		Step{Query: loadText(m), Rows: stored(driver.FingerprintOf([]byte("x")))})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e, err := m.entry(testKey, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := Mark{
 		Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second,
 		Fingerprint: driver.FingerprintOf([]byte("x")), id: e.id, stamp: at(1, 9),
@@ -187,9 +183,7 @@ func TestDigestsOnly(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite} {
 		m := newMarks(t, d)
 		id, err := driver.NewID("payments", "tenant-7", testKey)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		tx, s := beginScript(t, Step{Query: insertText(m)},
 			Step{Query: loadText(m), Rows: func([]any) [][]sqldriver.Value {
 				return stored(driver.Fingerprint{})([]any{id[:]})
@@ -211,9 +205,7 @@ func TestBadInput(t *testing.T) {
 	m := newMarks(t, Postgres)
 	db, _ := openScript(t) // any statement fails the test
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
 	mark := func(m *Ledger, tx Tx, key string, opts ...dedup.Option) func() error {
 		return func() error {

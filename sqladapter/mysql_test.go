@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/sqlscript"
@@ -30,9 +32,7 @@ func mysqlIDs(t *testing.T, text string) (ids [][]byte) {
 	t.Helper()
 	for _, found := range mysqlID.FindAllStringSubmatch(text, -1) {
 		id, err := hex.DecodeString(found[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ids = append(ids, id)
 	}
 	return ids
@@ -102,9 +102,7 @@ func newMySQLTable(t *testing.T, m *Ledger, done ...string) *mysqlTable {
 	table := &mysqlTable{t: t, owner: map[string]int64{}}
 	for _, key := range done {
 		e, err := m.entry(key, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		table.owner[string(e.id[:])] = 42
 	}
 	return table
@@ -167,9 +165,7 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 		table.results(true, "b", "d"))...)
 	marks, err := m.MarkBatchTx(t.Context(),
 		tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
 		dedup.Duplicate, dedup.Unknown}
 	for i, mark := range marks {

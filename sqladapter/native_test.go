@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -50,9 +52,7 @@ func (r *nativeRows) Scan(dest ...any) error {
 func TestNativeTx(t *testing.T) {
 	m := newMarks(t, Postgres)
 	e, err := m.entry("k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tx := &nativeTx{id: e.id}
 	mark, err := m.MarkTx(t.Context(), tx, "k")
 	if err != nil || mark.Outcome != dedup.Duplicate || len(tx.asked) != 2 {
@@ -74,9 +74,7 @@ func (t *nativeTransaction) Rollback(context.Context) error { *t.ended++; return
 func TestNative(t *testing.T) {
 	m := newMarks(t, Postgres)
 	e, err := m.entry("k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		begun, ended, ran := 0, 0, 0
 		commits := []error{codeError("40001"), safeError(true)}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -13,9 +15,7 @@ func TestSaveResultTx(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
 		m := newMarks(t, d)
 		e, err := m.entry("k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		save := m.dialect.save(e, []byte("receipt")).text
 		done := Step{Query: save, Affected: 1, Rows: func([]any) [][]sqldriver.Value {
 			return [][]sqldriver.Value{{e.id[:]}}

@@ -35,9 +35,7 @@ func openRunner(t *testing.T, m *Ledger, steps ...Step) (*Runner, *Script) {
 	t.Helper()
 	db, s := openScript(t, steps...)
 	r, err := m.Runner(db)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r, s
 }
 

@@ -27,9 +27,7 @@ func TestGoldenSQL(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite, MySQL, dialect.SQLServer} {
 		t.Run(d.String(), func(t *testing.T) {
 			m, err := New(Config{Dialect: d, Namespace: "n", Schema: "Shop", Table: "marks"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			sql := m.dialect
 			parts := []string{m.Migrations().SQL(), sql.raise}
 			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m),
@@ -60,14 +58,10 @@ func wantGolden(t *testing.T, name string, parts []string) {
 	got := strings.Join(parts, "\n\n") + "\n"
 	file := filepath.Join("testdata", name+".golden.sql")
 	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got != string(want) {
 		t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
 	}

@@ -7,6 +7,9 @@ import (
 	"io"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // plainDriver has what a driver must have, and nothing else. Its connection is one, and keeps what
@@ -74,9 +77,7 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	d := &plainDriver{}
 	sql.Register("onceward_plain", d)
 	db, err := OpenSQLite("onceward_plain", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	if err := db.Ping(); err != nil || db.Driver() != driver.Driver(d) {
@@ -90,16 +91,12 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	}
 	tx := func() *sql.Tx {
 		tx, err := db.Begin()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return tx
 	}
 	good := tx()
 	res, err := good.Exec("insert", 1, "two", []byte("three"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if n, err := res.RowsAffected(); n != 3 || err != nil {
 		t.Error(n, err)
 	}
@@ -107,9 +104,7 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	if err != nil || rows.Next() || rows.Err() != nil || rows.Close() != nil { //nolint:sqlclosecheck // COMMIT is next
 		t.Error(err, rows.Err())
 	}
-	if err := good.Commit(); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, good.Commit())
 	bad := tx()
 	if _, err := bad.Exec("ends"); err == nil || Retryable(err) {
 		t.Errorf("the error that ends it is %v", err)
@@ -129,9 +124,7 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	if _, err := last.Exec("ends"); err == nil {
 		t.Error("it has not ended")
 	}
-	if err := last.Rollback(); err != nil {
-		t.Errorf("ROLLBACK: %v", err)
-	}
+	assert.NoError(t, last.Rollback(), "ROLLBACK")
 	if _, err := db.Exec("outside"); err != nil {
 		t.Error(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -144,9 +146,7 @@ func TestSQLServerDoDiscardsItsSession(t *testing.T) {
 func TestSQLServerConfirm(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	e, err := m.entry(testKey, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mine := Mark{Outcome: dedup.Acquired, id: e.id, stamp: 42}
 	begun, back := begunAs(0, 1, 7), Step{Query: serverBack + `OFF`}
 	of := func(owner int64, keys ...string) *serverTable {

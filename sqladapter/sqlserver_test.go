@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
@@ -38,9 +41,7 @@ func newServerTable(t *testing.T, m *Ledger, row serverRow, done ...string) *ser
 	table := &serverTable{t: t, rows: map[string]serverRow{}}
 	for _, key := range done {
 		e, err := m.entry(key, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		table.rows[string(e.id[:])] = row
 	}
 	return table
@@ -190,9 +191,7 @@ func TestSQLServerMarkBatchTx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tx, _ := beginScript(t, steps(newServerTable(t, m, serverRow{owner: 42}, "b", "d"))...)
 			marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for i, mark := range marks {
 				if mark.Outcome != want[i] {
 					t.Errorf("item %d: %v, want %v", i, mark.Outcome, want[i])
@@ -213,9 +212,7 @@ func TestSQLServerBatchOfThousands(t *testing.T) {
 	}
 	tx, _ := beginScript(t, table.insert(), table.insert(), table.insert())
 	marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, mark := range marks {
 		if !mark.First() {
 			t.Fatalf("item %d: %v", i, mark.Outcome)
@@ -296,9 +293,7 @@ func TestSQLServerCheck(t *testing.T) {
 	// There is no second session to wait in.
 	db, _ := openScript(t, append(slices.Clone(level), insert(1), insert(0), gone)...)
 	db.SetMaxOpenConns(1)
-	if err := m.Check(t.Context(), db); err != nil {
-		t.Errorf("a pool of one: %v", err)
-	}
+	assert.NoError(t, m.Check(t.Context(), db), "a pool of one")
 }
 
 func serverStored(args []any) [][]sqldriver.Value {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
 func TestOptions(t *testing.T) {
@@ -79,6 +80,10 @@ func TestBadInput(t *testing.T) {
 		}},
 		"confirm, no mark": {"mark", func() error {
 			_, err := Confirm(ctx, marks, &refuser{}, "k", sqladapter.Mark{})
+			return err
+		}},
+		"store, nil pool": {"pool", func() error {
+			_, err := NewStore(nil, sqlstore.Options{})
 			return err
 		}},
 		"nil transaction": {"tx", func() error {

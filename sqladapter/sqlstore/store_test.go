@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/internal/sqlscript"
 )
@@ -23,20 +25,14 @@ func TestGoldenStoreSQL(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			s, err := New(new(sql.DB),
 				Options{Dialect: d, Schema: "Shop", Table: "claims"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			got := strings.Join(storeTexts(s), "\n\n") + "\n"
 			file := filepath.Join("testdata", d.String()+".golden.sql")
 			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got != string(want) {
 				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
 			}
@@ -81,9 +77,7 @@ func TestSweepInPackets(t *testing.T) {
 	}}
 	db, s := openScript(t, Step{Like: "expires <="}, lapsed, saves, saves)
 	store, err := New(db, Options{Dialect: MySQL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	swept, err := store.Sweep(t.Context(), 10)
 	if err != nil || swept != (SweepResult{Released: 3}) {
 		t.Errorf("Sweep = %+v, %v", swept, err)
@@ -121,9 +115,7 @@ func scriptStore(t *testing.T, steps ...Step) (*Store, *Script) {
 	t.Helper()
 	db, s := openScript(t, steps...)
 	store, err := New(db, Options{Dialect: MySQL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return store, s
 }
 
