@@ -44,8 +44,8 @@ var birth = hexLiteral(make([]byte, len(driver.ID{})))
 // newMySQLGenerations: marks are inserted into the open table, unless the sealed one has them.
 //
 // LOCK IN SHARE MODE reads what is committed now, at every level; a plain read at REPEATABLE
-// READ shows the sealed table as it was when the transaction began to read. It locks rows there that
-// nobody wants to write. The open table is read so only for keys that the INSERT has found in
+// READ shows the sealed table as it was when the transaction began to read. It locks rows there
+// that nobody wants to write. The open table is read so only for keys that the INSERT has found in
 // it, and locked: for one that is absent the gap would be locked, against everybody's inserts.
 func newMySQLGenerations(t tableName, window time.Duration) *statements {
 	g := newNameCycle(t)

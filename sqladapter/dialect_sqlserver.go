@@ -36,17 +36,17 @@ const sqlserverImpatient = `SET LOCK_TIMEOUT 200; `
 // documented, and Migrate and Check look at what they rely on (probe, probeWait).
 //
 // The key has IGNORE_DUP_KEY: a row that is there is left out, with a message that is not an
-// error, and the transaction continues whatever XACT_ABORT says; the rest of a batch is inserted ("CREATE
-// TABLE", index options). The key is clustered, where the row is inserted first and found to be
-// a duplicate then (sql.kiwi, "Why IGNORE_DUP_KEY is slower on clustered indexes"). It waits, as
-// any INSERT does, for a transaction that has written the same key and not ended. On an index that is not
-// clustered it takes locks on ranges (aboutsqlserver.com, "Range lock deadlocks"), which others'
-// keys lie in; so would NOT EXISTS with UPDLOCK and HOLDLOCK, without which it is check-then-
-// insert. MERGE is that, too, and does not know IGNORE_DUP_KEY. A key without the option is as
-// good: 2627 undoes the statement alone, and what is left is inserted after the load.
+// error, and the transaction continues whatever XACT_ABORT says; the rest of a batch is inserted
+// ("CREATE TABLE", index options). The key is clustered, where the row is inserted first and found
+// to be a duplicate then (sql.kiwi, "Why IGNORE_DUP_KEY is slower on clustered indexes"). It waits,
+// as any INSERT does, for a transaction that has written the same key and not ended. On an index
+// that is not clustered it takes locks on ranges (aboutsqlserver.com, "Range lock deadlocks"),
+// which others' keys lie in; so would NOT EXISTS with UPDLOCK and HOLDLOCK, without which it is
+// check-then- insert. MERGE is that, too, and does not know IGNORE_DUP_KEY. A key without the
+// option is as good: 2627 undoes the statement alone, and what is left is inserted after the load.
 //
-// The owner of a row says which statement has inserted it, as in MySQL: rows of OUTPUT count for nothing
-// when the statement fails after them ("OUTPUT clause").
+// The owner of a row says which statement has inserted it, as in MySQL: rows of OUTPUT count for
+// nothing when the statement fails after them ("OUTPUT clause").
 func newSQLServer(t tableName, window time.Duration) *statements {
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
 	return &statements{

@@ -32,8 +32,8 @@ import (
 // dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long the
 // caller was to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, of a payload or of
 // a call to another system, is not a lost connection. Do asks the database, with one round trip,
-// and runs all of it again only when that does not answer. Otherwise it returns the error, wrapped so
-// that Retryable is false of it; errors.Is and errors.As find it.
+// and runs all of it again only when that does not answer. Otherwise it returns the error, wrapped
+// so that Retryable is false of it; errors.Is and errors.As find it.
 //
 // effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. Its
 // work until then is committed, and its work afterwards is not. Nor must it roll back: with
@@ -43,7 +43,8 @@ import (
 //
 // When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given another
 // five seconds for its answer: to break it off would leave open what it has done. (Where the
-// driver's COMMIT watches its context, as those of pgx and modernc do, and go-sql-driver's does not.)
+// driver's COMMIT watches its context, as those of pgx and modernc do, and go-sql-driver's does
+// not.)
 //
 // Scope and fingerprint of the options count, as in [Ledger.MarkTx]. The isolation level is
 // [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an
@@ -137,8 +138,8 @@ func (m *Ledger) do(
 // Keys are marked in one order everywhere, so batches that overlap wait for each other and do not
 // deadlock over their marks, nor over the results that effect saves, at any isolation level. With
 // MySQL and MariaDB that holds as long as none of them rolls back. A batch that deadlocks over a
-// mark that was rolled back, or over the rows of its effect, is run again as in Do. An empty batch, and
-// one of bad keys alone, begin no transaction.
+// mark that was rolled back, or over the rows of its effect, is run again as in Do. An empty batch,
+// and one of bad keys alone, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError], because it
 // is of one payload: [Ledger.MarkBatchTx] takes one for each. Four round trips and those of effect,

@@ -64,15 +64,15 @@
 // still had once; a transaction of your own gets a [Retryable] error. PostgreSQL has none of these.
 // For a transaction of the caller's own that saves results READ COMMITTED is the level to use.
 // Above it a transaction that meets a duplicate without a result locks the gap where that would be.
-// Two that have that lock, and want to save a result there, deadlock. The lock wait timeout, 50 s by default,
-// bounds the wait and is answered with [dedup.ErrInFlight]; it undoes its statement alone. After a
-// deadlock the server has rolled back, and *sql.Tx does not know: the next statement would be
-// committed by itself. So roll back after every error. Do sees to all that, whatever the effect
-// does with an error; MarkTx refuses a transaction that is not open, which it cannot tell with
-// autocommit off. The driver must not be told to report found rows (clientFoundRows): Migrate and
-// Check see. Go-sql-driver's COMMIT watches no context: its readTimeout alone bounds the wait for a
-// server that is out of reach. Statements that commit by themselves, TRUNCATE, LOCK TABLES and DDL, have no place
-// in a transaction with a mark.
+// Two that have that lock, and want to save a result there, deadlock. The lock wait timeout, 50 s
+// by default, bounds the wait and is answered with [dedup.ErrInFlight]; it undoes its statement
+// alone. After a deadlock the server has rolled back, and *sql.Tx does not know: the next statement
+// would be committed by itself. So roll back after every error. Do sees to all that, whatever the
+// effect does with an error; MarkTx refuses a transaction that is not open, which it cannot tell
+// with autocommit off. The driver must not be told to report found rows (clientFoundRows): Migrate
+// and Check see. Go-sql-driver's COMMIT watches no context: its readTimeout alone bounds the wait
+// for a server that is out of reach. Statements that commit by themselves, TRUNCATE, LOCK TABLES
+// and DDL, have no place in a transaction with a mark.
 //
 // Package sqladapter/sqlserver has the dialect of SQL Server, which is experimental.
 //

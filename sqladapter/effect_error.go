@@ -16,9 +16,9 @@ type notOurConnection struct{ error }
 func (e *notOurConnection) Unwrap() error { return e.error }
 
 // ofEffect is the error of an effect, as transact is to see it. A code of a database is believed:
-// with PostgreSQL, a serialization failure that the effect returns was its transaction's. An error that only
-// reads like a lost connection is believed when the transaction's connection is really lost, which
-// takes one round trip to find out.
+// with PostgreSQL, a serialization failure that the effect returns was its transaction's. An error
+// that only reads like a lost connection is believed when the transaction's connection is really
+// lost, which takes one round trip to find out.
 func ofEffect(ctx context.Context, tx Tx, err error) error {
 	if !sqlerr.Transient(err) || sqlerr.Coded(err) || !repeatable(err) {
 		return err

@@ -20,11 +20,10 @@ func unlearnt(err error) Mark {
 }
 
 // Retryable reports whether the whole transaction, from BEGIN, may succeed when it is
-// run again. That is so after a serialization failure, a deadlock, a lock timeout, and SQLite's busy
-// and locked; when a server is starting or stopping or takes no writes any more (run it on another
-// connection). A lost connection is one of them, also when it was lost during COMMIT, and so is a
-// table of marks that was rotated. Never repeat the failed
-// statement alone.
+// run again. That is so after a serialization failure, a deadlock, a lock timeout, and SQLite's
+// busy and locked; when a server is starting or stopping or takes no writes any more (run it on
+// another connection). A lost connection is one of them, also when it was lost during COMMIT, and
+// so is a table of marks that was rotated. Never repeat the failed statement alone.
 //
 // Ask it about the errors of this package, of statements and of COMMIT. An effect's own io.EOF or
 // net.Error reads like a lost connection: [Ledger.Do], [Ledger.DoBatch], [Fence.Do] and a [Runner]

@@ -35,9 +35,9 @@ type FenceConfig struct {
 }
 
 // Fence keeps, for every partition, the offset that comes next, and moves it in the transaction
-// of the effects: one row for a batch instead of a row for each message. A message that is delivered
-// again, by a crash, a rebalance, or a former owner that has not noticed yet, finds the fence
-// moved, and is not done again.
+// of the effects: one row for a batch instead of a row for each message. A message that is
+// delivered again, by a crash, a rebalance, or a former owner that has not noticed yet, finds the
+// fence moved, and is not done again.
 //
 // It catches redeliveries alone. A message that a producer has sent twice lies under two offsets:
 // where that happens use [Ledger.MarkBatchTx] as well, or instead.
@@ -226,8 +226,8 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 	return next, found, nil
 }
 
-// Forget removes what is stored of a position, in the caller's transaction. It is for operators who have
-// rewound the group on purpose, with its consumers stopped: everything that is delivered from
+// Forget removes what is stored of a position, in the caller's transaction. It is for operators who
+// have rewound the group on purpose, with its consumers stopped: everything that is delivered from
 // then on is done again. One round trip.
 func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
 	if err := cmp.Or(f.ready(), p.check()); err != nil {

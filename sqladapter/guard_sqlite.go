@@ -19,8 +19,8 @@ const (
 	setOwn, releaseOwn = `SAVEPOINT onceward_own`, `RELEASE onceward_own`
 )
 
-// errEndedEarly is not repeated: an effect that has continued after that may have written, and would
-// write again.
+// errEndedEarly is not repeated: an effect that has continued after that may have written, and
+// would write again.
 var errEndedEarly = errors.New(
 	"SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
 		"effect has written after that is committed; return the first error, or open the database with OpenSQLite")

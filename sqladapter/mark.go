@@ -49,10 +49,10 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 //
 // It waits for another open transaction that has marked the key, as long as ctx and the database's
 // lock timeout allow, and also for one of this very goroutine. So inside an effect of [Ledger.Do]
-// mark other keys, with its own transaction. A key bound to another fingerprint is [dedup.ErrMismatch],
-// with the stored mark, and leaves the transaction usable. After any other error roll back:
-// [Retryable] says whether the transaction may be run again. A nil transaction, a connection pool
-// and a bad key are [*dedup.InputError]s, before any statement.
+// mark other keys, with its own transaction. A key bound to another fingerprint is
+// [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable. After any other
+// error roll back: [Retryable] says whether the transaction may be run again. A nil transaction, a
+// connection pool and a bad key are [*dedup.InputError]s, before any statement.
 //
 // Of the options, scope and fingerprint count; origin and label are not kept here. The fingerprint
 // is unkeyed unless the caller keys it. One round trip, two for a duplicate; two more with MySQL

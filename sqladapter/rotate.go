@@ -268,8 +268,8 @@ func (t tableName) mayRotate(number int64) string {
 		` SELECT coalesce(string_agg(problem, '; '), '') FROM problems`
 }
 
-// checkRotation reports what would make the next rotation fail. Otherwise the table grows until somebody
-// looks.
+// checkRotation reports what would make the next rotation fail. Otherwise the table grows until
+// somebody looks.
 func (m *Ledger) checkRotation(ctx context.Context, db *sql.DB) error {
 	if m.generations == nil {
 		return nil

@@ -80,11 +80,12 @@ func (*Runner) Atomic() bool { return true }
 // txKey is that of the transaction in the context of an effect.
 type txKey struct{}
 
-// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]. Everything that is
-// written through it is committed with the record, or not at all. It must be neither committed nor rolled
-// back, nor used when the effect has returned. A row that is written through the pool, or through a
-// connection of one's own, is in no transaction with the record: it stays when the effect is taken
-// back, and happens again when that is run again. false says that ctx is not that of an effect.
+// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]. Everything that
+// is written through it is committed with the record, or not at all. It must be neither committed
+// nor rolled back, nor used when the effect has returned. A row that is written through the pool,
+// or through a connection of one's own, is in no transaction with the record: it stays when the
+// effect is taken back, and happens again when that is run again. false says that ctx is not that
+// of an effect.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
@@ -111,13 +112,13 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 //
 // It runs again after the same errors as [Ledger.Do], up to five times. So effect may run several
 // times, one after the other, and must have no other effect than through the transaction. The same
-// statements must not stand in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL). A bound of
-// effect inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing counts the
-// calls that have failed: an error that comes back each time is returned each time. After a lost
-// COMMIT it is the record that tells: the outcome is then Duplicate, with the result of this very
-// call or of another one. Where even that could not be asked, and after every other error of COMMIT
-// that does not prove that nothing is committed, dedup.OutcomeUnknown is true of the error, and the
-// Result has effect's value.
+// statements must not stand in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL). A bound
+// of effect inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing
+// counts the calls that have failed: an error that comes back each time is returned each time.
+// After a lost COMMIT it is the record that tells: the outcome is then Duplicate, with the result
+// of this very call or of another one. Where even that could not be asked, and after every other
+// error of COMMIT that does not prove that nothing is committed, dedup.OutcomeUnknown is true of
+// the error, and the Result has effect's value.
 //
 // Until effect begins Run goes with ctx. Then it leaves it, but for its values: effect's context is
 // not canceled with its caller, and neither is COMMIT. Bound effect inside; everything else

@@ -57,7 +57,8 @@ func (c liteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // liteConn asks before each statement of a transaction whether that is still open. database/sql
-// makes one call at a time. Calls that the driver's connection does not have are left to database/sql.
+// makes one call at a time. Calls that the driver's connection does not have are left to
+// database/sql.
 type liteConn struct {
 	driver.Conn
 	inTx, ended bool

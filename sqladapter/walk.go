@@ -12,8 +12,8 @@ import (
 
 // A table without an index by age is walked. A pass reads all of it in a quarter of the window, in
 // slices of one transaction each. Where the pass stands is in the row of _meta, which a slice
-// locks. So one process walks at a time, and any may take the next slice. A process that dies leaves
-// the position of the last slice that was committed.
+// locks. So one process walks at a time, and any may take the next slice. A process that dies
+// leaves the position of the last slice that was committed.
 //
 // The position says only from where to read on. Whether a mark is old is decided by its own age, in
 // the statement that deletes it, or under its lock. By then another mark may be where the old one

@@ -58,8 +58,8 @@ func (w *mysqlWalk) from(after []byte) string {
 	return ` FROM ` + w.table + ` FORCE INDEX (PRIMARY) WHERE id > ` + hexLiteral(after)
 }
 
-// slice locks what is old in the slice, and deletes it. Numbers and ids are in the text, so a driver
-// does not prepare.
+// slice locks what is old in the slice, and deletes it. Numbers and ids are in the text, so a
+// driver does not prepare.
 func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64) (deleted int64,
 	err error) {
 	if p.rows > 0 {

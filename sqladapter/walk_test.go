@@ -46,7 +46,7 @@ func TestWalkPostgres(t *testing.T) {
 		edit(&r)
 		return r
 	}
-	const more = 11*slicePages + 1 // pages
+	const some, more = 10*slicePages + 1, 11*slicePages + 1 // pages
 	type saved struct{ page, file, begun int64 }
 	for name, tt := range map[string]struct {
 		rows    []meta
@@ -68,7 +68,7 @@ func TestWalkPostgres(t *testing.T) {
 			r.page = 9*slicePages + 1
 		})}, []int64{0}, 0, saved{0, 7, now}},
 		"pages were added": {[]meta{
-			at(func(r *meta) { r.begun, r.page, r.pages = now-hour, 9*slicePages, more-slicePages }),
+			at(func(r *meta) { r.begun, r.page, r.pages = now-hour, 9*slicePages, some }),
 			at(func(r *meta) { r.begun, r.page, r.pages = now-hour, 10*slicePages, more }),
 			at(func(r *meta) { r.begun, r.page, r.pages = now-hour, 11*slicePages, more }),
 		}, []int64{0, 0, 0}, 0, saved{0, 7, now}},

@@ -91,7 +91,7 @@ func Waited(err error) bool {
 }
 
 // Doomed reports whether the server has rolled a transaction of MySQL or SQL Server back by
-// itself. What follows on the same connection is in a new one, or in none.
+// itself. The next statement on the same connection is in a new one, or in none.
 func Doomed(err error) bool {
 	n := MySQL(err)
 	return n == myDeadlock || n == mySnapshot ||
@@ -203,9 +203,9 @@ func OtherForm(err error) bool {
 }
 
 // Transient reports whether a transaction that failed with err may succeed when it is run again
-// from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy and locked,
-// a server that is starting or stopping or has become read-only, and a lost connection. It is false
-// for an ended context and for everything it does not know.
+// from BEGIN. That is so after a serialization failure, a deadlock, a lock timeout, SQLite's busy
+// and locked, a server that starts, stops or has become read-only, and a lost connection. It is
+// false for an ended context and for everything it does not know.
 func Transient(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -283,7 +283,7 @@ func Full(err error) bool {
 		n == myTableFull || isServer(err, msDiskFull, msLogFull)
 }
 
-// Lost reports whether the connection was lost: what was sent may have been executed. It
+// Lost reports whether the connection was lost, so that the statement may have been executed. It
 // also believes an error that calls itself safe to retry. Some versions of pgx say so of a
 // lost COMMIT that has happened; so it must not be taken for "not executed".
 func Lost(err error) bool {

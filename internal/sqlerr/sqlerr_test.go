@@ -36,7 +36,7 @@ type safeError bool
 func (e safeError) Error() string     { return "conn closed" }
 func (e safeError) SafeToRetry() bool { return bool(e) }
 
-// serverError is shaped as that of go-mssqldb, which is no pointer.
+// serverError is shaped as that of go-mssqldb, which is not a pointer.
 type serverError struct {
 	number int32
 	class  uint8

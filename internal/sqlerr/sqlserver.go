@@ -17,8 +17,8 @@ func SQLServer(err error) (number int, ok bool) {
 
 // Numbers of SQL Server, from its list of "Database engine events and errors".
 const (
-	// What go-mssqldb says, from 1.10 on, of a transaction that the server has ended. It is also
-	// what it says of a request that failed without a reason.
+	// The number of go-mssqldb, from 1.10 on, for a transaction that the server has ended. It is
+	// also its number for a request that failed without a reason.
 	msNoTransaction = 0
 
 	msNoTable     = 208
@@ -41,7 +41,7 @@ func isServer(err error, numbers ...int) bool {
 }
 
 // Duplicate reports that a statement of SQL Server was undone because of a row that is there.
-// Its transaction goes on, unless XACT_ABORT is ON.
+// Its transaction continues, unless XACT_ABORT is ON.
 func Duplicate(err error) bool { return isServer(err, msDuplicateRow, msDuplicateKey) }
 
 func transientServer(n int) bool {

@@ -14,7 +14,7 @@ import (
 // engine is what differs by database. All its statements carry names that are checked, so there
 // are no parameters, whose form differs, too.
 type engine struct {
-	// exists returns a row when the table of versions is there. It is no error when it is not,
+	// exists returns a row when the table of versions is there. It is not an error when it is not,
 	// which in PostgreSQL would end the caller's transaction.
 	exists string
 	// versions is the full name of the table of versions.
@@ -90,7 +90,7 @@ func postgres(cfg Config) *engine {
 }
 
 // sqlite begins a step with a write, because a transaction that has read first cannot wait for
-// another writer. The table is there by then: CREATE of one that exists is no write.
+// another writer. The table is there by then: CREATE of one that exists does not write.
 func sqlite(cfg Config) *engine {
 	e := common(cfg)
 	table := newNames(cfg).full(Table)
@@ -151,7 +151,7 @@ func mysql(cfg Config) *engine {
 // userLockWait is how long a migration waits for another one, in MySQL, in seconds.
 const userLockWait = 60
 
-// unlockTime bounds the release, which goes on when the caller has left.
+// unlockTime bounds the release, which does not end with its caller's context.
 const unlockTime = 5 * time.Second
 
 // userLock takes a lock of the session, since the transactions of MySQL end with each DDL
@@ -175,7 +175,7 @@ func userLock(ctx context.Context, conn *sql.Conn) (unlock func(), err error) {
 	}, nil
 }
 
-// discard closes the session in place of giving it back to the pool with its lock.
+// discard closes the session instead of giving it back to the pool with its lock.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }

@@ -9,8 +9,8 @@ import (
 const sqlserverLockWait = 60_000
 
 // sqlserver has transactions that hold DDL, and a lock that ends with them (sp_getapplock). A
-// lock that is not granted is no error by itself, nor a transaction in another one, whose COMMIT
-// would commit nothing.
+// lock that is not granted is not an error by itself, nor a transaction in another one, whose
+// COMMIT would commit nothing.
 func sqlserver(cfg Config) *engine {
 	e := common(cfg)
 	table := newNames(cfg).full(Table)

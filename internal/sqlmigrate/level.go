@@ -73,7 +73,7 @@ func (m *Migrations) Check(ctx context.Context, db Queryer) error {
 	return err
 }
 
-// unread is for who only asks: he must not read that he migrates.
+// unread is for callers that only ask: their error must not say that they migrate.
 func (m *Migrations) unread(err error) error {
 	return fmt.Errorf("read the version of table %s: %w", m.table, err)
 }

@@ -33,7 +33,7 @@ func (n names) fill(text string) (string, error) {
 		return n.one(part[1], part[2])
 	})
 	if left := braces.FindString(filled); left != "" {
-		return "", fmt.Errorf("%s is no placeholder", left)
+		return "", fmt.Errorf("%s is not a placeholder", left)
 	}
 	return filled, nil
 }

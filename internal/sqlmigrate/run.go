@@ -62,7 +62,8 @@ type Step struct {
 
 type observer struct{}
 
-// Observe returns a context for Up and Down in which f is told of each step, on their goroutine.
+// Observe returns a context for Up and Down in which f is called with each step, on their
+// goroutine.
 func Observe(ctx context.Context, f func(Step)) context.Context {
 	return context.WithValue(ctx, observer{}, f)
 }
@@ -189,7 +190,7 @@ func (m *Migrations) failed(has int, step next, err error) error {
 		sqlerr.NeedsRight(err, toMigrate)))
 }
 
-// locked runs work in a transaction that no other migration runs beside.
+// locked runs work in a transaction, while no other migration runs.
 func (m *Migrations) locked(ctx context.Context, conn *sql.Conn,
 	work func(tx *sql.Tx) error) error {
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: m.engine.isolation})

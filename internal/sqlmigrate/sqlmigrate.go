@@ -15,7 +15,7 @@
 //	{{index:_stamp}}     an index to create, as the engine wants it; SQLite wants a schema, and
 //	                     {{bare}} after ON
 //
-// A version is recorded in the table onceward_migrations, beside the tables themselves. It is
+// A version is recorded in the table onceward_migrations, next to the tables themselves. It is
 // applied one statement at a time: in one transaction with its record, but for MySQL.
 // MySQL commits each DDL statement by itself, so there a version may be cut off in its midst and
 // is then begun again: its statements must be harmless when repeated (IF NOT EXISTS, IF EXISTS).

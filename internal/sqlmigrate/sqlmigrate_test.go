@@ -103,11 +103,11 @@ func TestFilesRefused(t *testing.T) {
 		"text at the end": {[]string{"0003_more.up.sql", "x;\ny", "0003_more.down.sql", "x;"},
 			`"y" has no semicolon`},
 		"no placeholder": {[]string{"0003_more.up.sql", "DROP {{tabel}};", "0003_more.down.sql",
-			"x;"}, "{{tabel}} is no"},
+			"x;"}, "{{tabel}} is not a"},
 		"open placeholder": {[]string{"0003_more.up.sql", "DROP {{table;", "0003_more.down.sql",
-			"x;"}, "is no placeholder"},
+			"x;"}, "is not a placeholder"},
 		"suffix in capital": {[]string{"0003_more.up.sql", "DROP {{table:X}};",
-			"0003_more.down.sql", "x;"}, "is no placeholder"},
+			"0003_more.down.sql", "x;"}, "is not a placeholder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()

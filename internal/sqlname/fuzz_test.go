@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzDerive: what is derived from a valid name is valid, ends in the suffix and is another
+// FuzzDerive: a name that is derived from a valid one is valid, ends in the suffix and is another
 // name; two names and two suffixes never become one. Nothing that is valid can leave its quotes.
 func FuzzDerive(f *testing.F) {
 	long := strings.Repeat("a", Max)

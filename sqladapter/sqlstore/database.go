@@ -83,7 +83,7 @@ type sqlRunner interface {
 type sqlQuerier struct{ of sqlRunner }
 
 func (q sqlQuerier) query(ctx context.Context, st statement) (native.Rows, error) {
-	rows, err := q.of.QueryContext(ctx, st.text, st.args...) //nolint:rowserrcheck,sqlclosecheck // by who reads them
+	rows, err := q.of.QueryContext(ctx, st.text, st.args...) //nolint:rowserrcheck // its reader does
 	if err != nil {
 		return nil, err // a nil *sql.Rows would not be a nil Rows
 	}
@@ -140,7 +140,7 @@ func (q nativeQuerier) exec(ctx context.Context, st statement) error {
 	if err != nil {
 		return err
 	}
-	for rows.Next() { //nolint:revive // there are none
+	for rows.Next() {
 	}
 	err = rows.Err()
 	if closed := rows.Close(); err == nil {

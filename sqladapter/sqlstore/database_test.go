@@ -22,8 +22,10 @@ func refusing() Native {
 		Begin: func(context.Context, sql.IsolationLevel) (native.Transaction, error) {
 			return nil, errRefused
 		},
-		Query: func(context.Context, string, ...any) (native.Rows, error) { return nil, errRefused },
-		Open:  func() *sql.DB { return nil },
+		Query: func(context.Context, string, ...any) (native.Rows, error) {
+			return nil, errRefused
+		},
+		Open: func() *sql.DB { return nil },
 	}
 }
 

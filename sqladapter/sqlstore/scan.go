@@ -35,11 +35,11 @@ type ScanOptions struct {
 }
 
 // Scan calls fn for every key that has a row, but for released and forgotten ones, and was
-// ended at most opts.Age ago. That is each that was committed when Scan began, and perhaps some that
-// come meanwhile; a few of them twice. It is what a filter in front of the table follows, see
+// ended at most opts.Age ago. That is each that was committed when Scan began, and perhaps some
+// that come meanwhile; a few of them twice. It is what a filter in front of the table follows, see
 // layered.Config.Filter. age is how long ago the key was ended, by the clock of the database. It is
-// less where the row is remembered for longer than ShortestWindow, so that a filter keeps it for
-// as long as the table does.
+// less where the row is remembered for longer than ShortestWindow, so that a filter keeps it for as
+// long as the table does.
 //
 // It reads in pages by the index on expires, one round trip each, three on MySQL, and one more
 // for the clock, and holds no connection while fn runs. It changes nothing. An error of fn ends

@@ -37,26 +37,31 @@ func migrationsOf(cfg Options,
 // form that has their name is refused, and left as it is. It does not
 // create Options.Schema. The version is on record in the table onceward_migrations.
 func (s *Store) Migrate(ctx context.Context) error {
-	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.Up(ctx, db) }) })
+	return s.migrating(ctx, s.migrations.Up)
 }
 
 // Check reports whether the tables have the version that this program needs. Call it before
 // the first message where another tool, or another program, migrates. It changes nothing. Two
 // round trips.
 func (s *Store) Check(ctx context.Context) error {
-	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.Check(ctx, db) }) })
+	return s.migrating(ctx, s.migrations.Check)
 }
 
 // Drop removes the tables with all claims and records: everything that was done is done again
 // when it is redelivered. It is for tests and for an end of use.
 func (s *Store) Drop(ctx context.Context) error {
-	return within(ctx, func() error { return s.migrating(func(db *sql.DB) error { return s.migrations.To(ctx, db, 0) }) })
+	return s.migrating(ctx, func(ctx context.Context, db *sql.DB) error {
+		return s.migrations.To(ctx, db, 0)
+	})
 }
 
-func (s *Store) migrating(work func(db *sql.DB) error) error {
-	db, done := s.db.open()
-	defer done()
-	return work(db)
+func (s *Store) migrating(ctx context.Context,
+	work func(ctx context.Context, db *sql.DB) error) error {
+	return within(ctx, func() error {
+		db, done := s.db.open()
+		defer done()
+		return work(ctx, db)
+	})
 }
 
 // Migrations of the store's tables; nil when s was not made by New. Their calls take the pool

@@ -34,8 +34,8 @@ type SweepResult struct {
 // claim that was given back keeps attempt, fence and steps for its hold. Its owner, should
 // it come back, holds nothing any more.
 //
-// It never touches a lease that lives. A row that is due is looked at under its lock, by the clock of
-// the database, or this process's where that is behind: a clock that has jumped ahead removes
+// It never touches a lease that lives. A row that is due is looked at under its lock, by the clock
+// of the database, or this process's where that is behind: a clock that has jumped ahead removes
 // nothing. Rows that others have locked are left out (SQLite has one writer at a time), so several
 // processes may sweep at once and do not queue. Without it everything works, but the table grows
 // forever, and lapsed claims are shown as in progress.

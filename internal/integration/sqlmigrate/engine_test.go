@@ -60,7 +60,7 @@ func open(t *testing.T, driver, dsn string) *sql.DB {
 }
 
 // store is a component on one database: a table, then a column and an index more, then a table
-// beside it.
+// next to it.
 type store struct {
 	t  *testing.T
 	db *sql.DB

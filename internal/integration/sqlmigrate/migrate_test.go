@@ -138,7 +138,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestVerify: what the owner of the tables does not recognise is not recorded.
+// TestVerify: a version whose tables their owner does not recognize is not recorded.
 func TestVerify(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		foreign := errors.New("these are somebody else's notes")
@@ -161,7 +161,7 @@ func TestVerify(t *testing.T) {
 	})
 }
 
-// TestCancelled: who waits for another's migration may leave, and leaves no lock behind.
+// TestCancelled: a caller that waits for another's migration may leave, and leaves no lock behind.
 func TestCancelled(t *testing.T) {
 	for _, e := range engines()[:2] {
 		t.Run(e.name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestWaitsForWriter: in SQLite a step waits for who is writing, for as long as its connection
+// TestWaitsForWriter: in SQLite a step waits for another writer, for as long as its connection
 // has said. After a read in its own transaction it would be refused without a wait, as often as it
 // is repeated.
 func TestWaitsForWriter(t *testing.T) {
@@ -223,7 +223,7 @@ func TestWaitsForWriter(t *testing.T) {
 	s.has(3)
 }
 
-// TestReader: who may only read finds the newest version there, and is not stopped.
+// TestReader: a role that may only read finds the newest version there, and is not stopped.
 func TestReader(t *testing.T) {
 	s := newStore(t, engines()[0])
 	s.up(3)
