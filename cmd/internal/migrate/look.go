@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -202,6 +203,16 @@ func (s *State) plan(files fs.FS) error {
 			Step{From: v, To: v - 1, Name: names[v], Drops: drops.FindAllString(downs[v], -1)})
 	}
 	return nil
+}
+
+// dropsTables reports whether a step downwards drops a table, and not only indexes and columns that
+// hold nothing of a user's.
+func (s *State) dropsTables() bool {
+	return slices.ContainsFunc(s.Steps, func(step Step) bool {
+		return slices.ContainsFunc(step.Drops, func(drop string) bool {
+			return strings.HasPrefix(drop, "DROP TABLE") || strings.HasPrefix(drop, "DROP VIEW")
+		})
+	})
 }
 
 // read finds the names of versions, and what undoes them.

@@ -83,7 +83,7 @@ func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) (
 	if err != nil {
 		return ExitUsage, o.Server.Unanswered(err)
 	}
-	if s.Target < s.Version {
+	if s.dropsTables() {
 		s.Drops = c.holds
 	}
 	if o.Apply && !s.done() {
@@ -111,10 +111,12 @@ func (s *State) apply(ctx context.Context, o *Options, c *component, in io.Reade
 	out, errOut io.Writer) error {
 	act := c.up
 	if s.Target < s.Version {
+		act = c.down
+	}
+	if s.Drops != "" {
 		if err := s.confirm(ctx, o, in, out); err != nil {
 			return err
 		}
-		act = c.down
 	}
 	show := progress.OnTerminal(errOut)
 	meter := progress.Start(errOut, "migrating "+s.name(), 0)

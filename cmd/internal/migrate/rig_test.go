@@ -69,6 +69,8 @@ type rig struct {
 	db    *sql.DB
 	table string
 	flags []string
+	// newest version of its kind.
+	newest int
 	// window is what marks need to be applied.
 	window []string
 }
@@ -78,8 +80,15 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 	dsn, db := e.open(t)
 	r := &rig{t: t, db: db, table: servertest.Prefix(t)}
 	r.flags = append([]string{"-sql", dsn, "-kind", kind, "-table", r.table}, more...)
+	r.newest = 1
+	if kind == "outbox" {
+		r.newest = 2
+	}
 	if kind == "marks" {
 		r.window = []string{"-window", "72h"}
+		if e.name != "sqlite" && !slices.Contains(more, "generations") {
+			r.newest = 2
+		}
 	}
 	t.Cleanup(func() {
 		code, out, errOut := answered(context.Background(),
@@ -126,12 +135,4 @@ func forEach(t *testing.T, test func(t *testing.T, e engine, r *rig)) {
 			})
 		}
 	}
-}
-
-// newest is the version of the tables that this program knows.
-func (r *rig) newest() int {
-	if slices.Contains(r.flags, "outbox") {
-		return 2
-	}
-	return 1
 }
