@@ -72,7 +72,8 @@ func (s *Set) Check(ctx context.Context, db *sql.DB) error {
 // them, the others wait and find them applied. Where nothing is missing it costs two round
 // trips and takes no lock. It does not create the schema. A version is one transaction; in
 // MySQL, where each statement commits by itself, one that was cut off is begun again by the
-// next call. Tables that are newer than this program are a [*LevelError].
+// next call. So is one that drops an index of a table in use, which PostgreSQL does outside of a
+// transaction. Tables that are newer than this program are a [*LevelError].
 func (s *Set) Up(ctx context.Context, db *sql.DB) error { return s.To(ctx, db, s.Newest()) }
 
 // UpTo applies what is missing up to a version. Unlike [Set.To] it undoes nothing: tables
@@ -112,7 +113,8 @@ func (s *Set) To(ctx context.Context, db *sql.DB, version int) error {
 
 // Files returns the versions for golang-migrate: 0001_name.up.sql and 0001_name.down.sql. Give
 // each component a directory, and a table for the tool's own versions, of its own. With MySQL
-// the tool's connection must allow several statements at once.
+// the tool's connection must allow several statements at once; with PostgreSQL it must send them
+// one by one (x-multi-statement=true), because one of them runs in no transaction.
 func (s *Set) Files() fs.FS { return s.versions.Files() }
 
 // GooseFiles returns the versions for goose: 0001_name.sql, both directions in one file. Give

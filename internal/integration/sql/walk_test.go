@@ -185,6 +185,29 @@ func TestWalkUnderVacuum(t *testing.T) {
 	}
 }
 
+// TestWalkReadsItsPagesAlone: no plan of a slice reads all of the table, neither one that is made for
+// its numbers nor the one that a connection keeps, with statistics of the table and without.
+func TestWalkReadsItsPagesAlone(t *testing.T) {
+	s := newWalk(t, postgres("cache_statement"))
+	s.db.SetMaxOpenConns(1)
+	s.marksAged(t, 2*walkMarks, time.Minute)
+	scans := func() (n int) {
+		s.exec(t, `SELECT pg_stat_force_next_flush()`)
+		require.NoError(t, s.db.QueryRowContext(t.Context(),
+			`SELECT seq_scan FROM pg_stat_user_tables WHERE relname = '`+s.table+`'`).Scan(&n))
+		return n
+	}
+	const calls = 8 // from the sixth on a plan is kept
+	for _, statistics := range []string{`SELECT 1`, `ANALYZE "` + s.table + `"`} {
+		s.exec(t, statistics)
+		before := scans()
+		for range calls {
+			s.pass(t, 0.3)
+		}
+		assert.Equal(t, before, scans(), statistics)
+	}
+}
+
 // TestWalkReachesNewPages: marks on pages that were added while the pass was under way belong to
 // it.
 func TestWalkReachesNewPages(t *testing.T) {
