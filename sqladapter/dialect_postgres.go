@@ -99,19 +99,9 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 		window:  `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, $1::bigint)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,
-		tick:  stampTick,
-		clock: `SELECT ` + now,
-		// For servers before 14, which keep the index. ctid: rows are never updated, and a slot
-		// that is reused meanwhile is not visible to this statement's snapshot. SKIP LOCKED:
-		// sweepers do not queue.
-		expire: `WITH gone AS (DELETE FROM ` + t.full +
-			` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
-			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` +
-			stampShift + `) FROM ` + t.full +
-			`)) - $1::bigint ORDER BY stamp >> ` + stampShift +
-			` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
-			` unused AS (DELETE FROM ` + t.results + ` AS r USING gone WHERE r.id = gone.id)` +
-			` SELECT uuid_send(id) FROM gone`,
+		tick:    stampTick,
+		clock:   `SELECT ` + now,
+		expire:  postgresExpire(t),
 		guard:   guardPostgres,
 		written: postgresWritten(t.full),
 		kind:    postgresKind(t, "r"),
@@ -121,6 +111,20 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 			return statement{save, []any{dialect.UUID(e.id), result}}
 		},
 	}
+}
+
+// postgresExpire is for servers before 14, which keep the index by age. ctid: rows are never
+// updated, and a slot that is reused meanwhile is not visible to this statement's snapshot. SKIP
+// LOCKED: sweepers do not queue.
+func postgresExpire(t tableName) string {
+	return `WITH gone AS (DELETE FROM ` + t.full +
+		` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
+		` WHERE stamp >> ` + stampShift + ` < least(` + postgresNow + ` >> 10, (SELECT max(stamp >> ` +
+		stampShift + `) FROM ` + t.full +
+		`)) - $1::bigint ORDER BY stamp >> ` + stampShift +
+		` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
+		` unused AS (DELETE FROM ` + t.results + ` AS r USING gone WHERE r.id = gone.id)` +
+		` SELECT uuid_send(id) FROM gone`
 }
 
 func postgresWritten(table string) func(entry) statement {

@@ -240,11 +240,13 @@ func TestAnothersTable(t *testing.T) {
 func TestNewer(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		r.want(ExitDone, "done", r.up()...)
-		r.exec("UPDATE onceward_migrations SET version = version + 7 WHERE table_name = 'TABLE_NAME'")
+		r.exec("UPDATE onceward_migrations SET version = version + 7" +
+			" WHERE table_name = 'TABLE_NAME'")
 		for _, args := range [][]string{nil, r.up(), {"-to", "0", "-apply", "-drop", "-yes"}} {
 			r.want(ExitUsage, fmt.Sprintf("has version %d of", r.newest+7), args...)
 		}
-		r.exec("UPDATE onceward_migrations SET version = version - 7 WHERE table_name = 'TABLE_NAME'")
+		r.exec("UPDATE onceward_migrations SET version = version - 7" +
+			" WHERE table_name = 'TABLE_NAME'")
 		r.want(ExitDone, "nothing is to be done")
 	})
 }

@@ -185,8 +185,8 @@ func TestWalkUnderVacuum(t *testing.T) {
 	}
 }
 
-// TestWalkReadsItsPagesAlone: no plan of a slice reads all of the table, neither one that is made for
-// its numbers nor the one that a connection keeps, with statistics of the table and without.
+// TestWalkReadsItsPagesAlone: no plan of a slice reads all of the table, neither one that is made
+// for its numbers nor the one that a connection keeps, with statistics of the table and without.
 func TestWalkReadsItsPagesAlone(t *testing.T) {
 	s := newWalk(t, postgres("cache_statement"))
 	s.db.SetMaxOpenConns(1)
