@@ -77,7 +77,7 @@ func (c *call) id() string {
 // answer answers with what the Runner returned. A result is on record by now.
 func (c *call) answer(res dedup.Result[[]byte], err error) (mcp.Result, error) {
 	switch {
-	case c.ran && errors.Is(err, errUnkept):
+	case c.ran && !c.landed: // its own answer, which is not recorded
 		return c.res, c.err
 	case err != nil:
 		a, more := c.reasonOf(err)
@@ -100,7 +100,7 @@ func (c *call) reasonOf(err error) (a answer, more string) {
 	var failure *dedup.FailedError
 	var input *dedup.InputError
 	switch {
-	case c.landed, c.ran && errors.Is(err, dedup.ErrLeaseLost):
+	case c.landed:
 		return outcomeUnknown, ""
 	case errors.Is(err, dedup.ErrInFlight):
 		return inFlight, ""

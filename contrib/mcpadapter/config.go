@@ -96,7 +96,7 @@ func (c *Config) setDefaults() {
 
 // check names the first bad argument of New.
 func (c *Config) check(run httpadapter.Runner, principal Principal) error {
-	field, reason := "", ""
+	var field, reason string
 	switch {
 	case run == nil:
 		field, reason = "Runner", "is nil"

@@ -104,7 +104,7 @@ func TestFailureForGood(t *testing.T) {
 	_, err := client.CallTool(t.Context(), call("k", five))
 	data, _ := reason(err)
 	assert.Equal(t, "FAILED", data.Reason)
-	assert.ErrorContains(t, err, "the account is closed")
+	assert.ErrorContains(t, err, "this call has failed for good: the account is closed")
 	assert.EqualValues(t, 1, s.runs.Load())
 }
 

@@ -210,12 +210,9 @@ func (c *call) effect(ctx context.Context) (result []byte, undo bool, err error)
 // request as a whole. The Runner records one that is [dedup.Permanent] as a failure.
 func unkept(cause error) error {
 	var refused *jsonrpc.Error
-	switch {
-	case cause == nil:
-		return errUnkept
-	case errors.As(cause, &refused) && (refused.Code == jsonrpc.CodeInvalidParams ||
-		refused.Code == jsonrpc.CodeMethodNotFound):
-		return dedup.NotStarted(errUnkept)
+	if errors.As(cause, &refused) && (refused.Code == jsonrpc.CodeInvalidParams ||
+		refused.Code == jsonrpc.CodeMethodNotFound) {
+		return dedup.NotStarted(cause)
 	}
-	return fmt.Errorf("%w: %w", errUnkept, cause)
+	return cmp.Or(cause, errUnkept)
 }
