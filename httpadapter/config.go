@@ -111,10 +111,10 @@ type Config struct {
 	// cannot be found out now, with 503. Default: the Scope was enough.
 	BeforeReplay func(*http.Request) error
 
-	// ProblemBody makes the body of an answer that the middleware gives in its own name, in the form
-	// that the API's other errors have, and its Content-Type. Status and headers stay as they are. An
-	// empty contentType is the default. It must be safe for concurrent use, and its panic ends the
-	// request after its effect may have happened. Default: problem details (RFC 9457).
+	// ProblemBody makes the body of an answer that the middleware gives in its own name, in the
+	// form that the API's other errors have, and its Content-Type. Status and headers stay as they
+	// are. An empty contentType is the default. It must be safe for concurrent use, and its panic
+	// ends the request after its effect may have happened. Default: problem details (RFC 9457).
 	ProblemBody func(r *http.Request, p Problem) (contentType string, body []byte)
 
 	// CancelWithClient cancels the handler when its client has gone, or a deadline passes that

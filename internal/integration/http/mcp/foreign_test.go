@@ -29,7 +29,8 @@ const foreign = "github.com/modelcontextprotocol/go-sdk/examples/server/sequenti
 func startForeign(t *testing.T) *mcp.ClientSession {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "foreign")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, foreign).CombinedOutput()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, foreign)
+	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	ctx := context.WithoutCancel(t.Context())
 	cmd := exec.CommandContext(ctx, program)
@@ -48,7 +49,8 @@ type proxy struct {
 	lose     atomic.Int64
 }
 
-func (p *proxy) forward(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (p *proxy) forward(ctx context.Context,
+	req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	res, err := p.upstream.CallTool(ctx, &mcp.CallToolParams{Name: req.Params.Name,
 		Arguments: req.Params.Arguments})
 	if req.Params.Name == "continue_thinking" {
@@ -139,7 +141,8 @@ func TestForeignServer(t *testing.T) {
 			client := wrap(t, p, open(t))
 			think := func(tool string, args map[string]any) string {
 				args["sessionId"] = "s"
-				res, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: args})
+				res, err := client.CallTool(t.Context(),
+					&mcp.CallToolParams{Name: tool, Arguments: args})
 				return answer(res, err)
 			}
 			think("start_thinking", map[string]any{"problem": "sums"})

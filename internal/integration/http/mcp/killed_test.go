@@ -120,7 +120,8 @@ func TestServerIsKilled(t *testing.T) {
 			if row.stop != "" {
 				gone := make(chan error, 1)
 				go func() {
-					_, err := charge(context.WithoutCancel(t.Context()), first.ClientSession, "k", in)
+					ctx := context.WithoutCancel(t.Context())
+					_, err := charge(ctx, first.ClientSession, "k", in)
 					gone <- err
 				}()
 				require.Eventually(t, func() bool {

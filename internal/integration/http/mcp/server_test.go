@@ -1,5 +1,5 @@
-// Package mcp_test runs contrib/mcpadapter in servers that are killed, and in front of a server that
-// is not ours.
+// Package mcp_test runs contrib/mcpadapter in servers that are killed, and in front of a server
+// that is not ours.
 package mcp_test
 
 import (
