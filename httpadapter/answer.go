@@ -58,7 +58,7 @@ var (
 	outcomeUnknown = problem.Problem{Name: "outcome-unknown", Status: 503,
 		Title: "It is not known whether this request is done: ask again with its Idempotency-Key."}
 	cancelled = problem.Problem{Name: "cancelled", Status: 503,
-		Title: "The request was cancelled before it was answered."}
+		Title: "The request was canceled before it was answered."}
 )
 
 // say answers with p and what was wrong with this request.
@@ -67,7 +67,7 @@ func (c *call) say(p problem.Problem, detail string) {
 	c.write(p)
 }
 
-// later answers with p, and when to come again.
+// later answers with p, and says when to send the request again.
 func (c *call) later(p problem.Problem) {
 	p.RetryAfter = c.m.cfg.RetryAfter
 	c.write(p)
@@ -171,8 +171,8 @@ func (c *call) replay(r *sealed.Response) {
 	}
 }
 
-// answerError answers for a Run that did not end well. What the handler wanted to say goes
-// out only if it was not to be kept, and the key is free again.
+// answerError answers for a Run that did not end well. The handler's own answer goes out only
+// if it was not to be kept and the key is free again.
 func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	var failure *dedup.FailedError
 	switch {

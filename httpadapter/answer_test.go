@@ -31,8 +31,8 @@ func TestFirstAnswerAndReplay(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// What is answered before anything is claimed: the handler does not run, and the key is
-// free for the request that is well formed.
+// These requests are refused before anything is claimed: the handler does not run, and the key
+// is free for the request that is well formed.
 func TestRefusedBeforeTheClaim(t *testing.T) {
 	cfg := httpadapter.Config{
 		RequestLimit: 10,
@@ -160,7 +160,7 @@ func TestOthersPassUntouched(t *testing.T) {
 	})
 }
 
-// What a Runner answers without having run the handler.
+// A Runner answers in these ways without having run the handler.
 func TestAnswersOfTheRunner(t *testing.T) {
 	left := func(d time.Duration) dedup.Result[[]byte] {
 		return dedup.Result[[]byte]{Outcome: dedup.InFlight, Record: dedup.Record{Remaining: d}}
@@ -225,7 +225,7 @@ func TestAnswersOfTheRunner(t *testing.T) {
 				httpadapter.Config{RetryAfter: 4100 * time.Millisecond})
 			w := send(m.Handler(status(200)), post("k", "{}"))
 			wantProblem(t, w, row.status, row.problem, row.headers)
-			// this Runner's is for ever
+			// this Runner's is forever
 			wantHeaders(t, w, map[string]string{"Idempotency-Window": ""})
 			assert.NotContains(t, w.Body.String(), "4111", "the client is told")
 			assert.NotContains(t, w.Body.String(), "driver")
@@ -330,7 +330,7 @@ func TestReplayRefused(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// What BeforeReplay could not find out now is no refusal.
+// An error of BeforeReplay that is a dedup.ErrUnknown is not a refusal.
 func TestReplayThatCannotBeDecided(t *testing.T) {
 	s := newService(t, httpadapter.Config{BeforeReplay: func(*http.Request) error {
 		return fmt.Errorf("%w: directory is down", dedup.ErrUnknown)

@@ -28,14 +28,14 @@ type Config struct {
 	Strict bool
 	// Route is what a key is bound to, together with principal and method. A route with
 	// parameters in its path binds to their values: return the pattern to bind to that alone.
-	// A Route that leaves out the host makes one request of those to two hosts: return it, too,
-	// or name Host in FingerprintHeaders, where a service has several. Another Route makes other
-	// keys of all: retries of what came before it run again.
+	// With a Route that leaves out the host, equal requests to two hosts share a key. A service
+	// with several hosts returns the host, too, or names Host in FingerprintHeaders. A change of
+	// Route changes all keys: retries of earlier requests run again.
 	//
-	// Default: the host and the path of the request line, which http.StripPrefix does not
-	// change, in one spelling: the host in lower case, without its scheme's default port (80
-	// and 443 both where r.TLS is nil) and without a dot at its end; in the path, escapes of
-	// unreserved characters are decoded and all others are written in upper case.
+	// Default: the host and the path of the request line, each in one spelling. http.StripPrefix
+	// does not change them. The host is in lower case, without its scheme's default port (both 80
+	// and 443 where r.TLS is nil) and without a dot at its end. In the path, escapes of unreserved
+	// characters are decoded, and all other escapes are written in upper case.
 	Route func(*http.Request) string
 	// SameHost returns one name for all the names under which a service answers, given a host
 	// as the default Route has it. A client that tries a second regional name with its key then
@@ -61,13 +61,13 @@ type Config struct {
 	// 256, and at most what the Runner keeps. Default 128 KiB, or what the Runner keeps where
 	// that is less.
 	ResponseLimit int
-	// Headers are kept beside [DefaultHeaders], and replayed while they are among them. Default
-	// none.
+	// Headers are kept in addition to [DefaultHeaders], and replayed while they are in this list.
+	// Default none.
 	Headers []string
 
-	// FingerprintHeaders are part of a request's fingerprint, beside Content-Type and
-	// Content-Encoding. Host is that of the request, in the spelling of the default Route.
-	// Default none.
+	// FingerprintHeaders are part of a request's fingerprint, as Content-Type and
+	// Content-Encoding always are. Host is that of the request, in the spelling of the default
+	// Route. Default none.
 	FingerprintHeaders []string
 	// Canonical makes equal what means the same in two bodies, for the fingerprint alone: a
 	// client may write JSON in another order when it tries again. Where it returns an error
@@ -82,12 +82,12 @@ type Config struct {
 	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
 	FingerprintKey *FingerprintKey
 
-	// Seal encrypts what is stored, bound to the key it is stored under: the first key,
-	// of 32 bytes, writes, all of them read. To change it, add the new one at the end
+	// Seal encrypts what is stored, bound to the key it is stored under. Its keys have 32 bytes:
+	// the first one writes, all of them read. To change it, add the new key at the end
 	// everywhere, then put it first, and drop the old one a window later. It covers answers
-	// alone: what [dedup.Step] keeps and the texts of failures ([dedup.FailedError]) stay in
-	// clear. What is sealed is not bound to the Runner's namespace: keys of its own are for one
-	// that must not read another's. Default: in clear.
+	// alone: the results of [dedup.Step] and the texts of failures ([dedup.FailedError]) stay in
+	// clear. Sealed data is not bound to the Runner's namespace: namespaces that must not read
+	// each other's data need different keys. Default: in clear.
 	Seal [][]byte
 	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
 	// false: where there is Seal, they are refused.
@@ -100,11 +100,11 @@ type Config struct {
 	// EmptyAnswer reports that for this request a handler which returns without WriteHeader,
 	// Write or Flush has answered, with the 200 that net/http makes of it. The request is as the
 	// handler has left it: a [http.ServeMux] around or inside of the middleware has set its
-	// Pattern. Otherwise silence is no success, because it is also what a failed handler looks
-	// like behind an adapter that answers for it too late: the request is answered with 500, its
-	// effect is undone where the Runner is Atomic, and its key is uncertain where it is not. The
-	// first silence of a route is logged as an error. A handler whose context has ended is not
-	// silent but cancelled. It must be safe for concurrent use. Default nil: nobody.
+	// Pattern. Otherwise silence is not a success, because a failed handler looks the same behind
+	// an adapter that answers for it too late. The request is then answered with 500. Its effect
+	// is undone where the Runner is Atomic; elsewhere its key is uncertain. The first silence of
+	// a route is logged as an error. A handler whose context has ended is not silent but
+	// canceled. EmptyAnswer must be safe for concurrent use. Default nil: for no request.
 	EmptyAnswer func(*http.Request) bool
 	// BeforeReplay asks once more whether the client may see the answer: its error is
 	// answered with 403, or where errors.Is finds [dedup.ErrUnknown] in it, because that
@@ -117,14 +117,14 @@ type Config struct {
 	// ends the request after its effect may have happened. Default: problem details (RFC 9457).
 	ProblemBody func(r *http.Request, p Problem) (contentType string, body []byte)
 
-	// CancelWithClient cancels the handler when its client has gone, or a deadline passes that
-	// something outside has set, and which its context has then, too. Default false: it goes
-	// on, and its answer waits for the retry.
+	// CancelWithClient cancels the handler when its client has gone, or when a deadline passes
+	// that something outside has set. The handler's context then has that deadline, too. Default
+	// false: the handler continues, and its answer waits for the retry.
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
 	Timeout time.Duration
-	// RetryAfter is what an answer that asks to come again says, in whole seconds, rounded up.
-	// Default 1 s.
+	// RetryAfter is the header Retry-After of an answer that asks for a retry. It is rounded up
+	// to whole seconds. Default 1 s.
 	RetryAfter time.Duration
 	// Logger is told what a client is not. Default: discarded.
 	Logger *slog.Logger
@@ -154,16 +154,16 @@ type Middleware struct {
 	silences           silences
 	refused            sync.Map // of *wrongMount: those that were logged
 	atomic             bool     // what is released in run is undone
-	window             string   // in seconds; "" for ever, or for less than one
+	window             string   // in seconds; "" means forever, or less than one
 }
 
-// New returns a Middleware that runs its handlers by run. A request that comes again with
-// its key gets the answer of the first, from the record; see the page docs/http.md for what
-// is answered when.
+// New returns a Middleware that runs its handlers by run. A retry with the same key gets the
+// answer of the first request, from the record. The page docs/http.md says what is answered
+// when.
 //
-// What is missing or contradicts itself is a [*dedup.InputError]: a nil run or scope, a run
-// that keeps no results, a header that is never replayed, a Keep that drops 2xx, and
-// [KeepStripeV2] where run undoes what it would go on from.
+// A field that is bad or contradicts another is a [*dedup.InputError]. So are a nil run or
+// scope, a run that keeps no results, a header that is never replayed, and a Keep that drops
+// 2xx. So is [KeepStripeV2] where run undoes the steps that a retry would continue from.
 func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	switch {
 	case run == nil:
@@ -257,7 +257,7 @@ func (c *Config) check(run Runner) error {
 	for _, method := range c.Methods {
 		switch {
 		case !validName(method):
-			return bad("Methods", "has %q, which is no method", method)
+			return bad("Methods", "has %q, which is not a method", method)
 		case method != strings.ToUpper(method):
 			return bad("Methods",
 				"has %q: a method is in upper case, and no request would have a key", method)
@@ -290,7 +290,7 @@ func (c *Config) check(run Runner) error {
 		}
 	}
 	if isAtomic(run) && goesOn(c.Keep) {
-		return bad("Keep", "is KeepStripeV2, which goes on after the steps that are finished, and the Runner undoes them")
+		return bad("Keep", "is KeepStripeV2, which continues after the finished steps, and the Runner undoes them")
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // FingerprintKey is the secret of fingerprints: with it they are HMAC-SHA-256, so that a
-// request that can be guessed cannot be recognised in the store.
+// request that can be guessed cannot be recognized in the store.
 type FingerprintKey struct {
 	// Version of Key, 1-127. Fingerprints of two versions are not compared: after a change
 	// of the key, requests from before it are replayed without being told from others. A new
@@ -27,7 +27,7 @@ const fingerprintVersion = 1
 func (m *Middleware) fingerprintMore() (more []string, err error) {
 	for _, name := range m.cfg.FingerprintHeaders {
 		if !validName(name) {
-			return nil, bad("FingerprintHeaders", "has %q, which is no header", name)
+			return nil, bad("FingerprintHeaders", "has %q, which is not a header", name)
 		}
 		if name = http.CanonicalHeaderKey(name); name != "Content-Type" &&
 			name != "Content-Encoding" {
@@ -38,7 +38,7 @@ func (m *Middleware) fingerprintMore() (more []string, err error) {
 	return slices.Compact(more), nil
 }
 
-// fingerprint digests what must be the same when a key comes again.
+// fingerprint digests the parts that must be the same in each request with one key.
 func (m *Middleware) fingerprint(r *http.Request, body []byte) driver.Fingerprint {
 	if m.cfg.Canonical != nil {
 		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"),

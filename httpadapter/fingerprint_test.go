@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// What must be the same when a key comes again. The route is one for all, so that only the
-// fingerprint tells these apart.
+// Requests with one key must have these parts in common. The route is one for all, so that only
+// the fingerprint tells the requests apart.
 func TestFingerprint(t *testing.T) {
 	cfg := httpadapter.Config{Route: func(*http.Request) string {
 		return ""
@@ -58,7 +58,7 @@ func TestFingerprint(t *testing.T) {
 	}
 }
 
-// Host is no header for net/http. With a Route of one's own it tells hosts apart.
+// Host is not a header for net/http. Under a Route without the host it tells hosts apart.
 func TestFingerprintOfTheHost(t *testing.T) {
 	cfg := httpadapter.Config{Route: func(*http.Request) string {
 		return ""
@@ -91,7 +91,7 @@ func TestCanonical(t *testing.T) {
 	wantAnswer(t, s.post("k", sent), 200, sent, firstTime)
 	wantAnswer(t, s.post("k", `{"a":1,"b":2}`), 200, sent, replayed)
 	wantProblem(t, s.post("k", `{"a":1,"b":3}`), 422, "key-reused", nil)
-	// What is not JSON is compared as it is.
+	// A body that is not JSON is compared as it is.
 	wantAnswer(t, s.post("bad", `{"a"`), 200, `{"a"`, firstTime)
 	wantAnswer(t, s.post("bad", `{"a"`), 200, `{"a"`, replayed)
 	wantProblem(t, s.post("bad", `{"a" `), 422, "key-reused", nil)

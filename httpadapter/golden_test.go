@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// What finds and compares records is on disks: a version that makes it otherwise finds none
-// of the old ones, and every retry of that window runs again. These values may change only
-// with a new version inside of them, and a word in the CHANGELOG.
+// Scopes and fingerprints find and compare the records on disks. A version that makes them
+// otherwise finds none of the old records, and every retry of that window runs again. These
+// values may change only with a new version inside of them, and a word in the CHANGELOG.
 func TestScopeAndFingerprintStayAsTheyAre(t *testing.T) {
 	var got dedup.Request
 	run := &fake{do: func(_ context.Context, _ string, _ httpadapter.Effect,

@@ -41,7 +41,7 @@ func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 	})
 }
 
-// The timeout cancels and does not answer: who answers nevertheless is believed.
+// The timeout cancels and does not answer: the answer of a handler that ignores it is kept.
 func TestHandlerThatAnswersAfterItsTimeoutIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{Timeout: time.Second},
@@ -92,8 +92,8 @@ func TestCancelWithClient(t *testing.T) {
 	})
 }
 
-// Who waits for a key in flight and hangs up waits no longer; and a client that has gone
-// before the handler began has it begin for nobody.
+// A client that waits for a key in flight and hangs up no longer waits. For a client that has
+// gone before its handler began, the handler does not begin.
 func TestWaitingGoesWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, func(c *dedup.Config) { c.Wait = time.Hour })

@@ -25,10 +25,10 @@ func DefaultHeaders() []string {
 	}
 }
 
-// GRPCWebHeaders returns the names of the response headers that a gRPC-Web client needs beside
-// [DefaultHeaders], for Config.Headers in front of a server such as connect-go's: without them
-// each replay is a protocol error for it. connect-go's own protocol needs none of them, and gRPC
-// itself has trailers, which are not kept.
+// GRPCWebHeaders returns the names of the response headers that a gRPC-Web client needs in
+// addition to [DefaultHeaders]. They are for Config.Headers in front of a server such as
+// connect-go's: without them the client takes each replay for a protocol error. connect-go's own
+// protocol needs none of them, and gRPC itself has trailers, which are not kept.
 //
 // gRPC-Web answers a failure with status 200: Config.Keep, Forgo and the undoing of failed
 // effects see a success, and a failure is final. Where that is not what you want, let clients
@@ -65,7 +65,7 @@ func keptHeaders(more []string) (map[string]bool, error) {
 		switch {
 		case !validName(name):
 			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers",
-				Reason: fmt.Sprintf("has %q, which is no header", name)}
+				Reason: fmt.Sprintf("has %q, which is not a header", name)}
 		case denied[canonical]:
 			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers",
 				Reason: "has " + canonical + ", which is never replayed"}
@@ -89,8 +89,8 @@ func (m *Middleware) mayReplay(name string) bool {
 }
 
 // kept are the headers to store of an answer: those that are kept at all, and that the
-// handler has set or changed. What outer middleware had set before belongs to its own
-// request, and is set again by it.
+// handler has set or changed. Outer middleware sets its headers again for the request that gets
+// the replay.
 func kept(names map[string]bool, before, sent http.Header) map[string][]string {
 	out := map[string][]string{}
 	for name, values := range sent {

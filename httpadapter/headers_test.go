@@ -117,8 +117,8 @@ func TestDeniedHeadersAreRefusedInConfig(t *testing.T) {
 	}
 }
 
-// What outer middleware has set belongs to its own request: a replay carries that of its
-// own, and a kept name that the handler did not touch is not stored.
+// A header that outer middleware has set belongs to one request: a replay carries that of its
+// own request, and a kept name that the handler did not touch is not stored.
 func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 	request := 0
 	keep := httpadapter.Config{Headers: []string{"X-Request-Id", "X-Cost"}}
@@ -222,7 +222,7 @@ func TestWriterKeepsToItself(t *testing.T) {
 		w.(http.Flusher).Flush()
 		// after what Flush has decided, as in net/http
 		w.Header().Set("Location", "/b")
-		w.WriteHeader(http.StatusInternalServerError) // likewise
+		w.WriteHeader(http.StatusInternalServerError) // the same
 	})
 	front := &plain{header: http.Header{}}
 	inner := s.h

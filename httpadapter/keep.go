@@ -33,14 +33,14 @@ func KeepStripeV1(status int) bool {
 	return true
 }
 
-// KeepStripeV2 keeps 2xx and 3xx, as version 2 of Stripe's interface does: a failure is
-// released, and its retry goes on with the next attempt and the steps that are finished
-// ([dedup.Step]). A Runner that undoes them is not for it: [New] refuses it as Config.Keep
-// itself, and cannot see it in a function that calls it.
+// KeepStripeV2 keeps 2xx and 3xx, as version 2 of Stripe's interface does. A failure is
+// released, and its retry is the next attempt, which continues after the steps that are
+// finished ([dedup.Step]). [New] refuses KeepStripeV2 over a Runner that undoes those steps. It
+// sees KeepStripeV2 as Config.Keep itself, and not in a function that calls it.
 func KeepStripeV2(status int) bool { return status < 400 }
 
-// goesOn reports whether keep is KeepStripeV2. Another one that keeps no failure does not
-// promise that its retry goes on.
+// goesOn reports whether keep is KeepStripeV2. Another function that keeps no failure does not
+// promise that a retry continues after the finished steps.
 func goesOn(keep func(int) bool) bool {
 	return reflect.ValueOf(keep).Pointer() == reflect.ValueOf(KeepStripeV2).Pointer()
 }

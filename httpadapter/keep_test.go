@@ -51,7 +51,7 @@ func TestWhatIsKept(t *testing.T) {
 	}
 }
 
-// A 101 is no answer that could be kept, or sent without the connection.
+// A 101 cannot be kept, or sent without the connection.
 func TestSwitchingProtocols(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, status(101))
 	wantProblem(t, s.post("k", ""), 501, "not-supported", nil)
@@ -113,7 +113,7 @@ func TestMarkIrreversible(t *testing.T) {
 	})
 }
 
-// Stripe's version 2: a failure is released, and its retry goes on after the steps that are
+// Stripe's version 2: a failure is released, and its retry continues after the steps that are
 // finished.
 func TestRetryGoesOnFromItsSteps(t *testing.T) {
 	charges, down := 0, true

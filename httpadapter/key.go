@@ -23,7 +23,7 @@ func parseKey(lines []string, strict bool) (key, reason string) {
 	case line[0] == '"':
 		var ok bool
 		if key, ok = parseString(line); !ok {
-			return "", "is no structured-field string (RFC 8941)"
+			return "", "is not a structured-field string (RFC 8941)"
 		}
 	case strict:
 		return "", "is not in quotes, as a structured-field string (RFC 8941) is"

@@ -21,12 +21,12 @@ import (
 // Routes that stream, upgrade or send trailers belong elsewhere: an answer is kept back until
 // it is complete and recorded. A second middleware inside lets the key of the first pass.
 //
-// A panic of the handler goes on, and frees the key, unless the handler had begun an answer
-// below 400 that is kept: then the effect counts as done, and its retries get 410. A Runner
-// that is Atomic takes the effect back instead, and frees the key.
+// A panic of the handler continues to the caller and frees the key. If the handler had begun an
+// answer below 400 that is kept, the effect counts as done instead, and its retries get 410. A
+// Runner that is Atomic takes the effect back in either case, and frees the key.
 //
-// What echo.WrapMiddleware and fiber's adaptor.HTTPMiddleware hand over is refused: every
-// request is answered with 500, and says what to write instead. The page
+// Handler refuses what echo.WrapMiddleware and fiber's adaptor.HTTPMiddleware hand over. Every
+// request is then answered with 500, and the answer says what to write instead. The page
 // docs/guides/frameworks.md has the line for each framework.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if wrong := mountOf(next); wrong != nil {
@@ -79,8 +79,8 @@ type call struct {
 
 	last    *recorder
 	landed  bool // last ended with a result
-	tooMuch bool // and that is a tombstone
-	short   bool // likewise
+	tooMuch bool // that is a tombstone: the answer is too large
+	short   bool // that is a tombstone: the answer is incomplete
 	undone  bool // last was silent, and nothing of it remains
 
 	panicked any // by last, whose effect had happened
@@ -150,9 +150,9 @@ func (c *call) readBody() bool {
 	return false
 }
 
-// run claims the key and has the handler run under it. The Runner goes with the client
-// until the handler begins, so that who waits for a key in flight, and leaves, waits no
-// longer; then it has left the client, or the answer would be lost with it.
+// run claims the key and has the handler run under it. Until the handler begins, the Runner's
+// context ends with the client, so a client that leaves no longer waits for a key in flight.
+// Then the context leaves the client, because otherwise the answer would be lost with it.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.m.fingerprint(c.r, c.body)
 	ctx, leave, end := detached.From(c.r.Context())
@@ -173,7 +173,7 @@ type callKey struct{}
 
 // Identities of handlers' ends that keep nothing.
 var (
-	errCancelled    = errors.New("httpadapter: cancelled before an answer was begun")
+	errCancelled    = errors.New("httpadapter: canceled before an answer was begun")
 	errNotKept      = errors.New("httpadapter: the answer is not kept")
 	errNotSupported = errors.New("httpadapter: switching protocols is not supported")
 )
@@ -213,7 +213,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 }
 
 // handle has the handler run. It catches a panic only where the effect has happened: the
-// panic goes on when that is on record. Any other one goes on at once, and the Runner
+// panic continues when that is on record. Any other panic continues at once, and the Runner
 // releases the key, as it does for runtime.Goexit, which cannot be caught.
 func (c *call) handle(r *http.Request, run *handlerRun) {
 	returned := false
@@ -281,8 +281,8 @@ func (c *call) notKept(forgo bool) error {
 	return nil
 }
 
-// result is what to store of an answer that is kept. What cannot be replayed leaves a
-// tombstone: the effect has happened.
+// result is what to store of an answer that is kept. An answer that cannot be replayed leaves
+// a tombstone: its effect has happened.
 func (c *call) result() []byte {
 	rec := c.last
 	c.tooMuch, c.short = rec.over, rec.incomplete()

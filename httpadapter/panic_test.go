@@ -34,8 +34,8 @@ func panics(t *testing.T, h http.Handler, r *http.Request) (value any) {
 	return nil
 }
 
-// A handler that has begun to tell of a success, and then panics, has had its effect: its
-// retry must not have it again.
+// A handler that has begun to report a success, and then panics, has had its effect: its retry
+// must not have it again.
 func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -127,7 +127,8 @@ func TestPanicInATransaction(t *testing.T) {
 	assert.Equal(t, "boom", panics(t, h, post("k", "")))
 }
 
-// Whatever comes of the record, nobody is told of an answer, and the log tells both.
+// A panic after an effect continues even if the effect cannot be recorded. The log has both: the
+// panic's stack and the error of the store.
 func TestPanicThatIsNotRecorded(t *testing.T) {
 	var log strings.Builder
 	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,

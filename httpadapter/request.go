@@ -17,7 +17,7 @@ var (
 // readBody reads the whole body. An error that is none of ours is one of the connection.
 func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
 	if r.ContentLength > int64(limit) {
-		return nil, errRequestTooLarge // unread: who asked with 100-continue sends nothing
+		return nil, errRequestTooLarge // unread: a client that awaits a 100 sends nothing
 	}
 	var buf bytes.Buffer
 	if r.Body != nil {
@@ -31,8 +31,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 			return nil, err
 		}
 	}
-	// A body that the connection breaks off ends with an error, so what is missing here was taken:
-	// two requests would look the same. Without a length that shows only where all of it was.
+	// A body that the connection breaks off ends with an error. So something else has read the
+	// bytes that are missing here, and two requests would look the same. Where the length is not
+	// known, this shows only if the whole body was read.
 	if int64(buf.Len()) < r.ContentLength ||
 		buf.Len() == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
 		return nil, errBodyTaken

@@ -49,7 +49,7 @@ func TestSpellingsOfOneAddress(t *testing.T) {
 	}
 }
 
-// What is another address stays one.
+// Two different addresses stay different.
 func TestAddressesThatOnlyLookAlike(t *testing.T) {
 	overTLS := func(r *http.Request) { r.TLS = &tls.ConnectionState{} }
 	for _, row := range []struct {

@@ -65,7 +65,7 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 		return do(ctx, key, func(ctx context.Context) ([]byte, bool, error) {
 			value, undo, err := effect(ctx)
 			if runs == 1 {
-				return value, undo, nil // its 500 is not kept; begun anew all the same
+				return value, undo, nil // its 500 is not kept, and the handler still begins anew
 			}
 			return value, undo, err
 		}, req)
@@ -114,7 +114,7 @@ func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
 	})
 }
 
-// What something outside has parsed is not what the handler gets: it parses its own body.
+// The handler does not get a form that something outside has parsed: it parses its own body.
 func TestFormParsedOutside(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		assert.Equal(t, "1", r.FormValue("a"))
@@ -127,7 +127,7 @@ func TestFormParsedOutside(t *testing.T) {
 	}), 200, "", firstTime)
 }
 
-// The handler's answer is undone beside its record when it is a failure.
+// The Runner is asked to undo the effect of a failure, and to keep its record.
 func TestFailuresAskForUndo(t *testing.T) {
 	for code, want := range map[int]bool{200: false, 302: false, 400: true, 402: true, 422: true} {
 		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
@@ -250,7 +250,7 @@ type timed struct {
 func (w *timed) SetReadDeadline(t time.Time) error  { w.read = t; return nil }
 func (w *timed) SetWriteDeadline(t time.Time) error { w.write = t; return nil }
 
-// The log tells what the client is not told, and names no key and nobody.
+// The log says what the client is not told, and names no key and no principal.
 func TestLog(t *testing.T) {
 	down := errors.New("directory is down")
 	none := dedup.Result[[]byte]{}
@@ -307,8 +307,9 @@ func TestCancelWithClientHasItsDeadline(t *testing.T) {
 	})
 }
 
-// A key that was freed because its handler had said nothing when Timeout came is told of: what
-// the handler has done until then is done again. Who cancels with the client has asked for it.
+// The log has a warning when a key is freed because its handler had said nothing by the end of
+// Timeout: the retry does again what the handler has done. There is no warning when the handler
+// was canceled because its client left, which CancelWithClient asks for.
 func TestSilenceIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

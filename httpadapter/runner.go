@@ -32,7 +32,7 @@ type Runner interface {
 	// when [dedup.CanAck] is true of the error, which does not say that there is a value.
 	Run(ctx context.Context, key string, effect Effect,
 		opts ...dedup.Option) (dedup.Result[[]byte], error)
-	// Window is how long a key is remembered; 0 says for ever.
+	// Window is how long a key is remembered; 0 means forever.
 	Window() time.Duration
 	// ResultLimit is how many bytes of a result are kept at most; 0 says that none is.
 	ResultLimit() int
@@ -47,9 +47,8 @@ func isAtomic(run Runner) bool {
 type Effect = func(ctx context.Context) (result []byte, undo bool, err error)
 
 // Claimed returns the Runner that claims with d: one runner at a time, for effects that
-// the store of d knows nothing of, so undo does nothing. What it promises is the level
-// Claimed, or Asked with Config.Resolve: an effect can run again after a crash between it
-// and its record.
+// the store of d knows nothing of, so undo does nothing. Its level is Claimed, or Asked with
+// Config.Resolve: an effect can run again after a crash between it and its record.
 //
 // A nil d is an [*dedup.InputError], and so is one with the Mode FailOpen, which would answer for
 // an effect without a record, or Observe, which runs everything. With SeenOnly it

@@ -107,7 +107,7 @@ func TestClaimedKeepsNothingOfAnError(t *testing.T) {
 	assert.Equal(t, "whole", string(res.Value))
 }
 
-// What an operator has marked is done without a result.
+// A key that an operator has marked is done, without a result.
 func TestClaimedOfAMarkedKeyHasNoResult(t *testing.T) {
 	d := newDeduper(t, nil)
 	_, err := d.Mark(t.Context(), "k")

@@ -24,7 +24,7 @@ func target(path string) func(*http.Request) {
 	}
 }
 
-// One key in two scopes is two requests: each of these runs beside the first.
+// One key in two scopes is two requests: each of these runs in addition to the first.
 func TestKeysDoNotCross(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"another tenant": header("X-Account", "evil"),

@@ -38,7 +38,8 @@ func TestSealedAnswersAreReplayed(t *testing.T) {
 	assert.EqualValues(t, 0x81, store.results[0][0])
 }
 
-// Who can write to the store, and has no key, cannot have an answer replayed to another.
+// An attacker who can write to the store, and has no key, cannot have an answer replayed to
+// another client.
 func TestSealedAnswerMovedElsewhere(t *testing.T) {
 	var stored []byte
 	run := &fake{do: func(ctx context.Context, key string, effect httpadapter.Effect,

@@ -213,7 +213,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	}
 }
 
-// http.TimeoutHandler outside: the client is told to come again, and then gets the answer.
+// http.TimeoutHandler outside: the client gets a 503, and its retry gets the answer.
 func TestTimeoutHandlerOutside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -229,8 +229,8 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	})
 }
 
-// Inside it answers while its handler runs on: the key is free, and a second one runs beside
-// the first. It belongs outside; this shows what happens otherwise.
+// An http.TimeoutHandler inside answers while its handler runs on: the key is free, and a second
+// handler runs at the same time as the first. It belongs outside; this shows why.
 func TestTimeoutHandlerInsideIsWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

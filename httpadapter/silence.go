@@ -73,7 +73,7 @@ func declareDoubt(ctx context.Context) error {
 // one would have the effect a second time if it has happened.
 func (c *call) answerSilence() {
 	p := noAnswer
-	p.Detail = "The handler wrote nothing. What it had done was undone, or had not begun."
+	p.Detail = "The handler wrote nothing. Its effect was undone, or had not begun."
 	if !c.undone {
 		p.Detail = "The handler wrote nothing; its effect may have happened. Keep the " +
 			KeyHeader + "."

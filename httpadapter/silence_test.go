@@ -47,7 +47,7 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A hint is no answer.
+// A hint is not an answer.
 func TestSilenceAfterAHint(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, status(http.StatusEarlyHints))
 	w := &plain{header: http.Header{}}
@@ -154,7 +154,7 @@ func TestSilenceWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// What Config.Resolve finds out is what the retry of a silent request gets.
+// The retry of a silent request gets what Config.Resolve finds out.
 func TestSilenceIsResolved(t *testing.T) {
 	d := newDeduper(t, func(c *dedup.Config) {
 		c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {

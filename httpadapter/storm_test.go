@@ -81,8 +81,8 @@ func (s *storm) effect(path string) string {
 	return path + strconv.Itoa(s.effects[path])
 }
 
-// Whatever handlers and clients do, a key has its effect once, one at a time, and who is told
-// of a success is told of that one.
+// Whatever handlers and clients do, a key has its effect once, one handler runs at a time, and
+// every success that a client sees is that effect's.
 func TestStorm(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -133,7 +133,7 @@ func clients(t *testing.T, s *storm, h http.Handler, n int) {
 	}
 }
 
-// ask reports whether it was told of a success, which must be the first.
+// ask reports whether the answer is a success. It must be that of the first effect.
 func ask(ctx context.Context, t *testing.T, h http.Handler, key int) bool {
 	defer func() { _ = recover() }()
 	path := fmt.Sprintf("/%d/", key)

@@ -109,8 +109,8 @@ func write[T []byte | string](r *recorder, p T) (int, error) {
 	return len(p), nil
 }
 
-// Flush implements [http.Flusher]: what net/http would send now is decided, and nothing is
-// sent.
+// Flush implements [http.Flusher]. It fixes the status and the headers that net/http would
+// send now, and sends nothing.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
 // FlushError is Flush for [http.ResponseController].
@@ -133,7 +133,7 @@ func (r *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(r.w).SetWriteDeadline(t)
 }
 
-// close ends the run: what is written later is an error.
+// close ends the run: a later write is an error.
 func (r *recorder) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

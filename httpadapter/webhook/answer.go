@@ -129,7 +129,7 @@ func (c *call) write(w http.ResponseWriter, p problem.Problem) {
 	p.Write(w)
 }
 
-// log tells of a message that is verified.
+// log writes a warning about a delivery that is verified.
 func (c *call) log(what string, args ...any) {
 	c.rc.cfg.Logger.Warn("webhook: "+what, append([]any{
 		"provider", c.rc.provider.Name, "endpoint", c.rc.cfg.Endpoint, "type", c.id.Type,

@@ -134,7 +134,7 @@ func FuzzPrefixed(f *testing.F) {
 	})
 }
 
-// What HMAC accepts as a description signs the body, and never panics.
+// Every description that HMAC accepts signs the body, and never panics.
 func FuzzHMACContent(f *testing.F) {
 	for _, c := range []string{"{body}", "{id}.{timestamp}.{body}", "{id}{body}", "{body}{body}",
 		"{{body}}", "}{", "v1:{body}:{id}", ""} {

@@ -57,8 +57,8 @@ type HMACConfig struct {
 	BodyLimit int
 }
 
-// HMAC returns the provider that cfg describes. What is missing or contradicts itself is an
-// [*dedup.InputError].
+// HMAC returns the provider that cfg describes. A field that is missing, or contradicts another,
+// is a [*dedup.InputError].
 func HMAC(cfg HMACConfig) (Provider, error) {
 	h := hmacProvider{cfg: cfg}
 	if h.cfg.Content == "" {
@@ -228,14 +228,14 @@ func (h *hmacProvider) signatures(headers http.Header) (list [][]byte, err error
 	return list, nil
 }
 
-// separates reports whether c stands between two signatures: what is in Prefix does not.
+// separates reports whether c stands between two signatures. A character of Prefix does not.
 func (h *hmacProvider) separates(c rune) bool {
 	return (c == ' ' || c == ',') && !strings.ContainsRune(h.cfg.Prefix, c)
 }
 
-// parts is what is signed. What stands before the body must be what a reader from the left
-// finds, up to the first separator, and what stands after it what one from the right finds:
-// otherwise the text could be cut elsewhere, and be another message.
+// parts is what is signed. A value before the body must not make the separator after it appear
+// earlier, and a value after the body must not make the separator before it appear later.
+// Otherwise the text could be cut elsewhere, and be another message.
 func (h *hmacProvider) parts(id, timestamp string, body []byte) ([][]byte, error) {
 	var parts [][]byte
 	afterBody := false

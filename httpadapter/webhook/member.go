@@ -11,9 +11,9 @@ import (
 )
 
 // members are those of a JSON object that have one of the names, each as it is written and
-// still unread: a type that is read together with an id is lost with an id that is odd, and
-// encoding/json takes names of another case. What is no JSON object has none. A name that
-// is there twice is an error: of two, sender and receiver might each read another one.
+// not decoded yet. A type that is decoded together with an id is lost if the id is odd, and
+// encoding/json also accepts names in another case. A body that is not a JSON object has no
+// members. A name that is there twice is an error: sender and receiver might read different ones.
 func members(body []byte, names ...string) (map[string]json.RawMessage, error) {
 	found := map[string]json.RawMessage{}
 	dec := json.NewDecoder(bytes.NewReader(body))
@@ -54,7 +54,7 @@ func text(raw json.RawMessage) string {
 }
 
 // readable reports whether s can be told from all others: encoding/json makes U+FFFD of
-// bytes that are no UTF-8 and of halves of surrogates, so that two ids would be one.
+// bytes that are not UTF-8 and of halves of surrogates, so that two ids would be one.
 func readable(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
 
 // textOrNumber is a member that is one of these, as it is written.

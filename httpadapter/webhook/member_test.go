@@ -49,8 +49,8 @@ func signedBy(t testing.TB, name string) webhook.Provider {
 	return p
 }
 
-// What a body says is read member by member: one that is odd hides no other, and an event
-// whose type cannot be read is never acknowledged as one that nobody wants.
+// A body is read member by member: an odd member does not hide another one. An event whose type
+// cannot be read is never acknowledged as one that nobody wants.
 func TestOddBodiesLoseNoEvent(t *testing.T) {
 	const run, skip, refuse = "run", "skip", "refuse"
 	for _, row := range []struct{ provider, body, want, eventType string }{

@@ -10,11 +10,11 @@ import (
 
 const day = 24 * time.Hour
 
-// Stripe is who sends as docs.stripe.com/webhooks says: Stripe-Signature is
-// `t=<Unix seconds>,v1=<hex>`, with a v1 for each secret while one is rolled, of HMAC-SHA256
-// of `t.body` under the secret as it is shown, `whsec_` included; t may be 300 s off. Other
-// schemes than v1 are ignored. The id is the body's, and so is signed. Stripe sends again
-// for three days, and by hand events of the last 30 days
+// Stripe is the provider that docs.stripe.com/webhooks describes. Stripe-Signature is
+// `t=<Unix seconds>,v1=<hex>`, with a v1 for each secret while one is rolled. A v1 is the
+// HMAC-SHA256 of `t.body` under the secret as it is shown, `whsec_` included; t may be 300 s
+// off. Schemes other than v1 are ignored. The id is the body's, and so is signed. Stripe sends
+// again for three days, and by hand events of the last 30 days
 // (docs.stripe.com/webhooks/process-undelivered-events), which is Horizon.
 func Stripe(secrets ...string) (Provider, error) {
 	keys, err := newMACs("secrets", secrets)
@@ -79,7 +79,7 @@ func stripeSignature(header string) (timestamp string, v1 [][]byte, ok bool) {
 	return timestamp, v1, timestamp != ""
 }
 
-// GitHub is who sends as docs.github.com/en/webhooks says: X-Hub-Signature-256 is
+// GitHub is the provider that docs.github.com/en/webhooks describes. X-Hub-Signature-256 is
 // `sha256=<hex>` of HMAC-SHA256 of the body, X-GitHub-Delivery the id of the event and
 // X-GitHub-Event its type; neither is signed. Bodies have up to 25 MiB. GitHub sends nothing
 // again by itself (using-webhooks/handling-failed-webhook-deliveries): by hand, or by a
@@ -95,12 +95,12 @@ func GitHub(secrets ...string) (Provider, error) {
 		}, "X-Hub-Signature-256")
 }
 
-// Shopify is who sends as shopify.dev/docs/apps/build/webhooks says: X-Shopify-Hmac-SHA256
-// is base64 of HMAC-SHA256 of the body under the app's client secret (verify-deliveries),
-// X-Shopify-Event-Id the id of the event (ignore-duplicates) and X-Shopify-Topic its type;
-// neither is signed. Shopify sends again 8 times over 4 hours since September 2024
-// (shopify.dev/changelog/updates-to-webhook-retry-mechanism), and 48 hours before; Horizon
-// is 48 hours.
+// Shopify is the provider that shopify.dev/docs/apps/build/webhooks describes.
+// X-Shopify-Hmac-SHA256 is base64 of HMAC-SHA256 of the body under the app's client secret
+// (verify-deliveries), X-Shopify-Event-Id the id of the event (ignore-duplicates) and
+// X-Shopify-Topic its type; neither is signed. Since September 2024 Shopify sends again 8 times
+// over 4 hours (shopify.dev/changelog/updates-to-webhook-retry-mechanism). Before, it did so for
+// 48 hours, which is Horizon.
 func Shopify(secrets ...string) (Provider, error) {
 	return unsigned("shopify", 2*day, defaultBodyLimit, secrets, "X-Shopify-Event-Id",
 		"X-Shopify-Topic", strictBase64.DecodeString, "X-Shopify-Hmac-Sha256")
@@ -141,13 +141,14 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 		}}, nil
 }
 
-// Slack is who sends the Events API as docs.slack.dev says: X-Slack-Signature is `v0=<hex>` of
-// HMAC-SHA256 of `v0:timestamp:body` (authentication/verifying-requests-from-slack), and
-// X-Slack-Request-Timestamp may be five minutes off. The id is the body's event_id, and so is
-// signed; Type is that of its event. url_verification is answered with its challenge, and is no
-// event; nor is app_rate_limited, which has no id: it is logged and answered with 200, and says
-// that Slack keeps events back. Slack gives a receiver three seconds and sends again three times
-// within the hour (apis/events-api), which is Horizon.
+// Slack is the provider of the Events API that docs.slack.dev describes. X-Slack-Signature is
+// `v0=<hex>` of HMAC-SHA256 of `v0:timestamp:body`
+// (authentication/verifying-requests-from-slack), and X-Slack-Request-Timestamp may be five
+// minutes off. The id is the body's event_id, and so is signed; Type is that of its event.
+// Two requests are not events: url_verification, which is answered with its challenge, and
+// app_rate_limited, which says that Slack keeps events back. The latter has no id; it is logged
+// and answered with 200. Slack gives a receiver three seconds and sends again three times within
+// the hour (apis/events-api), which is Horizon.
 //
 // Slash commands and interactions come without an event_id, and are not sent again: they
 // are answered with 400, and belong to an endpoint of their own.
@@ -200,7 +201,7 @@ func slackIdentity(body []byte, sent time.Time) (Identity, error) {
 	}
 	if i.ID == "" {
 		return Identity{}, bad("body",
-			"has no event_id that can be read: slash commands and interactions are no events, and need an endpoint of their own")
+			"has no event_id that can be read: slash commands and interactions are not events, and need an endpoint of their own")
 	}
 	if event, inside := said["event"]; inside { // the outer type is then event_callback
 		said, err := members(event, "type")

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Provider is who sends the webhooks of an endpoint.
+// Provider is the sender of the webhooks of an endpoint.
 type Provider struct {
 	// Name is for logs and for the handler, and part of every key: under another name, what
 	// was done runs again. Required.
@@ -65,12 +65,12 @@ func (i *Identity) check() error {
 		return bad("id", "is empty")
 	}
 	if !readable(i.ID) || !readable(i.Type) {
-		return bad("id", "or type has U+FFFD, or bytes that are no UTF-8")
+		return bad("id", "or type has U+FFFD, or bytes that are not UTF-8")
 	}
 	if !i.Signed {
 		return nil // the key is a digest
 	}
-	// here, so that what a Runner refuses is not the sender's fault
+	// checked here, so that a refusal by the Runner is never the sender's fault
 	_, err := driver.NewID("webhook", "", i.ID)
 	return err
 }
@@ -79,8 +79,8 @@ func (i *Identity) check() error {
 type Delivery struct {
 	// Provider and Endpoint are those of the [Receiver].
 	Provider, Endpoint string
-	// ID and Type of the event; see [Identity]. Unsigned ones can be forged by who has
-	// captured a body.
+	// ID and Type of the event; see [Identity]. Anybody who has captured a body can forge
+	// unsigned ones.
 	ID, Type string
 	// Header of the request. Nothing of it is signed but what the provider says.
 	Header http.Header

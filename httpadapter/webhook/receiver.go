@@ -27,7 +27,7 @@ const (
 // hang up before it is done; it ends with Config.Timeout, or when the claim is lost.
 type Handler = func(ctx context.Context, d *Delivery) error
 
-// Config is what a [Receiver] does beside its provider. Endpoint is required.
+// Config configures a [Receiver]. Endpoint is required.
 type Config struct {
 	// Endpoint names what the events are for: keys are bound to it and to Provider.Name, so
 	// that receivers that share a namespace do not answer for each other. Under another one,
@@ -42,7 +42,7 @@ type Config struct {
 	ShortWindow bool
 	// Relabelled tells deliveries whose bodies are equal apart by their unsigned id, which
 	// is otherwise refused: for events like repository_dispatch, that honestly come with
-	// equal bodies. Who has captured a body can then have it run again under any id. It
+	// equal bodies. Anybody who has captured a body can then have it run again under any id. It
 	// changes nothing where the id is signed; where it is not, it changes every key, so an
 	// event that was done before it was switched runs again if it is sent again. Default false.
 	Relabelled bool
@@ -55,7 +55,7 @@ type Config struct {
 	Timeout time.Duration
 	// RetryAfter is what 409 and 503 say, in whole seconds. Default 1 s.
 	RetryAfter time.Duration
-	// Logger tells of deliveries that are refused, failed for good or could not be recorded.
+	// Logger gets the deliveries that are refused, failed for good or could not be recorded.
 	// Bodies, ids and signatures of what is refused are not logged. Default none.
 	Logger *slog.Logger
 }

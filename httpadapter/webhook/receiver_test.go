@@ -86,7 +86,7 @@ func TestUnsignedIDs(t *testing.T) {
 	wantProblem(t, send(e, gitHub("2", "push", "{}")), 422, "delivery-relabelled", "") // captured
 	e.wantRuns(t, 1)
 	assert.Contains(t, e.log.String(), "another id", "not logged")
-	// Who has a signed body sends it under the id of an event that is still to come.
+	// An attacker with a signed body sends it under the id of an event that is still to come.
 	wantOK(t, send(e, gitHub("3", "push", `{"captured":true}`)))
 	wantOK(t, send(e, gitHub("3", "push", `{"honest":true}`)))
 	e.wantRuns(t, 3)
@@ -178,7 +178,7 @@ type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// What the handler says decides, also when it looks like an error of the store.
+// The handler's error decides, also when it looks like an error of the store.
 func TestHandlersError(t *testing.T) {
 	for _, failure := range []error{
 		errors.New("bank is down"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrNoResult,
@@ -313,7 +313,7 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		{result{}, dedup.ErrClosed, false, 503, "store-unavailable", "5"},
 		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},
-		// ours to mend
+		// ours to fix
 		{result{}, &dedup.InputError{Field: "Fingerprint", Reason: "is set"}, false, 503,
 			"store-unavailable", "5"},
 		{result{}, nil, false, 503, "store-unavailable", "5"},
@@ -360,7 +360,7 @@ func (c compact) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver
 	return answers
 }
 
-// What a key is made of is stored for as long as the window: another version must find it.
+// Keys are stored for as long as the window: another version must find them.
 // A scope is base64url of the SHA-256 of webhook, 1, id or body, provider and endpoint, each
 // with its length in 8 bytes in front; the values are by Python's hashlib.
 func TestKeysStayWhatTheyAre(t *testing.T) {

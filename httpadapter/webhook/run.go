@@ -14,14 +14,14 @@ import (
 	"github.com/onceward/onceward/internal/sealed"
 )
 
-// What is stored of an event that is done, and of one that will never be.
+// The stored results of an event that is done, and of one that has failed for good.
 var (
 	done          = sealed.Encode(&sealed.Response{Status: 200})
 	failedForGood = sealed.Encode(&sealed.Response{Tombstone: true})
 )
 
 // errCancelled: the client has gone before the handler began. Nothing has happened.
-var errCancelled = errors.New("webhook: cancelled before the handler began")
+var errCancelled = errors.New("webhook: canceled before the handler began")
 
 // handlerError is what the handler has returned, so that an error of its own that looks
 // like one of the Runner is not taken for that.
@@ -30,10 +30,10 @@ type handlerError struct{ err error }
 func (e *handlerError) Error() string { return "webhook: handler: " + e.err.Error() }
 func (e *handlerError) Unwrap() error { return e.err }
 
-// key is what the event is recorded under: its id where that is signed. Where it is not, a
-// digest of what is, and of the type; the id is then the fingerprint, so that a captured
-// body under another id is refused, and another body under an id that is still to come
-// takes nothing away.
+// key is what the event is recorded under: its id where that is signed. Where it is not, the
+// key is a digest of what is signed, and of the type, and the id is the fingerprint. So a
+// captured body under another id is refused. A captured body under the id of an event that is
+// still to come has another key than that event.
 func (c *call) key() (key string, opts []dedup.Option) {
 	k := c.record()
 	opts = []dedup.Option{dedup.WithScope(k.Scope()),
@@ -60,9 +60,10 @@ func addPart(h hash.Hash, p []byte) {
 	h.Write(p)
 }
 
-// run claims the key and has the handler run under it. The Runner goes with the client until
-// the handler begins, so that who waits for a key in flight and leaves waits no longer; then
-// it has left the client, who gives up after seconds (Slack: three) and sends again.
+// run claims the key and has the handler run under it. Until the handler begins, the Runner's
+// context ends with the client, so a client that leaves no longer waits for a key in flight.
+// Then the context leaves the client, because a provider hangs up after seconds (Slack: three)
+// and sends again.
 func (c *call) run() error {
 	ctx, leave, end := detached.From(c.r.Context())
 	defer end()

@@ -22,20 +22,20 @@ const (
 	maxSecret = 64
 )
 
-// StandardWebhooks is who sends as Standard Webhooks 1.0.0 says
-// (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md): webhook-id,
-// webhook-timestamp, and in webhook-signature HMAC-SHA256 (v1) or ed25519 (v1a) signatures of
-// `id.timestamp.body`, several of them while a secret is rotated. The timestamp may be five minutes
-// off. Senders hosted by Svix name the headers svix-id, svix-timestamp and svix-signature: either
-// set is read, and a message with headers of both is malformed. The id is signed, and stays the
-// same while the timestamp changes. Horizon is the end of the specification's example of a
-// schedule, 75 h 35 min; a provider with another one is told by setting Horizon. Type is the body's
-// member type.
+// StandardWebhooks is a provider that sends as Standard Webhooks 1.0.0 says
+// (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md). The headers are
+// webhook-id, webhook-timestamp and webhook-signature. The last one has HMAC-SHA256 (v1) or ed25519
+// (v1a) signatures of `id.timestamp.body`, several of them while a secret is rotated. The timestamp
+// may be five minutes off. Senders hosted by Svix name the headers svix-id, svix-timestamp and
+// svix-signature: either set is read, and a message with headers of both is malformed. The id is
+// signed, and stays the same while the timestamp changes. Horizon is the end of the
+// specification's example of a schedule, 75 h 35 min: set it for a provider with another schedule.
+// Type is the body's member type.
 //
 // A secret is `whsec_` and base64 of 24-64 bytes, for v1, or `whpk_` and base64 of an
 // ed25519 public key, for v1a. Each is used for its own version alone: a public key, which
-// anybody may know, is never the secret of an HMAC. No secrets, and what is none, are an
-// [*dedup.InputError].
+// anybody may know, is never the secret of an HMAC. No secrets at all, and text that is not a
+// secret, are an [*dedup.InputError].
 func StandardWebhooks(secrets ...string) (Provider, error) {
 	s := standard{macs: macs{hash: sha256.New}}
 	if len(secrets) == 0 {
@@ -60,7 +60,7 @@ func (s *standard) add(i int, secret string) error {
 	data, err := strictBase64.DecodeString(text)
 	switch {
 	case prefix == "whsk":
-		return bad("secrets", "has a private key at %d; who receives needs whpk_", i)
+		return bad("secrets", "has a private key at %d; a receiver needs whpk_", i)
 	case prefix != "whsec" && prefix != "whpk":
 		return bad("secrets", "begins neither with whsec_ nor with whpk_ at %d", i)
 	case err != nil:
@@ -215,7 +215,7 @@ func signOne(i int, secret string, text []byte) (string, error) {
 		return "v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(data, text)), nil
 	}
 	if strings.HasPrefix(secret, "whpk_") {
-		return "", bad("secrets", "has a public key at %d; who signs needs whsk_", i)
+		return "", bad("secrets", "has a public key at %d; a signer needs whsk_", i)
 	}
 	s := standard{macs: macs{hash: sha256.New}}
 	if err := s.add(i, secret); err != nil {

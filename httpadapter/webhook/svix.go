@@ -11,7 +11,7 @@ var (
 )
 
 // headerNames says which of the two sets of names a message has. Headers of both are refused:
-// who looks at one set and who looks at the other would see two messages.
+// two readers, each of one set, would see two messages.
 func headerNames(h http.Header) (standardNames, error) {
 	own, svix := standardOwn.anyIn(h), standardSvix.anyIn(h)
 	switch {

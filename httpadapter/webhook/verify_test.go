@@ -35,7 +35,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// What changes in one place only is refused.
+// A delivery that differs in one place is refused.
 func TestAnythingElseIsRefused(t *testing.T) {
 	for _, v := range vectors(t) {
 		t.Run(v.Provider+"/"+v.Name, func(t *testing.T) {

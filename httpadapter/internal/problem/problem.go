@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Base comes before the name of a problem in its type; the page tells what each one means.
+// Base comes before the name of a problem in its type. The page says what each one means.
 const Base = "https://github.com/onceward/onceward/blob/main/docs/http.md#"
 
 // Problem is one answer.
@@ -24,7 +24,8 @@ type Problem struct {
 	Detail string
 	// Instance is a URI that names what this request is about. Default none.
 	Instance string
-	// RetryAfter is when to come again, in whole seconds, rounded up. Default 0: not said.
+	// RetryAfter is how long a client should wait before it sends the request again. It is
+	// rounded up to whole seconds. Default 0: the answer does not say.
 	RetryAfter time.Duration
 	// Final says that no retry will be answered otherwise: Do-Not-Retry is sent.
 	Final bool
