@@ -21,8 +21,8 @@ import (
 // Domain is that of the google.rpc.ErrorInfo of the interceptor's own errors.
 const Domain = "onceward"
 
-// pushback tells a client that follows a retryPolicy when to come again, or with -1 not to
-// (gRFC A6).
+// pushback tells a client that follows a retryPolicy when to send the call again, or with -1 not
+// to (gRFC A6).
 const pushback = "grpc-retry-pushback-ms"
 
 // answer is one that the interceptor gives in its own name.
@@ -30,7 +30,7 @@ type answer struct {
 	reason  string
 	code    codes.Code
 	message string
-	final   bool // coming again cannot help
+	final   bool // a retry cannot help
 }
 
 // Answers, by the rows of docs/grpc.md. DataLoss says always the same: it is done, and there
@@ -73,10 +73,11 @@ var (
 	outcomeUnknown = answer{"OUTCOME_UNKNOWN", codes.Unavailable,
 		"it is not known whether this call is done: ask again with its " + KeyMetadata, false}
 	cancelled = answer{"CANCELLED", codes.Unavailable,
-		"the call was cancelled before it was answered", false}
+		"the call was canceled before it was answered", false}
 )
 
-// say is the error of a, with what was wrong with this call in place of its message.
+// say is the error of a. A message that is not empty replaces that of a, and says what was wrong
+// with this call.
 func (c *call) say(a answer, message string) error {
 	if message != "" {
 		a.message = message
@@ -87,7 +88,7 @@ func (c *call) say(a answer, message string) error {
 	return a.err(c.recorded())
 }
 
-// later is the error of a, and when to come again.
+// later is the error of a, and says when to send the call again.
 func (c *call) later(a answer, wait time.Duration) error {
 	c.pushBack(strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
 	return a.err(c.recorded(), &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})

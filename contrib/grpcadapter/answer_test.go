@@ -124,7 +124,7 @@ func TestFingerprint(t *testing.T) {
 	wantValue(t, s.call(t.Context(), refund, "k", "b"), "a-2", true)
 }
 
-// What a Runner can answer without having run anything.
+// A Runner can answer in these ways without having run anything.
 func TestRunnersAnswers(t *testing.T) {
 	busy := dedup.Result[[]byte]{Record: dedup.Record{Remaining: 250 * time.Millisecond}}
 	done := func(stored []byte) dedup.Result[[]byte] {
@@ -280,7 +280,7 @@ func TestKeepIsAsked(t *testing.T) {
 	}
 }
 
-// What cannot be replayed has happened all the same.
+// The effect of a call whose response cannot be replayed has still happened.
 func TestResponsesThatCannotBeKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		resp   any
@@ -353,7 +353,7 @@ func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
 	}
 }
 
-// What BeforeReplay could not find out now is no refusal.
+// An error of BeforeReplay that is a dedup.ErrUnknown is not a refusal.
 func TestReplayThatCannotBeDecided(t *testing.T) {
 	s := newService(t, grpcadapter.Config{BeforeReplay: func(context.Context, string) error {
 		return fmt.Errorf("%w: directory is down", dedup.ErrUnknown)

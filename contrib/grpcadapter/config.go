@@ -71,8 +71,8 @@ type Config struct {
 	// of 32 bytes, writes, all of them read. To change it, add the new one at the end
 	// everywhere, then put it first, and drop the old one a window later. It covers responses
 	// and kept errors alone: what [dedup.Step] keeps and the texts of failures
-	// ([dedup.FailedError]) stay in clear. What is sealed is not bound to the Runner's namespace:
-	// keys of its own are for one that must not read another's. Default: in clear.
+	// ([dedup.FailedError]) stay in clear. Sealed data is not bound to the Runner's namespace:
+	// namespaces that must not read each other's data need different keys. Default: in clear.
 	Seal [][]byte
 	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
 	// false: where there is Seal, they are refused.
@@ -89,13 +89,13 @@ type Config struct {
 	// that cannot be found out now, with Unavailable. Default: the Scope was enough.
 	BeforeReplay func(ctx context.Context, fullMethod string) error
 
-	// CancelWithClient cancels the handler when its client has gone, or its deadline has passed,
-	// which the handler's context has then, too. Default false: it goes on, and its response waits
-	// for the retry.
+	// CancelWithClient cancels the handler when its client has gone, or the client's deadline has
+	// passed. The handler's context then has that deadline, too. Default false: the handler
+	// continues, and its response waits for the retry.
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
 	Timeout time.Duration
-	// RetryAfter is what an error that asks to come again says. Default 1 s.
+	// RetryAfter is the wait that an error names which asks for a retry. Default 1 s.
 	RetryAfter time.Duration
 	// Logger is told what a client is not. Default: discarded.
 	Logger *slog.Logger

@@ -112,7 +112,7 @@ func TestSeal(t *testing.T) {
 	wantValue(t, plain.call(t.Context(), charge, "plain", "v"), "v-1", true)
 }
 
-// What is stored, and under what, is a format: another build must read it.
+// Stored keys and responses have a format that another build must read.
 func TestGolden(t *testing.T) {
 	run := &recording{Runner: newClaimed(t, newDeduper(t, nil))}
 	s := newServiceOver(t, run, byAccount,

@@ -3,11 +3,12 @@
 // as the middleware for HTTP.
 //
 // The first call with a key runs its handler, and its response, or its error of a code that
-// is kept, is recorded before it leaves. Who comes again with the key gets that; while the
-// first still runs, Aborted. When it cannot be found out or recorded, Unavailable: nobody is
-// told of a success that is not on record. Keys belong to a principal and a full method.
+// is kept, is recorded before it leaves. A retry with the key gets that, and Aborted while the
+// first still runs. When the store cannot say whether a call is new, or cannot record its
+// response, the client gets Unavailable: a success that is not on record is never reported. Keys
+// belong to a principal and a full method.
 //
 // A client that tries again sends the metadata again: the retryPolicy of a service config
-// does so by itself. The page docs/grpc.md of the repository tells what is answered when.
+// does so by itself. The page docs/grpc.md of the repository says what is answered when.
 // Streams are not intercepted: a key on one does nothing, unless [RefuseKeyedStreams] refuses it.
 package grpcadapter

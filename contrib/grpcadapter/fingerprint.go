@@ -110,7 +110,7 @@ func appendSingle(b []byte, field protoreflect.FieldDescriptor, v protoreflect.V
 	return appendScalar(b, field.Kind(), v)
 }
 
-// wireTypes are those of the kinds that are no varint, which is 0.
+// wireTypes are those of the kinds that are not a varint, whose wire type is 0.
 var wireTypes = map[protoreflect.Kind]protowire.Type{
 	protoreflect.Fixed32Kind:  protowire.Fixed32Type,
 	protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,
@@ -120,7 +120,7 @@ var wireTypes = map[protoreflect.Kind]protowire.Type{
 	protoreflect.StringKind:   protowire.BytesType, protoreflect.BytesKind: protowire.BytesType,
 }
 
-// appendScalar appends a value that is no message, without a tag.
+// appendScalar appends a value that is not a message, without a tag.
 func appendScalar(b []byte, kind protoreflect.Kind, v protoreflect.Value) []byte {
 	switch kind {
 	case protoreflect.BoolKind:

@@ -130,7 +130,7 @@ func fill(t *testing.T, m protoreflect.Message, change protoreflect.FieldNumber)
 }
 
 // The fingerprint is protobuf's encoding with the fields in the order of their numbers: Go's own
-// library, which happens to write them so today, is the independent implementation. What it writes
+// library, which happens to write them so today, is the independent implementation. Its output
 // must read as an equal message.
 func TestRequestFingerprint(t *testing.T) {
 	whole := every(t, 1000)

@@ -31,28 +31,29 @@ type interceptor struct {
 	box       *sealed.Box
 	quota     *quota.Quota
 	atomic    bool   // run may begin anew
-	window    string // in seconds; "" for ever, or for less than one
+	window    string // in seconds; "" means forever, or less than one
 }
 
-// UnaryServerInterceptor returns an interceptor that runs handlers by run. A call that comes
-// again with its key gets the response of the first, from the record; see the page
-// docs/grpc.md for what is answered when. What is missing or contradicts itself is a
+// UnaryServerInterceptor returns an interceptor that runs handlers by run. A retry with the same
+// key gets the response of the first call, from the record. The page docs/grpc.md says what is
+// answered when. A nil run or scope, and a field that is bad or contradicts another, are a
 // [*dedup.InputError]. The interceptor is safe for concurrent use.
 //
-// Before it in the chain belongs what authenticates, for the [Scope], and what recovers from
-// panics: they release the key and go on. A second one in the chain lets the key of the
-// first pass. Messages must be those of google.golang.org/protobuf.
+// Put the interceptors that authenticate, for the [Scope], and that recover from panics before it
+// in the chain: a panic releases the key and continues. A second one in the chain lets the key of
+// the first pass. Messages must be those of google.golang.org/protobuf.
 //
 // A handler has left its client: neither a deadline of the client nor a closed connection
 // cancels it, so wait for it with GracefulStop, or with grpc.WaitForHandlers. It gets a copy
-// of the request each time it runs, which a Runner of SQL may do again. What it sets with
-// grpc.SetHeader and grpc.SetTrailer goes out with its own response and is not replayed; with
-// grpc.SendHeader its header leaves before the record, and a client takes that for no success.
-// Over a Runner that is Atomic it goes out for the run that counts, and grpc.SetSendCompressor
-// and grpc.ClientSupportedCompressors find no stream in the handler's context.
+// of the request each time it runs; a Runner of SQL may run it again. Metadata that it sets with
+// grpc.SetHeader and grpc.SetTrailer goes out with its own response and is not replayed. With
+// grpc.SendHeader its header leaves before the record, and a client does not take that for a
+// success. Over a Runner that is Atomic the metadata goes out for the run that counts, and
+// grpc.SetSendCompressor and grpc.ClientSupportedCompressors find no stream in the handler's
+// context.
 //
-// Streams are not intercepted, and a key on one is ignored: [RefuseKeyedStreams] beside this
-// interceptor refuses it.
+// Streams are not intercepted, and a key on one is ignored. Install [RefuseKeyedStreams], too, to
+// refuse it.
 func UnaryServerInterceptor(run httpadapter.Runner, scope Scope,
 	cfg Config) (grpc.UnaryServerInterceptor, error) {
 	switch {
@@ -118,8 +119,8 @@ type call struct {
 	landed bool // and has ended with a result
 	resp   any
 	err    error   // with the code that goes out
-	lost   *answer // in place of resp or err, which cannot be kept
-	beside *beside // of the last run; nil where what it sets goes out at once
+	lost   *answer // instead of resp or err, which cannot be kept
+	beside *beside // of the last run; nil where its metadata goes out at once
 }
 
 // read finds out whose key it is, before anything is claimed.
@@ -155,7 +156,7 @@ func (c *call) read(values []string, req any) error {
 	c.scope = c.i.scope(principal, c.method)
 	var ok bool
 	if c.req, ok = req.(proto.Message); !ok {
-		c.i.cfg.Logger.Error("grpcadapter: a request that is no protobuf message",
+		c.i.cfg.Logger.Error("grpcadapter: a request that is not a protobuf message",
 			"method", c.method)
 		return c.say(notSupported, "")
 	}
@@ -169,9 +170,9 @@ func (c *call) nested() bool {
 	return ok && outer.key == c.key && outer.scope == c.scope
 }
 
-// run claims the key and has the handler run under it. The Runner goes with the client
-// until the handler begins, so that who waits for a key in flight, and leaves, waits no
-// longer; then it has left the client, or the response would be lost with it.
+// run claims the key and has the handler run under it. Until the handler begins, the Runner's
+// context ends with the client, so a client that leaves no longer waits for a key in flight.
+// Then the context leaves the client, because otherwise the response would be lost with it.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.fingerprint()
 	ctx, leave, end := detached.From(c.ctx)
@@ -201,7 +202,7 @@ type callKey struct{}
 // Identities of handlers' ends that keep nothing. They carry nothing of the handler's own
 // error, which may be one of package dedup, and would be taken for the Runner's.
 var (
-	errCancelled = errors.New("grpcadapter: cancelled")
+	errCancelled = errors.New("grpcadapter: canceled")
 	errNotKept   = errors.New("grpcadapter: the error is not kept")
 )
 
@@ -262,7 +263,7 @@ func statusOf(err error) error {
 	if st.Code() == codes.OK { // an error that says so of itself
 		st = status.New(codes.Unknown, err.Error())
 	}
-	if p := st.Proto(); !utf8.ValidString(p.GetMessage()) { // as the transport would mend it
+	if p := st.Proto(); !utf8.ValidString(p.GetMessage()) { // as the transport would change it
 		p.Message = strings.ToValidUTF8(p.GetMessage(), "\uFFFD")
 		st = status.FromProto(p)
 	}

@@ -15,7 +15,7 @@ const (
 	// ReplayedMetadata is "true" in the header of a response, or error, from the record.
 	ReplayedMetadata = "idempotent-replayed"
 	// WindowMetadata says in the trailer of a call with a key for how many seconds the key
-	// is remembered. It is no header: one would end the retries of the client's retryPolicy.
+	// is remembered. A header would end the retries of the client's retryPolicy.
 	WindowMetadata = "idempotency-window"
 )
 

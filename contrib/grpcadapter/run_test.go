@@ -31,7 +31,7 @@ func waiting(t *testing.T) httpadapter.Runner {
 	}))
 }
 
-// A hundred equal calls have one effect, and who is told of a success is told of that one.
+// A hundred equal calls have one effect, and every success that a client sees is that one's.
 func TestAHundredAtOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		run  func(*testing.T) httpadapter.Runner
@@ -175,7 +175,7 @@ func TestCancelWithClientHasItsDeadline(t *testing.T) {
 	}
 }
 
-// An error of a handler whose time is up is no answer, whatever its code; a response is.
+// An error of a handler whose time is up is not an answer, whatever its code; a response is one.
 func TestTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
 		resp any
@@ -318,7 +318,7 @@ func TestEveryRunGetsTheRequestAsItCame(t *testing.T) {
 	}
 }
 
-// What a handler sets beside its response is not replayed.
+// Headers and trailers that a handler sets are not replayed.
 func TestHeadersAreNotReplayed(t *testing.T) {
 	s := newService(t, grpcadapter.Config{},
 		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
@@ -374,7 +374,7 @@ func TestARerunSetsItsHeadersOnce(t *testing.T) {
 	}
 }
 
-// A stream's key is kept by nobody: who sends one learns that.
+// Nothing keeps a stream's key: a client that sends one learns that.
 func TestKeyedStreamsAreRefused(t *testing.T) {
 	opened := 0
 	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpcadapter.RefuseKeyedStreams),
@@ -408,7 +408,8 @@ func TestKeyedStreamsAreRefused(t *testing.T) {
 	}
 }
 
-// A key that was freed because its handler had no answer when Timeout came is told of.
+// The log has a warning when a key is freed because its handler had no answer at the end of
+// Timeout.
 func TestSilenceIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	cfg := grpcadapter.Config{Timeout: time.Millisecond,
@@ -433,7 +434,7 @@ func retrying() grpc.DialOption {
 		"retryableStatusCodes": ["UNAVAILABLE", "ABORTED", "DATA_LOSS"]}}]}`)
 }
 
-// gRPC's own retries carry the key, come again where that helps, and only there.
+// gRPC's own retries carry the key, and happen where a retry helps, and only there.
 func TestRetryPolicy(t *testing.T) {
 	next := counted()
 	var s *service

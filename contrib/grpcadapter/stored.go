@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/internal/sealed"
 )
 
-// What is stored is a sealed.Response. A response of a handler has code 0, the URL of its
-// type under typeURL, and its encoding as the body; an error has its code, no header, and
-// its google.rpc.Status as the body.
+// A stored response or error is a sealed.Response. A handler's response has code 0, the URL of
+// its type under typeURL, and its encoding as the body. An error has its code, no header, and its
+// google.rpc.Status as the body.
 const (
 	typeURL   = "type-url"
 	urlPrefix = "type.googleapis.com/"
@@ -68,7 +68,7 @@ func (c *call) encodeError(err error) []byte {
 
 func (c *call) encode(r *sealed.Response) []byte { return c.i.box.Encode(c.scope, c.key, r) }
 
-var errNoMessage = errors.New("it is no protobuf message")
+var errNoMessage = errors.New("it is not a protobuf message")
 
 func form(resp any, err error) (*sealed.Response, error) {
 	if err != nil {
@@ -94,7 +94,7 @@ func decode(r *sealed.Response, types Types) (proto.Message, *status.Status, err
 		}
 		if int(st.Code) != r.Status || len(r.Header) > 0 {
 			return nil, nil, &dedup.InputError{Field: "stored response",
-				Reason: "is no error of gRPC"}
+				Reason: "is not an error of gRPC"}
 		}
 		return nil, status.FromProto(&st), nil
 	}
@@ -110,11 +110,12 @@ func decode(r *sealed.Response, types Types) (proto.Message, *status.Status, err
 	return m, nil, proto.Unmarshal(r.Body, m)
 }
 
-// EncodeResponse makes of a response, or of an error with a code of gRPC, what
-// [dedup.Config].Resolve returns with StateSucceeded: the result of a call whose effect is
-// found to have happened, to be replayed. ctx is the one that Resolve gets. What is larger
-// than Config.ResponseLimit is cut, or leaves a tombstone, as that of a handler. A ctx of something
-// else, neither resp nor err, and what cannot be encoded, are an [*dedup.InputError].
+// EncodeResponse encodes a response, or an error with a code of gRPC, for a
+// [dedup.Config].Resolve that returns StateSucceeded: the result of a call whose effect is found
+// to have happened, to be replayed. ctx is the one that Resolve gets. As with a handler, an error
+// that is larger than Config.ResponseLimit is cut, and such a response leaves a tombstone. A ctx
+// of something else, neither resp nor err, and a response that cannot be encoded, are an
+// [*dedup.InputError].
 func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte, error) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

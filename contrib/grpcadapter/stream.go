@@ -25,8 +25,8 @@ func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return streamKeyed.err("")
 }
 
-// beside keeps what a handler sets beside its response until its run counts: a Runner that
-// begins anew would have it twice.
+// beside keeps the headers and trailers that a handler sets until its run counts. Otherwise a
+// Runner that begins anew would send them twice.
 type beside struct {
 	grpc.ServerTransportStream
 
