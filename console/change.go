@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/internal/settle"
 )
 
-// What people may do to a key.
+// Changes that people may make to a key.
 const (
 	doDone     = "done"     // an uncertain key: its effect has happened
 	doReleased = "released" // an uncertain key: it has not, and may run again

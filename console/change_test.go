@@ -227,7 +227,7 @@ func TestWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// Between the last look and the write somebody else resolves the key. What is there then stays: a
+// Between the last look and the write somebody else resolves the key. The new state stays: a
 // record, a claim of a worker, and a free key with its count of attempts.
 func TestSomebodyIsFaster(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -283,7 +283,7 @@ func finish(r *rig, state driver.State) {
 	}
 }
 
-// The browser leaves before the answer: what was begun is ended.
+// The browser leaves before the answer: a change that was begun is completed.
 func TestBrowserLeaves(t *testing.T) {
 	r := newRig(t, Options{AllowChanges: true, Window: testWindow})
 	form := r.question(doDone, "doubtful")

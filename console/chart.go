@@ -31,7 +31,7 @@ type chart struct {
 	Table                table
 }
 
-// series is one colour.
+// series is one color.
 type series struct {
 	Class, Label string
 	Total, Share string
@@ -128,7 +128,7 @@ func sum(all []uint64) (n uint64) {
 	return n
 }
 
-// brief is a count that fits beside an axis.
+// brief is a count that fits next to an axis.
 func brief(n uint64) string {
 	switch {
 	case n >= 1_000_000:
@@ -148,7 +148,8 @@ func grouped(n uint64) string {
 	return s
 }
 
-// percent is a share for people: what is not nothing does not look like it, nor what is not all.
+// percent is a share for people. A share that is not zero never looks like zero, and one that is
+// not all never looks like all.
 func percent(part, of uint64) string {
 	if of == 0 {
 		return "-"

@@ -32,7 +32,7 @@ var causeNames = [causes]string{
 	string(driver.KeyReuse), string(driver.Late), string(driver.OtherSource), "other",
 }
 
-// What else is counted.
+// These are also counted.
 const (
 	wouldSkip = iota
 	cached
@@ -48,8 +48,9 @@ const (
 	tallies
 )
 
-// bucket counts what one source did in one minute. It is never used for another minute: who still
-// has it when its place in the ring is given away adds to what nobody reads any more.
+// bucket counts what one source did in one minute. It is never used for another minute: a goroutine
+// that still has it when its place in the ring is given away adds to counts that nobody reads any
+// more.
 type bucket struct {
 	minute  int64
 	outcome [outcomes]atomic.Uint64

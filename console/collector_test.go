@@ -106,7 +106,7 @@ func TestAges(t *testing.T) {
 	}
 }
 
-// What this version does not know is counted, and breaks nothing.
+// Values that this version does not know are counted, and break nothing.
 func TestUnknownValues(t *testing.T) {
 	c := collector(t)
 	o := observer(t, c, "a", time.Hour)

@@ -50,15 +50,15 @@ type Lister interface {
 		each func(driver.ID, dedup.Record)) (next string, foreign int, err error)
 }
 
-// Scanner is a Lister that has to go over all keys of a server to find its own, those of others
-// among them: that of redisadapter is. A page says how far it has looked, and goes on from there
+// Scanner is a Lister that has to go over all keys of a server, those of others among them, to find
+// its own, as that of redisadapter has. A page says how far it has looked, and continues from there
 // when it is asked to.
 type Scanner interface {
 	Lister
-	// ScanKeys is Keys that ends its page soon after budget has passed, with what it has found by
-	// then and next to go on from. looked is about how many keys this page has looked at, and total
-	// how many there are for all pages together; total is zero when it is not known. Each call
-	// looks at some.
+	// ScanKeys is Keys that ends its page soon after budget has passed. It passes the keys that it
+	// has found by then, and returns next to continue from. looked is about how many keys this page
+	// has looked at, and total how many there are for all pages together; total is zero when it is
+	// not known. Each call looks at some.
 	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
 		states []driver.State, each func(driver.ID, dedup.Record)) (next string, looked,
 		total int64,
@@ -222,7 +222,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 // refreshSeconds is how often a page is asked for again, if wanted.
 const refreshSeconds = 10
 
-// refusal is an answer that is no page of data.
+// refusal is an answer that is not a page of data.
 type refusal struct {
 	status      int
 	title, text string

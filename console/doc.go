@@ -1,6 +1,7 @@
 // Package console shows operators what Dedupers do and what their store keeps, in pages that a
-// program serves beside its own: rates and causes of duplicates over the last hour, their ages
-// against the window, the keys in flight, the uncertain ones, and any key that is searched for.
+// program serves in addition to its own. They show the rates and causes of duplicates over the last
+// hour, their ages against the window, the keys in flight, the uncertain ones, and any key that is
+// searched for.
 //
 //	c, err := console.New(console.Options{Store: store, Window: window})
 //	if err != nil {
@@ -10,25 +11,25 @@
 //	...
 //	mux.Handle("/console/", guard(http.StripPrefix("/console", c)))
 //
-// # Who may see it
+// # Access
 //
 // The console asks nobody who they are: mount it behind what protects the rest of your operators'
 // pages. It changes nothing unless Options.AllowChanges is set. Then uncertain keys can be resolved
-// and keys forgotten, each after a question, by a POST that must come from a page of the console
-// itself, with a token bound to the browser's session; Options.Authorize decides who may, and every
-// change is logged.
+// and keys forgotten, each after a question. The POST must come from a page of the console itself,
+// with a token bound to the browser's session. Options.Authorize decides who may make a change, and
+// every change is logged.
 //
-// # What is shown
+// # Content
 //
-// Stores keep a digest of a key, its ID, and lists name that. A key is shown only to who has just
-// typed it in. Of a result its length is shown, unless Options.ShowResult makes a text of it.
-// Labels, which are kept in clear by a Deduper with Labels, are shown. Owner tokens are not.
+// Stores keep a digest of a key, its ID, and lists name that. A key is shown only to the person who
+// has just typed it in. Of a result its length is shown, unless Options.ShowResult makes a text of
+// it. Labels, which are kept in clear by a Deduper with Labels, are shown. Owner tokens are not.
 //
 // # Cost
 //
 // [Console.Observer] adds some atomic additions to each claim, and about 30 KiB of memory for each
 // name, of which there are at most 33. A page asks the store a bounded number of questions within
-// Options.Timeout. The pages need no script, no file beside the program and no other server.
+// Options.Timeout. The pages need no script, no file besides the program and no other server.
 //
 // Every method may be called at the same time as every other.
 package console

@@ -64,7 +64,7 @@ type Options struct {
 	SecureCookie bool
 
 	// Timeout bounds what one page asks of the store. A list looks for keys for a second, or half
-	// of Timeout if that is less, and goes on when it is asked to. Default DefaultTimeout.
+	// of Timeout if that is less, and continues when it is asked to. Default DefaultTimeout.
 	Timeout time.Duration
 	// ListLimit is how many keys one page lists, at most 1000; with Redis there may be some more.
 	// Default DefaultListLimit.

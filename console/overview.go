@@ -25,7 +25,7 @@ var (
 		"key reuse", "late", "another topic or group", "another cause"}
 )
 
-// tallyTexts say what is counted beside outcomes and causes.
+// tallyTexts say what is counted in addition to outcomes and causes.
 var tallyTexts = [tallies]struct{ name, meaning string }{
 	wouldSkip: {"would be skipped", "ran in Observe mode, and would not in Enforce mode"},
 	cached:    {"answered from the cache", "without a question to the store"},
@@ -35,7 +35,7 @@ var tallyTexts = [tallies]struct{ name, meaning string }{
 	endedUncertain: {"ended: uncertain",
 		"attempts that ended when their effect might have begun: nothing runs until somebody has found out"},
 	uncertain:   {"found uncertain", "each claim that meets such a key counts again"},
-	leaseLost:   {"leases lost", "their attempts were cancelled"},
+	leaseLost:   {"leases lost", "their attempts were canceled"},
 	storeErrors: {"errors of the store", "questions it could not answer, or not yet"},
 	failedOpen:  {"failed open", "effects without a claim, as the mode FailOpen allows"},
 	ageless: {"duplicates without an age",

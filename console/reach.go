@@ -30,7 +30,7 @@ type reach struct {
 	total   int64  // zero when it is not known
 }
 
-// Looked is for people: what came meanwhile, or was looked at twice, is nobody's concern.
+// Looked is for people. It is not exact when keys were added meanwhile, or looked at twice.
 func (r reach) Looked() string {
 	if r.total > 0 {
 		return grouped(uint64(min(r.Passed, r.total)))

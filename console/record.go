@@ -22,14 +22,14 @@ const maxShown = 4 << 10
 // record is what a page shows of a key.
 type record struct {
 	ID, State string
-	// Key, Namespace and Scope are there for who has just typed them in.
+	// Key, Namespace and Scope are shown to the person who has just typed them in.
 	Key, Namespace, Scope string
-	// Plain tells that a key was typed in without what gives it a scope.
+	// Plain reports that a key was typed in without the parts that give it a scope.
 	Plain bool
 	Rows  []field
 	Text  string // of ShowResult
 	Cut   bool
-	// Uncertain and Forgettable tell what may be done.
+	// Uncertain and Forgettable say what may be done.
 	Uncertain, Forgettable bool
 }
 
@@ -84,7 +84,7 @@ func (c *Console) view(id driver.ID, r *dedup.Record) record {
 	return v
 }
 
-// claim tells of the newest claim.
+// claim adds the rows of the newest claim.
 func (v *record) claim(r *dedup.Record) {
 	add := func(name, value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
 	add("attempt", strconv.Itoa(r.Attempt), "claims so far")
@@ -116,7 +116,7 @@ func lease(r *dedup.Record) string {
 	return short(r.Remaining) + " left"
 }
 
-// result tells of a result no more than ShowResult does, or its length.
+// result adds the row of a result: the text of ShowResult, or the result's length.
 func (c *Console) result(v *record, id driver.ID, r *dedup.Record) {
 	name := "result"
 	if r.State == driver.StateFailed {
@@ -178,7 +178,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, id driver.ID, typ
 func parseID(text string) (driver.ID, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(driver.ID{}) {
-		return driver.ID{}, &refusal{http.StatusBadRequest, "This is no ID",
+		return driver.ID{}, &refusal{http.StatusBadRequest, "This is not an ID",
 			"An ID has 32 hex digits."}
 	}
 	return driver.ID(b), nil

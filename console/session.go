@@ -16,7 +16,7 @@ const (
 	tokenLife = 10 * time.Minute
 )
 
-// session is what the browser was given, or is given now. It says nothing of who uses it: a token
+// session is what the browser was given, or is given now. It does not identify a person: a token
 // is good only in the browser that has been given the page with it.
 func (c *Console) session(w http.ResponseWriter, r *http.Request) string {
 	if s := sessionOf(r); s != "" {
