@@ -88,7 +88,7 @@ func (s *site) inFlight(o request) (first, second answer) {
 	return <-answered, second
 }
 
-// again sends the same until it is no replay: its key has expired.
+// again sends the same request until the answer is not a replay: its key has expired.
 func (s *site) again(o request) answer {
 	s.Helper()
 	deadline := time.After(time.Minute)

@@ -113,7 +113,7 @@ func TestWrongMountsAreRefused(t *testing.T) {
 }
 
 // TestFailureBehindAHiddenMount: where another middleware stands between, the mount cannot be
-// recognised. The failed request is still no success, and its effect happens once.
+// recognized. The failed request is still not a success, and its effect happens once.
 func TestFailureBehindAHiddenMount(t *testing.T) {
 	for _, row := range wrongMounts {
 		t.Run(row.name, func(t *testing.T) {

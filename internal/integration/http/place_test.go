@@ -29,7 +29,7 @@ type settings struct {
 	Redis       string // host:port
 	Driver, DSN string // or a database; neither: in memory
 	Dialect     sqladapter.Dialect
-	Atomic      bool   // sqladapter's Runner, in place of a Deduper's
+	Atomic      bool   // sqladapter's Runner, instead of a Deduper's
 	Prefix      string // of every key or table
 	Window      time.Duration
 	Lease       time.Duration
@@ -168,7 +168,7 @@ func (l *inMemory) counts(context.Context) (map[string]int, error) {
 	return maps.Clone(l.booked), nil
 }
 
-// inRedis is a hash beside the store.
+// inRedis is a hash in the Redis of the store.
 type inRedis struct {
 	client *redis.Client
 	name   string

@@ -294,7 +294,7 @@ func (d *death) check(t *testing.T, p *place, other *process, name string) {
 		waited.Sub(killed), d.effects)
 }
 
-// retry comes again until it is not told any more that the request is in flight.
+// retry sends the request until the answer does not say any more that it is in flight.
 func (d *death) retry(t *testing.T, other *process, name string) (answer, time.Time) {
 	t.Helper()
 	deadline := time.After(time.Minute)

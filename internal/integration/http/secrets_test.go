@@ -119,7 +119,8 @@ func (p *place) wantStored(t *testing.T, there, never []string) {
 	}
 }
 
-// forms are those that a secret may be written in. The ends of base64 depend on what is beside it.
+// forms are the forms that a secret may be written in. The first and the last characters of base64
+// depend on the bytes next to the secret.
 func forms(secret string) []string {
 	all := []string{secret, hex.EncodeToString([]byte(secret)), fmt.Sprintf("%d", []byte(secret))}
 	for shift := range 3 {

@@ -174,8 +174,8 @@ func (s *site) wantFirst(a answer, run int) {
 	s.wantRuns(run)
 }
 
-// wantReplay checks that again is first once more: its status, its headers and its bytes. What is
-// left of the window is less by then.
+// wantReplay checks that again is first once more: its status, its headers and its bytes. Only the
+// rest of the window is shorter by then.
 func (s *site) wantReplay(first, again answer) {
 	s.Helper()
 	if again.header.Get("Idempotent-Replayed") != "true" {

@@ -148,7 +148,7 @@ func stripeV2(inTransaction bool) []clause {
 	}
 }
 
-// inTwoSteps books, fails for the first time, and goes on.
+// inTwoSteps books, and fails the first time. Its retry continues.
 func inTwoSteps(s *site) http.HandlerFunc {
 	var failed atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -25,7 +25,7 @@ type job struct {
 
 const childEnv = "ONCEWARD_HTTP_CHILD"
 
-// What a request asks of its handler, in the header X-Play: to stop at a place, and to say so.
+// Values of the header X-Play: a request asks its handler to stop at a place and to say so.
 const (
 	beforeEffect = "before the effect"
 	afterEffect  = "after the effect"

@@ -67,7 +67,7 @@ const (
 )
 
 // Ten thousand forged deliveries, two thousand for each provider, each with an id of its own,
-// leave a real Redis as it was: nobody fills the store without a secret, and nobody takes the
+// leave a real Redis as it was. So nobody fills the store without a secret, and nobody takes the
 // key of an event that is still to come. Honest ones in their midst are received.
 func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	const each, workers = 2000, senders

@@ -104,7 +104,8 @@ func draw(rng *rand.Rand, n int) message {
 	return m
 }
 
-// What the official library signs is received, once, and what Sign signs it verifies.
+// A delivery that the official library signs is received, once. The library verifies a delivery
+// that Sign signs.
 func TestStandardWebhooksBothWays(t *testing.T) {
 	rng, run := rand.New(rand.NewPCG(1, 2)), inMemory(t)
 	const messages = 200

@@ -56,7 +56,7 @@ func (v vector) signature(t *testing.T) string {
 	return ""
 }
 
-// What openssl and Python sign is believed: the v1 and v1a of Standard Webhooks, Stripe's and
+// Signatures by openssl and Python are accepted: the v1 and v1a of Standard Webhooks, Stripe's and
 // GitHub's published algorithms.
 func TestVectorsOfOthers(t *testing.T) {
 	count := map[string]int{}
