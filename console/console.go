@@ -144,8 +144,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// addSlash sends who asked for the console without the slash behind its path to where relative
-// names work. The prefix has been stripped, but for what the client has sent.
+// addSlash redirects a request for the console without the slash at the end of its path to the path
+// with it, where relative names work. Only r.RequestURI still has the prefix that was stripped.
 func (c *Console) addSlash(w http.ResponseWriter, r *http.Request) {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	w.Header().Set("Location", "./"+path.Base(asked)+"/")
