@@ -39,6 +39,8 @@ type Provider struct {
 type Message struct {
 	Header http.Header
 	Body   []byte
+	// Query is the query of the request's URL as it came, without the question mark.
+	Query string
 	// Now is the time that timestamps are compared with.
 	Now time.Time
 }

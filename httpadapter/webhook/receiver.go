@@ -172,7 +172,7 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.Write(w)
 		return
 	}
-	id, err := rc.verify(r.Header, read)
+	id, err := rc.verify(r, read)
 	switch {
 	case err != nil:
 		rc.refuse(w, err)
@@ -194,9 +194,10 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // verify says what a message is. Its body is no longer counted when it is verified, or refused and
 // gone.
-func (rc *Receiver) verify(h http.Header, b *body) (Identity, error) {
+func (rc *Receiver) verify(r *http.Request, b *body) (Identity, error) {
 	defer b.give()
-	id, err := rc.provider.Verify(&Message{Header: h, Body: b.bytes, Now: time.Now()})
+	id, err := rc.provider.Verify(&Message{Header: r.Header, Body: b.bytes, Query: r.URL.RawQuery,
+		Now: time.Now()})
 	if err == nil && id.challenge == nil && !id.notice {
 		err = id.check()
 	}

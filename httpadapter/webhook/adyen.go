@@ -1,0 +1,109 @@
+package webhook
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"strings"
+)
+
+// Adyen returns the provider for standard webhooks of Adyen
+// (docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures).
+// additionalData.hmacSignature is base64 of HMAC-SHA256 of eight fields of the
+// NotificationRequestItem, joined by colons: pspReference, originalReference, merchantAccountCode,
+// merchantReference, amount.value, amount.currency, eventCode and success. A key is the HMAC key as
+// the Customer Area shows it, in hex; give the old one and the new one while it changes.
+//
+// Everything else in the body is not signed: reason, eventDate, paymentMethod and the rest of
+// additionalData can be changed by whoever has captured a delivery. merchantReference alone may
+// have colons, as otherwise the signed text could be cut elsewhere.
+//
+// The id is pspReference, eventCode and success, joined by colons; all are signed. Adyen calls two
+// webhooks duplicates by the first two (webhooks/handle-webhook-events); success is there so that a
+// payment that fails and then succeeds is two events. Type is the eventCode. Adyen's JSON has one
+// item in notificationItems (webhooks/webhook-types): a body with another number is malformed.
+//
+// Adyen signs no time. It retries for 30 days (webhooks/troubleshoot), which is Horizon, until it
+// gets a 2xx within 10 seconds. The answer has no body: accounts that Adyen has not moved from the
+// old answer "[accepted]" to the status need another receiver. Bodies have up to 1 MiB here.
+// Webhooks of Adyen for Platforms have their signature in a header: use [HMAC], with the decoded
+// key as a secret.
+//
+// No key, and a key that is empty or not hex, are an [*dedup.InputError].
+func Adyen(hexKeys ...string) (Provider, error) {
+	keys := make([]string, len(hexKeys))
+	for i, k := range hexKeys {
+		data, err := hex.DecodeString(k)
+		if err != nil {
+			return Provider{}, bad("hexKeys", "is not hex at %d", i)
+		}
+		keys[i] = string(data)
+	}
+	macs, err := newMACs("hexKeys", keys)
+	if err != nil {
+		return Provider{}, err
+	}
+	return Provider{Name: "adyen", Horizon: 30 * day, BodyLimit: defaultBodyLimit,
+		Verify: func(m *Message) (Identity, error) {
+			item, err := adyenItemOf(m.Body)
+			if err != nil {
+				return Identity{}, err
+			}
+			signature, err := strictBase64.DecodeString(item.signature)
+			if err != nil || !macs.match([][]byte{signature}, item.signed) {
+				return Identity{}, ErrSignature
+			}
+			return item.identity, nil
+		}}, nil
+}
+
+// adyenItem is what a body says, before it is believed.
+type adyenItem struct {
+	signature string
+	signed    []byte
+	identity  Identity
+}
+
+// adyenItemOf reads the one item of a body.
+func adyenItemOf(body []byte) (adyenItem, error) {
+	outer, err := members(body, "notificationItems")
+	if err != nil {
+		return adyenItem{}, err
+	}
+	var items []json.RawMessage
+	if json.Unmarshal(outer["notificationItems"], &items) != nil || len(items) != 1 {
+		return adyenItem{}, bad("notificationItems", "must be an array of one item")
+	}
+	wrapped, err := members(items[0], "NotificationRequestItem")
+	if err != nil {
+		return adyenItem{}, err
+	}
+	item, err := members(wrapped["NotificationRequestItem"], "additionalData", "pspReference",
+		"originalReference", "merchantAccountCode", "merchantReference", "amount", "eventCode",
+		"success")
+	if err != nil {
+		return adyenItem{}, err
+	}
+	amount, err := members(item["amount"], "value", "currency")
+	if err != nil {
+		return adyenItem{}, err
+	}
+	data, err := members(item["additionalData"], "hmacSignature")
+	if err != nil {
+		return adyenItem{}, err
+	}
+	psp, event, success := text(item["pspReference"]), text(item["eventCode"]),
+		text(item["success"])
+	front := []string{psp, text(item["originalReference"]), text(item["merchantAccountCode"])}
+	back := []string{textOrNumber(amount["value"]), text(amount["currency"]), event, success}
+	for _, field := range append(front, back...) {
+		if strings.Contains(field, ":") {
+			return adyenItem{}, bad("body", "has a colon in a signed field, not in merchantReference")
+		}
+	}
+	if psp == "" || event == "" {
+		return adyenItem{}, bad("body", "has no pspReference or no eventCode that can be read")
+	}
+	signed := append(append(front, text(item["merchantReference"])), back...)
+	return adyenItem{signature: text(data["hmacSignature"]), signed: []byte(strings.Join(signed, ":")),
+		identity: Identity{ID: psp + ":" + event + ":" + success, Type: event, Signed: true}}, nil
+}

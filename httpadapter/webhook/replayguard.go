@@ -1,0 +1,53 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"sync"
+	"time"
+)
+
+// maxGuarded bounds a replayGuard: two generations of this many tokens take about 10 MB.
+const maxGuarded = 1 << 16
+
+// replayGuard binds each signed token to the first event that came with it, for providers that do
+// not sign the body. Without it, whoever has captured one token signs other events with it. It is
+// in memory and so knows the deliveries of one process.
+type replayGuard struct {
+	keep time.Duration // at least, unless there are more than maxGuarded tokens in it
+
+	mu         sync.Mutex
+	since      time.Time // of young
+	young, old map[[16]byte][16]byte
+}
+
+// bind reports whether the token belongs to the event. The signature is verified before: otherwise
+// anybody could take the token of an event that is still to come, or fill the memory.
+func (g *replayGuard) bind(token, event string, now time.Time) bool {
+	t, e := guarded(token), guarded(event)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, generation := range []map[[16]byte][16]byte{g.young, g.old} {
+		if bound, ok := generation[t]; ok {
+			return bound == e
+		}
+	}
+	if g.young == nil || len(g.young) >= maxGuarded || now.Sub(g.since) > g.keep {
+		g.old, g.young, g.since = g.young, map[[16]byte][16]byte{}, now
+	}
+	g.young[t] = e
+	return true
+}
+
+func guarded(s string) [16]byte {
+	sum := sha256.Sum256([]byte(s))
+	return [16]byte(sum[:16])
+}
+
+// recent checks a signed time of which nobody says that each attempt has a new one: it may be as
+// old as the last attempt can be, and not further in the future than a clock is wrong.
+func recent(sent, now time.Time, horizon time.Duration) error {
+	if age := now.Sub(sent); age > horizon+tolerance || age < -tolerance {
+		return ErrStale
+	}
+	return nil
+}
