@@ -23,8 +23,8 @@ import (
 // item in notificationItems (webhooks/webhook-types): a body with another number is malformed.
 //
 // Adyen signs no time. It retries for 30 days (webhooks/troubleshoot), which is Horizon, until it
-// gets a 2xx within 10 seconds. The answer has no body: accounts that Adyen has not moved from the
-// old answer "[accepted]" to the status need another receiver. Bodies have up to 1 MiB here.
+// gets a 2xx within 10 seconds. The answer has no body: Adyen accepts by the status, and no longer
+// needs the body "[accepted]". Bodies have up to 1 MiB here; Adyen documents no limit.
 // Webhooks of Adyen for Platforms have their signature in a header: use [HMAC], with the decoded
 // key as a secret.
 //

@@ -11,7 +11,10 @@ import (
 	"time"
 )
 
-const payPalHorizon = 30 * day
+const (
+	payPalHorizon   = 30 * day
+	minRSASignature = 128 // bytes, of a key of 1,024 bits
+)
 
 // PayPalConfig describes the webhooks of an app at PayPal.
 type PayPalConfig struct {
@@ -93,7 +96,8 @@ func (p *payPal) said(h http.Header, now time.Time) (s payPalSaid, err error) {
 		strings.Contains(s.id, "|") || !payPalCertURL(s.certURL) {
 		return s, ErrSignature
 	}
-	if s.signature, err = strictBase64.DecodeString(signature); err != nil {
+	s.signature, err = strictBase64.DecodeString(signature)
+	if err != nil || len(s.signature) < minRSASignature {
 		return s, ErrSignature
 	}
 	if s.sent, err = time.Parse(time.RFC3339, s.timestamp); err != nil {
