@@ -17,10 +17,10 @@ import (
 // additionalData can be changed by whoever has captured a delivery. merchantReference alone may
 // have colons, as otherwise the signed text could be cut elsewhere.
 //
-// The id is pspReference, eventCode and success, joined by colons; all are signed. Adyen calls two
-// webhooks duplicates by the first two (webhooks/handle-webhook-events); success is there so that a
-// payment that fails and then succeeds is two events. Type is the eventCode. Adyen's JSON has one
-// item in notificationItems (webhooks/webhook-types): a body with another number is malformed.
+// The id is pspReference, eventCode and success, joined by colons; all are signed. Adyen signs
+// nothing that is unique for each event: success is there so that a payment that fails and then
+// succeeds under one reference is two events. Type is the eventCode. Adyen's JSON has one item in
+// notificationItems (webhooks/webhook-types): a body with another number is malformed.
 //
 // Adyen signs no time. It retries for 30 days (webhooks/troubleshoot), which is Horizon, until it
 // gets a 2xx within 10 seconds. The answer has no body: Adyen accepts by the status, and no longer
@@ -97,13 +97,14 @@ func adyenItemOf(body []byte) (adyenItem, error) {
 	back := []string{textOrNumber(amount["value"]), text(amount["currency"]), event, success}
 	for _, field := range append(front, back...) {
 		if strings.Contains(field, ":") {
-			return adyenItem{}, bad("body", "has a colon in a signed field, not in merchantReference")
+			return adyenItem{}, bad("body", "has a colon in another field than merchantReference")
 		}
 	}
 	if psp == "" || event == "" {
 		return adyenItem{}, bad("body", "has no pspReference or no eventCode that can be read")
 	}
 	signed := append(append(front, text(item["merchantReference"])), back...)
-	return adyenItem{signature: text(data["hmacSignature"]), signed: []byte(strings.Join(signed, ":")),
+	return adyenItem{signature: text(data["hmacSignature"]),
+		signed:   []byte(strings.Join(signed, ":")),
 		identity: Identity{ID: psp + ":" + event + ":" + success, Type: event, Signed: true}}, nil
 }

@@ -42,15 +42,16 @@ func adyenSigned(psp, reference, event, success string) string {
 	key, _ := hex.DecodeString(adyenKey)
 	text := strings.Join([]string{psp, "", "Shop", reference, "5", "EUR", event, success}, ":")
 	return fmt.Sprintf(`{"notificationItems":[{"NotificationRequestItem":{"additionalData":`+
-		`{"hmacSignature":%q},"amount":{"value":5,"currency":"EUR"},"pspReference":%q,"eventCode":%q,`+
-		`"merchantAccountCode":"Shop","merchantReference":%q,"success":%q}}]}`,
+		`{"hmacSignature":%q},"amount":{"value":5,"currency":"EUR"},"pspReference":%q,`+
+		`"eventCode":%q,"merchantAccountCode":"Shop","merchantReference":%q,"success":%q}}]}`,
 		base64MAC(sha256.New, string(key), text), psp, event, reference, success)
 }
 
 func TestAdyenVectors(t *testing.T) {
 	p := built(t)(webhook.Adyen(adyenNodeKey, strings.ToLower(adyenKey)))
 	for body, want := range map[string]webhook.Identity{
-		adyenBody:     {ID: "7914073381342284:AUTHORISATION:true", Type: "AUTHORISATION", Signed: true},
+		adyenBody: {ID: "7914073381342284:AUTHORISATION:true", Type: "AUTHORISATION",
+			Signed: true},
 		adyenNodeBody: {ID: "pspReference:EVENT:true", Type: "EVENT", Signed: true},
 	} {
 		got, err := p.Verify(adyenMessage(body))

@@ -16,7 +16,7 @@ import (
 const mailgunKey = "signing key"
 
 // mailgunBody has the form of Mailgun's page on securing webhooks. Neither that page nor
-// mailgun-go has a signature with its key: hexMAC makes them, as webhooks_test.go of mailgun-go does.
+// mailgun-go has a signature with its key: hexMAC makes them, as the tests of mailgun-go do.
 func mailgunBody(sent int64, token, id string) string {
 	timestamp := strconv.FormatInt(sent, 10)
 	return fmt.Sprintf(`{"signature":{"token":%q,"timestamp":%q,"signature":%q},`+
@@ -30,7 +30,8 @@ func mailgunMessage(body string) *webhook.Message {
 
 func TestMailgunVerifies(t *testing.T) {
 	p := built(t)(webhook.Mailgun("old", mailgunKey))
-	want := webhook.Identity{ID: "E1", Type: "delivered", Signed: true, Sent: time.Unix(fuzzNow-60, 0)}
+	want := webhook.Identity{ID: "E1", Type: "delivered", Signed: true,
+		Sent: time.Unix(fuzzNow-60, 0)}
 	body := mailgunBody(fuzzNow-60, "t1", "E1")
 	got, err := p.Verify(mailgunMessage(body))
 	require.NoError(t, err)
@@ -54,15 +55,17 @@ func TestMailgunAnythingElseIsRefused(t *testing.T) {
 	for what, body := range map[string]string{
 		"another token": strings.Replace(body, `"t1"`, `"t2"`, 1),
 		"another time":  strings.Replace(body, strconv.Itoa(fuzzNow), strconv.Itoa(fuzzNow+1), 1),
-		"another one":   strings.Replace(body, signature, hexMAC("guess", strconv.Itoa(fuzzNow)+"t1"), 1),
-		"cut short":     strings.Replace(body, signature, signature[:20], 1),
-		"no signature":  `{"event-data":{"id":"E1","event":"delivered"}}`,
-		"no token":      strings.Replace(mailgunBody(fuzzNow, "", "E1"), `"token":"",`, "", 1),
-		"empty":         "", "no object": "[]",
+		"another one": strings.Replace(body, signature,
+			hexMAC("guess", strconv.Itoa(fuzzNow)+"t1"), 1),
+		"cut short":    strings.Replace(body, signature, signature[:20], 1),
+		"no signature": `{"event-data":{"id":"E1","event":"delivered"}}`,
+		"no token":     strings.Replace(mailgunBody(fuzzNow, "", "E1"), `"token":"",`, "", 1),
+		"empty":        "", "no object": "[]",
 	} {
 		wantRefused(t, p, mailgunMessage(body), what)
 	}
-	_, err := p.Verify(mailgunMessage(strings.Replace(body, `{"token"`, `{"token":"t0","token"`, 1)))
+	twice := strings.Replace(body, `{"token"`, `{"token":"t0","token"`, 1)
+	_, err := p.Verify(mailgunMessage(twice))
 	wantInputError(t, err, "token twice")
 	_, err = p.Verify(mailgunMessage(strings.Replace(body, `"id":"E1",`, "", 1)))
 	wantInputError(t, err, "no id")
@@ -84,7 +87,7 @@ func TestMailgunTokenSignsOneEvent(t *testing.T) {
 	p := built(t)(webhook.Mailgun(mailgunKey))
 	_, err := p.Verify(mailgunMessage(mailgunBody(fuzzNow, "t1", "E1")))
 	require.NoError(t, err)
-	wantRefused(t, p, mailgunMessage(mailgunBody(fuzzNow, "t1", "E2")), "the token with another event")
+	wantRefused(t, p, mailgunMessage(mailgunBody(fuzzNow, "t1", "E2")), "another event")
 	_, err = p.Verify(mailgunMessage(mailgunBody(fuzzNow, "t1", "E1")))
 	require.NoError(t, err, "a retry")
 	_, err = p.Verify(mailgunMessage(mailgunBody(fuzzNow, "t2", "E1")))

@@ -140,7 +140,8 @@ func TestPayPalFetchesFromPayPalAlone(t *testing.T) {
 		"https://api.paypal.com.evil.example" + path, "https://notpaypal.com" + path,
 		"https://api.paypal.com@evil.example" + path, "https://u:p@api.paypal.com" + path,
 		"https://api.paypal.com:8443" + path, "https://api.paypal.com/v1/other/CERT-1",
-		"https://api.paypal.com/v1/notifications/certs/../x", "https://api.paypal.com" + path + "?a=b",
+		"https://api.paypal.com/v1/notifications/certs/../x",
+		"https://api.paypal.com" + path + "?a=b",
 		"https://evil.example/.paypal.com" + path, "https://evil.example#.paypal.com" + path,
 		"file:///etc/passwd", "//api.paypal.com" + path, ""} {
 		m := payPalMessage(t)
@@ -164,12 +165,13 @@ func TestPayPalCertificatesThatAreNoGood(t *testing.T) {
 		require.Error(t, err, what)
 		assert.Len(t, server.asked, 1, what)
 	}
-	_, err := payPal(t, answering(200, chain), selfSigned(t, "x.paypal.com")).Verify(payPalMessage(t))
+	p := payPal(t, answering(200, chain), selfSigned(t, "x.paypal.com"))
+	_, err := p.Verify(payPalMessage(t))
 	assert.ErrorContains(t, err, "certificate", "another root")
 	late := payPalMessage(t)
 	late.Now = at("2021-05-25T00:00:00Z")
 	late.Header.Set("Paypal-Transmission-Time", "2021-05-25T00:00:00Z")
-	p, _ := sandbox(t)
+	p, _ = sandbox(t)
 	_, err = p.Verify(payPalMessage(t))
 	require.NoError(t, err)
 	_, err = p.Verify(late)
@@ -193,7 +195,8 @@ func selfSigned(t testing.TB, name string) []byte {
 // A certificate that is trusted, of a host that is not PayPal's, signs nothing.
 func TestPayPalCertificateOfAnotherHost(t *testing.T) {
 	for name, want := range map[string]string{"evil.example": "not of a host",
-		"notpaypal.com": "not of a host", "messageverificationcerts.paypal.com": "no valid signature"} {
+		"notpaypal.com":                       "not of a host",
+		"messageverificationcerts.paypal.com": "no valid signature"} {
 		cert := selfSigned(t, name)
 		_, err := payPal(t, answering(200, cert), cert).Verify(payPalMessage(t))
 		assert.ErrorContains(t, err, want, name)
@@ -253,7 +256,8 @@ func FuzzPayPalHeaders(f *testing.F) {
 		assert.False(t, err == nil && (sent != payPalSent || signature != payPalSignature),
 			fmt.Sprint(url, sent, signature))
 		for _, at := range server.asked {
-			assert.True(t, strings.HasPrefix(at, "https://") && strings.Contains(at, ".paypal.com"), at)
+			assert.True(t, strings.HasPrefix(at, "https://"), at)
+			assert.Contains(t, at, ".paypal.com")
 		}
 	})
 }

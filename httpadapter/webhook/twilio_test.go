@@ -85,10 +85,13 @@ func TestTwilioAnythingElseIsRefused(t *testing.T) {
 // Twilio signs some URLs with their port and some without; the event stays the same.
 func TestTwilioPorts(t *testing.T) {
 	for signed, url := range map[string]string{"https://a.example:443/x": "https://a.example/x",
-		"https://a.example/x": "https://a.example:8443/x", "http://a.example:80/x": "http://a.example/x",
-		"https://u:p@a.example/x": "https://u:p@a.example:443/x", "https://a.example:443": "https://a.example"} {
+		"https://a.example/x":     "https://a.example:8443/x",
+		"http://a.example:80/x":   "http://a.example/x",
+		"https://u:p@a.example/x": "https://u:p@a.example:443/x",
+		"https://a.example:443":   "https://a.example"} {
 		p := built(t)(webhook.Twilio(url, twilioToken))
-		got, err := p.Verify(twilioMessage("", base64MAC(sha1.New, twilioToken, signed+"A1"), "A=1"))
+		m := twilioMessage("", base64MAC(sha1.New, twilioToken, signed+"A1"), "A=1")
+		got, err := p.Verify(m)
 		require.NoError(t, err, signed)
 		same, err := p.Verify(twilioMessage("", base64MAC(sha1.New, twilioToken, url+"A1"), "A=1"))
 		require.NoError(t, err, url)
@@ -98,8 +101,8 @@ func TestTwilioPorts(t *testing.T) {
 
 func TestTwilioSharedKey(t *testing.T) {
 	p := built(t)(webhook.Twilio(twilioURL, twilioToken, "shared"))
-	got, err := p.Verify(twilioMessage("", base64MAC(sha256.New, "shared", twilioURL+"MessageStatussent"),
-		"MessageStatus=sent"))
+	signature := base64MAC(sha256.New, "shared", twilioURL+"MessageStatussent")
+	got, err := p.Verify(twilioMessage("", signature, "MessageStatus=sent"))
 	require.NoError(t, err)
 	assert.Equal(t, "sent", got.Type)
 }
@@ -122,8 +125,8 @@ func TestTwilioTypes(t *testing.T) {
 	for body, want := range map[string]string{"CallStatus=busy": "busy",
 		"EventType=onMessageAdded": "onMessageAdded", "Other=1": ""} {
 		name, value, _ := strings.Cut(body, "=")
-		got, err := p.Verify(twilioMessage("", base64MAC(sha1.New, twilioToken, twilioURL+name+value),
-			body))
+		signature := base64MAC(sha1.New, twilioToken, twilioURL+name+value)
+		got, err := p.Verify(twilioMessage("", signature, body))
 		require.NoError(t, err)
 		assert.Equal(t, want, got.Type)
 	}
