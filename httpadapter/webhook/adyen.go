@@ -13,9 +13,9 @@ import (
 // merchantReference, amount.value, amount.currency, eventCode and success. A key is the HMAC key as
 // the Customer Area shows it, in hex; give the old one and the new one while it changes.
 //
-// Everything else in the body is not signed: reason, eventDate, paymentMethod and the rest of
-// additionalData can be changed by whoever has captured a delivery. merchantReference alone may
-// have colons, as otherwise the signed text could be cut elsewhere.
+// Adyen signs nothing else of the body. Anybody with a captured delivery can change reason,
+// eventDate, paymentMethod and the rest of additionalData. merchantReference alone may have
+// colons: with others the signed text could be cut elsewhere.
 //
 // The id is pspReference, eventCode and success, joined by colons; all are signed. Adyen signs
 // nothing that is unique for each event: success is there so that a payment that fails and then

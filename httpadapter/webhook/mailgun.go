@@ -15,11 +15,10 @@ const mailgunHorizon = 8 * time.Hour
 // signing key. The events of a subaccount have parent-signature too, by the key of the primary
 // account: either signature is enough.
 //
-// Mailgun signs nothing of the event. Whoever has captured a timestamp, a token and their signature
-// can put another event beside them. So the first event that comes with a token owns it, and the
-// same token beside another id is refused. This is remembered in memory, for each process and for
-// the last 65,536 tokens at least. The handler should take no more than a hint from a body that
-// matters, and ask Mailgun's Events API.
+// Mailgun signs nothing of the event. Anybody with a captured timestamp, token and signature can
+// send another event with them. So the first event that comes with a token owns it, and the same
+// token with another id is refused. The receiver keeps this in memory, for each process and for
+// the last 65,536 tokens at least. If an event matters, ask Mailgun's Events API for it.
 //
 // The id is that of event-data, and stays the same when Mailgun retries. Identity.Signed is true
 // although the signature does not cover it: a key of the body would change with each token.

@@ -37,10 +37,10 @@ type PayPalConfig struct {
 // path of PayPal's certificates, without redirects, and up to 64 KiB. The certificate must be of a
 // host below paypal.com and chain up to Roots when the message comes. 16 of them are kept.
 //
-// A CRC-32 is no digest: whoever has captured a delivery can make another body with the same one.
-// So the first event that comes with a transmission id owns it, and the same transmission beside
-// another id is refused. This is remembered in memory, for each process and for the last 65,536
-// transmissions at least. For what matters, ask PayPal's API for the event.
+// A CRC-32 is easy to forge: anybody with a captured delivery can make another body with the same
+// one. So the first event that comes with a transmission id owns it, and the same transmission
+// with another id is refused. The receiver keeps this in memory, for each process and for the last
+// 65,536 transmissions at least. If an event matters, ask PayPal's API for it.
 //
 // The id is the body's id, which stays the same when PayPal retries, and Type is its event_type.
 // PayPal retries for three days, and by hand it resends events of the last 30 days

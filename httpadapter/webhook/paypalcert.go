@@ -47,7 +47,7 @@ type payPalCerts struct {
 	mu   sync.Mutex // of kept
 	kept map[string][]*x509.Certificate
 
-	fetching sync.Mutex // one at a time: who waits for it may find the certificate kept
+	fetching sync.Mutex // one at a time: the next one may find the certificate kept
 	since    time.Time  // of fetches
 	fetches  int
 }

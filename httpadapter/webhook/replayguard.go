@@ -10,8 +10,8 @@ import (
 const maxGuarded = 1 << 16
 
 // replayGuard binds each signed token to the first event that came with it, for providers that do
-// not sign the body. Without it, whoever has captured one token signs other events with it. It is
-// in memory and so knows the deliveries of one process.
+// not sign the body. Without it, anybody with a captured token could send other events with it. It
+// is in memory and so knows the deliveries of one process.
 type replayGuard struct {
 	keep time.Duration // at least, unless there are more than maxGuarded tokens in it
 
@@ -43,8 +43,8 @@ func guarded(s string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// recent checks a signed time of which nobody says that each attempt has a new one: it may be as
-// old as the last attempt can be, and not further in the future than a clock is wrong.
+// recent checks the signed time of a provider that does not say whether each attempt has a new one.
+// The time may be as old as the last attempt can be, and five minutes in the future.
 func recent(sent, now time.Time, horizon time.Duration) error {
 	if age := now.Sub(sent); age > horizon+tolerance || age < -tolerance {
 		return ErrStale

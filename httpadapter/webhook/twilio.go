@@ -22,10 +22,10 @@ import (
 // receiver cannot know them. The query is the request's own, so no proxy may change it. Twilio
 // signs some URLs with their port and some without, and both are accepted, as in twilio-go.
 //
-// Twilio signs no id and no time. The same signed text fits bodies that differ, because the text
-// has no separators and no order, so the raw body is no key either. The id is a digest of the
-// signed text: a captured delivery in another form is a duplicate, and two events with equal
-// parameters are one event. I-Twilio-Idempotency-Token is not signed, and not used.
+// Twilio signs no id and no time. The signed text has no separators and no order, so bodies that
+// differ can have one signature, and the body cannot be the key. The id is a digest of the signed
+// text: a captured delivery in another form is a duplicate, and two events with equal parameters
+// are one event. I-Twilio-Idempotency-Token is not signed, and not used.
 // Type is the parameter EventType, MessageStatus or CallStatus, the first that is there.
 //
 // The answer has no body, so use it for status callbacks and not for requests that expect TwiML.
