@@ -8,9 +8,9 @@ import (
 
 // Adyen returns the provider for standard webhooks of Adyen
 // (docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures).
-// additionalData.hmacSignature is base64 of HMAC-SHA256 of eight fields of the
-// NotificationRequestItem, joined by colons: pspReference, originalReference, merchantAccountCode,
-// merchantReference, amount.value, amount.currency, eventCode and success. A key is the HMAC key as
+// additionalData.hmacSignature is base64 of HMAC-SHA256 of eight fields of the one item, joined by
+// colons. They are pspReference, originalReference, merchantAccountCode, merchantReference,
+// amount.value, amount.currency, eventCode and success. A key is the HMAC key as
 // the Customer Area shows it, in hex; give the old one and the new one while it changes.
 //
 // Adyen signs nothing else of the body. Anybody with a captured delivery can change reason,
