@@ -81,33 +81,18 @@ func (o *owner) take(ctx context.Context) {
 func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
 	own := must.Get(o.store.Acquire(ctx,
 		owned.Partition{Source: ownedSource, Number: number, Count: ownedParts}))
-	until(ctx, func(int) bool {
+	work.Until(ctx, func(int) bool {
 		must.Do(context.Cause(own.Context()))
 		return own.Stats().Loaded
 	})
 	return own
 }
 
-// until asks every millisecond. The question knows how often it was asked.
-func until(ctx context.Context, over func(n int) bool) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute) // for what takes milliseconds
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for n := 0; !over(n); n++ {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			must.Do(fmt.Errorf("filterbench: waited in vain: %w", context.Cause(ctx)))
-		}
-	}
-}
-
 // fold waits until the sets that are full have been folded: work of a timing that would else be
 // done in another side's. The store looks for such work with its renewals, some seconds later, and
 // when it acquires something: so it is made to.
 func (o *owner) fold(ctx context.Context) {
-	until(ctx, func(n int) bool {
+	work.Until(ctx, func(n int) bool {
 		folded := !slices.ContainsFunc(o.origins[:], func(from driver.Origin) bool {
 			return o.unfolded(ctx, from.Partition) > 0
 		})

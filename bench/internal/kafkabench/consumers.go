@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -39,10 +40,10 @@ func adapter(l work.Layout) func(context.Context, job) consumer {
 			return nil
 		}
 		return j.claimed(ctx, l, handle, dedup.Observer{
-			Ended: func(dedup.Event) { j.done.add(1) },
+			Ended: func(dedup.Event) { j.done.Add(1) },
 			Claimed: func(e dedup.Event) {
 				if e.Outcome == dedup.Duplicate {
-					j.done.add(1)
+					j.done.Add(1)
 				}
 			},
 		})
@@ -57,7 +58,7 @@ func (j job) claimed(ctx context.Context, l work.Layout, handle kafkaadapter.Han
 
 // unclaimed is kafkasarama without a store: order, watermark and commit alone.
 func unclaimed(_ context.Context, j job) consumer {
-	handle := func(context.Context, *kafkaadapter.Message) error { j.done.add(1); return nil }
+	handle := func(context.Context, *kafkaadapter.Message) error { j.done.Add(1); return nil }
 	return j.adapted(kafkaadapter.Config{Unclaimed: true, Handler: handle})
 }
 
@@ -82,7 +83,7 @@ func redisOnly(l work.Layout) func(context.Context, job) consumer {
 					return
 				}
 				cycle(ctx, 0, batch)
-				j.done.add(len(batch))
+				j.done.Add(int64(len(batch)))
 			}
 		}
 		return func(ctx context.Context) error {
@@ -151,7 +152,7 @@ type handler func(context.Context, []*sarama.ConsumerMessage) error
 type loop struct {
 	handle handler
 	most   int // messages at a time
-	done   *progress
+	done   *atomic.Int64
 }
 
 func (j job) loop(most int, handle handler) consumer {
@@ -186,7 +187,7 @@ func (l loop) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerG
 			return err
 		}
 		s.MarkMessage(messages[len(messages)-1], "")
-		l.done.add(len(messages))
+		l.done.Add(int64(len(messages)))
 	}
 	return nil
 }

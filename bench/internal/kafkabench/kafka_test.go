@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,9 +42,9 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			require.NoError(t, must.Try(func() {
 				e.consume(t.Context(), s, log, noEffect,
-					func(ctx context.Context, done *progress) {
-						done.await(ctx, int64(log.Size()))
-						assert.Equal(t, int64(log.Size()), done.n.Load())
+					func(ctx context.Context, done *atomic.Int64) {
+						await(ctx, done, log.Size())
+						assert.Equal(t, int64(log.Size()), done.Load())
 					})
 			}))
 		})
@@ -80,9 +81,7 @@ func TestFastPartitionAloneCounts(t *testing.T) {
 	e.write(t.Context(), &harness.Setup{}, log)
 	require.NoError(t, must.Try(func() {
 		e.consume(t.Context(), side{nextSide, fastOnly}, log, noEffect,
-			func(ctx context.Context, done *progress) {
-				done.await(ctx, 50)
-			})
+			func(ctx context.Context, done *atomic.Int64) { await(ctx, done, 50) })
 	}))
 }
 
@@ -164,25 +163,14 @@ func TestLogsAreLongEnough(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
-	p, boom := newProgress(), errors.New("boom")
-	await := func(ctx context.Context, n int64) error {
-		return must.Try(func() { p.await(ctx, n) })
+// A consumer that fails ends the measurement with its error.
+func TestConsumerFails(t *testing.T) {
+	e, boom := embedded(t), errors.New("boom")
+	fails := func(context.Context, job) consumer {
+		return func(context.Context) error { return boom }
 	}
-	p.add(3)
-	require.NoError(t, await(t.Context(), 3))
-	go func() {
-		p.add(2)
-		p.add(2)
-	}()
-	require.NoError(t, await(t.Context(), 7))
-	assert.Equal(t, int64(7), p.n.Load())
-	failed, stop := background(t.Context(), func(context.Context) error { return boom })
-	require.ErrorIs(t, await(failed, 8), boom, "a consumer that has failed")
-	stop()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	running, stop := background(ctx, func(ctx context.Context) error { <-ctx.Done(); return nil })
-	cancel(boom)
-	require.ErrorIs(t, await(running, 8), boom, "a run that has ended")
-	stop()
+	require.ErrorIs(t, must.Try(func() {
+		e.consume(t.Context(), side{"fails", fails}, server.Log{}, noEffect,
+			func(ctx context.Context, done *atomic.Int64) { await(ctx, done, 1) })
+	}), boom)
 }

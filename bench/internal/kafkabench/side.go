@@ -3,8 +3,6 @@ package kafkabench
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"runtime"
 	"runtime/pprof"
 	"slices"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
@@ -59,7 +58,7 @@ type job struct {
 	redis   string // host:port
 	group   string // of consumers; fresh for every timing
 	log     server.Log
-	done    *progress
+	done    *atomic.Int64
 	effect  func(*sarama.ConsumerMessage)
 }
 
@@ -71,14 +70,14 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 	fewest := min(least, e.messages)
 	n := fewest
 	return harness.Side{Name: s.name, External: func(ctx context.Context) (sample harness.Sample) {
-		e.consume(ctx, s, log, noEffect, func(ctx context.Context, done *progress) {
-			done.await(ctx, int64(e.warmUp(len(log.IDs))))
+		e.consume(ctx, s, log, noEffect, func(ctx context.Context, done *atomic.Int64) {
+			await(ctx, done, e.warmUp(len(log.IDs)))
 			sample = e.meter.Measure(ctx, func() int {
-				from := done.n.Load()
-				done.await(ctx, min(from+int64(n), int64(log.Size())))
-				finished := done.n.Load() - from
+				from := int(done.Load())
+				await(ctx, done, min(from+n, log.Size()))
+				finished := int(done.Load()) - from
 				must.True(finished > 0, "kafkabench: the log ended while the clocks were read")
-				return int(finished)
+				return finished
 			})
 		})
 		n = max(fewest, min(int(sample.Rate*e.budget.Seconds()), e.messages))
@@ -88,79 +87,33 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 
 // consume runs a side over a log on an empty Redis, and measures meanwhile.
 func (e *env) consume(ctx context.Context, s side, log server.Log,
-	effect func(*sarama.ConsumerMessage), measure func(ctx context.Context, done *progress)) {
+	effect func(*sarama.ConsumerMessage), measure func(ctx context.Context, done *atomic.Int64)) {
 	e.redis.Clear(ctx)
 	runtime.GC() // the garbage of one side is not the next one's burden
 	j := job{Setup: &harness.Setup{}, brokers: e.broker.Addrs, redis: e.redis.Addr,
-		group: "bench-" + harness.Fresh(), log: log, done: newProgress(), effect: effect}
+		group: "bench-" + harness.Fresh(), log: log, done: &atomic.Int64{}, effect: effect}
 	var err error
 	// A profile shows by this label whose work it was: goroutines inherit it.
 	pprof.Do(ctx, pprof.Labels("side", s.name), func(ctx context.Context) {
 		err = must.Try(func() {
-			running, stop := background(ctx, s.start(ctx, j))
-			defer stop()
+			run := s.start(ctx, j)
+			consumers, running := errgroup.WithContext(ctx) // one that fails ends the measurement
+			running, stop := context.WithCancel(running)
+			consumers.Go(func() error { return run(running) })
+			defer func() { stop(); _ = consumers.Wait() }()
 			measure(running, j.done)
 		})
 	})
 	must.Do(errors.Join(err, j.Close()))
 }
 
-// background runs a consumer until stop, which waits for it. One that fails before ends ctx.
-func background(ctx context.Context, run consumer) (running context.Context, stop func()) {
-	running, end := context.WithCancelCause(ctx)
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		if err := run(running); err != nil {
-			end(fmt.Errorf("kafkabench: ended early: %w", err))
-		}
-	})
-	return running, func() { end(nil); ended.Wait() }
-}
-
 // warmUp is how many messages of a log go before those that are timed: the first of every
 // partition are no duplicates.
 func (e *env) warmUp(partitions int) int { return max(e.ahead, partitions*e.gap) }
 
-// patience is how long a number of messages may take before the run is given up as stuck.
-const patience = 5 * time.Minute
-
-// progress counts finished messages, and wakes the goroutine that waits for a number of them.
-type progress struct {
-	n, target atomic.Int64
-	reached   chan struct{} // holds one when the target may have been reached
-}
-
-func newProgress() *progress {
-	p := &progress{reached: make(chan struct{}, 1)}
-	p.target.Store(math.MaxInt64)
-	return p
-}
-
-// add counts n finished messages; it is safe for concurrent use.
-func (p *progress) add(n int) {
-	if p.n.Add(int64(n)) < p.target.Load() {
-		return
-	}
-	select {
-	case p.reached <- struct{}{}:
-	default:
-	}
-}
-
 // await waits until n messages are finished, as long as the consumer works.
-func (p *progress) await(ctx context.Context, n int64) {
-	p.target.Store(n)
-	defer p.target.Store(math.MaxInt64)
-	ctx, cancel := context.WithTimeoutCause(ctx, patience,
-		fmt.Errorf("kafkabench: not %d messages after %v", n, patience))
-	defer cancel()
-	for p.n.Load() < n { // after the target is set: a count from now on sees it
-		select {
-		case <-p.reached:
-		case <-ctx.Done():
-			must.Do(context.Cause(ctx))
-		}
-	}
+func await(ctx context.Context, done *atomic.Int64, n int) {
+	work.Until(ctx, func(int) bool { return done.Load() >= int64(n) })
 }
 
 const (
@@ -194,7 +147,7 @@ func (e *env) neighbors(all *harness.Groups) {
 func fastOnly(ctx context.Context, j job) consumer {
 	handle := func(ctx context.Context, m *kafkaadapter.Message) error {
 		if m.Partition != slowNumber {
-			j.done.add(1)
+			j.done.Add(1)
 			return nil
 		}
 		return backoff.Sleep(ctx, slowTakes)
@@ -260,14 +213,14 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 		must.Do(backoff.Sleep(ctx, every-time.Since(began)))
 	}
 	e.consume(ctx, s, log, arrive,
-		func(ctx context.Context, done *progress) {
+		func(ctx context.Context, done *atomic.Int64) {
 			for i := range partitions * n {
 				send(i%partitions, i/partitions)
 				if i == partitions-1 { // the group has formed
-					done.await(ctx, partitions)
+					await(ctx, done, partitions)
 				}
 			}
-			done.await(ctx, int64(log.Size()))
+			await(ctx, done, log.Size())
 		})
 	want := partitions * (n - 1)
 	must.True(len(took) == want, "kafkabench: %d latencies of %d messages", len(took), want)

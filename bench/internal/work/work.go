@@ -24,6 +24,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -85,6 +86,20 @@ func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int
 		all.Go(func() error { return must.Try(func() { f(running, i) }) })
 	}
 	must.Do(errors.Join(all.Wait(), context.Cause(ctx)))
+}
+
+// patience is how long a run waits for one thing before it is given up as stuck.
+const patience = 5 * time.Minute
+
+// Until asks every millisecond whether something is over, until ctx ends. The question knows how
+// often it was asked.
+func Until(ctx context.Context, over func(n int) bool) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("work: waited for %v in vain", patience))
+	defer cancel()
+	for n := 0; !over(n); n++ {
+		must.Do(backoff.Sleep(ctx, time.Millisecond))
+	}
 }
 
 // Loop is a timing of things that need no fresh keys.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -94,4 +95,18 @@ func TestBucketsArePlanned(t *testing.T) {
 		assert.NotEqual(t, redisadapter.DefaultPrefix, o.Prefix, l.Name)
 		assert.Equal(t, redisadapter.DefaultPrefix, l.UnderDefault().options(5).Prefix, l.Name)
 	}
+}
+
+// A question is asked until its answer is yes, its context ends or minutes have passed.
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		Until(t.Context(), func(n int) bool { return n == 5 })
+		assert.Equal(t, 5*time.Millisecond, time.Since(began))
+		never, boom := func(int) bool { return false }, errors.New("boom")
+		require.ErrorContains(t, must.Try(func() { Until(t.Context(), never) }), "in vain")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(boom)
+		require.ErrorIs(t, must.Try(func() { Until(ctx, never) }), boom)
+	})
 }
