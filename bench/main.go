@@ -4,7 +4,7 @@
 //
 //	bench redis                                          everything, on servers of its own
 //	bench redis -quick -run 'batch 256'                  some of it, less exactly
-//	bench kafka -run '^4 .* 0 %' -sides full -cpuprofile cpu.out     where the time goes: go tool pprof -tagfocus 'adapter, full' cpu.out
+//	bench kafka -run '^4 .* 0 %' -cpuprofile cpu.out     where the time goes: go tool pprof -tagfocus 'adapter, full' cpu.out
 //	bench sql -postgres postgres://... -mariadb none     on a server that runs already: tables are made there, and dropped
 //	bench redis -out results/redis.json                  and write results, drawings and a page
 //	bench render results/redis.json                      drawings and page of earlier results
@@ -133,8 +133,6 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	f.StringVar(&o.Brokers, "brokers", "",
 		"host:port,... of a Kafka that runs; default: an embedded one in a process of its own")
 	f.StringVar(&o.Run, "run", "", "only workloads whose title matches this regular expression")
-	f.StringVar(&o.Sides, "sides", "",
-		"kafka: only consumers whose name matches this regular expression")
 	f.StringVar(&o.CPUProfile, "cpuprofile", "",
 		"write a CPU profile there, with the label \"side\"")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of all allocations there")
@@ -148,9 +146,9 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 		return o, "", fmt.Errorf("%s: unexpected %q", s.Area, f.Args())
 	case o.Rounds < 0 || o.Keys < 0 || o.Budget < 0:
 		return o, "", errors.New("-rounds, -keys and -time must be positive")
-	case missing == nil && (o.Run != "" || o.Sides != ""):
+	case missing == nil && o.Run != "":
 		return o, "", fmt.Errorf(
-			"-run or -sides with -out would replace the full run in %s: name another file", out)
+			"-run with -out would replace the full run in %s: name another file", out)
 	}
 	scale := s.Full
 	if o.Quick {

@@ -41,8 +41,7 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, server.Durable, o.Redis)
 	full := filepath.Join(t.TempDir(), "full.json")
 	require.NoError(t, os.WriteFile(full, nil, 0o600))
-	for _, bad := range []string{"operand", "-rounds -1", "-time -1s", "-run x -out " + full,
-		"-sides x -out " + full} {
+	for _, bad := range []string{"operand", "-rounds -1", "-time -1s", "-run x -out " + full} {
 		_, _, err := parse(suite, strings.Fields(bad))
 		assert.Error(t, err, bad)
 	}

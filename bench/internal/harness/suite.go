@@ -34,7 +34,7 @@ type Options struct {
 	Scale
 	// Servers by address; a server that is not named is started.
 	Redis, Postgres, MariaDB, Brokers string
-	Run, Sides                        string // regular expressions of titles and of sides
+	Run                               string // a regular expression of titles
 	CPUProfile, MemProfile            string // files
 }
 

@@ -26,12 +26,11 @@ type env struct {
 	redis    *server.Redis
 	broker   *server.Broker
 	meter    harness.Meter
-	budget   time.Duration          // of one timing
-	messages int                    // most of one timing
-	choose   func(side string) bool // which sides take part, by name; nil: all
-	ahead    int                    // messages before those that are timed, at least
-	behind   int                    // messages of the log that are left when a timing ends
-	gap      int                    // how far at least a duplicate lies behind its original
+	budget   time.Duration // of one timing
+	messages int           // most of one timing
+	ahead    int           // messages before those that are timed, at least
+	behind   int           // messages of the log that are left when a timing ends
+	gap      int           // how far at least a duplicate lies behind its original
 }
 
 const (
@@ -168,7 +167,6 @@ func (e *env) latency(all *harness.Groups) {
 		}
 		add(adapterSide(layouts[0].name), byHandSide).Wants("<= 1.1x (stretch 0.9x)")
 		add(byHandSide, "")
-		s.Pairs = e.chosen(s.Pairs)
 		for _, one := range (point{partitions: 4}).sides() {
 			compared := func(p harness.Pair) bool { return p.Side == one.name }
 			if slices.ContainsFunc(s.Pairs, compared) {

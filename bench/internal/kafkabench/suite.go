@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,10 +25,7 @@ var Suite = harness.Suite{
 }
 
 func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
-	sides, err := regexp.Compile(o.Sides)
-	must.True(err == nil, "-sides: %w", err)
-	e := &env{budget: o.Budget, messages: o.Keys, choose: sides.MatchString, ahead: warm,
-		behind: tail, gap: far}
+	e := &env{budget: o.Budget, messages: o.Keys, ahead: warm, behind: tail, gap: far}
 	b.Modules = []string{"go-redis", "sarama", "kfake"}
 	b.Groups = e.groups()
 	if o.List {
@@ -104,32 +99,9 @@ func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
 	log := e.log(p)
 	e.write(ctx, s, log)
 	p.compare(s)
-	s.Pairs = e.chosen(s.Pairs)
 	for _, one := range p.sides() {
-		if e.takesPart(one.name) {
-			s.Sides = append(s.Sides, e.timed(one, log))
-		}
+		s.Sides = append(s.Sides, e.timed(one, log))
 	}
-	must.True(len(s.Sides) > 0, "kafkabench: no side is chosen")
-}
-
-func (e *env) takesPart(side string) bool { return side == "" || e.choose == nil || e.choose(side) }
-
-// chosen are the pairs of sides that take part, without what they would be compared with if that
-// does not.
-func (e *env) chosen(pairs []harness.Pair) (chosen []harness.Pair) {
-	for _, p := range pairs {
-		if !e.takesPart(p.Side) {
-			continue
-		}
-		if !e.takesPart(p.Against) || !e.takesPart(p.Or) {
-			p.Against, p.Or, p.Goal = "", "", ""
-		}
-		if !slices.Contains(chosen, p) {
-			chosen = append(chosen, p)
-		}
-	}
-	return chosen
 }
 
 // sides of a point. A further consumer takes a line here and one in pairs.
