@@ -93,44 +93,25 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 // Measure is what do takes for each of the keys that it returns the number of. Reading the counters
 // costs a round trip and allocates, and so it lies outside of what clocks and allocations show.
 func (m Meter) Measure(ctx context.Context, do func() int) Sample {
-	var before, after reading
-	before.counters(ctx, m)
-	before.mallocs = mallocs()
-	before.clocks()
-	n := do()
-	after.clocks()
-	after.mallocs = mallocs()
-	after.counters(ctx, m)
-	return before.to(after, n)
-}
-
-// reading is where clocks and counters stood.
-type reading struct {
-	at                           time.Time
-	client, server, broker, busy time.Duration // CPU; busy: of everything on this machine
-	mallocs                      uint64
-}
-
-func (r *reading) clocks() { r.at, r.client = time.Now(), ProcessCPU() }
-
-func (r *reading) counters(ctx context.Context, m Meter) {
-	r.busy, r.server, r.broker = machineCPU(), m.ServerCPU.Read(ctx), m.BrokerCPU.Read(ctx)
+	counters := func() (busy, server, broker time.Duration) {
+		return machineCPU(), m.ServerCPU.Read(ctx), m.BrokerCPU.Read(ctx)
+	}
+	busy, server, broker := counters()
+	allocs := mallocs()
+	began, client := time.Now(), ProcessCPU()
+	n := float64(do())
+	took, client := time.Since(began), ProcessCPU()-client
+	allocs = mallocs() - allocs
+	busyThen, serverThen, brokerThen := counters()
+	return Sample{Rate: n / took.Seconds(), Usage: Usage{ClientUS: micros(client) / n,
+		ServerUS: micros(serverThen-server) / n, BrokerUS: micros(brokerThen-broker) / n,
+		BusyUS: micros(busyThen-busy) / n, Allocs: float64(allocs) / n}}
 }
 
 func mallocs() uint64 {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory) // stops the world
 	return memory.Mallocs
-}
-
-// to is what n keys took between two readings.
-func (r reading) to(after reading, n int) Sample {
-	each := func(d time.Duration) float64 { return micros(d) / float64(n) }
-	return Sample{Rate: float64(n) / after.at.Sub(r.at).Seconds(),
-		Usage: Usage{ClientUS: each(after.client - r.client),
-			ServerUS: each(after.server - r.server), BrokerUS: each(after.broker - r.broker),
-			BusyUS: each(after.busy - r.busy),
-			Allocs: float64(after.mallocs-r.mallocs) / float64(n)}}
 }
 
 // Percentiles are the 50th and the 99th in microseconds. It sorts what it is given.
