@@ -58,38 +58,30 @@ const (
 	Replay = "replay"
 )
 
-// side is one way to answer, and what it is compared with; of nothing its row is for information.
-type side struct {
-	name  string
-	pairs []compared
-}
-
-type compared struct {
-	against string
-	goal    harness.Goal
-}
-
-// family has the sides of a workload.
-var family = map[string][]side{
+// family has the sides of a workload, and what each is compared with: of nothing its row is for
+// information.
+var family = map[string][]harness.Pair{
 	New: {
-		{bareSide, nil},
-		{rawTwo, []compared{{bareSide, ""}}},
-		{oursMemory, []compared{{bareSide, "<= 2x"}}},
-		{oursRedis, []compared{{rawTwo, "<= 1.5x"}, {fiberRedis, "<= 1x"}}},
-		{byHandSide, nil},
-		{oursSQL, []compared{{byHandSide, "<= 1.5x"}}},
-		{fiberBare, nil},
-		{fiberMemory, []compared{{fiberBare, ""}}},
-		{fiberRedis, []compared{{fiberBare, ""}}},
+		{Side: bareSide},
+		{Side: rawTwo, Against: bareSide},
+		{Side: oursMemory, Against: bareSide, Goal: "<= 2x"},
+		{Side: oursRedis, Against: rawTwo, Goal: "<= 1.5x"},
+		{Side: oursRedis, Against: fiberRedis, Goal: "<= 1x"},
+		{Side: byHandSide},
+		{Side: oursSQL, Against: byHandSide, Goal: "<= 1.5x"},
+		{Side: fiberBare},
+		{Side: fiberMemory, Against: fiberBare},
+		{Side: fiberRedis, Against: fiberBare},
 	},
 	Replay: {
-		{bareSide, nil},
-		{rawOne, []compared{{bareSide, ""}}},
-		{oursMemory, []compared{{bareSide, "<= 2x"}}},
-		{oursRedis, []compared{{rawOne, "<= 1.5x"}, {fiberRedis, ""}}},
-		{fiberBare, nil},
-		{fiberMemory, []compared{{fiberBare, ""}}},
-		{fiberRedis, []compared{{fiberBare, ""}}},
+		{Side: bareSide},
+		{Side: rawOne, Against: bareSide},
+		{Side: oursMemory, Against: bareSide, Goal: "<= 2x"},
+		{Side: oursRedis, Against: rawOne, Goal: "<= 1.5x"},
+		{Side: oursRedis, Against: fiberRedis},
+		{Side: fiberBare},
+		{Side: fiberMemory, Against: fiberBare},
+		{Side: fiberRedis, Against: fiberBare},
 	},
 }
 
@@ -103,34 +95,28 @@ func (e *env) groups() (all harness.Groups) {
 			title := name + ", " + english.Plural(callers, "connection", "")
 			all.Add(name, callers, title, func(ctx context.Context, s *harness.Setup) {
 				s.Multiple = callers
-				sides := slices.DeleteFunc(slices.Clone(family[name]), func(side side) bool {
-					return e.postgres == nil && slices.Contains(needsSQL, side.name)
-				})
-				for _, side := range sides {
-					again := name == Replay && side.name != bareSide && side.name != fiberBare
-					s.Sides = append(s.Sides, e.newParty(ctx, s, side.name, again, callers).side())
+				for _, p := range family[name] {
+					if e.postgres != nil || !slices.Contains(needsSQL, p.Side) {
+						e.compare(ctx, s, p, name == Replay)
+					}
 				}
-				compare(s, sides)
+				for _, p := range s.Pairs { // last, the 99th percentiles
+					if p.Against != "" {
+						s.Compare(p.Side, p.Against).In(harness.P99)
+					}
+				}
 			})
 		}
 	}
 	return all
 }
 
-// compare adds the medians of each side, and how they compare; last, the 99th percentiles.
-func compare(s *harness.Setup, sides []side) {
-	for _, side := range sides {
-		if len(side.pairs) == 0 {
-			s.Compare(side.name, "").In(harness.P50)
-		}
-		for _, c := range side.pairs {
-			s.Compare(side.name, c.against).In(harness.P50).Wants(c.goal)
-		}
-	}
-	for _, side := range sides {
-		for _, c := range side.pairs {
-			s.Compare(side.name, c.against).In(harness.P99)
-		}
+// compare adds a row of medians, and its side if that is not there yet.
+func (e *env) compare(ctx context.Context, s *harness.Setup, p harness.Pair, replay bool) {
+	s.Compare(p.Side, p.Against).In(harness.P50).Wants(p.Goal)
+	if !slices.ContainsFunc(s.Sides, func(has harness.Side) bool { return has.Name == p.Side }) {
+		again := replay && p.Side != bareSide && p.Side != fiberBare
+		s.Sides = append(s.Sides, e.newParty(ctx, s, p.Side, again, s.Multiple).side())
 	}
 }
 
