@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -226,19 +227,19 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 // slowest is the longest Check of another goroutine while do runs, and how many it made.
 func slowest(f *bloom.Filter, do func()) (most time.Duration, checks int) {
 	var over atomic.Bool
-	begun, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
+	var other sync.WaitGroup
+	begun := make(chan struct{})
+	other.Go(func() {
 		close(begun)
 		for checks == 0 || !over.Load() {
 			most = max(most, timeOf(func() { f.Check(unknown(uint64(checks))) }))
 			checks++
 		}
-	}()
+	})
 	<-begun
 	do()
 	over.Store(true)
-	<-ended
+	other.Wait()
 	return most, checks
 }
 

@@ -2,7 +2,6 @@ package filterbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -197,13 +196,10 @@ func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
 func openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
 	table string) *sqlstore.Store {
 	db := records.Pool(8)
-	s.DeferCtx(func(ctx context.Context) error {
-		_, kept := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
-		_, forgets := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table+"_forgets")
-		return errors.Join(kept, forgets, db.Close())
-	})
+	s.Defer(db.Close)
 	store := must.Get(sqlstore.New(db,
 		sqlstore.Options{Dialect: records.Dialect, Table: table}))
+	s.DeferCtx(store.Drop)
 	must.Do(store.Migrate(ctx))
 	return store
 }

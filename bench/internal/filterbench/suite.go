@@ -153,8 +153,7 @@ const (
 // built is what is asked: filters and peers that know the same ids, and the memory that each took.
 type built struct {
 	filter, classic *bloom.Filter
-	bloom           *lockedBloom
-	exact           *lockedMap
+	bloom, exact    locked
 	bytes           map[string]uint64
 }
 
@@ -299,47 +298,38 @@ func inBatches(f *bloom.Filter, ask func(uint64) [16]byte) work.Job {
 	}
 }
 
-// lockedBloom is what articles show: one filter behind a mutex, which never forgets.
-type lockedBloom struct {
-	mu sync.Mutex
-	f  *peer.BloomFilter
+// locked is what articles show: a set behind a mutex, which never forgets.
+type locked struct {
+	add func(id [16]byte)
+	has func(id [16]byte) bool
 }
 
-func newLockedBloom(keys int) *lockedBloom {
+func newLockedBloom(keys int) locked {
 	const falsePositives = 1e-3 // that all are planned for, where nothing else is said
-	return &lockedBloom{f: peer.NewWithEstimates(uint(keys), falsePositives)}
+	f, mu := peer.NewWithEstimates(uint(keys), falsePositives), &sync.Mutex{}
+	return locked{func(id [16]byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		f.Add(id[:])
+	}, func(id [16]byte) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return f.Test(id[:])
+	}}
 }
 
-func (l *lockedBloom) add(id [16]byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.f.Add(id[:])
-}
-
-func (l *lockedBloom) has(id [16]byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.f.Test(id[:])
-}
-
-type lockedMap struct {
-	mu sync.Mutex
-	m  map[[16]byte]struct{}
-}
-
-func newLockedMap() *lockedMap { return &lockedMap{m: make(map[[16]byte]struct{})} }
-
-func (l *lockedMap) add(id [16]byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.m[id] = struct{}{}
-}
-
-func (l *lockedMap) has(id [16]byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.m[id]
-	return ok
+func newLockedMap() locked {
+	m, mu := make(map[[16]byte]struct{}), &sync.Mutex{}
+	return locked{func(id [16]byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		m[id] = struct{}{}
+	}, func(id [16]byte) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		_, ok := m[id]
+		return ok
+	}}
 }
 
 // Sides of the memory rows that are not asked under the same name.
