@@ -26,7 +26,8 @@ func small(t *testing.T) *env {
 // well.
 func TestEverythingRuns(t *testing.T) {
 	e := small(t)
-	rows, err := harness.Runner{Rounds: 1, Budget: e.budget}.Run(t.Context(), e.groups())
+	rows, err := harness.Runner{Scale: harness.Scale{Rounds: 1, Budget: e.budget}}.Run(
+		t.Context(), e.groups())
 	require.NoError(t, err)
 	// of speed, or counted from too few
 	speed := regexp.MustCompile("^(ns/key|CPU ns/key|us|s|bytes|allocations/key|in a million)$")

@@ -85,7 +85,8 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 		clear(ran)
 		var group harness.Groups
 		e.stream(&group, s)
-		rows, err := harness.Runner{Rounds: 1, Budget: time.Millisecond}.Run(t.Context(), group)
+		rows, err := harness.Runner{
+			Scale: harness.Scale{Rounds: 1, Budget: time.Millisecond}}.Run(t.Context(), group)
 		require.NoError(t, err)
 		m := s.make(e.ownedKeys(s))
 		const timings = 3 // two before the round that counts

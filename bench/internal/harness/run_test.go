@@ -26,7 +26,7 @@ func scripted(name string, order *[]string, rates ...float64) Side {
 
 func TestRunPairsAndRotates(t *testing.T) {
 	var order []string
-	rows := run(t, Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second}, Setup{
+	rows := run(t, Runner{Scale: Scale{Rounds: 3, Keys: 10, Budget: time.Second}}, Setup{
 		// The first rate warms up and must not count.
 		Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40),
 			scripted("theirs", &order, 1, 20, 30, 20)},
@@ -76,7 +76,7 @@ func TestOrderVaries(t *testing.T) {
 // A server whose CPU time is unknown gives 0 for both sides, and 0 is less than any bound.
 func TestGoalIsNotReachedByNothing(t *testing.T) {
 	var order []string
-	rows := run(t, Runner{Rounds: 1, MaxKeys: 1, Budget: 1}, Setup{
+	rows := run(t, Runner{Scale: Scale{Rounds: 1, Keys: 1, Budget: 1}}, Setup{
 		Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
 		Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: "<= 1x"}},
 	})
@@ -106,7 +106,7 @@ func TestRunSizes(t *testing.T) {
 			{"a least", Setup{MinKeys: 200}, 200},
 		} {
 			c.setup.Sides = []Side{side}
-			run(t, Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second}, c.setup)
+			run(t, Runner{Scale: Scale{Rounds: 1, Keys: 100, Budget: time.Second}}, c.setup)
 			assert.Equal(t, c.most, last, c.name)
 		}
 	})
@@ -120,7 +120,7 @@ func TestRunEnds(t *testing.T) {
 		s.Defer(func() error { closed = true; return nil })
 		s.Side("s", func(ctx context.Context, _ *Timing) { cancel(stop); must.Do(ctx.Err()) })
 	}}
-	_, err := Runner{Rounds: 1, MaxKeys: 1, Budget: 1}.Run(ctx, []Group{failing})
+	_, err := Runner{Scale: Scale{Rounds: 1, Keys: 1, Budget: 1}}.Run(ctx, []Group{failing})
 	require.ErrorIs(t, err, stop)
 	assert.True(t, closed)
 }
@@ -130,7 +130,7 @@ func TestFailureNamesTheSide(t *testing.T) {
 	broken := errors.New("broken")
 	fail := func(context.Context, *Timing) { must.Do(broken) }
 	for _, side := range []Side{{Name: "us", Run: fail}, {Name: "us", Prepare: fail}} {
-		_, err := Runner{Rounds: 1}.Run(t.Context(), []Group{{Title: "work",
+		_, err := Runner{Scale: Scale{Rounds: 1}}.Run(t.Context(), []Group{{Title: "work",
 			Open: func(_ context.Context, s *Setup) { s.Sides = []Side{side} }}})
 		require.EqualError(t, err, "work: us: broken")
 	}
@@ -143,7 +143,8 @@ func TestWithoutABoundTheBudgetSays(t *testing.T) {
 		for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100},
 			{500, 0, 500}, {500, 100, 100}} {
 			var keys int
-			run(t, Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond}, Setup{
+			scale := Scale{Rounds: 1, Keys: c.run, Budget: 20 * time.Millisecond}
+			run(t, Runner{Scale: scale}, Setup{
 				MaxKeys: c.setup, MinKeys: 1, Multiple: 1, Sides: []Side{{
 					Name: "a microsecond a key", Run: func(_ context.Context, timing *Timing) {
 						keys = len(timing.Keys)
@@ -164,7 +165,7 @@ func TestServerOfAGroup(t *testing.T) {
 		total := time.Duration(0)
 		return func(context.Context) time.Duration { total += each; return total }
 	}
-	r := Runner{Rounds: 1, Budget: time.Nanosecond,
+	r := Runner{Scale: Scale{Rounds: 1, Budget: time.Nanosecond},
 		Meter: Meter{ServerCPU: reads(time.Millisecond)}}
 	for _, c := range []struct {
 		of   CPU
@@ -181,7 +182,8 @@ func TestServerOfAGroup(t *testing.T) {
 func TestFailedGroupIsClosed(t *testing.T) {
 	broken, unclosed := errors.New("broken"), errors.New("unclosed")
 	var order []int
-	_, err := Runner{Rounds: 1}.Run(t.Context(), []Group{{Open: func(_ context.Context, s *Setup) {
+	r := Runner{Scale: Scale{Rounds: 1}}
+	_, err := r.Run(t.Context(), []Group{{Open: func(_ context.Context, s *Setup) {
 		for i := range 2 {
 			s.Defer(func() error { order = append(order, i); return unclosed })
 		}
@@ -197,7 +199,7 @@ func TestFiguresBelongToTheirGroup(t *testing.T) {
 	var s Setup
 	s.Figure("n", "s", 9, "B").Wants("<= 10 B")
 	s.Figure("n", "s", 9, "B").Next("other", 6).Wants("<= 1x")
-	rows := run(t, Runner{Rounds: 5}, s)
+	rows := run(t, Runner{Scale: Scale{Rounds: 5}}, s)
 	assert.Equal(t, []Row{
 		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true,
 			Workload: "w", X: 3},
@@ -228,7 +230,7 @@ func TestRecent(t *testing.T) {
 func TestNextToTwoTogether(t *testing.T) {
 	var order []string
 	known := Row{Name: "known when it was opened"}
-	rows := run(t, Runner{Rounds: 1, MaxKeys: 10, Budget: time.Second}, Setup{
+	rows := run(t, Runner{Scale: Scale{Rounds: 1, Keys: 10, Budget: time.Second}}, Setup{
 		Sides: []Side{scripted("both", &order, 30), scripted("one", &order, 100),
 			scripted("other", &order, 50), scripted("none", &order, 0)},
 		Pairs: []Pair{{Side: "both", Against: "one", And: "other"},
@@ -260,7 +262,7 @@ func TestLeastKeysOfASide(t *testing.T) {
 			sizes[name] = len(t.Keys)
 		}}
 	}
-	run(t, Runner{Rounds: 1, MaxKeys: 10, Budget: time.Nanosecond},
+	run(t, Runner{Scale: Scale{Rounds: 1, Keys: 10, Budget: time.Nanosecond}},
 		Setup{Sides: []Side{side("few", 0), side("many", 500)}})
 	assert.LessOrEqual(t, sizes["few"], 10)
 	assert.Equal(t, 500, sizes["many"])

@@ -7,6 +7,7 @@ package harness
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
@@ -40,7 +41,7 @@ type Options struct {
 
 // Scale is how much of everything a run does.
 type Scale struct {
-	Rounds int
+	Rounds int           // that count; one more goes before them
 	Keys   int           // most of one timing; 0: as many as the budget has time for
 	Budget time.Duration // of one timing
 }
@@ -97,7 +98,7 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 	}
 	r.Machine = strings.Join(about, ", ")
 	defer startProfiles(o.CPUProfile, o.MemProfile)()
-	b.Rounds, b.MaxKeys, b.Budget, b.Progress = o.Rounds, o.Keys, o.Budget, progress
+	b.Scale, b.Progress = o.Scale, progress
 	r.Rows, err = b.Run(ctx, groups)
 	return r, err
 }
@@ -147,11 +148,10 @@ func startProfiles(cpu, memory string) (end func()) {
 
 // Runner measures groups.
 type Runner struct {
+	Scale
+
 	Meter    Meter
-	Rounds   int           // that count; one more goes before them
-	MaxKeys  int           // of one timing; 0: as many as the budget has time for
-	Budget   time.Duration // one timing should take about this long
-	Progress Progress      // nil: nobody wants to know
+	Progress Progress // nil: nobody wants to know
 	// Between runs before every group, to empty the server. Nil: nothing.
 	Between func(context.Context)
 }
@@ -225,7 +225,7 @@ func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) int {
 		r.Meter.Time(ctx, side, nil)
 		return 0
 	}
-	most := min(cmp.Or(r.MaxKeys, math.MaxInt), cmp.Or(s.MaxKeys, math.MaxInt)) // 0: no limit
+	most := min(cmp.Or(r.Keys, math.MaxInt), cmp.Or(s.MaxKeys, math.MaxInt)) // 0: no limit
 	least := max(s.MinKeys, side.MinKeys)
 	// few, because a side may take milliseconds for each; the first timing opens the connections
 	n := s.roundUp(max(min(most, 64), least))
@@ -287,26 +287,16 @@ func commit(ctx context.Context) string {
 	return commit
 }
 
-// modules are the names, as versions have them, of all modules that a run may compare.
-var modules = map[string]string{
-	"github.com/IBM/sarama": "sarama", "github.com/ThreeDotsLabs/watermill": "watermill",
-	"github.com/alicebob/miniredis/v2":    "miniredis",
-	"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms",
-	"github.com/bsm/redislock":            "redislock", "github.com/go-redsync/redsync/v4": "redsync",
-	"github.com/go-sql-driver/mysql": "go-sql-driver", "github.com/gofiber/fiber/v2": "fiber",
-	"github.com/gofiber/fiber/v3":         "fiber-v3",
-	"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
-	"github.com/jackc/pgx/v5":             "pgx", "github.com/redis/go-redis/v9": "go-redis",
-	"github.com/redis/rueidis": "rueidis", "github.com/twmb/franz-go/pkg/kfake": "kfake",
-	"github.com/valyala/fasthttp": "fasthttp", "modernc.org/sqlite": "modernc.org/sqlite",
-}
+//go:embed modules.txt
+var modules string // lines of a module that a run may compare, and its name, as versions have it
 
 // versions are those of Go and of the modules of these names.
 func versions(names []string) map[string]string {
 	all := map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			if name := modules[dep.Path]; slices.Contains(names, name) {
+			_, named, _ := strings.Cut("\n"+modules, "\n"+dep.Path+" ")
+			if name, _, _ := strings.Cut(named, "\n"); slices.Contains(names, name) {
 				all[name] = strings.TrimPrefix(dep.Version, "v")
 			}
 		}

@@ -347,9 +347,7 @@ func raw(ctx context.Context, p *party) {
 }
 
 // insert is the effect of a charge.
-func insert(r *http.Request, tx interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}) error {
+func insert(r *http.Request, tx *sql.Tx) error {
 	_, err := tx.ExecContext(r.Context(),
 		`INSERT INTO bench_http_charges (key, account, amount) VALUES ($1, $2, $3)`,
 		r.Header.Get("Idempotency-Key"), "acct-4711", 4200)

@@ -18,7 +18,8 @@ func TestSides(t *testing.T) {
 	s := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	e := &env{redis: s}
-	rows, err := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: 5 * time.Millisecond}.Run(
+	rows, err := harness.Runner{
+		Scale: harness.Scale{Rounds: 1, Keys: 64, Budget: 5 * time.Millisecond}}.Run(
 		t.Context(), e.groups())
 	require.NoError(t, err)
 	seen := make(map[string]bool)

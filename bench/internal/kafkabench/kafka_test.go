@@ -58,7 +58,7 @@ func TestGroupsRun(t *testing.T) {
 		return !match.MatchString(g.Title)
 	})
 	require.Len(t, groups, 2)
-	rows, err := harness.Runner{Rounds: 1, MaxKeys: 1}.Run(t.Context(), groups)
+	rows, err := harness.Runner{Scale: harness.Scale{Rounds: 1, Keys: 1}}.Run(t.Context(), groups)
 	require.NoError(t, err)
 	assert.Len(t, rows, 8+2)
 	for _, row := range rows {

@@ -21,7 +21,8 @@ func TestGroupsRun(t *testing.T) {
 	db := postgres.Pool(64)
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	e := &env{db: db, url: postgres.URL, wakeUps: 1, least: 40}
-	rows, err := harness.Runner{Rounds: 1, MaxKeys: 100, Budget: time.Millisecond}.Run(t.Context(),
+	rows, err := harness.Runner{
+		Scale: harness.Scale{Rounds: 1, Keys: 100, Budget: time.Millisecond}}.Run(t.Context(),
 		e.groups())
 	require.NoError(t, err)
 	for _, row := range rows {

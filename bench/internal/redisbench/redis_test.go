@@ -32,7 +32,7 @@ func TestFamiliesRun(t *testing.T) {
 		"^64 callers, new keys$|^64 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|"+
 		"^peers, 16|result of 1024 bytes")
 	require.Len(t, groups, 12)
-	rows, err := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: e.budget,
+	rows, err := harness.Runner{Scale: harness.Scale{Rounds: 1, Keys: 64, Budget: e.budget},
 		Between: redis.Empty}.Run(t.Context(), groups)
 	require.NoError(t, err)
 	for _, row := range rows {

@@ -190,13 +190,9 @@ func (s *Database) Pool(n int) *sql.DB {
 	return db
 }
 
-// Querier is a pool, or a transaction of one.
-type Querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// Scan calls scan for each row of a query's, and returns how many there are.
-func Scan(ctx context.Context, q Querier, scan func(*sql.Rows) error, query string,
+// Scan calls scan for each row of a query's, and returns how many there are. q is a pool, or a
+// transaction of one.
+func Scan(ctx context.Context, q sqladapter.Tx, scan func(*sql.Rows) error, query string,
 	args ...any) (n int) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	must.Do(err)

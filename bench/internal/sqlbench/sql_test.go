@@ -118,7 +118,8 @@ func TestGroupsRun(t *testing.T) {
 			"bytes|retention|window|^(SQLite, 1|.*, 8) connections?, batch 256")
 		want := map[sqladapter.Dialect]int{sqladapter.Postgres: 4}
 		assert.Len(t, groups, max(3, want[s.Dialect]))
-		rows, err := harness.Runner{Rounds: 1, MaxKeys: 16, Budget: time.Millisecond}.Run(
+		rows, err := harness.Runner{
+			Scale: harness.Scale{Rounds: 1, Keys: 16, Budget: time.Millisecond}}.Run(
 			t.Context(), groups)
 		require.NoError(t, err)
 		for _, row := range rows {
