@@ -84,14 +84,6 @@ func (t Torture) table() string {
 	return head + filled("torture", t.scenarios())
 }
 
-// Status says whether what was promised held.
-func (r TortureRow) Status() string {
-	if r.OK {
-		return "yes"
-	}
-	return "failed"
-}
-
 func (t Torture) scenarios() (all []TortureRow) {
 	byName := map[string][]TortureRow{}
 	for _, r := range t.Rows {
