@@ -135,7 +135,6 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	f.StringVar(&o.Run, "run", "", "only workloads whose title matches this regular expression")
 	f.StringVar(&o.CPUProfile, "cpuprofile", "",
 		"write a CPU profile there, with the label \"side\"")
-	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of all allocations there")
 	f.StringVar(&out, "out", "",
 		"write the results there, and drawings and a page next to them; default: print only")
 	if err := f.Parse(args); err != nil {

@@ -36,7 +36,7 @@ type Options struct {
 	// Servers by address; a server that is not named is started.
 	Redis, Postgres, MariaDB, Brokers string
 	Run                               string // a regular expression of titles
-	CPUProfile, MemProfile            string // files
+	CPUProfile                        string // a file
 }
 
 // Scale is how much of everything a run does.
@@ -97,7 +97,7 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		about = append(about, server.Kind)
 	}
 	r.Machine = strings.Join(about, ", ")
-	defer startProfiles(o.CPUProfile, o.MemProfile)()
+	defer startProfile(o.CPUProfile)()
 	b.Scale, b.Progress = o.Scale, progress
 	r.Rows, err = b.Run(ctx, groups)
 	return r, err
@@ -123,26 +123,17 @@ func (b *Bench) choose(o Options) (chosen []Group) {
 	return chosen
 }
 
-// startProfiles starts the profiles whose files are named, of processor time and of allocations;
-// end writes them. Samples of processor time have the label "side".
-func startProfiles(cpu, memory string) (end func()) {
-	var file *os.File
-	if memory != "" {
-		runtime.MemProfileRate = 64 << 10 // finer than the usual 512 KiB: runs are short
+// startProfile starts a profile of processor time, whose samples have the label "side", if a file
+// is named; end writes it.
+func startProfile(name string) (end func()) {
+	if name == "" {
+		return func() {}
 	}
-	if cpu != "" {
-		file = must.Get(os.Create(cpu))
-		must.Do(pprof.StartCPUProfile(file))
-	}
+	file := must.Get(os.Create(name))
+	must.Do(pprof.StartCPUProfile(file))
 	return func() {
-		if file != nil {
-			pprof.StopCPUProfile()
-			must.Do(file.Close())
-		}
-		if memory != "" {
-			out := must.Get(os.Create(memory))
-			must.Do(errors.Join(pprof.Lookup("allocs").WriteTo(out, 0), out.Close()))
-		}
+		pprof.StopCPUProfile()
+		must.Do(file.Close())
 	}
 }
 
