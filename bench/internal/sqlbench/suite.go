@@ -1,6 +1,6 @@
 // Package sqlbench is what the SQL benchmarks measure: the effect of messages and the record of
 // them in one transaction, next to the effect alone and to what else is done. suite.go has the
-// workloads and their goals, ground.go the sides, hand.go the effect and what programs do by hand.
+// workloads and their goals, ground.go the sides, those that programs write by hand included.
 package sqlbench
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/sqladapter"
@@ -197,4 +198,180 @@ func (p point) perMessage() harness.Goal {
 		sqladapter.Postgres: ">= 18x (stretch 22x)", sqladapter.MySQL: ">= 20x",
 		sqladapter.SQLite: ">= 25x",
 	}[p.server.Dialect]
+}
+
+const (
+	deleteSide = "DeleteExpired, 1000 at once"
+	dropSide   = "Rotate, which drops a generation"
+	// atOnce is the limit that DeleteExpired's documentation proposes. It is also how deep MySQL
+	// and MariaDB let a query go.
+	atOnce = 1000
+)
+
+// age makes marks as if they had been made a millisecond after each other.
+func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
+	insert := g.statement("aged", table)
+	for done := 0; done < n; done += atOnce {
+		must.Get(g.db.ExecContext(ctx, insert, min(atOnce, n-done), from.UnixMilli()+int64(done)))
+	}
+}
+
+// deletion is what it costs to be rid of an expired mark, next to marks that stay.
+func (e *env) deletion(all *harness.Groups, s *server.Database) {
+	name := s.Name + ", retention"
+	all.Add("retention", e.live, name, func(ctx context.Context, setup *harness.Setup) {
+		g := open(ctx, setup, s, 4)
+		setup.MinKeys, setup.MaxKeys = e.live, e.live
+		add := func(side string, prepare, run harness.Run, goal harness.Goal) {
+			setup.Prepared(side, prepare, run)
+			setup.Compare(side, "").Called(name + ", time per row").In(harness.Micros)
+			if s.CPU() != nil {
+				setup.Compare(side, "").Called(name + ", server CPU per row").
+					In(harness.ServerMicros).Wants(goal)
+			}
+		}
+		add(deleteSide, g.expired, func(ctx context.Context, t *harness.Timing) {
+			gone := g.deleteExpired(ctx, g.marks, g.name)
+			must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
+				len(t.Keys))
+		}, "")
+		if s.Dialect == sqladapter.Postgres {
+			// The open generation is filled behind one that is full and sealed: the next
+			// rotation drops that one.
+			generations := g.inGenerations(ctx, g.name+"_gens")
+			g.nextGeneration(ctx, generations, e.live)
+			add(dropSide, func(ctx context.Context, t *harness.Timing) {
+				g.fill(ctx, generations, len(t.Keys))
+			}, func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
+				"<= 0.1 us")
+		}
+		g.age(ctx, g.name, e.live, time.Now())
+	})
+}
+
+// expired adds marks that may go, and does what autovacuum does.
+func (g *ground) expired(ctx context.Context, t *harness.Timing) {
+	g.age(ctx, g.name, len(t.Keys), time.Now().Add(-3*window))
+	g.vacuum(ctx, g.name)
+}
+
+func (g *ground) vacuum(ctx context.Context, table string) {
+	if g.server.Dialect == sqladapter.Postgres {
+		must.Get(g.db.ExecContext(ctx, `VACUUM (ANALYZE) `+table))
+	}
+}
+
+// deleteExpired walks over all of the table, as calls in a quarter of a window would.
+func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger,
+	table string) (total int) {
+	if g.server.Dialect != sqladapter.SQLite {
+		must.Get(g.db.ExecContext(ctx, `UPDATE `+table+`_meta SET walk_begun_ms = 1`))
+	}
+	for {
+		n := must.Get(m.DeleteExpired(ctx, g.db, atOnce))
+		total += int(n)
+		if n < atOnce {
+			return total
+		}
+	}
+}
+
+// shortest is a window that has passed as soon as marks are made: what is measured is the
+// rotation, not the wait for it.
+const shortest = time.Millisecond
+
+// inGenerations makes marks that go with their table.
+func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Ledger {
+	return g.newMarks(ctx, table, func(c *sqladapter.Config) {
+		c.Window, c.Retention = shortest, sqladapter.Generations
+	})
+}
+
+func (g *ground) seal(ctx context.Context, m *sqladapter.Ledger) {
+	must.True(must.Get(m.Rotate(ctx, g.db)),
+		"sqlbench: a generation that is older than %v was not sealed", shortest)
+}
+
+func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Ledger, n int) {
+	g.fill(ctx, m, n)
+	g.seal(ctx, m)
+}
+
+const (
+	turnedSide = "record in one table, after many windows"
+	freshSide  = "record in one table, after the first"
+	rotated    = "record in generations, after many windows"
+	first      = "record in generations, after the first"
+
+	// parts of a window: after each, what has expired is deleted, and vacuumed as autovacuum
+	// would by then.
+	parts = 10
+)
+
+// turnover is what an insert costs in a table whose marks have all been replaced many times,
+// next to one in its first window, and how much larger it is.
+func (e *env) turnover(all *harness.Groups, s *server.Database) {
+	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name, e.windows, e.live)
+	all.Add("turnover", e.windows, name, func(ctx context.Context, setup *harness.Setup) {
+		g := open(ctx, setup, s, typicalFor)
+		setup.MaxKeys = max(e.live/5, typicalFor*typical)
+		perMark := map[string]float64{}
+		// Each table has the marks of one window: of generations they are in the sealed one,
+		// and the open one is empty.
+		add := func(side, table string, windows int,
+			age func(context.Context, *ground, string, int) (*sqladapter.Ledger, float64)) {
+			marks, bytes := age(ctx, g, g.name+table, windows)
+			perMark[side] = bytes
+			setup.Sides = append(setup.Sides, harness.Side{Name: side,
+				MinKeys: typicalFor * typical,
+				Run:     work.InBatches(typicalFor, typical, g.marking(marks))})
+		}
+		add(turnedSide, "_turned", e.windows, e.byDeletes)
+		add(freshSide, "_fresh", 1, e.byDeletes)
+		add(rotated, "_rotated", e.windows, e.byGenerations)
+		add(first, "_first", 1, e.byGenerations)
+		setup.Compare(turnedSide, freshSide)
+		setup.Compare(rotated, first)
+		setup.Compare(rotated, turnedSide)
+		setup.Compare(first, freshSide)
+		// How much larger one table is than another with as many marks.
+		growth := func(old, young string) *harness.Row {
+			return setup.Figure(name+", bytes per mark", old, perMark[old], "B/key").
+				Next(young, perMark[young])
+		}
+		growth(turnedSide, freshSide).Wants("<= 1.15x")
+		growth(rotated, first).Wants("<= 1.05x")
+	})
+}
+
+// byDeletes lets windows pass, in the time that the marks tell: ages are counted from the
+// newest of them. It returns the bytes for each mark that is there.
+func (e *env) byDeletes(ctx context.Context, g *ground, table string,
+	windows int) (*sqladapter.Ledger, float64) {
+	m := g.newMarks(ctx, table)
+	began := time.Now().Add(-window * time.Duration(windows+1))
+	for part := range parts * windows {
+		g.age(ctx, table, e.live/parts, began.Add(window/parts*time.Duration(part)))
+		g.deleteExpired(ctx, m, table)
+		g.vacuum(ctx, table)
+	}
+	return m, g.perMark(ctx, "size", table)
+}
+
+// byGenerations ends with a sealed generation, and marks as many in the open one.
+func (e *env) byGenerations(ctx context.Context, g *ground, table string,
+	windows int) (*sqladapter.Ledger, float64) {
+	m := g.inGenerations(ctx, table)
+	for range windows {
+		g.nextGeneration(ctx, m, e.live)
+	}
+	return m, g.perMark(ctx, "size of generations", table)
+}
+
+func (g *ground) perMark(ctx context.Context, size, table string) float64 {
+	var bytes, count float64
+	must.Do(g.db.QueryRowContext(ctx, `SELECT (`+g.statement(size, table)+
+		`), (SELECT count(*) FROM `+table+`)`).Scan(&bytes, &count))
+	must.True(count > 0, "sqlbench: %s is empty", table)
+	return bytes / count
 }
