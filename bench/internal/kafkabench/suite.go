@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -304,15 +303,13 @@ func (e *env) latency(all *harness.Groups) {
 			return s.Compare(side, against).Called(title + ", p50 from send to handler").
 				In(harness.P50)
 		}
-		add(adapterSide(layouts[0].name), byHandSide).Wants("<= 1.1x (stretch 0.9x)")
+		ours := side{adapterSide(layouts[0].name), adapter(layouts[0].layout)}
+		add(ours.name, byHandSide).Wants("<= 1.1x (stretch 0.9x)")
 		add(byHandSide, "")
-		for _, one := range (point{partitions: 4}).sides() {
-			compared := func(p harness.Pair) bool { return p.Side == one.name }
-			if slices.ContainsFunc(s.Pairs, compared) {
-				s.External(one.name, func(ctx context.Context) harness.Sample {
-					return e.measureLatency(ctx, one)
-				})
-			}
+		for _, one := range []side{{byHandSide, byHand}, ours} {
+			s.External(one.name, func(ctx context.Context) harness.Sample {
+				return e.measureLatency(ctx, one)
+			})
 		}
 	})
 }
