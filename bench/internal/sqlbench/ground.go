@@ -116,24 +116,6 @@ func selected(ctx context.Context, q querier, query string, arg any,
 	return all
 }
 
-func (e *env) size(all *harness.Groups, s *server.Database) {
-	title, n, goal := s.Name+", bytes per key", e.fill/4, harness.Goal("")
-	if s.Dialect == sqladapter.Postgres {
-		n, goal = e.fill, "<= 101 B (stretch 80 B)"
-	}
-	all.Add("bytes per key", n, title, func(ctx context.Context, setup *harness.Setup) {
-		g := open(ctx, setup, s, 4)
-		bytes := func() (total float64) {
-			must.Do(g.db.QueryRowContext(ctx, g.statement("size", g.name)).Scan(&total))
-			return total
-		}
-		before := bytes()
-		g.fill(ctx, g.marks, n)
-		setup.Figure(fmt.Sprintf("%s, table and indexes, %d keys in batches of %d", title, n,
-			typical), s.Name, (bytes()-before)/float64(n), "B/key").Wants(goal)
-	})
-}
-
 // inTx runs work in a transaction of the side's own, as a program without this library does.
 func (g *ground) inTx(ctx context.Context, work func(tx *sql.Tx)) {
 	tx := must.Get(g.db.BeginTx(ctx, &sql.TxOptions{Isolation: g.isolation}))

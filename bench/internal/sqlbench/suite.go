@@ -200,6 +200,24 @@ func (p point) perMessage() harness.Goal {
 	}[p.server.Dialect]
 }
 
+func (e *env) size(all *harness.Groups, s *server.Database) {
+	title, n, goal := s.Name+", bytes per key", e.fill/4, harness.Goal("")
+	if s.Dialect == sqladapter.Postgres {
+		n, goal = e.fill, "<= 101 B (stretch 80 B)"
+	}
+	all.Add("bytes per key", n, title, func(ctx context.Context, setup *harness.Setup) {
+		g := open(ctx, setup, s, 4)
+		bytes := func() (total float64) {
+			must.Do(g.db.QueryRowContext(ctx, g.statement("size", g.name)).Scan(&total))
+			return total
+		}
+		before := bytes()
+		g.fill(ctx, g.marks, n)
+		setup.Figure(fmt.Sprintf("%s, table and indexes, %d keys in batches of %d", title, n,
+			typical), s.Name, (bytes()-before)/float64(n), "B/key").Wants(goal)
+	})
+}
+
 const (
 	deleteSide = "DeleteExpired, 1000 at once"
 	dropSide   = "Rotate, which drops a generation"
