@@ -67,11 +67,8 @@ func (r Row) String() string {
 			r.Against, r.AgainstValue)
 	}
 	if r.Goal != "" {
-		status := "missed"
-		if r.OK {
-			status = "reached"
-		}
-		text += fmt.Sprintf(" | goal %s: %s", r.Goal, status)
+		text += fmt.Sprintf(" | goal %s: %s", r.Goal,
+			map[bool]string{true: "reached", false: "missed"}[r.OK])
 	}
 	return text
 }
@@ -111,20 +108,15 @@ type Goal string
 
 var goalForm = regexp.MustCompile(`^([<>]=) ([0-9.]+)(x| \S+)( \(stretch [0-9.]+(x| \S+)\))?$`)
 
-func (g Goal) parts() (sign, limit, unit string) {
+// parts are the sign, the limit and the unit.
+func (g Goal) parts() [3]string {
 	all := goalForm.FindStringSubmatch(string(g))
 	must.True(all != nil, "harness: %q is not a goal", string(g))
-	return all[1], all[2], all[3]
+	return [3]string(all[1:])
 }
 
 // OfRatio reports whether the goal is about the ratio, and not about the value itself.
-func (g Goal) OfRatio() bool {
-	if g == "" {
-		return false
-	}
-	_, _, unit := g.parts()
-	return unit == "x"
-}
+func (g Goal) OfRatio() bool { return g != "" && g.parts()[2] == "x" }
 
 // When returns the goal if it holds here.
 func When(holds bool, g Goal) Goal {
@@ -142,9 +134,12 @@ func (g Goal) Reached(value, ratio float64) bool {
 	if g.OfRatio() {
 		value = ratio
 	}
-	sign, text, _ := g.parts()
-	limit := must.Get(strconv.ParseFloat(text, 64))
-	return sign == "<=" && value <= limit || sign == ">=" && value >= limit
+	parts := g.parts()
+	limit := must.Get(strconv.ParseFloat(parts[1], 64))
+	if parts[0] == "<=" {
+		return value <= limit
+	}
+	return value >= limit
 }
 
 // rows are the group's pairs, then every side that no pair is about.

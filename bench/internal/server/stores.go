@@ -39,7 +39,8 @@ type Redis struct {
 // persistence), [Durable], [Embedded], [Listed] or host:port. ctx bounds the start only.
 func Open(ctx context.Context, b *harness.Bench, which string) *Redis {
 	s := &Redis{Addr: which}
-	s.Name, s.Kind, s.Version = "redis", "a Redis that others use", s.version
+	s.Name, s.Kind = "redis", "a Redis that others use"
+	s.Version = func(ctx context.Context) string { return s.info(ctx, "Server")["redis_version"] }
 	b.Servers = append(b.Servers, &s.Server)
 	b.Defer(s.Close)
 	switch which {
@@ -49,6 +50,7 @@ func Open(ctx context.Context, b *harness.Bench, which string) *Redis {
 	case Embedded:
 		mini := must.Get(miniredis.Run())
 		s.Addr, s.Own, s.Embedded, s.Kind = mini.Addr(), true, true, "embedded miniredis"
+		s.Version = func(context.Context) string { return s.Kind }
 		s.Defer(func() error { mini.Close(); return nil })
 	case Private, Durable:
 		p := &process{}
@@ -65,13 +67,6 @@ func Open(ctx context.Context, b *harness.Bench, which string) *Redis {
 		must.Do(s.client.ConfigSet(ctx, "appendonly", "no").Err())
 	}
 	return s
-}
-
-func (s *Redis) version(ctx context.Context) string {
-	if s.Embedded {
-		return "embedded miniredis"
-	}
-	return s.info(ctx, "Server")["redis_version"]
 }
 
 // CPU reads the time that the thread which executes commands has used; nil for the embedded one.
