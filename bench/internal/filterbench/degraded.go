@@ -180,7 +180,6 @@ func (e *env) rates(all *harness.Groups) {
 	}
 }
 
-// Sides of the rows of a rotation.
 const (
 	rotating = "the Check that rotates"
 	first    = "the first Add of a generation, which allocates it"

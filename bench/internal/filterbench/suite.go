@@ -139,7 +139,6 @@ func filled(o bloom.Options) *bloom.Filter {
 	return f
 }
 
-// Names of the sides.
 const (
 	checkSide   = "onceward Check"
 	whereSide   = "onceward Where, which reads no clock"
@@ -182,7 +181,6 @@ func (e *env) of(keys int) *built {
 	return b
 }
 
-// Questions that are asked.
 const (
 	hit  = "known ids"
 	miss = "new ids"

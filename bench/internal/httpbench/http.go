@@ -260,7 +260,6 @@ func (p *party) fiber(ctx context.Context, middleware ...any) {
 	})
 }
 
-// Names of the sides.
 const (
 	bareSide    = "bare handler"
 	rawTwo      = "bare handler + two raw Redis round trips"

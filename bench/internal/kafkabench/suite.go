@@ -53,7 +53,6 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	e.meter = harness.Meter{ServerCPU: e.redis.CPU(), BrokerCPU: e.broker.CPU()}
 }
 
-// Names of the sides.
 const (
 	bareSide      = "bare sarama loop"
 	naiveSide     = "naive SET NX, effect, SET"
@@ -201,8 +200,8 @@ type job struct {
 
 func noEffect(*sarama.ConsumerMessage) {}
 
-// timed is a side of the harness. What is timed lies between two moments of one steady run: the end
-// of the warm-up, and that of the last message that counts: of as many as the last rate suggests.
+// timed is a side of the harness. It times a part of one steady run, from the end of the warm-up to
+// the last message that counts: of as many as the last rate suggests.
 func (e *env) timed(s side, log server.Log) harness.Side {
 	fewest := min(least, e.messages)
 	n := fewest
@@ -244,8 +243,8 @@ func (e *env) consume(ctx context.Context, s side, log server.Log,
 	must.Do(errors.Join(err, j.Close()))
 }
 
-// warmUp is how many messages of a log go before those that are timed: the first of every
-// partition are no duplicates.
+// warmUp is how many messages of a log go before those that are timed: the first ones of every
+// partition are new.
 func (e *env) warmUp(partitions int) int { return max(e.ahead, partitions*e.gap) }
 
 // await waits until n messages are finished, as long as the consumer works.

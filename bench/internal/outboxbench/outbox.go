@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,6 @@ type env struct {
 	least   int // messages of a relay's timing
 }
 
-// Names of the sides.
 const (
 	four     = "onceward, 4 relays"
 	one      = "onceward, 1 relay"
@@ -143,7 +143,7 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 			t.exec(ctx, `TRUNCATE `+t.table+`, `+t.more)
 		}
 		side := func(name string, message bool, notify string) {
-			s.Prepared(name, empty, (&effects{t, each, message, notify}).run)
+			s.Prepared(name, empty, t.effects(each, message, notify))
 		}
 		const both, alone = "effect and message", "effect alone"
 		const apart, inside = both + ", and " + byNotifier, both + ", and " + inTheTransaction
@@ -271,53 +271,45 @@ func (t *tables) publishSome(ctx context.Context, rtt time.Duration) int {
 	return len(ids)
 }
 
-// effects are transactions of eight callers, each with several effects, with or without messages.
-type effects struct {
-	*tables
-
-	each    int // effects of a transaction
-	message bool
-	notify  string // how a commit with messages is signaled
-}
-
-// Ways of signaling.
 const (
 	byNotifier       = "a Notifier"
 	inTheTransaction = "NOTIFY in the transaction"
 )
 
-func (e *effects) run(ctx context.Context, t *harness.Timing) {
-	if e.notify == byNotifier {
-		n := must.Get(outbox.NewNotifier(outbox.NotifierConfig{Outbox: e.box, DB: e.db}))
-		running, cancel := context.WithCancel(ctx)
-		var ended sync.WaitGroup
-		ended.Go(func() { _ = n.Run(running) }) // it ends with running, and returns nothing else
-		defer ended.Wait()
-		defer cancel()
+// effects are transactions of eight callers, each with so many effects, with or without messages.
+// notify says how a commit with messages is signaled.
+func (t *tables) effects(each int, message bool, notify string) harness.Run {
+	one := func(ctx context.Context, _ int, _ []string) { t.effect(ctx, each, message, notify) }
+	return func(ctx context.Context, timing *harness.Timing) {
+		if notify == byNotifier {
+			n := must.Get(outbox.NewNotifier(outbox.NotifierConfig{Outbox: t.box, DB: t.db}))
+			running, cancel := context.WithCancel(ctx)
+			var ended sync.WaitGroup
+			ended.Go(func() { _ = n.Run(running) }) // it ends with running, and returns nothing else
+			defer ended.Wait()
+			defer cancel()
+		}
+		work.InBatches(8, each, one)(ctx, timing)
 	}
-	work.InBatches(8, e.each, func(ctx context.Context, _ int, _ []string) { e.one(ctx) })(ctx, t)
 }
 
 var body = make([]byte, payload)
 
-func (e *effects) one(ctx context.Context) {
-	tx := must.Get(e.db.BeginTx(ctx, nil))
+func (t *tables) effect(ctx context.Context, each int, message bool, notify string) {
+	tx := must.Get(t.db.BeginTx(ctx, nil))
 	defer func() { _ = tx.Rollback() }()
 	must.Get(tx.ExecContext(ctx,
-		`INSERT INTO `+e.more+` (body) SELECT $1::bytea FROM generate_series(1, $2::int)`,
-		body, e.each))
-	if e.message {
-		messages := make([]outbox.Message, e.each)
-		for i := range messages {
-			messages[i] = outbox.Message{Topic: "bookings", Key: []byte("key"), Payload: body}
-		}
-		must.Do(e.box.InsertTx(ctx, tx, messages...))
+		`INSERT INTO `+t.more+` (body) SELECT $1::bytea FROM generate_series(1, $2::int)`,
+		body, each))
+	if message {
+		one := outbox.Message{Topic: "bookings", Key: []byte("key"), Payload: body}
+		must.Do(t.box.InsertTx(ctx, tx, slices.Repeat([]outbox.Message{one}, each)...))
 	}
-	if e.notify == inTheTransaction {
+	if notify == inTheTransaction {
 		must.Get(tx.ExecContext(ctx, `SELECT pg_notify('bench_outbox', '')`))
 	}
 	must.Do(tx.Commit())
-	e.box.Notify()
+	t.box.Notify()
 }
 
 // Ways in which a relay learns that there is something.

@@ -21,7 +21,6 @@ var ofRaw = map[int]harness.Goal{
 	workers: ">= 0.75x (stretch 0.85x)", many: ">= 0.85x (stretch 0.92x)",
 }
 
-// Names of the sides of several families.
 const (
 	rawSide      = "raw RESP"
 	rawGet       = "raw SET NX GET"

@@ -212,7 +212,6 @@ func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layou
 	s.Compare(side(grown), side(few)).In(harness.Micros).Wants("<= 1.5x (stretch 1.3x)")
 }
 
-// Sides of a stream.
 const (
 	cacheOff = "onceward, no local cache"
 	cacheOn  = "onceward, local cache"
@@ -264,7 +263,6 @@ func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share in
 	side(cacheOn, work.Cached)
 }
 
-// Sides that answer from memory.
 const (
 	exactSide = "exact map behind a mutex"
 	claimSide = "onceward Claim, local cache"

@@ -61,7 +61,6 @@ func (e *env) cpu(ctx context.Context) (total time.Duration) {
 	return total
 }
 
-// Names of the sides.
 const (
 	effectSide    = "effect alone, batched"
 	atOnceSide    = "effect alone, batched, in one statement without BEGIN"
@@ -294,8 +293,8 @@ func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Ledger,
 	}
 }
 
-// shortest is a window that has passed as soon as marks are made: what is measured is the
-// rotation, not the wait for it.
+// shortest is a window that has passed as soon as marks are made: the rotation is measured, not the
+// wait for it.
 const shortest = time.Millisecond
 
 // inGenerations makes marks that go with their table.
