@@ -123,7 +123,7 @@ func TestForgeries(t *testing.T) {
 			q.Header.Del("Sec-Fetch-Site")
 			q.Header.Set("Origin", "https://evil.example")
 		}}, status: 403, part: "another site"},
-		"in the query": {form: func(r *rig, f url.Values) { clear(f) }, status: 400, part: "no ID"},
+		"in the query": {form: func(r *rig, f url.Values) { clear(f) }, status: 400, part: "not an ID"},
 		"no window": {form: func(r *rig, f url.Values) {
 			f.Del("window")
 		}, status: 400, part: "72h or 90m"},
