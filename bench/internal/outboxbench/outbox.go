@@ -285,7 +285,7 @@ func (t *tables) effects(each int, message bool, notify string) harness.Run {
 			n := must.Get(outbox.NewNotifier(outbox.NotifierConfig{Outbox: t.box, DB: t.db}))
 			running, cancel := context.WithCancel(ctx)
 			var ended sync.WaitGroup
-			ended.Go(func() { _ = n.Run(running) }) // it ends with running, and returns nothing else
+			ended.Go(func() { _ = n.Run(running) }) // it ends with running
 			defer ended.Wait()
 			defer cancel()
 		}
