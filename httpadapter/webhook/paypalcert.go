@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
@@ -54,7 +55,7 @@ type payPalCerts struct {
 
 func newPayPalCerts(cfg PayPalConfig) *payPalCerts {
 	return &payPalCerts{roots: cfg.Roots, kept: map[string][]*x509.Certificate{},
-		client: http.Client{Transport: cfg.Transport, Timeout: payPalCertTimeout,
+		client: http.Client{Transport: cfg.Transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error {
 				return errors.New("webhook: PayPal's certificates do not redirect")
 			}}}
@@ -108,7 +109,13 @@ func (c *payPalCerts) load(at string, now time.Time) ([]*x509.Certificate, error
 }
 
 func (c *payPalCerts) fetch(at string) ([]*x509.Certificate, error) {
-	res, err := c.client.Get(at)
+	ctx, cancel := context.WithTimeout(context.Background(), payPalCertTimeout) // Verify has none
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("webhook: fetch PayPal's certificate: %w", err)
+	}
+	res, err := c.client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("webhook: fetch PayPal's certificate: %w", err)
 	}
