@@ -161,6 +161,7 @@ func TestToolIsCanceled(t *testing.T) {
 // A call that waits goes with its client, and does not run the tool when its turn has come.
 func TestWaiterGoesWithItsClient(t *testing.T) {
 	began, end := make(chan struct{}, 9), make(chan struct{})
+	finish := sync.OnceFunc(func() { close(end) })
 	left := make(chan error, 9)
 	outer := func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
@@ -172,11 +173,13 @@ func TestWaiterGoesWithItsClient(t *testing.T) {
 		}
 	}
 	s := newService(t, settings{outer: []mcp.Middleware{outer}, hints: idempotent,
+		dedup: func(c *dedup.Config) { c.Wait = time.Minute },
 		handle: func(context.Context, *mcp.CallToolRequest, int64) (*mcp.CallToolResult, error) {
 			began <- struct{}{}
 			<-end
 			return nil, errors.New("try again")
 		}})
+	defer finish()
 	client := s.client(t)
 	go func() { _, _ = client.CallTool(context.Background(), call("k", five)) }()
 	receives(t, began, "run")
@@ -186,7 +189,7 @@ func TestWaiterGoesWithItsClient(t *testing.T) {
 		time.Millisecond)
 	cancel()
 	assert.Error(t, receives(t, left, "end of the waiting call"))
-	close(end)
+	finish()
 	assert.NoError(t, receives(t, left, "end of the first call"))
 	assert.EqualValues(t, 1, s.runs.Load())
 }
