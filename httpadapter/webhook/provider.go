@@ -27,7 +27,8 @@ type Provider struct {
 	// missing or has not its form, a time that is too far from now. It is called before the body
 	// is read, so that whoever has no signature cannot fill memory; its errors are answered as
 	// those of Verify, which is still called. It must not change the headers, and is called by
-	// many goroutines at a time. Default nil: every body is read. The presets and [HMAC] have one.
+	// many goroutines at a time. Default nil: every body is read. The presets and [HMAC] have
+	// one, except [Adyen] and [Mailgun], whose signature is in the body.
 	Precheck func(h http.Header, now time.Time) error
 	// Verify says what a message is, or why it is not to be believed: an
 	// [*dedup.InputError] is answered with 400, any other error with 401. It must not keep
@@ -86,7 +87,7 @@ type Delivery struct {
 	ID, Type string
 	// Header of the request. Nothing of it is signed but what the provider says.
 	Header http.Header
-	// Body as it was signed, byte for byte.
+	// Body as it was sent, byte for byte. Adyen, Mailgun and PayPal do not sign all of it.
 	Body []byte
 	// Sent is the signed time of this attempt; zero where there is none.
 	Sent time.Time

@@ -11,7 +11,7 @@ import (
 )
 
 // DefaultWindow is a dedup.Config.Window that is longer than most providers send again by
-// themselves. Stripe can be told to send again events of 30 days, and needs more.
+// themselves. [Stripe], [Adyen] and [PayPal] may send again for 30 days, and need more.
 const DefaultWindow = 7 * day
 
 const (
