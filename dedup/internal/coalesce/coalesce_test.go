@@ -41,6 +41,7 @@ func failed(err error) answer {
 type batches struct {
 	mu   sync.Mutex
 	sent [][]question
+	at   []time.Time // when each was sent
 	do   func([]question) []answer
 }
 
@@ -48,6 +49,7 @@ type batches struct {
 func (b *batches) send(ctx context.Context, batch []question) []answer {
 	b.mu.Lock()
 	b.sent = append(b.sent, slices.Clone(batch))
+	b.at = append(b.at, time.Now())
 	b.mu.Unlock()
 	done := make(chan []answer, 1)
 	go func() { done <- b.do(batch) }()
