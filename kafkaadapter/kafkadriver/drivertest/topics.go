@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync/atomic"
 
 	"github.com/stretchr/testify/assert"
@@ -15,7 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// groupLog is a slog.Handler that counts what is said of the group.
+// groupLog is a slog.Handler that counts how often a topic is said to be recreated. Brokers that have
+// just replaced one refuse the client for other reasons, as often as it comes too early.
 type groupLog struct {
 	slog.Handler
 	lines atomic.Int64
@@ -26,9 +26,13 @@ func (*groupLog) Enabled(context.Context, slog.Level) bool { return true }
 
 // Handle implements slog.Handler.
 func (l *groupLog) Handle(_ context.Context, r slog.Record) error {
-	if strings.Contains(r.Message, "consumer group") {
-		l.lines.Add(1)
-	}
+	r.Attrs(func(a slog.Attr) bool {
+		err, ok := a.Value.Any().(error)
+		if ok && errors.Is(err, kafkaadapter.ErrTopicRecreated) {
+			l.lines.Add(1)
+		}
+		return true
+	})
 	return nil
 }
 
@@ -64,7 +68,8 @@ func recreated(s *scene) {
 	}
 	s.mu.Unlock()
 	assert.True(s, gone > 0 && gone <= most, "told %d times", gone)
-	assert.LessOrEqual(s, log.lines.Load(), int64(3))
+	lines := log.lines.Load() // fewer than were told: it leaves out what comes too soon
+	assert.True(s, lines > 0 && lines <= int64(gone), "%d lines in the log", lines)
 }
 
 // origin is what the metadata of a commit says, and how many of six messages are read then, where
