@@ -8,35 +8,41 @@ import (
 	"time"
 )
 
-// costFactor bounds what a statement that finds nothing may cost: a tenth of the time until it is
-// run again.
-const costFactor = 10
+const (
+	// costFactor bounds what a statement that finds nothing may cost: a tenth of the time until it
+	// is run again.
+	costFactor = 10
+	// moveFor is how long scheduled messages are moved at a time. Meanwhile the dispatcher hands no
+	// shard to a worker, and messages that were moved wait with all others.
+	moveFor = 100 * time.Millisecond
+)
 
 // releaseDue moves scheduled messages whose time has come to the messages. It asks when the next
 // one is due, or after PollMax for one that another process has inserted meanwhile. It returns how
 // long it is until the next poll.
 func (d *dispatcher) releaseDue(ctx context.Context) time.Duration {
 	now := time.Now()
-	if d.relay.box.scheduled.Swap(false) {
+	if d.relay.box.askDue.Swap(false) {
 		d.askDue = now
 	}
 	if now.Before(d.askDue) {
 		return d.askDue.Sub(now)
 	}
 	moved, next, err := d.relay.releaseDue(ctx)
-	wait := d.relay.cfg.PollMax
-	switch {
-	case err != nil:
-		if ctx.Err() == nil {
-			d.relay.cfg.OnError(err)
-		}
-	case moved:
-		d.found = time.Now()
-		return pollGap // they are found as all others are
-	case next >= 0:
-		wait = min(wait, next)
+	if err != nil && ctx.Err() == nil {
+		d.relay.cfg.OnError(err)
 	}
-	wait = max(wait, costFactor*time.Since(now))
+	if moved {
+		d.found = time.Now()
+		return pollGap // they are found as all others are, and there may be more
+	}
+	wait := d.relay.cfg.PollMax
+	if err == nil { // after an error no longer than that: when the database is back nobody tells
+		if next >= 0 {
+			wait = min(wait, next)
+		}
+		wait = max(wait, costFactor*time.Since(now))
+	}
 	d.askDue = time.Now().Add(wait)
 	return wait
 }
@@ -79,13 +85,18 @@ func (r *Relay) nextDue(ctx context.Context) (time.Duration, error) {
 	return time.Duration(min(until, maxPause.Microseconds())) * time.Microsecond, nil
 }
 
-// move moves what is due, a batch in a transaction, until there is nothing left or ctx ends. Each
-// batch begins at the time of the one before it, and not at those that are deleted.
+// move moves what is due, a batch in a transaction, until there is nothing left or moveFor is over.
+// Each batch begins at the time of the one before it, and not at those that are deleted. It counts
+// what is committed.
 func (r *Relay) move(ctx context.Context) (all int, err error) {
+	began := time.Now()
 	for low := int64(0); ; {
 		n, last, err := r.moveBatch(ctx, low)
-		if all += n; err != nil || n < r.cfg.BatchSize {
+		if err != nil {
 			return all, err
+		}
+		if all += n; n < r.cfg.BatchSize || time.Since(began) >= moveFor {
+			return all, nil
 		}
 		low = last
 	}

@@ -66,7 +66,7 @@ func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error
 	if err := o.insertAll(ctx, tx, &o.dialect.schedule, later); err != nil {
 		return err
 	}
-	o.scheduled.Store(true)
+	o.scheduled.Add(1)
 	return nil
 }
 

@@ -58,8 +58,11 @@ type Outbox struct {
 	history    time.Duration
 
 	bounds atomic.Pointer[bounds] // that a relay of this process has found, or nil
-	// scheduled messages were inserted: the relays ask when they are due
-	scheduled atomic.Bool
+	// scheduled counts the calls of InsertTx with scheduled messages, and notified is what it was
+	// at the last Notify: where it has grown, askDue has a relay ask when they are due. InsertTx
+	// itself must not: a relay that asks before the COMMIT finds nothing, and does not ask again.
+	scheduled, notified atomic.Int64
+	askDue              atomic.Bool
 
 	relays, notifiers bells // those that run in this process
 }

@@ -10,6 +10,9 @@ func (o *Outbox) Notify() {
 	if o == nil {
 		return
 	}
+	if n := o.scheduled.Load(); o.notified.Swap(n) != n {
+		o.askDue.Store(true)
+	}
 	o.relays.ring()
 	o.notifiers.ring()
 }

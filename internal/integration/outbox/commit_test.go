@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -22,6 +23,7 @@ type lossy struct {
 	driver driver.Driver
 	dsn    string
 	count  atomic.Int64
+	takes  time.Duration // if not zero, no COMMIT is lost, and each takes so long
 }
 
 func (l *lossy) Driver() driver.Driver { return l.driver }
@@ -71,6 +73,10 @@ type lossyTx struct {
 }
 
 func (t lossyTx) Commit() error {
+	if t.l.takes > 0 {
+		<-time.After(t.l.takes)
+		return t.Tx.Commit()
+	}
 	switch t.l.count.Add(1) % 5 {
 	case 1:
 		return errors.Join(t.Rollback(), errNoReply)

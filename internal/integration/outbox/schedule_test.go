@@ -175,3 +175,56 @@ func TestNotBeforeWithLostCommits(t *testing.T) {
 		assert.NotZero(t, lost.Load())
 	})
 }
+
+// Prevents: more messages are due than can be moved in five seconds. The relay gave up in the
+// middle, reported an error, and left the others for almost a minute.
+func TestNotBeforeOfMany(t *testing.T) {
+	h := newHouse(t, sqlite())
+	slow := sql.OpenDB(&lossy{driver: h.db.Driver(), dsn: h.dsn, takes: 100 * time.Millisecond})
+	t.Cleanup(func() { _ = slow.Close() })
+	const n = 120 // in 60 transactions
+	at := time.Now()
+	var all []outbox.Message
+	for i := range n {
+		all = append(all, scheduled("a", i, at))
+	}
+	h.insert(t, all...)
+	var failures atomic.Int64
+	b := newBroker()
+	start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+		c.DB, c.BatchSize = slow, 2
+		c.OnError = func(err error) { failures.Add(1); t.Logf("relay: %v", err) }
+	}))
+	b.wait(t, 1)
+	var left int
+	require.NoError(t, h.db.QueryRowContext(t.Context(),
+		`SELECT count(*) FROM `+h.table+`_scheduled`).Scan(&left))
+	assert.NotZero(t, left, "nothing was published while messages were moved")
+	got := b.wait(t, n)
+	h.released(t)
+	assert.Equal(t, tally{}, judge(got, map[string]int{"a": n}))
+	assert.Zero(t, failures.Load(), "errors")
+}
+
+// Prevents: a relay asks what is due between InsertTx and its COMMIT, finds nothing, and does not
+// ask again at the Notify behind the COMMIT.
+func TestNotBeforeInALongTransaction(t *testing.T) {
+	forEachServer(t, func(t *testing.T, e engine) { // SQLite's one writer would keep the relay out
+		h := newHouse(t, e)
+		b := newBroker()
+		start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+			c.PollMin, c.PollMax = time.Hour, time.Hour
+		}))
+		other := openDB(t, e.driver, h.dsn)
+		require.NoError(t, h.insertIn(t.Context(), func() {
+			tx, err := other.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			require.NoError(t, h.box.InsertTx(t.Context(), tx, numbered("b", 0)))
+			require.NoError(t, tx.Commit())
+			h.box.Wake() // as for another process's message
+			b.wait(t, 1) // the relay has polled
+		}, scheduled("a", 0, time.Now())))
+		h.box.Notify()
+		b.wait(t, 2)
+	})
+}
