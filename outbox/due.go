@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -90,7 +91,7 @@ func (r *Relay) nextDue(ctx context.Context) (time.Duration, error) {
 // what is committed.
 func (r *Relay) move(ctx context.Context) (all int, err error) {
 	began := time.Now()
-	for low := int64(0); ; {
+	for low := int64(math.MinInt64); ; {
 		n, last, err := r.moveBatch(ctx, low)
 		if err != nil {
 			return all, err

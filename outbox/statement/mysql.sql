@@ -91,7 +91,7 @@ SELECT id, not_before FROM {{scheduled}} WHERE not_before <= {{now}} AND not_bef
 
 -- name: release
 INSERT INTO {{table}} (shard, created_at, topic, dedup_id, `key`, headers, payload)
-SELECT o.shard, greatest(o.created_at, FROM_UNIXTIME(o.not_before * 0.000001)), o.topic, o.dedup_id, o.`key`, o.headers, o.payload
+SELECT o.shard, greatest(o.created_at, FROM_UNIXTIME(greatest(o.not_before, 0) * 0.000001)), o.topic, o.dedup_id, o.`key`, o.headers, o.payload
 FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
 STRAIGHT_JOIN {{scheduled}} AS o FORCE INDEX (PRIMARY) ON o.id = x.id ORDER BY o.not_before, o.id
 

@@ -79,7 +79,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM {{table}} LIMIT $1::bigint) AS p),
     greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint
         FROM generate_series(0, 15) AS s,
         LATERAL (SELECT created_at FROM {{table}} WHERE shard = s ORDER BY id LIMIT 1) AS one), 0),
-    coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint
+    coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(least(not_before, '2200-01-01'::timestamptz), created_at)) * 1000000)::bigint
         FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0))
 
 -- name: parked
@@ -107,8 +107,9 @@ SELECT id, not_before, shard, created_at, topic, dedup_id, key, headers, payload
 SELECT id, shard, attempts, created_at, published_at, topic, dedup_id, key, headers, payload FROM {{published}} WHERE 1 = 0
 
 -- name: next_due
--- How long it is until the first scheduled message may be published, in microseconds.
-SELECT ceil(extract(epoch FROM not_before - clock_timestamp()) * 1000000)::bigint FROM {{scheduled}} ORDER BY not_before, id LIMIT 1
+-- How long it is until the first scheduled message may be published, in microseconds. Another program
+-- may have written an infinite time, of which nothing can be subtracted.
+SELECT ceil(extract(epoch FROM greatest(least(not_before, '2200-01-01'::timestamptz), 'epoch'::timestamptz) - clock_timestamp()) * 1000000)::bigint FROM {{scheduled}} ORDER BY not_before, id LIMIT 1
 
 -- name: lock_due
 -- As lock, of a shard that no message has. One relay at a time moves what is due: two would mix up
@@ -116,9 +117,11 @@ SELECT ceil(extract(epoch FROM not_before - clock_timestamp()) * 1000000)::bigin
 SELECT 1 WHERE pg_try_advisory_xact_lock(('{{table}}'::regclass::oid::bigint - 2147483648)::integer, 16)
 
 -- name: due
--- What may be published now, with its time, behind the time of what was moved just before.
-SELECT id, (extract(epoch FROM not_before) * 1000000)::bigint FROM {{scheduled}}
-WHERE not_before <= statement_timestamp() AND not_before >= 'epoch'::timestamptz + $1::bigint * interval '1 microsecond'
+-- What may be published now, with its time, behind the time of what was moved just before. A time
+-- before 1970, which another program has written, is behind none.
+SELECT id, (extract(epoch FROM greatest(not_before, 'epoch'::timestamptz)) * 1000000)::bigint FROM {{scheduled}}
+WHERE not_before <= statement_timestamp()
+AND not_before >= CASE WHEN $1::bigint < 0 THEN '-infinity'::timestamptz ELSE 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' END
 ORDER BY not_before, id LIMIT $2::bigint
 
 -- name: release
@@ -157,7 +160,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s,
     greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint
         FROM generate_series(0, 15) AS s,
         LATERAL (SELECT created_at FROM {{table}} WHERE shard = s AND id > CASE WHEN {{run}} = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT 1) AS one), 0),
-    coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint
+    coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(least(not_before, '2200-01-01'::timestamptz), created_at)) * 1000000)::bigint
         FROM {{scheduled}} ORDER BY not_before, id LIMIT 1), 0))
 
 -- name: holder

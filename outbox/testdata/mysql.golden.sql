@@ -125,7 +125,7 @@ SELECT 1 FROM `Shop`.`box_shards` WHERE shard = 16 FOR UPDATE SKIP LOCKED
 
 SELECT id, not_before FROM `Shop`.`box_scheduled` WHERE not_before <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) AND not_before >= ? ORDER BY not_before, id LIMIT ?
 
-INSERT INTO `Shop`.`box` (shard, created_at, topic, dedup_id, `key`, headers, payload) SELECT o.shard, greatest(o.created_at, FROM_UNIXTIME(o.not_before * 0.000001)), o.topic, o.dedup_id, o.`key`, o.headers, o.payload FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_scheduled` AS o FORCE INDEX (PRIMARY) ON o.id = x.id ORDER BY o.not_before, o.id
+INSERT INTO `Shop`.`box` (shard, created_at, topic, dedup_id, `key`, headers, payload) SELECT o.shard, greatest(o.created_at, FROM_UNIXTIME(greatest(o.not_before, 0) * 0.000001)), o.topic, o.dedup_id, o.`key`, o.headers, o.payload FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_scheduled` AS o FORCE INDEX (PRIMARY) ON o.id = x.id ORDER BY o.not_before, o.id
 
 DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_scheduled` AS o FORCE INDEX (PRIMARY) ON o.id = x.id
 

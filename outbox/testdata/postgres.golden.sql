@@ -123,6 +123,8 @@ BEGIN
         RAISE EXCEPTION 'outbox: dedup_id must have at most 255 bytes, and no control characters' USING ERRCODE = '22023'; --
     ELSIF length(key_bytes) > 4096 THEN
         RAISE EXCEPTION 'outbox: key must have at most 4096 bytes' USING ERRCODE = '22023'; --
+    ELSIF not_before < 'epoch' OR not_before >= '2200-01-01 00:00:00+00' THEN
+        RAISE EXCEPTION 'outbox: not_before must be in the years 1970 to 2199' USING ERRCODE = '22023'; --
     END IF; --
     shard_no := "Shop"."box_shard"(CASE WHEN key_bytes = '' THEN convert_to(message_id, 'UTF8') ELSE key_bytes END); --
     IF not_before IS NULL THEN
@@ -160,7 +162,7 @@ SELECT id, topic, dedup_id, key, headers, payload, attempts, CASE WHEN retry_at 
 
 SELECT id, topic, dedup_id, key, headers, payload, attempts, 0, CASE WHEN payload IS NULL THEN 1 ELSE 0 END FROM "Shop"."box" WHERE shard = $1::smallint AND id > $3::bigint{{topics}} AND (retry_at IS NULL OR retry_at <= statement_timestamp() OR retry_at > statement_timestamp() + {{longest}} * interval '1 microsecond') AND (key = ''::bytea OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE shard = $1::smallint AND retry_at IS NOT NULL AND retry_at > statement_timestamp() AND retry_at <= statement_timestamp() + {{longest}} * interval '1 microsecond' ) AND (attempts > 0 OR (topic, key) NOT IN ( SELECT topic, key FROM "Shop"."box" WHERE shard = $1::smallint AND retry_at IS NOT NULL AND attempts > 0 ))) ORDER BY id LIMIT $2::bigint
 
-SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" WHERE shard = s AND id > CASE WHEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT $1::bigint) AS one LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_scheduled" LIMIT $3::bigint) AS r), greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s AND id > CASE WHEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT 1) AS one), 0), coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1), 0))
+SELECT (SELECT count(*) FROM (SELECT 1 FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" WHERE shard = s AND id > CASE WHEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT $1::bigint) AS one LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_scheduled" LIMIT $3::bigint) AS r), greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s AND id > CASE WHEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint = $5::bigint THEN ($4::text::bigint[])[s + 1] ELSE 0 END ORDER BY id LIMIT 1) AS one), 0), coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(least(not_before, '2200-01-01'::timestamptz), created_at)) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1), 0))
 
 SELECT kind, name, age, who, application, state, query FROM ( SELECT 'session' AS kind, pid::text AS name, coalesce((extract(epoch FROM clock_timestamp() - xact_start) * 1000000)::bigint, 0) AS age, coalesce(usename::text, '') AS who, coalesce(application_name, '') AS application, coalesce(state, '') AS state, left(coalesce(query, ''), 500) AS query, age(backend_xmin) AS xids FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() UNION ALL SELECT 'prepared transaction', gid, (extract(epoch FROM clock_timestamp() - prepared) * 1000000)::bigint, owner::text, '', 'prepared', '', age(transaction) FROM pg_prepared_xacts UNION ALL SELECT 'replication slot', slot_name::text, 0, '', '', CASE WHEN active THEN 'active' ELSE 'inactive' END, '', age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL ) AS one ORDER BY xids DESC, age DESC LIMIT 1
 
@@ -170,7 +172,7 @@ UPDATE "Shop"."box" SET attempts = attempts + $1::integer, retry_at = clock_time
 
 INSERT INTO "Shop"."box_parked" (id, shard, attempts, created_at, reason, topic, dedup_id, key, headers, payload) SELECT id, shard, attempts + 1, created_at, $1::text, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = $2::smallint AND id = $3::bigint
 
-SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_scheduled" LIMIT $3::bigint) AS r), greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s ORDER BY id LIMIT 1) AS one), 0), coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(not_before, created_at)) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1), 0))
+SELECT (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box" LIMIT $1::bigint) AS p), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_parked" LIMIT $2::bigint) AS q), (SELECT count(*) FROM (SELECT 1 FROM "Shop"."box_scheduled" LIMIT $3::bigint) AS r), greatest(coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(one.created_at)) * 1000000)::bigint FROM generate_series(0, 15) AS s, LATERAL (SELECT created_at FROM "Shop"."box" WHERE shard = s ORDER BY id LIMIT 1) AS one), 0), coalesce((SELECT (extract(epoch FROM clock_timestamp() - greatest(least(not_before, '2200-01-01'::timestamptz), created_at)) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1), 0))
 
 SELECT id, topic, dedup_id, key, headers, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, attempts, reason, (extract(epoch FROM created_at) * 1000000)::bigint, (extract(epoch FROM parked_at) * 1000000)::bigint FROM "Shop"."box_parked" WHERE id > $1::bigint ORDER BY id LIMIT $2::bigint
 
@@ -178,11 +180,11 @@ INSERT INTO "Shop"."box" (shard, topic, dedup_id, key, headers, payload) SELECT 
 
 DELETE FROM "Shop"."box_parked" WHERE id = $1::bigint
 
-SELECT ceil(extract(epoch FROM not_before - clock_timestamp()) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1
+SELECT ceil(extract(epoch FROM greatest(least(not_before, '2200-01-01'::timestamptz), 'epoch'::timestamptz) - clock_timestamp()) * 1000000)::bigint FROM "Shop"."box_scheduled" ORDER BY not_before, id LIMIT 1
 
 SELECT 1 WHERE pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, 16)
 
-SELECT id, (extract(epoch FROM not_before) * 1000000)::bigint FROM "Shop"."box_scheduled" WHERE not_before <= statement_timestamp() AND not_before >= 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' ORDER BY not_before, id LIMIT $2::bigint
+SELECT id, (extract(epoch FROM greatest(not_before, 'epoch'::timestamptz)) * 1000000)::bigint FROM "Shop"."box_scheduled" WHERE not_before <= statement_timestamp() AND not_before >= CASE WHEN $1::bigint < 0 THEN '-infinity'::timestamptz ELSE 'epoch'::timestamptz + $1::bigint * interval '1 microsecond' END ORDER BY not_before, id LIMIT $2::bigint
 
 INSERT INTO "Shop"."box" (shard, created_at, topic, dedup_id, key, headers, payload) SELECT shard, greatest(created_at, not_before), topic, dedup_id, key, headers, payload FROM "Shop"."box_scheduled" WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[]))) ORDER BY not_before, id
 

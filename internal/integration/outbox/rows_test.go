@@ -62,13 +62,16 @@ func TestInsertFunction(t *testing.T) {
 func TestInsertFunctionRefuses(t *testing.T) {
 	h := newHouse(t, postgres())
 	for call, want := range map[string]string{
-		`'two words', 'k', 'p'`:                         "topic must be",
-		`NULL, 'k', 'p'`:                                "topic must be",
-		`repeat('t', 250), 'k', 'p'`:                    "topic must be",
-		`'t', repeat('k', 4097), 'p'`:                   "key must have",
-		`'t', 'k', 'p', dedup_id => repeat('i', 256)`:   "dedup_id must have",
-		`'t', 'k', 'p', dedup_id => 'line' || chr(10)`:  "dedup_id must have",
-		`'t', 'k', 'p', headers => '["a", "b"]'::jsonb`: "object",
+		`'two words', 'k', 'p'`:                                 "topic must be",
+		`NULL, 'k', 'p'`:                                        "topic must be",
+		`repeat('t', 250), 'k', 'p'`:                            "topic must be",
+		`'t', repeat('k', 4097), 'p'`:                           "key must have",
+		`'t', 'k', 'p', dedup_id => repeat('i', 256)`:           "dedup_id must have",
+		`'t', 'k', 'p', dedup_id => 'line' || chr(10)`:          "dedup_id must have",
+		`'t', 'k', 'p', headers => '["a", "b"]'::jsonb`:         "object",
+		`'t', 'k', 'p', not_before => '-infinity'`:              "not_before must be",
+		`'t', 'k', 'p', not_before => '1969-12-31 23:59:59+00'`: "not_before must be",
+		`'t', 'k', 'p', not_before => '2200-01-01 00:00:00+00'`: "not_before must be",
 	} {
 		_, err := h.db.ExecContext(t.Context(), `SELECT `+h.table+`_insert(`+call+`)`)
 		assert.ErrorContains(t, err, want, call)

@@ -228,3 +228,32 @@ func TestNotBeforeInALongTransaction(t *testing.T) {
 		b.wait(t, 2)
 	})
 }
+
+// Prevents: a row of another program with a time before 1970, or an infinite one. It was never
+// moved, and in PostgreSQL -infinity kept all others scheduled, and infinity had Lag fail.
+func TestNotBeforeOfOddRows(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		past, future := "-5", "4000000000000000000"
+		switch e.dialect {
+		case outbox.Postgres:
+			past, future = "'-infinity'", "'infinity'"
+		case outbox.SQLite:
+			future = "4000000000000000"
+		}
+		h := newHouse(t, e)
+		at := time.Now().Add(time.Hour)
+		h.insert(t, scheduled("past", 0, at), scheduled("future", 0, at))
+		for id, time := range map[string]string{"past": past, "future": future} {
+			h.exec(t, `UPDATE `+h.table+`_scheduled SET not_before = `+time+` WHERE dedup_id = ?`,
+				scheduled(id, 0, at).ID)
+		}
+		b := newBroker()
+		start(t, h.relay(t, b))
+		h.insert(t, scheduled("good", 0, time.Now()))
+		h.box.Notify()
+		assert.Equal(t, tally{}, judge(b.wait(t, 2), map[string]int{"past": 1, "good": 1}))
+		lag, err := h.box.Lag(t.Context(), h.db)
+		require.NoError(t, err)
+		assert.Equal(t, 1, lag.Scheduled)
+	})
+}

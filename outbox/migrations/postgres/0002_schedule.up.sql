@@ -86,6 +86,8 @@ BEGIN
         RAISE EXCEPTION 'outbox: dedup_id must have at most 255 bytes, and no control characters' USING ERRCODE = '22023'; --
     ELSIF length(key_bytes) > 4096 THEN
         RAISE EXCEPTION 'outbox: key must have at most 4096 bytes' USING ERRCODE = '22023'; --
+    ELSIF not_before < 'epoch' OR not_before >= '2200-01-01 00:00:00+00' THEN
+        RAISE EXCEPTION 'outbox: not_before must be in the years 1970 to 2199' USING ERRCODE = '22023'; --
     END IF; --
     shard_no := {{table:_shard}}(CASE WHEN key_bytes = '' THEN convert_to(message_id, 'UTF8') ELSE key_bytes END); --
     IF not_before IS NULL THEN
