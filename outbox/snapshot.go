@@ -28,12 +28,12 @@ type Snapshot struct {
 	Query string
 }
 
-// OldestSnapshot names the transaction that holds the oldest snapshot of the server. While it
-// lasts, PostgreSQL cannot vacuum, nor InnoDB purge, rows that were deleted since: reads of an
-// outbox pass over all messages that were published meanwhile. It returns a zero Snapshot if there
-// is none that the user may see: with PostgreSQL pg_read_all_stats shows those of others. MySQL and
-// MariaDB return an error without the right PROCESS. SQLite has none. One round trip, three with
-// MySQL.
+// OldestSnapshot names the transaction that holds the oldest snapshot of the database (MySQL: of
+// the server). While it lasts, PostgreSQL cannot vacuum, nor InnoDB purge, rows that were deleted
+// since: reads of an outbox pass over all messages that were published meanwhile. It returns a zero
+// Snapshot if there is none that the user may see: with PostgreSQL pg_read_all_stats shows those of
+// others. MySQL and MariaDB return an error without the right PROCESS. SQLite has none. One round
+// trip, three with MySQL.
 func (o *Outbox) OldestSnapshot(ctx context.Context, db *sql.DB) (Snapshot, error) {
 	if err := o.checkDB(db); err != nil {
 		return Snapshot{}, err

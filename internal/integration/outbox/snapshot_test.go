@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -151,6 +152,31 @@ func TestOldestSnapshot(t *testing.T) {
 	found, err := lite.box.OldestSnapshot(t.Context(), lite.db)
 	require.NoError(t, err)
 	assert.Zero(t, found)
+}
+
+// Prevents: an older transaction in another database of the server was named, which keeps no rows
+// of this one, and hid the one that does.
+func TestOldestSnapshotOfThisDatabase(t *testing.T) {
+	h := newHouse(t, postgres())
+	at, err := url.Parse(h.dsn)
+	require.NoError(t, err)
+	at.Path = "/postgres"
+	tx, err := openDB(t, "pgx", at.String()).BeginTx(t.Context(),
+		&sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() })
+	var other string
+	require.NoError(t, tx.QueryRowContext(t.Context(),
+		`SELECT pg_backend_pid()::text FROM pg_class LIMIT 1`).Scan(&other))
+	h.exec(t, `CREATE TABLE `+h.table+`_xid AS SELECT 1`) // the next snapshot is a newer one
+	h.exec(t, `DROP TABLE `+h.table+`_xid`)
+	name := h.holdSnapshot(t)
+	eventually(t, "the transaction of this database is the oldest one", func() bool {
+		found, err := h.box.OldestSnapshot(t.Context(), h.db)
+		require.NoError(t, err)
+		require.NotEqual(t, other, found.Name)
+		return found.Name == name
+	})
 }
 
 // Under an old snapshot, with writers that commit late and relays that are killed: no message is
