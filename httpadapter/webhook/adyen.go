@@ -65,7 +65,7 @@ type adyenItem struct {
 
 // adyenItemOf reads the one item of a body.
 func adyenItemOf(body []byte) (adyenItem, error) {
-	outer, err := members(body, "notificationItems")
+	outer, err := exactMembers(body, "notificationItems")
 	if err != nil {
 		return adyenItem{}, err
 	}
@@ -73,21 +73,21 @@ func adyenItemOf(body []byte) (adyenItem, error) {
 	if json.Unmarshal(outer["notificationItems"], &items) != nil || len(items) != 1 {
 		return adyenItem{}, bad("notificationItems", "must be an array of one item")
 	}
-	wrapped, err := members(items[0], "NotificationRequestItem")
+	wrapped, err := exactMembers(items[0], "NotificationRequestItem")
 	if err != nil {
 		return adyenItem{}, err
 	}
-	item, err := members(wrapped["NotificationRequestItem"], "additionalData", "pspReference",
+	item, err := exactMembers(wrapped["NotificationRequestItem"], "additionalData", "pspReference",
 		"originalReference", "merchantAccountCode", "merchantReference", "amount", "eventCode",
 		"success")
 	if err != nil {
 		return adyenItem{}, err
 	}
-	amount, err := members(item["amount"], "value", "currency")
+	amount, err := exactMembers(item["amount"], "value", "currency")
 	if err != nil {
 		return adyenItem{}, err
 	}
-	data, err := members(item["additionalData"], "hmacSignature")
+	data, err := exactMembers(item["additionalData"], "hmacSignature")
 	if err != nil {
 		return adyenItem{}, err
 	}

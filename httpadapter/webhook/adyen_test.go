@@ -127,3 +127,22 @@ func FuzzAdyen(f *testing.F) {
 		assert.False(t, err == nil && (!got.Signed || strings.Count(got.ID, ":") != 2), body)
 	})
 }
+
+// Prevents: a captured delivery gets a signed field a second time, in another case. The signature
+// still fits, and encoding/json of the handler takes the last one.
+func TestAdyenSignedFieldInAnotherCaseIsRefused(t *testing.T) {
+	p := built(t)(webhook.Adyen(adyenKey))
+	signed := adyenSigned("1", "r", "AUTHORISATION", "false")
+	for old, more := range map[string]string{
+		`"success":"false"`: `"Success":"true",`,
+		`"pspReference"`:    `"PSPReference":"2",`,
+		`"amount":{`:        `"Amount":{"value":999999,"currency":"EUR"},`,
+		`"value"`:           `"Value":999999,`,
+		`"notificationI`:    `"NotificationItems":[],`,
+	} {
+		body := strings.Replace(signed, old, more+old, 1)
+		require.NotEqual(t, signed, body, old)
+		_, err := p.Verify(adyenMessage(body))
+		require.ErrorContains(t, err, "differs by case alone", more)
+	}
+}

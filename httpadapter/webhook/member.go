@@ -15,6 +15,16 @@ import (
 // encoding/json also accepts names in another case. A body that is not a JSON object has no
 // members. A name that is there twice is an error: sender and receiver might read different ones.
 func members(body []byte, names ...string) (map[string]json.RawMessage, error) {
+	return membersOf(body, false, names)
+}
+
+// exactMembers refuses a name in another case as well. It is for a body of which the signature
+// covers these members alone: a handler's encoding/json would take the other one.
+func exactMembers(body []byte, names ...string) (map[string]json.RawMessage, error) {
+	return membersOf(body, true, names)
+}
+
+func membersOf(body []byte, exact bool, names []string) (map[string]json.RawMessage, error) {
 	found := map[string]json.RawMessage{}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -28,6 +38,11 @@ func members(body []byte, names ...string) (map[string]json.RawMessage, error) {
 			return nil, nil
 		}
 		if !slices.Contains(names, name) {
+			if exact && slices.ContainsFunc(names, func(n string) bool {
+				return strings.EqualFold(n, name)
+			}) {
+				return nil, bad("body", "has the member %q, which differs by case alone", name)
+			}
 			continue
 		}
 		if _, twice := found[name]; twice {
