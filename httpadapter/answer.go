@@ -123,7 +123,9 @@ func (c *call) answerFirst() {
 func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
 	c.tellWhatRemains(rec)
 	if c.m.cfg.BeforeReplay != nil {
-		err := c.m.cfg.BeforeReplay(withBody(c.r.Context(), c.r, c.body))
+		r := withBody(c.r.Context(), c.r, c.body)
+		defer removeFiles(r)
+		err := c.m.cfg.BeforeReplay(r)
 		switch {
 		case errors.Is(err, dedup.ErrUnknown):
 			c.m.cfg.Logger.Warn("httpadapter: replay not decided", "error", err)

@@ -189,6 +189,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 		c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
 	defer cancel()
 	r := withBody(handling, c.r, c.body)
+	defer removeFiles(r) // also when the handler panics
 	c.handle(r, run)
 	if c.panicked != nil {
 		c.landed = true

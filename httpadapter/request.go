@@ -51,3 +51,11 @@ func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	c.Form, c.PostForm, c.MultipartForm = nil, nil, nil
 	return c
 }
+
+// removeFiles removes what a multipart form of withBody's request has put into files. net/http
+// removes only those of the request that it has made itself.
+func removeFiles(r *http.Request) {
+	if r.MultipartForm != nil {
+		_ = r.MultipartForm.RemoveAll() // as net/http does: nobody could do more about it
+	}
+}
