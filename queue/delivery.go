@@ -7,7 +7,8 @@ import (
 
 // Delivery is one delivery of a message, by a broker that acknowledges single messages. An
 // adapter makes it of a client's message. Ack and Nack are required. All of its functions are
-// called with a context that ends after some seconds, and never two of them at the same time.
+// called with a context that ends after some seconds, and, Extend while Park runs aside, never two of
+// them at the same time.
 type Delivery struct {
 	// ID names the operation: the same for every delivery and every copy of the message. It must
 	// come from the message, and it has 1-255 bytes of printable UTF-8.
@@ -41,7 +42,7 @@ type Delivery struct {
 	Every time.Duration
 	// Park keeps a message that cannot be processed, such as in a dead-letter queue, with the
 	// reason. When it has returned nil the message is acknowledged. After a crash it may see a
-	// message again. nil: see Config.Park.
+	// message again. Extend may be called meanwhile. nil: see Config.Park.
 	Park func(ctx context.Context, reason error) error
 }
 

@@ -222,8 +222,18 @@ func (s *Source) delivery(m redis.XMessage, count int) *queue.Delivery {
 // idle sets the idle time of an entry, and takes it back should another consumer have it: its claim
 // says whose work counts.
 func (s *Source) idle(ctx context.Context, id string, since time.Duration) error {
-	return s.client.Do(ctx, "XCLAIM", s.opts.Stream, s.opts.Group, s.opts.Consumer, 0, id,
-		"IDLE", since.Milliseconds(), "JUSTID").Err()
+	claimed, err := s.client.Do(ctx, "XCLAIM", s.opts.Stream, s.opts.Group, s.opts.Consumer, 0, id,
+		"IDLE", since.Milliseconds(), "JUSTID").Slice()
+	if err != nil || len(claimed) > 0 {
+		return err
+	}
+	// Acknowledged, or trimmed: then XCLAIM has forgotten it, and XAUTOCLAIM cannot tell of it.
+	left, err := s.client.XRangeN(ctx, s.opts.Stream, id, id, 1).Result()
+	if err == nil && len(left) == 0 {
+		err = fmt.Errorf("redisqueue: %s: trimmed, and perhaps not acknowledged before: %s",
+			s.opts.Stream, id)
+	}
+	return err
 }
 
 func (s *Source) park(ctx context.Context, d *queue.Delivery, m redis.XMessage,

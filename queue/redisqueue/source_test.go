@@ -107,6 +107,19 @@ func TestTrimmed(t *testing.T) {
 	assert.Len(t, left, 1)
 }
 
+// Prevents: an entry that was trimmed while its handler worked, and failed, was lost in silence:
+// the XCLAIM of Extend or Nack takes it out of the pending entries, and no XAUTOCLAIM sees it.
+func TestTrimmedInHand(t *testing.T) {
+	client, stream, src := queueOf(t)
+	require.NoError(t, client.XAdd(t.Context(), &redis.XAddArgs{Stream: stream,
+		Values: []any{"id", "order-1"}}).Err())
+	ds := fetch(t, src)
+	require.Len(t, ds, 1)
+	require.NoError(t, client.XTrimMaxLen(t.Context(), stream, 0).Err())
+	assert.ErrorContains(t, ds[0].Extend(t.Context()), "trimmed")
+	assert.ErrorContains(t, ds[0].Nack(t.Context(), 0), "trimmed")
+}
+
 // A group that does not exist is not asked forever.
 func TestGone(t *testing.T) {
 	client, stream, _ := queueOf(t)
