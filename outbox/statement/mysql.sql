@@ -106,7 +106,7 @@ FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x
 STRAIGHT_JOIN {{table}} AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id ORDER BY o.id
 
 -- name: expired
-SELECT id, CASE WHEN UNIX_TIMESTAMP(published_at) * 1000000 < {{now}} - ? THEN 1 ELSE 0 END
+SELECT id, CASE WHEN ABS({{now}} - UNIX_TIMESTAMP(published_at) * 1000000) > ? THEN 1 ELSE 0 END
 FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: forget

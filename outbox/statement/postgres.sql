@@ -138,8 +138,9 @@ SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload
 FROM {{table}} WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[]))) ORDER BY id
 
 -- name: expired
--- The oldest ones behind an id, and which of them are older than so many microseconds.
-SELECT id, CASE WHEN published_at < clock_timestamp() - $1::bigint * interval '1 microsecond' THEN 1 ELSE 0 END
+-- The oldest ones behind an id, and which of them are older than so many microseconds. One from as far
+-- in the future was written by a wrong clock: it must not keep those behind it.
+SELECT id, CASE WHEN abs(extract(epoch FROM clock_timestamp() - published_at) * 1000000) > $1::bigint THEN 1 ELSE 0 END
 FROM {{published}} WHERE id > $2::bigint ORDER BY id LIMIT $3::bigint
 
 -- name: forget

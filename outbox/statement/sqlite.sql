@@ -104,7 +104,7 @@ SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload
 FROM {{table}} WHERE shard = ? AND id IN ({{ids}}) ORDER BY id
 
 -- name: expired
-SELECT id, CASE WHEN published_at < {{now}} - ? / 1000 THEN 1 ELSE 0 END
+SELECT id, CASE WHEN abs({{now}} - published_at) > ? / 1000 THEN 1 ELSE 0 END
 FROM {{published}} WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: forget

@@ -131,7 +131,7 @@ DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x 
 
 INSERT INTO `Shop`.`box_published` (shard, attempts, created_at, topic, dedup_id, `key`, headers, payload) SELECT o.shard, o.attempts, o.created_at, o.topic, o.dedup_id, o.`key`, o.headers, o.payload FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box` AS o FORCE INDEX (PRIMARY) ON o.shard = ? AND o.id = x.id ORDER BY o.id
 
-SELECT id, CASE WHEN UNIX_TIMESTAMP(published_at) * 1000000 < TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - ? THEN 1 ELSE 0 END FROM `Shop`.`box_published` WHERE id > ? ORDER BY id LIMIT ?
+SELECT id, CASE WHEN ABS(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - UNIX_TIMESTAMP(published_at) * 1000000) > ? THEN 1 ELSE 0 END FROM `Shop`.`box_published` WHERE id > ? ORDER BY id LIMIT ?
 
 DELETE o FROM JSON_TABLE('[{{ids}}]', '$[*]' COLUMNS (id BIGINT PATH '$')) AS x STRAIGHT_JOIN `Shop`.`box_published` AS o FORCE INDEX (PRIMARY) ON o.id = x.id
 

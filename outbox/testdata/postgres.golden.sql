@@ -192,7 +192,7 @@ DELETE FROM "Shop"."box_scheduled" WHERE id = ANY (ARRAY(SELECT unnest($1::text:
 
 INSERT INTO "Shop"."box_published" (shard, attempts, created_at, topic, dedup_id, key, headers, payload) SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = $1::smallint AND id = ANY (ARRAY(SELECT unnest($2::text::bigint[]))) ORDER BY id
 
-SELECT id, CASE WHEN published_at < clock_timestamp() - $1::bigint * interval '1 microsecond' THEN 1 ELSE 0 END FROM "Shop"."box_published" WHERE id > $2::bigint ORDER BY id LIMIT $3::bigint
+SELECT id, CASE WHEN abs(extract(epoch FROM clock_timestamp() - published_at) * 1000000) > $1::bigint THEN 1 ELSE 0 END FROM "Shop"."box_published" WHERE id > $2::bigint ORDER BY id LIMIT $3::bigint
 
 DELETE FROM "Shop"."box_published" WHERE id = ANY (ARRAY(SELECT unnest($1::text::bigint[])))
 

@@ -129,7 +129,7 @@ DELETE FROM "Shop"."box_scheduled" WHERE id IN ({{ids}})
 
 INSERT INTO "Shop"."box_published" (shard, attempts, created_at, topic, dedup_id, key, headers, payload) SELECT shard, attempts, created_at, topic, dedup_id, key, headers, payload FROM "Shop"."box" WHERE shard = ? AND id IN ({{ids}}) ORDER BY id
 
-SELECT id, CASE WHEN published_at < (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) - ? / 1000 THEN 1 ELSE 0 END FROM "Shop"."box_published" WHERE id > ? ORDER BY id LIMIT ?
+SELECT id, CASE WHEN abs((SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) - published_at) > ? / 1000 THEN 1 ELSE 0 END FROM "Shop"."box_published" WHERE id > ? ORDER BY id LIMIT ?
 
 DELETE FROM "Shop"."box_published" WHERE id IN ({{ids}})
 

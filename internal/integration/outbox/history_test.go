@@ -76,13 +76,15 @@ func TestHistoryIsSwept(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, list, 2501)
 		stop()
+		h.exec(t, `UPDATE `+h.table+`_published SET published_at = `+old+
+			` WHERE dedup_id <> 'young/0'`)
 		h.exec(t, `UPDATE `+h.table+`_published SET published_at = `+
 			map[outbox.Dialect]string{
-				outbox.Postgres: "published_at + interval '50 days'",
-				outbox.MySQL:    "published_at + INTERVAL 50 DAY",
-				outbox.SQLite:   "published_at + 50 * 86400000",
+				outbox.Postgres: "published_at + interval '15 seconds'",
+				outbox.MySQL:    "published_at + INTERVAL 15 SECOND",
+				outbox.SQLite:   "published_at + 15000",
 			}[e.dialect]+` WHERE dedup_id = 'young/0'`)
-		h.withHistory(t, time.Second)
+		h.withHistory(t, 20*time.Second)
 		start(t, h.relay(t, b))
 		eventually(t, "what is old is deleted", func() bool {
 			list, err = h.box.Published(t.Context(), h.db, 0, 5000)
@@ -91,5 +93,35 @@ func TestHistoryIsSwept(t *testing.T) {
 		})
 		require.Len(t, list, 1)
 		assert.Equal(t, "young/0", list[0].ID)
+	})
+}
+
+// Prevents: the clock was ahead when a message was published, and all that were published after it
+// were kept until then.
+func TestHistoryFromTheFuture(t *testing.T) {
+	forEach(t, func(t *testing.T, e engine) {
+		h := newHouse(t, e)
+		h.withHistory(t, time.Hour)
+		b := newBroker()
+		stop := start(t, h.relay(t, b))
+		h.insert(t, numbered("a", 0))
+		b.wait(t, 1)
+		h.drained(t)
+		stop()
+		ahead := map[outbox.Dialect]string{
+			outbox.Postgres: "published_at + interval '1 year'",
+			outbox.MySQL:    "published_at + INTERVAL 1 YEAR",
+			outbox.SQLite:   "published_at + 31536000000",
+		}
+		h.exec(t, `UPDATE `+h.table+`_published SET published_at = `+ahead[e.dialect])
+		h.withHistory(t, time.Second)
+		start(t, h.relay(t, b))
+		h.insert(t, numbered("a", 1))
+		b.wait(t, 2)
+		eventually(t, "nothing is kept", func() bool {
+			list, err := h.box.Published(t.Context(), h.db, 0, 10)
+			require.NoError(t, err)
+			return len(list) == 0
+		})
 	})
 }
