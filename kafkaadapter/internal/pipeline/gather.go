@@ -14,11 +14,13 @@ type Gather[T any] struct {
 
 	mu     sync.Mutex
 	queue  []T
+	spare  []T // of a batch that is over, for the next ones
 	active int
 }
 
 // NewGather returns a Gather of batches of at most size, of which senders may be under way
-// at once: a second one only when there is a full batch for it. Send owns its argument.
+// at once: a second one only when there is a full batch for it. Send owns its argument until it
+// returns.
 func NewGather[T any](size, senders int, send func([]T)) *Gather[T] {
 	return &Gather[T]{send: send, max: size, senders: senders}
 }
@@ -41,6 +43,17 @@ func (g *Gather[T]) run() {
 			return
 		}
 		g.send(batch)
+		clear(batch)
+		g.giveBack(batch)
+	}
+}
+
+// giveBack keeps the array of a batch that is over, unless a crowd has made it large.
+func (g *Gather[T]) giveBack(batch []T) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if cap(batch) <= 2*g.max {
+		g.spare = batch[:0]
 	}
 }
 
@@ -52,12 +65,16 @@ func (g *Gather[T]) take() []T {
 		g.active--
 		return nil
 	}
+	spare := g.spare
+	g.spare = nil
 	if len(g.queue) <= g.max {
 		batch := g.queue
-		g.queue = nil
+		g.queue = spare
 		return batch
 	}
-	batch := append([]T(nil), g.queue[:g.max]...)
-	g.queue = g.queue[g.max:]
+	batch := append(spare, g.queue[:g.max]...)
+	left := copy(g.queue, g.queue[g.max:])
+	clear(g.queue[left:])
+	g.queue = g.queue[:left]
 	return batch
 }

@@ -67,3 +67,32 @@ func TestGatherBoundsSenders(t *testing.T) {
 		assert.Equal(t, want, s.items, "what was sent")
 	})
 }
+
+// A batch is the sender's until it returns, whatever is added meanwhile; then its array is used
+// again.
+func TestGatherLeavesABatchToItsSender(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		arrays := map[*int]bool{}
+		var sent []int
+		var mu sync.Mutex
+		g := pipeline.NewGather(10, 2, func(batch []int) {
+			before := slices.Clone(batch)
+			time.Sleep(time.Second)
+			assert.Equal(t, before, batch)
+			mu.Lock()
+			defer mu.Unlock()
+			arrays[&batch[0]] = true
+			sent = append(sent, batch...)
+		})
+		for i := range 200 {
+			g.Add(i)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		slices.Sort(sent)
+		assert.Equal(t, 199, sent[len(sent)-1])
+		assert.Len(t, slices.Compact(sent), 200, "each once")
+		assert.Less(t, len(arrays), 10, "arrays for some twenty batches")
+	})
+}
