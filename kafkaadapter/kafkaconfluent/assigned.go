@@ -190,7 +190,7 @@ func (a *assigned) giveUp() {
 // take hands on what the polls have brought.
 func (a *assigned) take() error {
 	messages := a.batch
-	a.batch = a.batch[:0]
+	a.batch = nil // the engine keeps it
 	if a.p.Context().Err() != nil {
 		return nil // it is being given up
 	}

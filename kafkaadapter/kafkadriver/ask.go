@@ -19,24 +19,24 @@ func (p *Partition) askBatch(batch []task) {
 	if batch = p.placed(batch); len(batch) == 0 {
 		return
 	}
-	reqs := make([]dedup.Request, len(batch))
-	for i, t := range batch {
-		reqs[i] = p.request(t.Item)
+	s := newScratch()
+	defer s.free()
+	for _, t := range batch {
+		s.requests = append(s.requests, p.request(t.Item))
 	}
-	answers, err := p.cfg.Deduper.ClaimBatch(p.base, reqs)
-	decisions := make([]pipeline.Decision, len(batch))
+	answers, err := p.cfg.Deduper.ClaimBatch(p.base, s.requests)
 	for i, t := range batch {
 		if err != nil {
-			decisions[i] = pipeline.Stop(err)
+			s.decisions = append(s.decisions, pipeline.Stop(err))
 		} else {
-			decisions[i] = p.asked(t.Item, answers[i])
+			s.decisions = append(s.decisions, p.asked(t.Item, answers[i]))
 		}
 		// that one may be given back already
 		if err != nil || answers[i].Outcome != dedup.Acquired {
 			p.passOn(t.Item)
 		}
 	}
-	pipeline.SettleAll(batch, decisions)
+	pipeline.SettleAll(batch, s.decisions)
 	p.giveBackLate(batch)
 }
 
@@ -58,7 +58,7 @@ func (p *Partition) giveBackLate(batch []task) {
 func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 	next := pipeline.RetryAfter(0)
 	left := p.left(it, c)
-	p.cfg.meet(&it.msg, c)
+	p.cfg.meet(it.msg, c)
 	if c.Outcome != dedup.InFlight || left {
 		it.busy = time.Time{}
 	}
@@ -98,7 +98,7 @@ func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 // busy has a message that is in flight elsewhere wait, but not forever.
 func (p *Partition) busy(it *item, c *dedup.Claim) pipeline.Decision {
 	if hook := p.cfg.Observer.Waiting; hook != nil {
-		hook(&it.msg)
+		hook(it.msg)
 	}
 	if it.busy.IsZero() {
 		it.busy = time.Now()
@@ -133,7 +133,7 @@ func (p *Partition) findOut(ctx context.Context, t task) {
 // foundOut is what became of finding out.
 func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) pipeline.Decision {
 	if err == nil {
-		p.cfg.meet(&it.msg, c)
+		p.cfg.meet(it.msg, c)
 	}
 	switch {
 	case errors.Is(err, dedup.ErrClosed):

@@ -65,7 +65,7 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 	defer cancel()
 	messages := make([]*kafkaadapter.Message, len(tasks))
 	for i, t := range tasks {
-		messages[i] = &t.Item.msg
+		messages[i] = t.Item.msg
 		defer p.cfg.suspects.end(t.Item)
 	}
 	began, returned := time.Now(), false

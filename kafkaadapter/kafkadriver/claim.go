@@ -74,16 +74,17 @@ func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
 // claimSome makes one round trip and returns why a message got no answer. An uncertain
 // message is left to a worker, which may take long to find out.
 func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error) {
-	reqs := make([]dedup.Request, len(items))
-	for i, it := range items {
-		reqs[i] = p.request(it)
+	s := newScratch()
+	defer s.free()
+	for _, it := range items {
+		s.requests = append(s.requests, p.request(it))
 	}
-	answers, err := p.cfg.Deduper.ClaimBatch(ctx, reqs)
+	answers, err := p.cfg.Deduper.ClaimBatch(ctx, s.requests)
 	if err != nil {
 		return err
 	}
 	for i, c := range answers {
-		p.cfg.meet(&items[i].msg, c)
+		p.cfg.meet(items[i].msg, c)
 		switch {
 		case c.Outcome == dedup.Uncertain:
 			items[i].answer = c
@@ -197,7 +198,7 @@ func (p *Partition) skip(it *item, c *dedup.Claim) {
 		p.cfg.others.warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
 	}
 	if hook := p.cfg.Observer.Skipped; hook != nil {
-		hook(&it.msg, c.Cause, c.Record.Age)
+		hook(it.msg, c.Cause, c.Record.Age)
 	}
 	p.done(it)
 }

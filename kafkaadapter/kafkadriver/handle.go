@@ -238,10 +238,10 @@ func (p *Partition) handle(ctx context.Context, it *item) (err error) {
 			err = pipeline.ErrNoDecision // it ended the goroutine
 		}
 		if hook := p.cfg.Observer.Handled; hook != nil {
-			hook(&it.msg, time.Since(began), err)
+			hook(it.msg, time.Since(began), err)
 		}
 	}()
-	err = p.cfg.Handler(ctx, &it.msg)
+	err = p.cfg.Handler(ctx, it.msg)
 	returned = true
 	return err
 }

@@ -11,7 +11,7 @@ import (
 
 // identify finds the id and the scope of a message, or what is wrong with it.
 func (e *Engine) identify(it *item, topic *deadletter.TopicScope) {
-	m := &it.msg
+	m := it.msg
 	if hook := e.Observer.Delivered; hook != nil {
 		hook(m)
 	}

@@ -13,7 +13,7 @@ const maxLabel = 64 // as dedup.Request.Label says
 // label is what a claim of the message keeps. It is that of the first claim of its id, where one
 // was found: then the record leads to the first of its attempts.
 func (e *Engine) label(it *item) string {
-	m := &it.msg
+	m := it.msg
 	switch {
 	case e.Label == nil:
 		return ""

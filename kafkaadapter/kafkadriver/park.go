@@ -40,12 +40,12 @@ func (p *Partition) parked(t task, reason error) {
 	later := (*laterError)(nil)
 	if errors.As(reason, &later) {
 		if hook := p.cfg.Observer.Delayed; hook != nil {
-			hook(&it.msg, later.topic, later.err)
+			hook(it.msg, later.topic, later.err)
 		}
 	} else {
 		p.logParked(it, reason)
 		if hook := p.cfg.Observer.Parked; hook != nil {
-			hook(&it.msg, reason)
+			hook(it.msg, reason)
 		}
 	}
 	if it.claim == nil {
@@ -95,9 +95,9 @@ func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err e
 	if later := (*laterError)(nil); errors.As(reason, &later) {
 		what = "Attempts.Producer"
 		return p.cfg.Attempts.Producer.Send(ctx,
-			kafkaadapter.DeadLetter(later.topic, &it.msg, later.err))
+			kafkaadapter.DeadLetter(later.topic, it.msg, later.err))
 	}
-	return p.cfg.Park(ctx, &it.msg, reason)
+	return p.cfg.Park(ctx, it.msg, reason)
 }
 
 // letGo releases the claim of a message that is not done.

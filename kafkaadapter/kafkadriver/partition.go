@@ -66,7 +66,7 @@ type Partition struct {
 // intake, the claimer, the worker that has its turn, and whoever gives the partition up.
 // Only the claim of a queued one is shared; see queued.
 type item struct {
-	msg        kafkaadapter.Message
+	msg        *kafkaadapter.Message
 	bad        error // why it must not run at all
 	otherTopic bool  // its first topic is another one, so its record may be from there
 	labelled   bool  // Config.Label was asked
@@ -84,6 +84,9 @@ type item struct {
 	before    int           // attempts that others have made, as far as was heard
 	standing  time.Time     // since when it waits to be the suspect that runs
 	over      atomic.Bool   // it holds no claim any more
+	queued    bool          // in the list of [queued]
+	prior     *item         // in that list
+	next      *item         // in that list
 	begun     bool          // the handler was called under the claim that is held
 	landed    bool          // the effect has happened, and is not known to be on record
 	landedAt  time.Time     // when its handler had returned
@@ -193,11 +196,11 @@ func (p *Partition) fail(err error) {
 // above the one before ends the partition: what it knows no longer describes what is being
 // delivered.
 //
-// The messages are copied.
+// The partition keeps the messages: they are not the caller's any more.
 func (p *Partition) Take(messages []kafkaadapter.Message) error {
 	items := make([]item, len(messages))
 	for i := range messages {
-		items[i].msg, items[i].end = messages[i], noEnd
+		items[i].msg, items[i].end = &messages[i], noEnd
 		p.cfg.identify(&items[i], &p.scope)
 		p.putOffTo(&items[i])
 	}

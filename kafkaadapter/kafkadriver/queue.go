@@ -76,7 +76,8 @@ func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
 // key that B holds behind a message which waits for a key that A holds behind its own.
 type queued struct {
 	mu    sync.Mutex
-	items map[*item]struct{}
+	first *item // of a list through item.next
+	len   int
 	fewer chan struct{} // closed when one leaves; nil while nobody waits for that
 }
 
@@ -91,14 +92,14 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 	defer timer.Stop()
 	for least := math.MaxInt; ; {
 		q.mu.Lock()
-		if len(q.items) < limit {
+		if q.len < limit {
 			q.mu.Unlock()
 			return true
 		}
-		if len(q.items) < least {
+		if q.len < least {
 			// Not whenever one leaves: a message that fails, is claimed again by its worker
 			// and leaves again would use up nobody's patience.
-			least = len(q.items)
+			least = q.len
 			timer.Reset(patience)
 		}
 		if q.fewer == nil {
@@ -118,9 +119,21 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 
 // remove takes a message out; q.mu is held. Only one that was in tells who waits for room.
 func (q *queued) remove(it *item) {
-	before := len(q.items)
-	delete(q.items, it)
-	if len(q.items) < before && q.fewer != nil {
+	if !it.queued {
+		return
+	}
+	it.queued = false
+	q.len--
+	if it.next != nil {
+		it.next.prior = it.prior
+	}
+	if it.prior != nil {
+		it.prior.next = it.next
+	} else {
+		q.first = it.next
+	}
+	it.prior, it.next = nil, nil
+	if q.fewer != nil {
 		close(q.fewer)
 		q.fewer = nil
 	}
@@ -134,10 +147,14 @@ func (q *queued) add(it *item) bool {
 	if it.claim == nil {
 		return false
 	}
-	if q.items == nil {
-		q.items = make(map[*item]struct{})
+	if !it.queued {
+		it.queued, it.next = true, q.first
+		if q.first != nil {
+			q.first.prior = it
+		}
+		q.first = it
+		q.len++
 	}
-	q.items[it] = struct{}{}
 	return true
 }
 
@@ -162,7 +179,7 @@ func (q *queued) take(it *item) *dedup.Claim {
 func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, in := q.items[it]; !in {
+	if !it.queued {
 		return nil
 	}
 	q.remove(it)
@@ -177,7 +194,9 @@ func (q *queued) takeBehind(head *item, order pipeline.Order) (behind []*item,
 	claims []*dedup.Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for it := range q.items {
+	for next := q.first; next != nil; {
+		it := next
+		next = it.next // which remove forgets
 		if !sameQueue(it, head, order) {
 			continue
 		}

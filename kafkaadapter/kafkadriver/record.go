@@ -35,27 +35,28 @@ func (p *Partition) endBatch(batch []completion) {
 	if p.cfg.Own != nil {
 		batch = p.endable(batch)
 	}
-	done := make([]dedup.Completion, len(batch))
+	s := newScratch()
+	defer s.free()
 	for i := range batch {
-		done[i] = batch[i].how
+		s.ends = append(s.ends, batch[i].how)
 	}
 	ctx, cancel := context.WithTimeout(p.base, endPatience)
-	errs := p.cfg.Deduper.CompleteBatch(ctx, done)
+	errs := p.cfg.Deduper.CompleteBatch(ctx, s.ends)
 	cancel()
-	tasks, decisions := make([]task, 0, len(batch)), make([]pipeline.Decision, 0, len(batch))
-	for i, e := range batch {
+	for i := range batch {
+		e := &batch[i]
 		var err error
 		if errs != nil {
 			err = errs[i]
 		}
 		if dedup.OutcomeUnknown(err) && e.how.Err == nil {
 			p.doubts.Add(1)
-			go p.endAlone(e)
+			go p.endAlone(*e)
 			continue
 		}
-		tasks, decisions = append(tasks, e.task), append(decisions, p.ended(e, err))
+		s.tasks, s.decisions = append(s.tasks, e.task), append(s.decisions, p.ended(e, err))
 	}
-	pipeline.SettleAll(tasks, decisions)
+	pipeline.SettleAll(s.tasks, s.decisions)
 }
 
 // endable are the ends that may be recorded now. The others wait by themselves, as effects in
@@ -81,7 +82,7 @@ func (p *Partition) endAlone(e completion) {
 	if errs == nil {
 		errs = []error{nil}
 	}
-	e.task.Settle(p.ended(e, errs[0]))
+	e.task.Settle(p.ended(&e, errs[0]))
 }
 
 func isInput(err error) bool {
@@ -93,13 +94,13 @@ func isInput(err error) bool {
 }
 
 // ended is what the end of a claim means to its message.
-func (p *Partition) ended(e completion, err error) pipeline.Decision {
+func (p *Partition) ended(e *completion, err error) pipeline.Decision {
 	it := e.task.Item
 	if e.how.NotAttempted && isInput(err) {
 		p.letGo(it) // its irreversible part may have begun: that counts
 	}
 	if hook := p.cfg.Observer.Recorded; hook != nil && !e.parked && e.how.Err == nil && err == nil {
-		hook(&it.msg, time.Since(it.landedAt))
+		hook(it.msg, time.Since(it.landedAt))
 	}
 	switch {
 	case e.parked, e.how.Err == nil && err == nil:
@@ -113,7 +114,7 @@ func (p *Partition) ended(e completion, err error) pipeline.Decision {
 	// record is for the store to say. The offset is not marked on our word.
 	p.warn("effect is not known to be recorded", it, err)
 	if hook := p.cfg.Observer.Unrecorded; hook != nil {
-		hook(&it.msg, err)
+		hook(it.msg, err)
 	}
 	p.drop(it)
 	return p.retry(it)

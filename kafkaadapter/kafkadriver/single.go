@@ -19,9 +19,8 @@ func (e *Engine) Identify(m *kafkaadapter.Message) (otherTopic bool, bad error) 
 		e.topics[m.Topic] = scope
 	}
 	e.mu.Unlock()
-	it := item{msg: *m}
+	it := item{msg: m}
 	e.identify(&it, &scope)
-	*m = it.msg
 	if m.ID != "" {
 		e.identified.add(m.Topic, m.Partition)
 	}

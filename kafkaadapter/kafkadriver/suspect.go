@@ -2,7 +2,7 @@ package kafkadriver
 
 import (
 	"math/rand/v2"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -24,26 +24,19 @@ const (
 // claimed by then, and the same neighbors again after each restart: side by side they
 // would all come to the cap together. So they share its first two deaths at most.
 type suspects struct {
-	mu sync.Mutex
-	at *item // that runs; nil: none
+	at atomic.Pointer[item] // that runs; nil: none
 }
 
 // begin reports whether the item is the one that may run; it stays that until end.
 func (s *suspects) begin(it *item) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at == nil {
-		s.at = it
-	}
-	return s.at == it
+	return s.at.CompareAndSwap(nil, it) || s.at.Load() == it
 }
 
-// end lets another one run, if the item is the one that may.
+// end lets another one run, if the item is the one that may. It looks before it writes: nearly
+// every message comes here, and of all partitions.
 func (s *suspects) end(it *item) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.at == it {
-		s.at = nil
+	if s.at.Load() == it {
+		s.at.CompareAndSwap(it, nil)
 	}
 }
 

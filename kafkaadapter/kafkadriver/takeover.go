@@ -32,7 +32,7 @@ func (a *abandoned) add(it *item) {
 		a.items, a.ids = make(map[*item]struct{}), make(map[messageKey]int)
 	}
 	a.items[it] = struct{}{}
-	a.ids[keyOf(&it.msg)]++
+	a.ids[keyOf(it.msg)]++
 }
 
 // remove forgets a message whose claim has ended; it.over is set.
@@ -43,8 +43,8 @@ func (a *abandoned) remove(it *item) {
 		return
 	}
 	delete(a.items, it)
-	if a.ids[keyOf(&it.msg)]--; a.ids[keyOf(&it.msg)] == 0 {
-		delete(a.ids, keyOf(&it.msg))
+	if a.ids[keyOf(it.msg)]--; a.ids[keyOf(it.msg)] == 0 {
+		delete(a.ids, keyOf(it.msg))
 	}
 }
 
@@ -56,5 +56,5 @@ func (a *abandoned) has(key messageKey) bool {
 
 // takesOver reports whether the message may be taken over from an older generation.
 func (p *Partition) takesOver(it *item) bool {
-	return p.cfg.Allow.TakeOver && !p.cfg.abandoned.has(keyOf(&it.msg))
+	return p.cfg.Allow.TakeOver && !p.cfg.abandoned.has(keyOf(it.msg))
 }

@@ -78,16 +78,15 @@ func (c *Consumer) intake(p *kafkadriver.Partition, claim sarama.ConsumerGroupCl
 		return err
 	}
 	var batch []*sarama.ConsumerMessage
-	var messages []kafkaadapter.Message
 	for {
 		batch, err = in.Next(p.Context(), batch[:0])
 		if err != nil {
 			return nil //nolint:nilerr // revoked, session over, or stopped: the partition knows why
 		}
-		messages = messages[:0]
-		for _, m := range batch {
-			messages = append(messages, messageOf(m))
-			messages[len(messages)-1].TopicID = uuid
+		messages := make([]kafkaadapter.Message, len(batch))
+		for i, m := range batch {
+			messages[i] = messageOf(m)
+			messages[i].TopicID = uuid
 		}
 		if err := p.Take(messages); err != nil {
 			return err

@@ -1,0 +1,68 @@
+package kafkadriver
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
+)
+
+func queuedItems(q *queued, keys string) []*item {
+	items := make([]*item, len(keys))
+	for i := range keys {
+		items[i] = &item{msg: &kafkaadapter.Message{Key: []byte(keys[i : i+1])},
+			claim: new(dedup.Claim)}
+		q.add(items[i])
+	}
+	return items
+}
+
+// A message that waits takes the claims of all that are behind it in its queue, wherever they are
+// among the others, and of no other.
+func TestTakeBehind(t *testing.T) {
+	var q queued
+	items := queuedItems(&q, "abaabcab")
+	head := items[0]
+	q.begin(head)
+	var of []*item
+	for i, it := range items {
+		if i > 0 && it.msg.Key[0] == 'a' {
+			of = append(of, it)
+		}
+	}
+	behind, claims := q.takeBehind(head, pipeline.ByKey)
+	assert.ElementsMatch(t, of, behind)
+	assert.Len(t, claims, len(of))
+	for _, it := range of {
+		assert.Nil(t, it.claim)
+		assert.False(t, q.add(it), "it holds no claim")
+	}
+	assert.Equal(t, 4, q.len)
+	behind, _ = q.takeBehind(head, pipeline.ByPartition)
+	assert.Len(t, behind, 4)
+	assert.Zero(t, q.len)
+	assert.Nil(t, q.first)
+}
+
+// Messages leave in any order, each once.
+func TestQueuedLeaveInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}, {2, 0, 3, 1}} {
+		var q queued
+		items := queuedItems(&q, "abcd")
+		q.add(items[0]) // it is in already
+		for n, i := range order {
+			assert.NotNil(t, q.takeUnbegun(items[i]))
+			assert.Nil(t, q.takeUnbegun(items[i]))
+			var left []*item
+			for it := q.first; it != nil; it = it.next {
+				left = append(left, it)
+			}
+			assert.Len(t, left, len(items)-n-1, "of %v", order)
+			assert.False(t, slices.Contains(left, items[i]))
+		}
+	}
+}
