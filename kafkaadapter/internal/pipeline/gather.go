@@ -14,7 +14,7 @@ type Gather[T any] struct {
 
 	mu     sync.Mutex
 	queue  []T
-	spare  []T // of a batch that is over, for the next ones
+	spare  [][]T // arrays of batches that are over, for the next ones
 	active int
 }
 
@@ -52,8 +52,8 @@ func (g *Gather[T]) run() {
 func (g *Gather[T]) giveBack(batch []T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if cap(batch) <= 2*g.max {
-		g.spare = batch[:0]
+	if cap(batch) <= 2*g.max && len(g.spare) <= g.senders {
+		g.spare = append(g.spare, batch[:0])
 	}
 }
 
@@ -65,8 +65,10 @@ func (g *Gather[T]) take() []T {
 		g.active--
 		return nil
 	}
-	spare := g.spare
-	g.spare = nil
+	var spare []T
+	if last := len(g.spare) - 1; last >= 0 {
+		spare, g.spare = g.spare[last], g.spare[:last]
+	}
 	if len(g.queue) <= g.max {
 		batch := g.queue
 		g.queue = spare
