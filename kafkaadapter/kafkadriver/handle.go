@@ -181,7 +181,7 @@ func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error)
 
 // landed records an effect.
 func (p *Partition) landed(t task) {
-	if t.Item.landedAt.IsZero() {
+	if p.cfg.Observer.Recorded != nil && t.Item.landedAt.IsZero() {
 		t.Item.landedAt = time.Now()
 	}
 	p.ends.Add(completion{task: t,
@@ -230,14 +230,18 @@ func (p *Partition) handle(ctx context.Context, it *item) (err error) {
 	ctx, cancel := p.limit(ctx)
 	defer cancel()
 	defer p.cfg.suspects.end(it)
-	began, returned := time.Now(), false
+	hook, returned := p.cfg.Observer.Handled, false
+	var began time.Time
+	if hook != nil {
+		began = time.Now()
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			err = p.panicked("handler", it, v)
 		} else if !returned {
 			err = pipeline.ErrNoDecision // it ended the goroutine
 		}
-		if hook := p.cfg.Observer.Handled; hook != nil {
+		if hook != nil {
 			hook(it.msg, time.Since(began), err)
 		}
 	}()

@@ -89,7 +89,7 @@ type item struct {
 	next      *item         // in that list
 	begun     bool          // the handler was called under the claim that is held
 	landed    bool          // the effect has happened, and is not known to be on record
-	landedAt  time.Time     // when its handler had returned
+	landedAt  time.Time     // when its handler had returned, for Observer.Recorded
 	tries     int           // failures in a row, for the backoff
 	polls     int           // questions in a row that did not win the claim, for it too
 	waiting   time.Time     // since when

@@ -1,6 +1,9 @@
 package pipeline
 
-import "time"
+import (
+	"hash/maphash"
+	"time"
+)
 
 // maxFreeQueues bounds how many empty queues are kept for reuse.
 const maxFreeQueues = 1024
@@ -20,7 +23,7 @@ type keyQueue[T any] struct {
 	items ring[T]
 	run   []running[T] // in order; empty unless queueRunning
 	open  int          // of run, how many are not settled
-	key   string
+	key   uint64
 	keyed bool // in byKey under key
 	state queueState
 	timer *time.Timer // made at the first park, then reset
@@ -68,21 +71,28 @@ func (ls *queueList[T]) remove(q *keyQueue[T]) {
 	ls.len--
 }
 
-// queueOf returns the queue for key, an empty new one if there is none.
+// keySeed is of this process, so that nobody can choose keys that collide.
+var keySeed = maphash.MakeSeed()
+
+// queueOf returns the queue for key, an empty new one if there is none. Queues are known by the
+// hashes of their keys: no copy of the key is kept, and two keys with one hash only wait for each
+// other.
 func (k *KeyQueues[T]) queueOf(key []byte) *keyQueue[T] {
 	keyed := k.order == ByPartition || k.order == ByKey && key != nil
 	if k.order == ByPartition {
 		key = nil
 	}
+	var hash uint64
 	if keyed {
-		if q := k.byKey[string(key)]; q != nil {
+		hash = maphash.Bytes(keySeed, key)
+		if q := k.byKey[hash]; q != nil {
 			return q
 		}
 	}
 	q := k.newQueue()
 	if keyed {
-		q.key, q.keyed = string(key), true
-		k.byKey[q.key] = q
+		q.key, q.keyed = hash, true
+		k.byKey[hash] = q
 	}
 	k.all.push(q)
 	return q
@@ -104,7 +114,7 @@ func (k *KeyQueues[T]) dropQueue(q *keyQueue[T]) {
 	if q.keyed {
 		delete(k.byKey, q.key)
 	}
-	q.key, q.keyed, q.state = "", false, queueIdle
+	q.key, q.keyed, q.state = 0, false, queueIdle
 	if len(k.free) < maxFreeQueues {
 		k.free = append(k.free, q)
 	}

@@ -72,7 +72,7 @@ type KeyQueues[T any] struct {
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
-	byKey    map[string]*keyQueue[T]
+	byKey    map[uint64]*keyQueue[T] // by the hash of the key
 	all      queueList[T]
 	ready    ring[*keyQueue[T]]
 	free     []*keyQueue[T] // empty queues for reuse
@@ -127,7 +127,7 @@ func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	}
 	k := &KeyQueues[T]{
 		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1),
-		order: cfg.Order, onStop: cfg.OnStop, byKey: make(map[string]*keyQueue[T]),
+		order: cfg.Order, onStop: cfg.OnStop, byKey: make(map[uint64]*keyQueue[T]),
 	}
 	k.ctx, k.cancel = context.WithCancelCause(ctx)
 	return k, nil
@@ -154,10 +154,9 @@ func SettleAll[T any](tasks []Task[T], decisions []Decision) {
 	}
 }
 
-// Submit queues item behind those of its key. It never blocks. The key is copied and
-// is only looked at in ByKey order. It returns [ErrStopped] after a Stop decision,
-// after Drain or Close, and when the context has ended; the item is then the
-// caller's.
+// Submit queues item behind those of its key. It never blocks. It only looks at the key, and only
+// in ByKey order. It returns [ErrStopped] after a Stop decision, after Drain or Close, and when the
+// context has ended; the item is then the caller's.
 func (k *KeyQueues[T]) Submit(key []byte, item T) error {
 	return k.SubmitAll([]T{item}, func(T) []byte { return key })
 }

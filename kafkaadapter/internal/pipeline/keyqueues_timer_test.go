@@ -20,7 +20,7 @@ func TestTimerThatFiresDuringTheDrain(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Submit([]byte("a"), 1))
 		synctest.Wait()
-		q := l.byKey["a"]
+		q := l.all.first
 		require.Len(t, l.Drain(t.Context()).Pending, 1)
 		l.unpark(q)
 		assert.Zero(t, l.Stats(), "the timer woke a drained queue")
