@@ -34,7 +34,10 @@ const (
 	faultsTimeEnv    = "ONCEWARD_KAFKA_FAULTS"
 	faultsSeedEnv    = "ONCEWARD_KAFKA_FAULTS_SEED"
 	faultsFlavorsEnv = "ONCEWARD_KAFKA_FAULTS_FLAVORS"
-	faultsTime       = 12 * time.Minute
+	// faultsOlderEnv is the test program of this package from an older commit. One member of each
+	// group runs it then, so that two versions share the group, its records and its offsets.
+	faultsOlderEnv = "ONCEWARD_KAFKA_FAULTS_OLDER"
+	faultsTime     = 12 * time.Minute
 
 	faultedPartitions = 4
 	faultedMembers    = 2 // of each flavor
@@ -52,6 +55,7 @@ type faultsRun struct {
 	mu       sync.Mutex
 	troubles []faultTrouble
 	counts   map[string]int
+	older    map[int]bool // processes of the older version
 }
 
 // faultedGroup is the members of one flavor.
@@ -71,7 +75,7 @@ type faultedSlot struct {
 // On Apache Kafka of three nodes and a Redis that keeps what it has acknowledged, processes of
 // every flavor are killed, stopped and cut off at random, a broker and Redis are killed, and Redis
 // is frozen. Then all heals. No message is lost, no commit was ahead of an effect, and every effect
-// that happened twice has its reason.
+// that happened twice has its reason. With faultsOlderEnv both versions have effects.
 func TestRandomFaults(t *testing.T) {
 	r := newFaultsRun(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -108,7 +112,7 @@ func newFaultsRun(t *testing.T) *faultsRun {
 	r := &faultsRun{t: t, rnd: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // a test
 		kafka: servertest.Private(t, servertest.KindKafka3),
 		redis: servertest.Private(t, servertest.KindRedis), started: time.Now(),
-		counts: map[string]int{}}
+		counts: map[string]int{}, older: map[int]bool{}}
 	r.keepWhatIsAcknowledged()
 	dir, err := os.MkdirTemp("", "onceward-faults-")
 	require.NoError(t, err)
@@ -159,17 +163,21 @@ func (r *faultsRun) addGroup(flavor, effects string) {
 	}
 	g.watch = newCommitWatch(r.kafka.Addrs, g.cfg.Topic, g.cfg.Group, faultedPartitions)
 	for i := range g.members {
-		g.members[i] = &faultedSlot{process: r.spawn(g.cfg)}
+		program := os.Args[0]
+		if i == 0 {
+			program = cmp.Or(os.Getenv(faultsOlderEnv), program)
+		}
+		g.members[i] = &faultedSlot{process: r.spawn(program, g.cfg)}
 	}
 	r.groups = append(r.groups, g)
 }
 
-func (r *faultsRun) spawn(cfg workerConfig) *faultedProcess {
+func (r *faultsRun) spawn(program string, cfg workerConfig) *faultedProcess {
 	text, err := json.Marshal(cfg)
 	if err != nil {
 		panic(err) // it can be marshaled
 	}
-	p := &faultedProcess{cfg: cfg, cmd: exec.Command(os.Args[0]), ended: make(chan error, 1)}
+	p := &faultedProcess{cfg: cfg, cmd: exec.Command(program), ended: make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	out, err := os.OpenFile(cfg.Effects+".out", os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
@@ -183,6 +191,11 @@ func (r *faultsRun) spawn(cfg workerConfig) *faultedProcess {
 	if err != nil {
 		r.t.Error(err)
 		panic(err) // the machine has no processes left
+	}
+	if program != os.Args[0] {
+		r.mu.Lock()
+		r.older[p.pid()] = true
+		r.mu.Unlock()
 	}
 	go func() { p.ended <- p.cmd.Wait() }()
 	r.t.Cleanup(func() { _ = p.cmd.Process.Kill() })
@@ -282,7 +295,7 @@ func (r *faultsRun) kill(ctx context.Context, s *faultedSlot, after time.Duratio
 	<-s.process.ended
 	r.note("killed", s.process.pid(), from, time.Now())
 	pause(ctx, after)
-	s.process = r.spawn(s.process.cfg)
+	s.process = r.spawn(s.process.cmd.Path, s.process.cfg)
 }
 
 func (r *faultsRun) stop(ctx context.Context, p *faultedProcess, span time.Duration) {
@@ -411,6 +424,7 @@ func (r *faultsRun) judge() {
 			troubles: r.troubles}).judge()
 		r.t.Logf("%s: %v (%d commits were seen while it ran)", g.cfg.Topic, v,
 			len(g.watch.commits()))
+		r.judgeVersions(g.cfg.Topic, lines)
 		for what, found := range map[string][]string{"lost": v.lost, "commits ahead": v.ahead,
 			"doubled without a reason": v.unexplained} {
 			assert.Empty(r.t, first5(found), "%s: %s: %d", g.cfg.Topic, what, len(found))
@@ -423,6 +437,27 @@ func (r *faultsRun) judge() {
 			assert.NotEmpty(r.t, written[g.cfg.Group], "%s: commits in the log", g.cfg.Topic)
 		}
 	}
+}
+
+// judgeVersions wants effects of both versions, where there are two.
+func (r *faultsRun) judgeVersions(topic string, lines []faultLine) {
+	r.t.Helper()
+	if os.Getenv(faultsOlderEnv) == "" {
+		return
+	}
+	older, newer := 0, 0
+	for _, l := range lines {
+		switch {
+		case l.what != "effect":
+		case r.older[l.pid]:
+			older++
+		default:
+			newer++
+		}
+	}
+	r.t.Logf("%s: %d effects of the older version, %d of this one", topic, older, newer)
+	assert.Positive(r.t, older, "%s: effects of the older version", topic)
+	assert.Positive(r.t, newer, "%s: effects of this version", topic)
 }
 
 func between(rnd *rand.Rand, least, most time.Duration) time.Duration {
