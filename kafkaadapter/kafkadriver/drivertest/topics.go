@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// groupLog is a slog.Handler that counts how often a topic is said to be recreated. Brokers that have
-// just replaced one refuse the client for other reasons, as often as it comes too early.
+// groupLog is a slog.Handler that counts how often a topic is said to be recreated. Brokers that
+// have just replaced one refuse the client for other reasons, as often as it comes too early.
 type groupLog struct {
 	slog.Handler
 	lines atomic.Int64
