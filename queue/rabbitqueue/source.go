@@ -113,8 +113,10 @@ func (s *Source) Close() {
 	}
 	s.closed = true
 	close(s.waits)
-	s.in.close()
-	s.dead.close()
+	var both sync.WaitGroup // one after the other they would wait twice for a broker that hangs
+	both.Go(s.in.close)
+	both.Go(s.dead.close)
+	both.Wait()
 }
 
 // Fetch implements [queue.Source]. dedup.IsPermanent is true of its error when the queue does not

@@ -97,6 +97,21 @@ func TestRabbitMQ(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, s.Addr) })
 	}
+	t.Run("close while the broker hangs", func(t *testing.T) { testCloseHangs(t, s) })
+}
+
+// Close has two connections to close, and waits for a broker that does not answer only once.
+func testCloseHangs(t *testing.T, s *servertest.Server) {
+	name := servertest.Prefix(t)
+	src, look := source(t, s.Addr, rabbitqueue.Options{Queue: name, DeadLetters: name + "-dead"},
+		amqp.Publishing{MessageId: "order-1"})
+	look.declare(t, name+"-dead")
+	require.NoError(t, fetchOne(t, src).Park(t.Context(), errCut))
+	s.Stop(1)
+	defer s.Cont(1)
+	began := time.Now()
+	src.Close()
+	assert.Less(t, time.Since(began), 9*time.Second, "five seconds are for both connections")
 }
 
 // source is that of a new queue with one message.
