@@ -159,3 +159,18 @@ func TestLabels(t *testing.T) {
 	assert.NoError(t, err)
 	assert.True(t, strings.HasPrefix(rec.Label, `charge \u043a`), "%q", rec.Label)
 }
+
+// A key that an error has freed is bound to its arguments, for dedup.Config.Hold.
+func TestReleasedKeyStaysBoundToItsArguments(t *testing.T) {
+	s := newService(t, settings{hints: idempotent, handle: func(_ context.Context,
+		_ *mcp.CallToolRequest, run int64) (*mcp.CallToolResult, error) {
+		if run == 1 {
+			return nil, errLost
+		}
+		return nil, nil
+	}})
+	client := s.client(t)
+	assert.Contains(t, send(t, client, call("k", five)), "reset")
+	assert.Equal(t, "KEY_REUSED", send(t, client, call("k", order{Order: "o-2"})))
+	assert.Contains(t, send(t, client, call("k", five)), `"run":2`)
+}
