@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/servertest/redisrecords"
 	"github.com/onceward/onceward/queue"
 	"github.com/onceward/onceward/queue/natsqueue"
 	"github.com/onceward/onceward/queue/queuetest"
@@ -127,7 +128,7 @@ func newQueue(t testing.TB, b *broker) queuetest.Queue {
 			}
 			return ids
 		},
-		Restart: b.restart,
+		Restart: b.restart, Records: redisrecords.Start,
 	}
 }
 

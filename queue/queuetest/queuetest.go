@@ -1,15 +1,20 @@
 // Package queuetest is the conformance suite for adapters of package queue: [Run] has an adapter
 // handle messages while processes die, acknowledgements are lost, brokers restart and stores are
 // away, and judges what happened. A message must have its effect, and may have it twice only where
-// a kill explains it.
+// a kill or an outage explains it.
 //
-// It takes a broker's real time: about a quarter of a minute with a Queue.AckWait of one second.
+// Each row has 1,000 ids, unless Queue.IDs says otherwise. The test's log, which go test -v prints,
+// ends with the table of what the rows have counted. It takes a broker's real time: about half a
+// minute with a Queue.AckWait of one second.
 package queuetest
 
 import (
+	"cmp"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/queue"
 )
 
@@ -32,12 +37,27 @@ type Queue struct {
 	Parked func(t testing.TB) []string
 	// Restart stops the broker and starts it with its data. nil: the row is left out.
 	Restart func(t testing.TB)
+	// Records starts a server of records for one row, which takes it away. nil: those rows are left
+	// out.
+	Records func(t testing.TB) Records
 	// AckWait is the time after which a message that was not acknowledged is redelivered, as the
 	// queue is set up. 0: it is redelivered when its connection ends. Required for a broker with
 	// such a time; make it as short as the broker allows, such as a second.
 	AckWait time.Duration
+	// IDs is how many ids the row has: at least 100, for a broker that is slow. Default 1,000.
+	IDs int
 	// Ordered says that the broker and the adapter keep the order of each Message.Key.
 	Ordered bool
+}
+
+// Records are a server of records, which loses nothing that it has acknowledged.
+type Records struct {
+	// Open returns a store on the server with connections of its own, as each process has.
+	Open func(t testing.TB) dedup.Store
+	// Restart kills the server and starts it again.
+	Restart func()
+	// Freeze stops the server, with its connections open, and returns what lets it go on.
+	Freeze func() (thaw func())
 }
 
 // Message is what Queue.Send sends.
@@ -82,6 +102,10 @@ var together = []row{
 		checkKilledAfter, nil},
 	{"ack_lost", "an effect that happens again because its acknowledgement was lost", checkAckLost, nil},
 	{"nack_lost", "a message that is never redelivered", checkNackLost, nil},
+	{"records_killed", "a message that runs unclaimed, or is dropped, while the records' server restarts",
+		checkRecordsKilled, func(q *Queue) bool { return q.Records != nil }},
+	{"records_frozen", "a message that runs unclaimed, or is dropped, while the records' server hangs",
+		checkRecordsFrozen, func(q *Queue) bool { return q.Records != nil }},
 	{"store_out", "a message that runs unclaimed, or is dropped, while the store is away", checkStoreOut, nil},
 	{"lease_lost", "a message that is acknowledged by an owner who has lost it", checkLeaseLost, nil},
 	{"long_work", "a message that is delivered again while its handler works", checkLongWork, nil},
@@ -99,24 +123,27 @@ var together = []row{
 // run in parallel, as many as go test's -parallel says, but for those that need the broker for
 // themselves, which come first.
 func Run(t *testing.T, open func(t testing.TB) Queue) {
+	results := &table{rows: map[string]result{}}
+	t.Cleanup(func() { results.log(t, slices.Concat(alone, together)) })
 	for _, r := range alone {
-		t.Run(r.name, func(t *testing.T) { r.prove(t, open(t)) })
+		t.Run(r.name, func(t *testing.T) { r.prove(t, open(t), results) })
 	}
 	for _, r := range together {
 		t.Run(r.name, func(t *testing.T) {
 			q := open(t)
 			t.Parallel()
-			r.prove(t, q)
+			r.prove(t, q, results)
 		})
 	}
 }
 
 // prove runs a row on a queue of its own.
-func (r *row) prove(t testing.TB, q Queue) {
+func (r *row) prove(t testing.TB, q Queue, results *table) {
 	t.Helper()
 	if q.Send == nil || q.Connect == nil || q.Left == nil {
 		t.Fatal("queuetest: Queue.Send, Connect or Left is nil")
 	}
+	q.IDs = cmp.Or(q.IDs, many)
 	if r.needs != nil && !r.needs(&q) {
 		t.Logf("queuetest: left out, the queue cannot have it")
 		return
@@ -129,4 +156,5 @@ func (r *row) prove(t testing.TB, q Queue) {
 	tr := newTrial(t, q)
 	defer tr.end()
 	r.check(tr)
+	results.keep(r.name, tr)
 }

@@ -6,5 +6,5 @@ import (
 )
 
 func TestMemoryConforms(t *testing.T) {
-	Run(t, func(testing.TB) Queue { return NewBroker(300 * time.Millisecond).Queue() })
+	Run(t, func(testing.TB) Queue { return NewBroker(time.Second).Queue() })
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/servertest/redisrecords"
 	"github.com/onceward/onceward/queue"
 	"github.com/onceward/onceward/queue/queuetest"
 	"github.com/onceward/onceward/queue/rabbitqueue"
@@ -104,21 +106,23 @@ func (l *looker) send(t testing.TB, name string, messages ...amqp.Publishing) {
 	require.True(t, taken)
 }
 
-// total is how many messages a queue has, with those that are delivered and not acknowledged.
-// rabbitmqctl, which knows, takes a second, and the ready ones are enough of an answer before that.
-func (l *looker) total(t testing.TB, s *servertest.Server, name string) (n int) {
+// total is how many messages a queue has, with those that are delivered and not acknowledged. Only
+// the broker knows. It is asked over Erlang's distribution, because rabbitmqctl takes a second.
+func total(t testing.TB, s *servertest.Server, name string) (n int) {
 	t.Helper()
-	if n = l.ready(t, name); n > 0 {
-		return n
-	}
-	ctx := context.WithoutCancel(t.Context())
-	ctl := exec.CommandContext(ctx, "sh", "-c", string(s.File("ctl")), "ctl",
-		"-q", "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>,`+
-			` queue, <<"%s">>)), {ok, {_, N}, _} = ra:leader_query(amqqueue:get_pid(Q),`+
-			` fun rabbit_fifo:query_messages_total/1), N.`, name))
-	out, err := ctl.CombinedOutput()
+	var port int
+	_, err := fmt.Sscanf(s.Addr, "amqp://guest:guest@127.0.0.1:%d/", &port)
+	require.NoError(t, err)
+	env := strings.Replace(string(s.File("ctl")), "/usr/lib/rabbitmq/bin/rabbitmqctl", "erl_call",
+		1)
+	call := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", env, "ctl",
+		"-e", "-address", fmt.Sprintf("127.0.0.1:%d", port+1))
+	call.Stdin = strings.NewReader(fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(`+
+		`rabbit_misc:r(<<"/">>, queue, <<"%s">>)), {ok, {_, N}, _} = ra:leader_query(`+
+		`amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N.`+"\n", name))
+	out, err := call.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	_, err = fmt.Sscan(string(out), &n)
+	_, err = fmt.Sscanf(string(out), "{ok, %d}", &n)
 	require.NoError(t, err, "%s", out)
 	return n
 }
@@ -149,7 +153,7 @@ func newQueue(t testing.TB, s *servertest.Server, name string) queuetest.Queue {
 				src.Close()
 			}
 		},
-		Left: func(t testing.TB) int { return look.total(t, s, name) },
+		Left: func(t testing.TB) int { return total(t, s, name) },
 		Parked: func(t testing.TB) (ids []string) {
 			t.Helper()
 			for range look.ready(t, dead) {
@@ -166,6 +170,7 @@ func newQueue(t testing.TB, s *servertest.Server, name string) queuetest.Queue {
 			s.Kill(1)
 			s.Start(1)
 		},
+		Records: redisrecords.Start,
 	}
 }
 

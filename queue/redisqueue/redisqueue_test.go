@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/servertest/redisrecords"
 	"github.com/onceward/onceward/queue"
 	"github.com/onceward/onceward/queue/queuetest"
 	"github.com/onceward/onceward/queue/redisqueue"
@@ -31,7 +32,7 @@ func newQueue(t testing.TB, addr, name string) queuetest.Queue {
 	require.NoError(t, client.XGroupCreateMkStream(t.Context(), name, "billing", "0").Err())
 	var processes atomic.Int32
 	return queuetest.Queue{
-		AckWait: ackWait,
+		AckWait: ackWait, Records: redisrecords.Start,
 		Send: func(t testing.TB, messages ...queuetest.Message) {
 			t.Helper()
 			pipe := client.Pipeline()

@@ -22,12 +22,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/servertest/redisrecords"
 	"github.com/onceward/onceward/queue"
 	"github.com/onceward/onceward/queue/queuetest"
 	"github.com/onceward/onceward/queue/sqsqueue"
 )
 
-const ackWait = time.Second
+// ackWait is long enough for moto, which may take longer than a second on a busy machine. There a
+// deletion that comes after it may block a FIFO group for good.
+const ackWait = 2 * time.Second
 
 // startMoto starts a server that answers as SQS does, and returns its URL.
 func startMoto(t *testing.T) string {
@@ -121,8 +124,9 @@ func newQueue(t testing.TB, server, name, suffix string, bad bool) queuetest.Que
 	client := connect(server, new(wire))
 	at, dead := create(t, client, name+suffix), create(t, client, name+"-dead")
 	var sent int
+	var letters []types.Message
 	return queuetest.Queue{
-		AckWait: ackWait,
+		AckWait: ackWait, Records: redisrecords.Start,
 		Send: func(t testing.TB, messages ...queuetest.Message) {
 			t.Helper()
 			var batch []types.SendMessageBatchRequestEntry
@@ -162,24 +166,31 @@ func newQueue(t testing.TB, server, name, suffix string, bad bool) queuetest.Que
 		},
 		Parked: func(t testing.TB) (ids []string) {
 			t.Helper()
-			n := count(t, client, dead)
-			for len(ids) < n {
-				out, err := client.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{
-					QueueUrl: dead, MaxNumberOfMessages: 10,
-					MessageAttributeNames: []string{"All"}})
-				require.NoError(t, err)
-				for _, m := range out.Messages {
-					assert.NotEmpty(t, *m.MessageAttributes[sqsqueue.AttributeError].StringValue)
-					ids = append(ids, *m.MessageAttributes[sqsqueue.AttributeID].StringValue)
-					_, err := client.ChangeMessageVisibility(t.Context(),
-						&sqs.ChangeMessageVisibilityInput{QueueUrl: dead,
-							ReceiptHandle: m.ReceiptHandle})
-					require.NoError(t, err)
-				}
+			letters = append(letters, receive(t, client, dead, count(t, client, dead))...)
+			for _, m := range letters {
+				assert.NotEmpty(t, *m.MessageAttributes[sqsqueue.AttributeError].StringValue)
+				ids = append(ids, *m.MessageAttributes[sqsqueue.AttributeID].StringValue)
 			}
 			return ids
 		},
 	}
+}
+
+// receive takes n messages off a queue.
+func receive(t testing.TB, client *sqs.Client, at *string, n int) (all []types.Message) {
+	t.Helper()
+	for len(all) < n {
+		out, err := client.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: at,
+			MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
+		require.NoError(t, err)
+		all = append(all, out.Messages...)
+		for _, m := range out.Messages {
+			_, err := client.DeleteMessage(t.Context(), &sqs.DeleteMessageInput{QueueUrl: at,
+				ReceiptHandle: m.ReceiptHandle})
+			require.NoError(t, err)
+		}
+	}
+	return all
 }
 
 // count is how many messages a queue has, in whatever state.
@@ -209,7 +220,11 @@ func TestConforms(t *testing.T) {
 			queuetest.Run(t, func(t testing.TB) queuetest.Queue {
 				// Sent again after its answer was lost, a dead letter is there twice.
 				bad := strings.HasSuffix(t.Name(), "/storm") || strings.HasSuffix(t.Name(), "_fails")
-				return newQueue(t, server, fmt.Sprint("orders-", queues.Add(1)), suffix, bad)
+				q := newQueue(t, server, fmt.Sprint("orders-", queues.Add(1)), suffix, bad)
+				if !strings.HasSuffix(t.Name(), "/storm") {
+					q.IDs = 100 // moto looks at every message of a queue in each request
+				}
+				return q
 			})
 		})
 	}
