@@ -58,6 +58,9 @@ func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
 		}
 		b.judge(rows)
 	}
+	if err := m.checkIDs(ctx, tx); err != nil {
+		return unlearnt(err).Err
+	}
 	return nil
 }
 

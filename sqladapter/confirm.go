@@ -64,6 +64,9 @@ func (m *Ledger) confirm(ctx context.Context, begin beginner, key string, mark M
 	}
 	defer rollback(ctx, tx)
 	rows, err := m.settle(ctx, tx, []entry{e}, false)
+	if err == nil {
+		err = m.checkIDs(ctx, tx)
+	}
 	if err != nil {
 		return Undecided, unlearnt(err).Err
 	}

@@ -58,6 +58,8 @@ type statements struct {
 	earlier func(es []entry) statement
 	// peek is load for those who wait for nobody.
 	peek func(es []entry) statement
+	// ids reads the form of the ids on record; empty where there is one form.
+	ids string
 	// window reads the one on record, in milliseconds; setWindow takes it.
 	window, setWindow string
 	// clock reads the database's, in milliseconds.

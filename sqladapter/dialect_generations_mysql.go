@@ -66,7 +66,7 @@ func newMySQLGenerations(t tableName, window time.Duration) *statements {
 		"next":           g.next.marks, "next_results": g.next.results, "gone": g.gone.marks,
 		"gone_results": g.gone.results, "birth": birth,
 	}
-	d.kind, d.expire = mysqlKind(t, "VIEW"), ""
+	d.kind, d.expire, d.ids = mysqlKind(t, "VIEW"), "", ""
 	return d
 }
 

@@ -67,6 +67,7 @@ func newMySQL(t tableName, window time.Duration) *statements {
 			return statement{text: text}
 		},
 		peek:   func(es []entry) statement { return statement{text: from + idLiterals(es) + `)`} },
+		ids:    `SELECT id_form FROM ` + t.meta,
 		window: `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ?)` +
 			` ON DUPLICATE KEY UPDATE window_ms = VALUES(window_ms)`,

@@ -96,6 +96,7 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 		bound:   postgresBound,
 		load:    loaded,
 		peek:    loaded,
+		ids:     `SELECT id_form FROM ` + t.meta,
 		window:  `SELECT window_ms FROM ` + t.meta,
 		setWindow: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, $1::bigint)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = excluded.window_ms`,

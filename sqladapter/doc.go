@@ -21,7 +21,8 @@
 //	}
 //	err = tx.Commit()                           // only then acknowledge
 //
-// The arbiter is a unique index on a 128-bit digest of the key. Whoever inserts first
+// The arbiter is a unique index on a 128-bit digest of the key, or, with [Config.IDTime], on the
+// key's own time and 96 bits of the digest. Whoever inserts first
 // runs the effect. Another transaction with the same key waits for the first to end: it
 // finds a [dedup.Duplicate] when that one committed, and becomes the first itself when
 // it rolled back. Its own transaction stays usable either way.

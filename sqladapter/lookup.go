@@ -22,6 +22,9 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 	}
 	var rows []row
 	err = m.alone(ctx, q, func(q Tx) (err error) {
+		if err = m.checkIDs(ctx, q); err != nil {
+			return err
+		}
 		rows, err = queryRows(ctx, q, m.dialect.peek([]entry{e}), 1, (*columns).loaded)
 		return err
 	})

@@ -55,9 +55,11 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // connection pool and a bad key are [*dedup.InputError]s, before any statement.
 //
 // Of the options, scope and fingerprint count; origin and label are not kept here. The fingerprint
-// is unkeyed unless the caller keys it. One round trip, two for a duplicate; two more with MySQL
-// and one with SQLite, which are asked first whether there is a transaction at all, and two more
-// with PostgreSQL for a *sql.Conn.
+// is unkeyed unless the caller keys it.
+//
+// One round trip, two for a duplicate. MySQL takes two more and SQLite one, to see whether there is
+// a transaction at all, and PostgreSQL two for a *sql.Conn. A Ledger's first mark takes one more
+// with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
 func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark,
 	error) {
 	e, err := m.entry(key, opts)
@@ -76,6 +78,9 @@ func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Op
 
 func (m *Ledger) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 	rows, err := m.settle(ctx, tx, []entry{e}, false)
+	if err == nil {
+		err = m.checkIDs(ctx, tx)
+	}
 	if err != nil {
 		mark := unlearnt(err)
 		return mark, mark.Err
@@ -113,7 +118,7 @@ func (m *Ledger) digest(req dedup.Request) (entry, error) {
 	if err := m.ready(); err != nil {
 		return entry{}, err
 	}
-	id, err := driver.NewID(m.namespace, req.Scope, req.Key)
+	id, err := m.ids.id(m.namespace, req.Scope, req.Key)
 	return entry{id: id, fingerprint: req.Fingerprint}, err
 }
 

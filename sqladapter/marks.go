@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -46,6 +47,17 @@ type Config struct {
 	// the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
 	// tables so large that deletes, and the vacuum behind them, are felt. Default: DeleteRows.
 	Retention Retention
+	// IDTime says that every key is an id of this kind, and carries the time at which it was made.
+	// The rows then stand in the order of that time, and new ones are on a few pages of the index
+	// instead of anywhere. The time orders rows and nothing else: when a mark expires is decided by
+	// the database's clock. A key of another kind is a [*dedup.InputError] on "key". A row keeps 96
+	// bits of the key's digest instead of 128. A table stays with the kind that it was made for,
+	// and a Ledger of another one is refused at its first mark. For PostgreSQL and
+	// MySQL with DeleteRows. Default: zero, keys of any form.
+	IDTime IDTime
+	// SnowflakeEpoch is the instant that ids count from, in ms. Required for [Snowflake], for which
+	// it is a part of the kind, and zero for any other. No default.
+	SnowflakeEpoch time.Time
 	// ResultLimit bounds what [Ledger.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
 	ResultLimit int
@@ -85,6 +97,9 @@ type execTx interface {
 // no connection, starts no goroutine and is safe for concurrent use.
 type Ledger struct {
 	namespace string
+	ids       idForm
+	// idsKnown says that the table's ids have been seen to be of this form.
+	idsKnown  atomic.Bool
 	window    time.Duration
 	isolation sql.IsolationLevel
 	limit     int // of a result
@@ -123,12 +138,16 @@ func New(cfg Config) (*Ledger, error) {
 	if err := checkRetention(cfg); err != nil {
 		return nil, err
 	}
+	ids, err := newIDForm(cfg)
+	if err != nil {
+		return nil, err
+	}
 	table, err := newTableName(cfg.Dialect, cfg.Schema, cfg.Table)
 	if err != nil {
 		return nil, err
 	}
 	m := &Ledger{
-		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
+		namespace: cfg.Namespace, ids: ids, window: cfg.Window, isolation: cfg.Isolation,
 		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table,
 		dialect: build(table, cfg.Window), lockTimeout: cfg.LockTimeout,
 	}
@@ -138,6 +157,8 @@ func New(cfg Config) (*Ledger, error) {
 	switch {
 	case m.retention == Generations:
 		m.useGenerations(cfg.Dialect)
+	case cfg.Dialect == MySQL && ids.kind != 0:
+		m.dialect.walker = newMySQLWalk(table, mysqlForget(table)).inTime(table)
 	case cfg.Dialect == Postgres:
 		m.binary = newPostgresWith(table, cfg.Window, asBinary)
 	}

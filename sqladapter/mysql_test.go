@@ -367,7 +367,7 @@ func TestMySQLCheck(t *testing.T) {
 			one := func([]any) [][]sqldriver.Value { return [][]sqldriver.Value{{int64(1)}} }
 			level := []Step{{Query: m.dialect.kind, Rows: number(0)},
 				{Like: "information_schema.tables", Rows: one},
-				{Like: "SELECT version", Rows: number(2)}}
+				{Like: "SELECT version", Rows: number(3)}}
 			db, s := openScript(t, append(level, tt.steps...)...)
 			err := m.Check(t.Context(), db)
 			if (err == nil) != (tt.fails == "") ||

@@ -51,6 +51,7 @@ func (r *nativeRows) Scan(dest ...any) error {
 // database/sql.
 func TestNativeTx(t *testing.T) {
 	m := newMarks(t, Postgres)
+	m.idsKnown.Store(true)
 	e, err := m.entry("k", nil)
 	require.NoError(t, err)
 	tx := &nativeTx{id: e.id}
@@ -73,6 +74,7 @@ func (t *nativeTransaction) Rollback(context.Context) error { *t.ended++; return
 // A native transaction is run again as one of database/sql is, and always ended.
 func TestNative(t *testing.T) {
 	m := newMarks(t, Postgres)
+	m.idsKnown.Store(true)
 	e, err := m.entry("k", nil)
 	require.NoError(t, err)
 	synctest.Test(t, func(t *testing.T) {

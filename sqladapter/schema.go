@@ -39,7 +39,7 @@ func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	if m.retention == Generations {
 		component = "generations"
 	}
-	texts := map[string]string{"raise_window": m.dialect.raise}
+	texts := map[string]string{"raise_window": m.dialect.raise, "id_form": m.ids.text()}
 	for name, text := range m.dialect.texts {
 		texts[name] = text
 	}
@@ -85,6 +85,9 @@ func (m *Ledger) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := m.checkForm(ctx, db); err != nil {
 		return fmt.Errorf("sqladapter: migrate: %w", err)
 	}
+	if err := m.alone(ctx, db, func(q Tx) error { return m.checkIDs(ctx, q) }); err != nil {
+		return fmt.Errorf("sqladapter: migrate: %w", err)
+	}
 	if err := m.raiseWindow(ctx, db); err != nil {
 		return err
 	}
@@ -126,7 +129,7 @@ func (m *Ledger) longEnough(recorded time.Duration) bool {
 // ([*migration.LevelError]), in this package's form and with a window that is long enough, and
 // refuses what [Ledger.Migrate] refuses. It is for those who migrate with their own tool, to be
 // called at start. With [Generations] on PostgreSQL it also reports what would keep the owner of
-// the tables from a rotation. It leaves nothing behind. Four round trips; five with PostgreSQL,
+// the tables from a rotation. It leaves nothing behind. Four round trips; six with PostgreSQL,
 // seven with Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
 func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
@@ -144,6 +147,9 @@ func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.checkForm(ctx, db); err != nil {
 		return fmt.Errorf("sqladapter: check: %w", err)
 	}
+	if err := m.alone(ctx, db, func(q Tx) error { return m.checkIDs(ctx, q) }); err != nil {
+		return fmt.Errorf("sqladapter: check: %w", err)
+	}
 	window, err := m.recordedWindow(ctx, db)
 	if err != nil {
 		return err
@@ -156,6 +162,35 @@ func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	return m.probe(ctx, db)
+}
+
+// checkIDs refuses a table whose ids are of another form than those of m, where a key that one
+// program has marked would be new to the other. It asks until it has had the right answer once,
+// because a table never changes its form.
+//
+// It reads after the marks. On MySQL a read without locks takes the transaction's snapshot, which
+// must not be older than the marks (see lateResults), and one with locks would keep retention out.
+// The marks of a refused transaction are rolled back.
+func (m *Ledger) checkIDs(ctx context.Context, tx Tx) error {
+	if m.dialect.ids == "" || m.idsKnown.Load() {
+		return nil
+	}
+	var form sql.NullString
+	err := scanOne(ctx, tx, m.dialect.ids, &form)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err == nil && !form.Valid, sqlerr.OtherForm(err):
+		return fmt.Errorf("the form of the ids of %s is not on record; call Migrate: %w",
+			m.table.full, cmp.Or(err, sql.ErrNoRows))
+	case err != nil:
+		return fmt.Errorf("form of the ids: %w",
+			sqlerr.NeedsRight(err, "SELECT on "+m.table.meta))
+	case form.String != m.ids.text():
+		return inputError("IDTime", fmt.Sprintf("makes ids of the form %q, and table %s has been made for %q; "+
+			"name another table", m.ids.text(),
+			m.table.full, form.String))
+	}
+	m.idsKnown.Store(true)
+	return nil
 }
 
 // checkForm reads a mark that cannot exist.

@@ -144,9 +144,12 @@ func TestMigrate(t *testing.T) {
 	check, window := Step{Query: loadText(m)}, Step{Query: m.dialect.window, Rows: hour}
 	none, there, level := Step{Like: "to_regclass"}, Step{Like: "to_regclass", Rows: one},
 		Step{Like: "SELECT version", Rows: one}
-	newest := Step{Like: "SELECT version", Rows: number(2)}
+	second, newest := Step{Like: "SELECT version", Rows: number(2)},
+		Step{Like: "SELECT version", Rows: number(3)}
 	begun := []Step{{Like: "pg_advisory_xact_lock"},
 		{Like: `IF NOT EXISTS "onceward_migrations"`}, there}
+	third := slices.Concat(begun, []Step{second, {Like: "ADD COLUMN IF NOT EXISTS id_form"},
+		{Like: "ELSE 'digest' END"}, check, {Like: "VALUES ('marks', 'onceward_marks', 3)"}})
 	fresh := slices.Concat([]Step{kind, none}, begun, []Step{
 		{Like: "SELECT version"}, {Like: `"onceward_marks" (`},
 		{Like: `"onceward_marks_results" (`}, {Like: "CREATE INDEX"},
@@ -155,15 +158,15 @@ func TestMigrate(t *testing.T) {
 	}, begun, []Step{level, {Like: "server_version_num", Rows: number(140000)},
 		{Like: "ALTER TABLE"}, {Like: "DROP INDEX CONCURRENTLY"}},
 		begun, []Step{level, check, {Like: "VALUES ('marks', 'onceward_marks', 2)"}},
-		begun, []Step{newest, check, window})
+		third, begun, []Step{newest, check, window})
 	db, s := openScript(t, fresh...)
 	require.NoError(t, m.Migrate(t.Context(), db))
-	assert.Equal(t, 4, s.Committed)
+	assert.Equal(t, 5, s.Committed)
 	// An older server keeps its index.
 	old := slices.Concat([]Step{kind, there, level}, begun, []Step{level,
 		{Like: "server_version_num", Rows: number(130023)}, {Like: "ALTER TABLE"}},
 		begun, []Step{level, check, {Like: "VALUES ('marks', 'onceward_marks', 2)"}},
-		begun, []Step{newest, check, window})
+		third, begun, []Step{newest, check, window})
 	db, _ = openScript(t, old...)
 	require.NoError(t, m.Migrate(t.Context(), db))
 	done := []Step{kind, there, newest, check}

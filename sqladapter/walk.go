@@ -39,6 +39,9 @@ type pass struct {
 	after       []byte // of MySQL: the last id that was walked
 	last        []byte // of MySQL: the last id of the next slice
 	rows        int64  // of MySQL: the marks in it
+	// of MySQL, for ids that carry their time: how many marks the pass has walked, and how many
+	// there are, as the server estimates it
+	counted, total int64
 }
 
 // cut is the instant in ms before which marks are old.
@@ -51,7 +54,9 @@ func (p *pass) due() bool {
 }
 
 // again begins the next pass.
-func (p *pass) again() { p.begun, p.walked, p.page, p.after = p.now, 0, 0, nil }
+func (p *pass) again() {
+	p.begun, p.walked, p.page, p.after, p.counted = p.now, 0, 0, nil, 0
+}
 
 // walker walks over one table. Its statements are in the transaction of a slice.
 type walker interface {

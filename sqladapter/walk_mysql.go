@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// sliceRows is how many marks a slice has. Ids are digests, so marks of every age are among them,
-// and the newest of a slice is about as new as the newest of all.
+// sliceRows is how many marks a slice has. Where ids are digests, marks of every age are among
+// them, and the newest of a slice is about as new as the newest of all.
 const sliceRows = 2000
 
 // mysqlWalk reads the primary key in order. Its transactions are READ COMMITTED, because at the
@@ -22,6 +22,9 @@ type mysqlWalk struct {
 	table, meta string
 	state       string
 	forget      func([]entry) []string
+	// extent is set for ids that carry their time. It reads how many marks the pass has walked, how
+	// many there are in the table, about, and when the newest of the last ones was made.
+	extent string
 }
 
 func newMySQLWalk(t tableName, forget func([]entry) []string) *mysqlWalk {
@@ -47,11 +50,58 @@ func (w *mysqlWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 		return nil, err
 	}
 	p.newest = max(p.newest, newest)
+	if w.extent != "" {
+		if err := scanOne(ctx, tx, w.extent, &p.counted, &p.total, &newest); err != nil {
+			return nil, err
+		}
+		p.newest = max(p.newest, newest)
+	}
 	if p.rows == sliceRows {
-		at := keyFraction(p.after)
-		p.walked = max(0, at-(keyFraction(p.last)-at))
+		p.walked = w.before(&p)
 	}
 	return &p, nil
+}
+
+// before is how much of the table the pass has walked, without its last slice.
+func (w *mysqlWalk) before(p *pass) float64 {
+	if w.extent != "" {
+		return p.countedOf(p.counted - sliceRows)
+	}
+	at := keyFraction(p.after)
+	return max(0, at-(keyFraction(p.last)-at))
+}
+
+// upTo is how much of the table the pass has walked now.
+func (w *mysqlWalk) upTo(p *pass) float64 {
+	if w.extent != "" {
+		return p.countedOf(p.counted)
+	}
+	return keyFraction(p.after)
+}
+
+// countedOf is a part of the marks that the server believes to be there. A pass ends at the last
+// one, and not where they should have ended.
+func (p *pass) countedOf(marks int64) float64 {
+	const nearly = 0.999
+	return min(nearly, float64(max(0, marks))/float64(max(1, p.total)))
+}
+
+// lastMarks are at the end of a table whose ids carry their time: where new ones are, and those
+// with an id from the future.
+const lastMarks = 100
+
+// inTime is for ids that carry their time. The key does not tell how much of the table is before
+// it. All ids of a window have nearly the same first bytes, and one that claims to be of the next
+// century is far from them. So the pass counts marks. New ones are not in every slice either, but
+// at the end.
+func (w *mysqlWalk) inTime(t tableName) *mysqlWalk {
+	in := *w
+	in.extent = `SELECT walk_rows, (SELECT COALESCE(MAX(table_rows), 0) FROM` +
+		` information_schema.tables WHERE ` + mysqlNamed(t, t.name) + `),` +
+		` (SELECT COALESCE(MAX(created_at), 0) FROM (SELECT created_at FROM ` + w.table +
+		` FORCE INDEX (PRIMARY) ORDER BY id DESC LIMIT ` + strconv.Itoa(lastMarks) + `) AS l) FROM ` +
+		w.meta
+	return &in
 }
 
 func (w *mysqlWalk) from(after []byte) string {
@@ -76,14 +126,16 @@ func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64)
 		}
 		if deleted = int64(len(old)); deleted == limit {
 			p.after = old[deleted-1].id[:]
-			p.walked = keyFraction(p.after)
+			p.counted += deleted
+			p.walked = w.upTo(p)
 			return deleted, nil // there may be more
 		}
 		p.after = p.last
 	}
+	p.counted += p.rows
 	p.walked = 1
 	if p.rows == sliceRows {
-		p.walked = keyFraction(p.after)
+		p.walked = w.upTo(p)
 	}
 	return deleted, nil
 }
@@ -97,8 +149,12 @@ func keyFraction(id []byte) float64 {
 }
 
 func (w *mysqlWalk) save(ctx context.Context, tx *sql.Tx, p *pass) error {
-	_, err := tx.ExecContext(ctx, `UPDATE `+w.meta+` SET walk_id = `+hexLiteral(p.after)+
-		`, walk_begun_ms = `+strconv.FormatInt(p.begun, 10)+
-		`, newest_ms = `+strconv.FormatInt(p.newest, 10))
+	text := `UPDATE ` + w.meta + ` SET walk_id = ` + hexLiteral(p.after) +
+		`, walk_begun_ms = ` + strconv.FormatInt(p.begun, 10) +
+		`, newest_ms = ` + strconv.FormatInt(p.newest, 10)
+	if w.extent != "" {
+		text += `, walk_rows = ` + strconv.FormatInt(p.counted, 10)
+	}
+	_, err := tx.ExecContext(ctx, text)
 	return err
 }

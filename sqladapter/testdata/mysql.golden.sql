@@ -36,9 +36,22 @@ ALTER TABLE `Shop`.`marks_meta`
 -- Retention reads the table in the order of its key, and needs no index by age.
 ALTER TABLE `Shop`.`marks` DROP INDEX `marks_expiry`, ALGORITHM=INPLACE, LOCK=NONE;
 
+-- What the ids of marks are: the digest, or whole seconds of the key's own time before 96 bits of
+-- the digest, for keys of one kind, such as uuidv7. A table keeps the form that it was made for,
+-- and marks from before this version are digests.
+ALTER TABLE `Shop`.`marks_meta` ADD COLUMN id_form VARCHAR(40) CHARACTER SET ascii COLLATE ascii_bin NULL;
+
+UPDATE `Shop`.`marks_meta` SET id_form =
+    CASE WHEN EXISTS (SELECT 1 FROM `Shop`.`marks`) THEN 'digest' ELSE 'digest' END
+    WHERE id_form IS NULL;
+
+-- How many marks retention has read in its pass. Ids that carry their time do not tell how much of
+-- the table that is.
+ALTER TABLE `Shop`.`marks_meta` ADD COLUMN walk_rows BIGINT NOT NULL DEFAULT 0;
+
 CREATE TABLE IF NOT EXISTS `Shop`.`onceward_migrations` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, table_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, version INT NOT NULL, PRIMARY KEY (component, table_name)) ENGINE=InnoDB;
 
-INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('marks', 'marks', 2) ON DUPLICATE KEY UPDATE version = 2;
+INSERT INTO `Shop`.`onceward_migrations` (component, table_name, version) VALUES ('marks', 'marks', 3) ON DUPLICATE KEY UPDATE version = 3;
 
 
 INSERT INTO `Shop`.`marks_meta` (one, window_ms) VALUES (1, 9223372036854) ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, 9223372036854)

@@ -42,9 +42,18 @@ ALTER TABLE "Shop"."marks_meta"
 -- Only since server_version_num 140000.
 DROP INDEX IF EXISTS "Shop"."marks_expiry";
 
+-- What the ids of marks are: the digest, or whole seconds of the key's own time before 96 bits of
+-- the digest, for keys of one kind, such as uuidv7. A table keeps the form that it was made for,
+-- and marks from before this version are digests.
+ALTER TABLE "Shop"."marks_meta" ADD COLUMN IF NOT EXISTS id_form text;
+
+UPDATE "Shop"."marks_meta" SET id_form =
+    CASE WHEN EXISTS (SELECT 1 FROM "Shop"."marks") THEN 'digest' ELSE 'digest' END
+    WHERE id_form IS NULL;
+
 CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component text COLLATE "C" NOT NULL, table_name text COLLATE "C" NOT NULL, version integer NOT NULL, PRIMARY KEY (component, table_name));
 
-INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('marks', 'marks', 2) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
+INSERT INTO "Shop"."onceward_migrations" (component, table_name, version) VALUES ('marks', 'marks', 3) ON CONFLICT (component, table_name) DO UPDATE SET version = excluded.version;
 
 
 INSERT INTO "Shop"."marks_meta" AS m (one, window_ms) VALUES (1, 9223372036854) ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)

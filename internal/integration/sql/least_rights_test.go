@@ -174,7 +174,12 @@ func TestLeastRights(t *testing.T) {
 				}},
 				{"Relay", relays, relayOnce(t, s, app, box)},
 				{"Do", join(rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), mark),
-					rights("SELECT", results)), func(ctx context.Context) error {
+					rights("SELECT", results),
+					rights("SELECT", meta)), func(ctx context.Context) error {
+					fresh := s.ledgerOf(t, func(*sqladapter.Config) {}) // asks for the form of ids
+					if _, err := fresh.Do(ctx, app.DB, key(), nothing); err != nil {
+						return err
+					}
 					if _, err := s.marks.Do(ctx, app.DB, key(), nothing); err != nil {
 						return err
 					}
