@@ -51,23 +51,29 @@ func (m *Ledger) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) (
 }
 
 func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
-	for chunk := range slices.Chunk(b.sorted(), m.dialect.chunk) {
-		rows, err := m.settle(ctx, tx, chunk, true)
-		if err != nil {
-			return unlearnt(err).Err
-		}
-		b.judge(rows)
+	rows, err := m.settleBoth(ctx, tx, b.sorted(), true)
+	if err == nil {
+		err = m.checkIDs(ctx, tx)
 	}
-	if err := m.checkIDs(ctx, tx); err != nil {
+	if err != nil {
 		return unlearnt(err).Err
 	}
+	b.judge(rows)
 	return nil
 }
 
 // readResults of the duplicates whose marks were read without. Before the effect they are
 // read with locks. Afterwards nothing waits that could deadlock, and no lock is needed.
 func (m *Ledger) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
-	for chunk := range slices.Chunk(b.unread, m.dialect.chunk) {
+	if err := m.giveResults(ctx, tx, b, b.unread, locked); err != nil || m.previous == nil {
+		return err
+	}
+	return m.previous.giveResults(ctx, tx, b, inPrevious(b.unreadPrevious), locked)
+}
+
+// giveResults reads them from the table of m.
+func (m *Ledger) giveResults(ctx context.Context, tx Tx, b *batch, es []entry, locked bool) error {
+	for chunk := range slices.Chunk(es, m.dialect.chunk) {
 		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk),
 			(*columns).resultAlone)
 		if err != nil {
@@ -86,6 +92,8 @@ type batch struct {
 	order []int
 	// unread are the marks of others that came without their results.
 	unread []entry
+	// unreadPrevious are those of them that are in the previous table.
+	unreadPrevious []entry
 }
 
 func (m *Ledger) newBatch(reqs []dedup.Request) *batch {
@@ -131,7 +139,7 @@ func (b *batch) forget() {
 	for _, i := range b.order {
 		b.marks[i] = Mark{}
 	}
-	b.unread = b.unread[:0]
+	b.unread, b.unreadPrevious = b.unread[:0], b.unreadPrevious[:0]
 }
 
 // judge: of several requests for an id the first position alone can be the one that runs.
@@ -143,7 +151,11 @@ func (b *batch) judge(rows map[driver.ID]row) {
 			continue
 		}
 		b.marks[i] = judge(r, e.fingerprint, r.ours && b.isFirst(n))
-		if r.unread && !r.ours && b.isFirst(n) {
+		switch {
+		case !r.unread || r.ours || !b.isFirst(n):
+		case r.inPrevious:
+			b.unreadPrevious = append(b.unreadPrevious, *e)
+		default:
 			b.unread = append(b.unread, *e)
 		}
 	}
@@ -156,7 +168,11 @@ func (b *batch) give(rows []row) {
 		results[r.id] = r.result
 	}
 	for _, i := range b.order {
-		if result, ok := results[b.entries[i].id]; ok && b.marks[i].Outcome == dedup.Duplicate {
+		result, ok := results[b.entries[i].id]
+		if !ok {
+			result, ok = results[b.entries[i].previous]
+		}
+		if ok && b.marks[i].Outcome == dedup.Duplicate {
 			b.marks[i].Result = result
 		}
 	}

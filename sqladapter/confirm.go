@@ -63,7 +63,7 @@ func (m *Ledger) confirm(ctx context.Context, begin beginner, key string, mark M
 		return Undecided, fmt.Errorf("sqladapter: confirm: %w", err)
 	}
 	defer rollback(ctx, tx)
-	rows, err := m.settle(ctx, tx, []entry{e}, false)
+	rows, err := m.settleBoth(ctx, tx, []entry{e}, false)
 	if err == nil {
 		err = m.checkIDs(ctx, tx)
 	}

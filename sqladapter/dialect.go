@@ -70,6 +70,8 @@ type statements struct {
 	// limit. It may delete them by itself; the statements of forget do the rest.
 	expire string
 	forget func(es []entry) []string
+	// takeBack deletes marks that this transaction has made; nil where there is no previous table.
+	takeBack func(es []entry) statement
 	// walker deletes old marks without an index by age; nil where expire alone does.
 	walker walker
 	// save a result for a mark that is there and has none, and return its id, or count it.

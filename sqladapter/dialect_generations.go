@@ -38,7 +38,7 @@ func newPostgresGenerations(t tableName, window time.Duration) *statements {
 		"results_view": postgresResultsView(t, one, zero),
 	}
 	d.kind = postgresKind(t, "v")
-	d.expire, d.ids = "", ""
+	d.expire, d.ids, d.takeBack = "", "", nil
 	return d
 }
 

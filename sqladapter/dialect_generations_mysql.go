@@ -67,6 +67,7 @@ func newMySQLGenerations(t tableName, window time.Duration) *statements {
 		"gone_results": g.gone.results, "birth": birth,
 	}
 	d.kind, d.expire, d.ids = mysqlKind(t, "VIEW"), "", ""
+	d.takeBack = nil
 	return d
 }
 

@@ -74,6 +74,9 @@ func newMySQL(t tableName, window time.Duration) *statements {
 		tick:   time.Millisecond,
 		clock:  `SELECT ` + now,
 		walker: newMySQLWalk(t, mysqlForget(t)),
+		takeBack: func(es []entry) statement {
+			return statement{text: mysqlForget(t)(es)[1]}
+		},
 		save: func(e entry, result []byte) statement {
 			return statement{text: `INSERT INTO ` + t.results + ` (id, result) SELECT m.id, ` +
 				hexLiteral(result) +

@@ -108,6 +108,10 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 		kind:    postgresKind(t, "r"),
 		forget:  func([]entry) []string { return nil },
 		walker:  newPostgresWalk(t),
+		takeBack: func(es []entry) statement {
+			return statement{`DELETE FROM ` + t.full + ` WHERE id = ANY (ARRAY(SELECT unnest(` +
+				asText.ids + `)))`, []any{idArray(es)}}
+		},
 		save: func(e entry, result []byte) statement {
 			return statement{save, []any{dialect.UUID(e.id), result}}
 		},

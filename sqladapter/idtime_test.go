@@ -175,6 +175,39 @@ func TestIDTimeConfig(t *testing.T) {
 	}
 }
 
+// TestPreviousConfig: what New refuses.
+func TestPreviousConfig(t *testing.T) {
+	old := newMarks(t, Postgres)
+	after := func(p *Ledger, edit func(*Config)) (*Ledger, error) {
+		cfg := Config{Dialect: Postgres, Namespace: "n", Table: "next", Window: time.Hour,
+			Previous: p}
+		edit(&cfg)
+		return New(cfg)
+	}
+	next, err := after(old, func(c *Config) { c.IDTime = UUIDv7 })
+	require.NoError(t, err)
+	generations, err := New(Config{Dialect: Postgres, Namespace: "n", Window: time.Hour,
+		Retention: Generations})
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		previous *Ledger
+		edit     func(*Config)
+	}{
+		"not made by New":  {new(Ledger), func(*Config) {}},
+		"another database": {newMarks(t, MySQL), func(*Config) {}},
+		"SQLite":           {newMarks(t, SQLite), func(c *Config) { c.Dialect = SQLite }},
+		"generations":      {generations, func(*Config) {}},
+		"to generations":   {old, func(c *Config) { c.Retention = Generations }},
+		"a chain":          {next, func(c *Config) { c.Table = "third" }},
+		"the same table":   {old, func(c *Config) { c.Table = "" }},
+	} {
+		_, err := after(tt.previous, tt.edit)
+		var input *dedup.InputError
+		require.ErrorAs(t, err, &input, name)
+		assert.Equal(t, "Previous", input.Field, name)
+	}
+}
+
 // onRecord answers what the ids of a table are.
 func onRecord(m *Ledger, form any) Step {
 	return Step{Query: m.dialect.ids, Rows: func([]any) [][]sqldriver.Value {

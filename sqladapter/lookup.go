@@ -26,6 +26,10 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 			return err
 		}
 		rows, err = queryRows(ctx, q, m.dialect.peek([]entry{e}), 1, (*columns).loaded)
+		if p := m.previous; p != nil && err == nil && len(rows) == 0 {
+			rows, err = queryRows(ctx, q, p.dialect.peek(inPrevious([]entry{e})), 1,
+				(*columns).loaded)
+		}
 		return err
 	})
 	if err != nil {

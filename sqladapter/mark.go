@@ -57,9 +57,9 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // Of the options, scope and fingerprint count; origin and label are not kept here. The fingerprint
 // is unkeyed unless the caller keys it.
 //
-// One round trip, two for a duplicate. MySQL takes two more and SQLite one, to see whether there is
-// a transaction at all, and PostgreSQL two for a *sql.Conn. A Ledger's first mark takes one more
-// with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
+// One round trip, two for a duplicate. To see whether there is a transaction at all, MySQL takes
+// two more, SQLite one, and PostgreSQL two on a connection of database/sql. A Ledger's first mark
+// takes one more with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
 func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark,
 	error) {
 	e, err := m.entry(key, opts)
@@ -77,7 +77,7 @@ func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Op
 }
 
 func (m *Ledger) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
-	rows, err := m.settle(ctx, tx, []entry{e}, false)
+	rows, err := m.settleBoth(ctx, tx, []entry{e}, false)
 	if err == nil {
 		err = m.checkIDs(ctx, tx)
 	}
@@ -93,6 +93,7 @@ func (m *Ledger) mark(ctx context.Context, tx Tx, e entry) (Mark, error) {
 type entry struct {
 	id          driver.ID
 	fingerprint driver.Fingerprint
+	previous    driver.ID // in the previous table, if there is one
 }
 
 func (m *Ledger) entry(key string, opts []dedup.Option) (entry, error) {
@@ -119,7 +120,11 @@ func (m *Ledger) digest(req dedup.Request) (entry, error) {
 		return entry{}, err
 	}
 	id, err := m.ids.id(m.namespace, req.Scope, req.Key)
-	return entry{id: id, fingerprint: req.Fingerprint}, err
+	e := entry{id: id, fingerprint: req.Fingerprint}
+	if p := m.previous; p != nil && err == nil {
+		e.previous, err = p.ids.id(p.namespace, req.Scope, req.Key)
+	}
+	return e, err
 }
 
 // settle inserts the entries that are absent and returns the row of each, whoever wrote

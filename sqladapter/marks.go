@@ -52,12 +52,18 @@ type Config struct {
 	// instead of anywhere. The time orders rows and nothing else: when a mark expires is decided by
 	// the database's clock. A key of another kind is a [*dedup.InputError] on "key". A row keeps 96
 	// bits of the key's digest instead of 128. A table stays with the kind that it was made for,
-	// and a Ledger of another one is refused at its first mark. For PostgreSQL and
+	// and a Ledger of another one is refused at its first mark: see Previous. For PostgreSQL and
 	// MySQL with DeleteRows. Default: zero, keys of any form.
 	IDTime IDTime
 	// SnowflakeEpoch is the instant that ids count from, in ms. Required for [Snowflake], for which
 	// it is a part of the kind, and zero for any other. No default.
 	SnowflakeEpoch time.Time
+	// Previous is the Ledger of the table that this one takes over from, such as one with another
+	// IDTime. Keys are marked in both tables, and one that is in either is a duplicate. Programs
+	// with the old table alone may run at the same time. Take Previous out when a window has passed
+	// since the last of them. It needs DELETE on the old table, has the same Dialect, PostgreSQL or
+	// MySQL, and DeleteRows. A new key takes one round trip more. Default: nil.
+	Previous *Ledger
 	// ResultLimit bounds what [Ledger.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
 	ResultLimit int
@@ -97,7 +103,10 @@ type execTx interface {
 // no connection, starts no goroutine and is safe for concurrent use.
 type Ledger struct {
 	namespace string
+	name      Dialect
 	ids       idForm
+	// previous is the one whose table is marked in as well; nil where there is none.
+	previous *Ledger
 	// idsKnown says that the table's ids have been seen to be of this form.
 	idsKnown  atomic.Bool
 	window    time.Duration
@@ -147,8 +156,9 @@ func New(cfg Config) (*Ledger, error) {
 		return nil, err
 	}
 	m := &Ledger{
-		namespace: cfg.Namespace, ids: ids, window: cfg.Window, isolation: cfg.Isolation,
-		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table,
+		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
+		name: cfg.Dialect, ids: ids, retention: cfg.Retention, table: table,
+		limit:   cmp.Or(cfg.ResultLimit, defaultResultLimit),
 		dialect: build(table, cfg.Window), lockTimeout: cfg.LockTimeout,
 	}
 	if err := checkLockTimeout(cfg.LockTimeout, m.dialect.bound); err != nil {
@@ -161,6 +171,9 @@ func New(cfg Config) (*Ledger, error) {
 		m.dialect.walker = newMySQLWalk(table, mysqlForget(table)).inTime(table)
 	case cfg.Dialect == Postgres:
 		m.binary = newPostgresWith(table, cfg.Window, asBinary)
+	}
+	if err := m.checkPrevious(cfg); err != nil {
+		return nil, err
 	}
 	m.versions, err = m.newMigrations(cfg)
 	return m, err

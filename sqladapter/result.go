@@ -43,6 +43,9 @@ func (m *Ledger) SaveResultTx(ctx context.Context, tx Tx, key string, result []b
 		return unlearnt(err).Err
 	}
 	n, err := m.change(ctx, tx, d.save(e, result))
+	if p := m.previous; p != nil && err == nil && n == 1 {
+		_, err = p.change(ctx, tx, p.dialect.save(entry{id: e.previous}, result))
+	}
 	if err != nil {
 		return unlearnt(m.rotated(d, err)).Err
 	}

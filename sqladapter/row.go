@@ -21,6 +21,8 @@ type row struct {
 	result      []byte
 	// unread says that the result, if there is one, was not asked for.
 	unread bool
+	// inPrevious says that the row is in the previous table.
+	inPrevious bool
 	// ours says that this very call has inserted the row. A row that was found is never
 	// ours, whatever its stamp: another statement may have drawn the same bits.
 	ours bool

@@ -172,6 +172,11 @@ func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 // must not be older than the marks (see lateResults), and one with locks would keep retention out.
 // The marks of a refused transaction are rolled back.
 func (m *Ledger) checkIDs(ctx context.Context, tx Tx) error {
+	if m.previous != nil {
+		if err := m.previous.checkIDs(ctx, tx); err != nil {
+			return err
+		}
+	}
 	if m.dialect.ids == "" || m.idsKnown.Load() {
 		return nil
 	}
@@ -186,7 +191,7 @@ func (m *Ledger) checkIDs(ctx context.Context, tx Tx) error {
 			sqlerr.NeedsRight(err, "SELECT on "+m.table.meta))
 	case form.String != m.ids.text():
 		return inputError("IDTime", fmt.Sprintf("makes ids of the form %q, and table %s has been made for %q; "+
-			"name another table", m.ids.text(),
+			"name another table, and let the Ledger of this one be its Previous", m.ids.text(),
 			m.table.full, form.String))
 	}
 	m.idsKnown.Store(true)

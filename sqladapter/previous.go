@@ -1,0 +1,121 @@
+package sqladapter
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// A ledger with a previous one marks in two tables, in one transaction: first in the table that it
+// takes over from, then in its own. A key is first when it is new to both. Programs of three kinds
+// can meet, and each two that may run at once have a table in common, whose index decides:
+//
+//   - old, with the previous table alone, and both: the previous table;
+//   - both, and new, with the new table alone: the new table.
+//
+// Old and new programs may not run at once, and a new one not before every mark in the previous
+// table is a window old. All programs take the tables in this order, and the keys of a table in the
+// order of its ids, so batches do not deadlock over marks.
+
+// checkPrevious refuses what could not share a transaction and a way of counting with m.
+func (m *Ledger) checkPrevious(cfg Config) error {
+	p := cfg.Previous
+	switch {
+	case p == nil:
+		return nil
+	case p.dialect == nil:
+		return inputError("Previous", "was not made by New")
+	case m.dialect.takeBack == nil || p.dialect.takeBack == nil || p.name != cfg.Dialect:
+		return inputError("Previous", "must be of the same Dialect, PostgreSQL or MySQL, with DeleteRows")
+	case p.previous != nil:
+		return inputError("Previous", "has a Previous itself; let that one end first")
+	case p.table.full == m.table.full:
+		return inputError("Previous", "is of the same table, "+m.table.full)
+	}
+	m.previous = p
+	return nil
+}
+
+// settleBoth is settle in the previous table and in that of m. A row of the previous one comes with
+// the id that it would have here. A first has its stamp there, where [Ledger.Confirm] looks first.
+func (m *Ledger) settleBoth(ctx context.Context, tx Tx, es []entry,
+	batch bool) (map[driver.ID]row, error) {
+	if m.previous == nil {
+		return m.settleChunks(ctx, tx, es, batch)
+	}
+	before, err := m.previous.settleChunks(ctx, tx, inPrevious(es), batch)
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[driver.ID]row, len(es))
+	var left []entry
+	for _, e := range es {
+		if r := before[e.previous]; r.ours {
+			left = append(left, e)
+		} else {
+			r.id, r.inPrevious = e.id, true
+			found[e.id] = r
+		}
+	}
+	if len(left) == 0 {
+		return found, nil
+	}
+	rows, err := m.settleChunks(ctx, tx, left, batch)
+	if err != nil {
+		return nil, err
+	}
+	var back []entry
+	for _, e := range left {
+		r := rows[e.id]
+		if r.ours {
+			r.stamp, r.at = before[e.previous].stamp, before[e.previous].at
+		} else {
+			back = append(back, e)
+		}
+		found[e.id] = r
+	}
+	return found, m.takeBack(ctx, tx, inPrevious(back))
+}
+
+// takeBack deletes the marks in the previous table of keys that were marked in the new one alone.
+// They are of this very call. If they stayed, the next duplicate would be answered by them, without
+// the result and the fingerprint of the first.
+func (m *Ledger) takeBack(ctx context.Context, tx Tx, es []entry) error {
+	for chunk := range slices.Chunk(es, m.previous.dialect.chunk) {
+		s := m.previous.dialect.takeBack(chunk)
+		if err := execText(ctx, tx, s.text, s.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleChunks is settle for any number of entries.
+func (m *Ledger) settleChunks(ctx context.Context, tx Tx, es []entry,
+	batch bool) (map[driver.ID]row, error) {
+	if len(es) <= m.dialect.chunk {
+		return m.settle(ctx, tx, es, batch)
+	}
+	all := make(map[driver.ID]row, len(es))
+	for chunk := range slices.Chunk(es, m.dialect.chunk) {
+		rows, err := m.settle(ctx, tx, chunk, batch)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, rows)
+	}
+	return all, nil
+}
+
+// inPrevious are the entries of the previous table, in the order of its ids.
+func inPrevious(es []entry) []entry {
+	before := make([]entry, len(es))
+	for i, e := range es {
+		before[i] = entry{id: e.previous, fingerprint: e.fingerprint}
+	}
+	slices.SortFunc(before, func(a, b entry) int { return bytes.Compare(a.id[:], b.id[:]) })
+	return before
+}
