@@ -61,14 +61,20 @@ func versioned(m *migration.Set, db *sql.DB) *component {
 // leastWindow is in place of one that was not given, where none is put on record: any is longer.
 const leastWindow = time.Millisecond
 
+// nobodys are keys that nobody has, of the kinds of ids.
+var nobodys = map[sqladapter.IDTime]string{0: nobody,
+	sqladapter.UUIDv7: "00000000-0000-7000-8000-000000000000",
+	sqladapter.ULID:   "00000000000000000000000000", sqladapter.Snowflake: "1"}
+
 func newMarks(o *Options, db *sql.DB) (*component, error) {
+	key := nobodys[o.IDTime]
 	window := o.Window
 	if !o.Windowed {
 		window = leastWindow
 	}
 	m, err := sqladapter.New(sqladapter.Config{
 		Dialect: o.Dialect, Namespace: nobody, Schema: o.Schema, Table: o.Table, Window: window,
-		Retention: o.Retention,
+		Retention: o.Retention, IDTime: o.IDTime, SnowflakeEpoch: o.SnowflakeEpoch,
 	})
 	if err != nil {
 		return nil, err
@@ -76,7 +82,7 @@ func newMarks(o *Options, db *sql.DB) (*component, error) {
 	c := versioned(m.Migrations(), db)
 	c.table = cmp.Or(o.Table, "onceward_marks")
 	c.holds = "all marks and their results: what is delivered again is done again"
-	c.read = func(ctx context.Context) error { _, _, err := m.Lookup(ctx, db, nobody); return err }
+	c.read = func(ctx context.Context) error { _, _, err := m.Lookup(ctx, db, key); return err }
 	c.check = func(ctx context.Context) error { return m.Check(ctx, db) }
 	step := c.up
 	c.up = func(ctx context.Context, to int) error {

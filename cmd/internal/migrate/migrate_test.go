@@ -85,7 +85,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("after: %+v", s)
 		}
 		if s := read(ExitDone, "-to", "0", "-apply", "-drop", "-yes"); s.Version != 0 ||
-			!s.Applied || len(s.Steps) != r.newest || len(s.Steps[0].Drops) == 0 || s.Drops == "" {
+			!s.Applied || len(s.Steps) != r.newest || len(s.Steps[r.newest-1].Drops) == 0 || s.Drops == "" {
 			t.Errorf("down: %+v", s)
 		}
 	})
@@ -115,7 +115,8 @@ func TestTogether(t *testing.T) {
 				did++
 			} else if !strings.Contains(text, "another run has done it") &&
 				!strings.Contains(text, "nothing is to be done") &&
-				!strings.Contains(text, "version 1 to 2") { // of two versions each may do one
+				!strings.Contains(text, "version 1 to 2") && // each may do one version
+				!strings.Contains(text, "version 2 to 3") {
 				t.Errorf("of one that came late: %s", text)
 			}
 		}
@@ -233,6 +234,25 @@ func TestAnothersTable(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Tables for ids that carry their time are made and checked for those, and for no others.
+func TestIDTime(t *testing.T) {
+	for _, e := range engines {
+		if e.name == "sqlite" {
+			continue
+		}
+		t.Run(e.name, func(t *testing.T) {
+			r := newRig(t, e, "marks", "-idtime", "uuidv7")
+			r.want(ExitDone, "done", r.up()...)
+			r.want(ExitDone, "nothing is to be done", r.up()...)
+			other := *r
+			other.flags = slices.DeleteFunc(slices.Clone(r.flags), func(flag string) bool {
+				return flag == "-idtime" || flag == "uuidv7"
+			})
+			other.want(ExitUsage, "made for \"uuidv7\"", r.up()...)
+		})
 	}
 }
 

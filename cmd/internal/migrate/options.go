@@ -29,6 +29,9 @@ type Options struct {
 	Retention sqladapter.Retention
 	Window    time.Duration
 	Windowed  bool
+	// IDTime and SnowflakeEpoch are of marks, too: those of the Config of the programs.
+	IDTime         sqladapter.IDTime
+	SnowflakeEpoch time.Time
 	// To is the version that is wanted, or newest.
 	To int
 	// Apply changes the tables, Drop allows to undo versions, Yes asks no question.
@@ -100,6 +103,8 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.StringVar(&r.retention, "retention", "deletes",
 		"`retention` of marks: deletes or generations")
 	f.Func("window", "window of the marks, as in `72h`; 0 keeps them for ever", o.setWindow)
+	f.Func("idtime", "IDTime of marks: `kind` uuidv7, ulid, or snowflake:MS with the epoch in ms "+
+		"since 1970 (default keys of any form)", o.setIDTime)
 	f.Func("to", "`version` that is wanted (default the newest)", o.setTo)
 	f.BoolVar(&o.Apply, "apply", false, "do what is to be done")
 	f.BoolVar(&o.Drop, "drop", false, "allow to undo versions, with what their tables hold")
@@ -120,6 +125,29 @@ func (o *Options) setWindow(text string) (err error) {
 	o.Windowed = true
 	if o.Window, err = time.ParseDuration(text); err != nil {
 		return errors.New("it is no duration such as 72h")
+	}
+	return nil
+}
+
+func (o *Options) setIDTime(text string) error {
+	kind, epoch, dated := strings.Cut(text, ":")
+	at := slices.IndexFunc([]sqladapter.IDTime{sqladapter.UUIDv7, sqladapter.ULID,
+		sqladapter.Snowflake}, func(k sqladapter.IDTime) bool {
+		return strings.EqualFold(k.String(), kind)
+	})
+	if at < 0 {
+		return errors.New("it must be uuidv7, ulid, or snowflake:MS")
+	}
+	o.IDTime = sqladapter.UUIDv7 + sqladapter.IDTime(at)
+	if dated != (o.IDTime == sqladapter.Snowflake) {
+		return errors.New("snowflake alone needs an epoch, as in snowflake:1288834974657")
+	}
+	if dated {
+		ms, err := strconv.ParseInt(epoch, 10, 64)
+		if err != nil {
+			return errors.New("the epoch must be milliseconds since 1970")
+		}
+		o.SnowflakeEpoch = time.UnixMilli(ms)
 	}
 	return nil
 }
@@ -175,6 +203,8 @@ func (o *Options) check() error {
 	switch {
 	case !marks && (o.Windowed || o.Retention != sqladapter.DeleteRows):
 		return errors.New("-window and -retention need -kind marks")
+	case !marks && o.IDTime != 0:
+		return errors.New("-idtime needs -kind marks")
 	case marks && !o.Windowed && (o.Print != "" || o.Apply && o.To != 0):
 		return errors.New("-window is missing: how long are marks kept? 0 keeps them for ever")
 	case o.Dialect == sqlserver.Dialect && !marks:

@@ -38,9 +38,18 @@ func TestOptions(t *testing.T) {
 			there: "-window and -retention need -kind marks",
 		"-kind marks -retention weekly " +
 			there: `-retention is "weekly"`,
-		"-kind marks -apply " + there:           "-window is missing",
-		"-kind marks -apply -to 1 " + there:     "-window is missing",
-		"-kind marks -print sql -dialect mysql": "-window is missing",
+		"-kind store -idtime ulid " + there: "-idtime needs -kind marks",
+		"-kind marks -idtime uuid " + there: "must be uuidv7",
+		"-kind marks -window 0 -idtime ulid:7 " +
+			there: "snowflake alone",
+		"-kind marks -window 0 -idtime snowflake " +
+			there: "snowflake alone",
+		"-kind marks -window 0 -idtime snowflake:x " +
+			there: "milliseconds since 1970",
+		"-kind marks -window 0 -idtime snowflake:7 " + there: "",
+		"-kind marks -apply " + there:                        "-window is missing",
+		"-kind marks -apply -to 1 " + there:                  "-window is missing",
+		"-kind marks -print sql -dialect mysql":              "-window is missing",
 		"-kind marks -window 3 " +
 			there: "no duration such as 72h",
 		"-kind store -to x " +
@@ -113,6 +122,7 @@ func TestNamesRefused(t *testing.T) {
 		"-kind marks -window 0 -retention generations":         "Generations need one",
 		"-kind marks -window 1h -retention generations SQLITE": "which is for PostgreSQL and MySQL",
 		"-kind outbox -table sqlite_outbox SQLITE":             "SQLite reserves",
+		"-kind marks -window 1h -idtime ulid SQLITE":           "-idtime is for PostgreSQL",
 	} {
 		fields := strings.Fields(args)
 		dialect := "postgres"

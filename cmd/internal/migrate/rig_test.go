@@ -87,7 +87,7 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 	if kind == "marks" {
 		r.window = []string{"-window", "72h"}
 		if e.name != "sqlite" && !slices.Contains(more, "generations") {
-			r.newest = 2
+			r.newest = 3
 		}
 	}
 	t.Cleanup(func() {
