@@ -135,6 +135,14 @@ func (g *ground) effectAtOnce(ctx context.Context, _ int, keys []string) {
 	g.effect.many(ctx, g.db, keys)
 }
 
+// rising gives a timing keys that carry their time. No index of the effect's profits from their
+// order.
+func rising(_ context.Context, t *harness.Timing) {
+	for i := range t.Keys {
+		t.Keys[i] = must.Get(uuid.NewV7()).String()
+	}
+}
+
 // marking is the record without an effect.
 func (g *ground) marking(m *sqladapter.Ledger) work.Batch {
 	return func(ctx context.Context, _ int, keys []string) {

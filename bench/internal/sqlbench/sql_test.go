@@ -164,6 +164,8 @@ func TestGoalsAreThoseOfTheIssue(t *testing.T) {
 		">= 0.45x (stretch 0.55x)": 10, ">= 0.95x (stretch 1x)": 9, ">= 0.9x (stretch 1x)": 9,
 		">= 18x (stretch 22x)": 3, ">= 24x (stretch 27x)": 3, ">= 20x": 1, ">= 25x": 1,
 		"<= 1.05x (stretch 1x)": 2,
+		// alone and with its effect, on PostgreSQL and MariaDB
+		"<= 0.75x (stretch 0.6x)": 4,
 	}
 	assert.Equal(t, want, goals)
 }

@@ -37,7 +37,6 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	if o.Quick {
 		e.fill, e.live = 100_000, 20_000
 	}
-	b.LeaveOut("time-ordered keys, which sqladapter does not have")
 	b.Modules = []string{"pgx", "go-sql-driver", "modernc.org/sqlite"}
 	sqlite := server.Private // is always there
 	if o.List {
@@ -72,6 +71,8 @@ const (
 	doEachSide    = "a transaction per message, Do"
 	handBatchSide = "record + effect, batched, by hand"
 	repeatedSide  = "record + effect, 90 % duplicates"
+	risingSide    = "record alone, batched, of UUIDs of version 7"
+	risingBoth    = "record + effect, handler per batch, of UUIDs of version 7"
 )
 
 // The point that most can be said about; a quick run has it.
@@ -98,6 +99,12 @@ func (p point) postgres() bool { return p.server.Dialect == sqladapter.Postgres 
 // central is the point at which the less common ways take part, too.
 func (p point) central() bool {
 	return p.postgres() && p.connections == typicalFor && p.batch == typical
+}
+
+// ordered is the point at which ids that carry their time take part.
+func (p point) ordered() bool {
+	return p.server.Dialect != sqladapter.SQLite && p.connections == typicalFor &&
+		p.batch == typical
 }
 
 // points of a server. SQLite has one writer at a time.
@@ -143,6 +150,17 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 	add(fenceSide, p.batch, g.fenced(p.connections))
 	add(oneByOneSide, p.batch, g.oneByOne())
 	add(handEachSide, 1, g.handEach)
+	if p.ordered() {
+		v7 := *g
+		v7.marks = g.newMarks(ctx, g.name+"_v7", func(c *sqladapter.Config) {
+			c.IDTime = sqladapter.UUIDv7
+		})
+		add(risingSide, p.batch, v7.marking(v7.marks))
+		add(risingBoth, p.batch, v7.both())
+		for i := range 2 {
+			s.Sides[len(s.Sides)-1-i].Prepare = rising
+		}
+	}
 	p.compare(s)
 	if !p.central() {
 		return
@@ -160,10 +178,14 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 
 // compare asks the goals; a row without one is for information.
 func (p point) compare(s *harness.Setup) {
-	cpu := func(side, against string) {
+	cpu := func(side, against string, goal harness.Goal) {
 		s.Compare(side, against).Called(p.title() + ", CPU of client and server").
-			In(harness.CPUMicros).Wants("<= 1.05x (stretch 1x)")
+			In(harness.CPUMicros).Wants(goal)
 	}
+	const (
+		rising   = "<= 0.75x (stretch 0.6x)"
+		asByHand = "<= 1.05x (stretch 1x)"
+	)
 	const ceiling = ">= 0.45x (stretch 0.55x)"
 	here := func(g harness.Goal) harness.Goal { return harness.When(p.postgres(), g) }
 	s.Compare(bothSide, effectSide).Wants(here(ceiling))
@@ -172,6 +194,10 @@ func (p point) compare(s *harness.Setup) {
 	s.Compare(bothSide, handEachSide).Wants(p.perMessage())
 	s.Compare(bothSide, oneByOneSide)
 	s.Compare(fenceSide, effectSide).Wants(here(">= 0.9x (stretch 1x)"))
+	if p.ordered() {
+		cpu(risingSide, markSide, rising)
+		cpu(risingBoth, bothSide, rising)
+	}
 	if !p.central() {
 		return
 	}
@@ -179,11 +205,11 @@ func (p point) compare(s *harness.Setup) {
 	s.Compare(doEachSide, handEachSide)
 	s.Compare(atOnceSide, effectSide)
 	s.Compare(bothSide, handBatchSide)
-	cpu(bothSide, handBatchSide)
+	cpu(bothSide, handBatchSide, asByHand)
 	s.Compare(nativeBothSide, nativeEffectSide).Wants(ceiling)
 	s.Compare(nativeBothSide, bothSide).As("the same through database/sql")
 	s.Compare(nativeBothSide, nativeHandSide)
-	cpu(nativeBothSide, nativeHandSide)
+	cpu(nativeBothSide, nativeHandSide, asByHand)
 }
 
 func (p point) perMessage() harness.Goal {
