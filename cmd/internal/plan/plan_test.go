@@ -138,6 +138,12 @@ func TestPlan(t *testing.T) {
 	if s := p.SQL[1]; s.Retention != "generations" || s.Rows != 2*keys || s.Tables != 2 {
 		t.Errorf("%+v", s)
 	}
+	for engine, rows := range map[int]uint64{0: keys * 5 / 4, 2: keys * 5 / 4, 3: keys} {
+		if s := p.SQL[engine]; s.Retention != "deletes" || s.Rows != rows {
+			t.Errorf("%+v, want %d rows: DeleteExpired walks over tables without an index by age",
+				s, rows)
+		}
+	}
 }
 
 func TestCommand(t *testing.T) {
