@@ -18,6 +18,7 @@ missing_packages() {
   command -v redis-server > /dev/null && command -v redis-cli > /dev/null || echo redis-server
   postgres_bin > /dev/null || echo postgresql
   command -v mariadb-install-db > /dev/null && command -v mariadb > /dev/null || echo mariadb-server
+  command -v pgbouncer > /dev/null || echo pgbouncer # tests start it in front of PostgreSQL
   [ -x "$RABBITMQ_BIN/rabbitmq-server" ] || echo rabbitmq-server
   python3 -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv # of moto, which a test installs
   kafka_cached && java_17 && return
@@ -59,4 +60,5 @@ install_all() {
   if [ -n "$missing" ]; then apt_install $missing; fi
   kafka_fetch
   valkey_fetch
+  debian_fetch pgbouncer-trixie pgbouncer pgbouncer trixie # the first Debian has with prepared statements
 }

@@ -13,9 +13,13 @@
 // stdlib.OpenDBFromPool of pgx makes of a pool. [NewStore] keeps claims and records over a pool,
 // for effects that are elsewhere.
 //
-// Every query mode of pgx fits, also that of poolers. An error of Commit that is not the
-// server's leaves open what became of it, whatever pgconn.SafeToRetry says: some versions
-// call a lost COMMIT safe to repeat.
+// Every query mode of pgx fits. Behind PgBouncer in transaction mode use cache_describe, exec or
+// simple_protocol. Use the default, cache_statement, only where PgBouncer keeps prepared statements
+// (max_prepared_statements, since 1.21), and describe_exec for transactions alone: outside of one
+// the pooler may give the second half of a statement to another connection.
+//
+// An error of Commit that is not the server's leaves open what became of it, whatever
+// pgconn.SafeToRetry says: some versions call a lost COMMIT safe to repeat.
 package pgxv5
 
 import (
