@@ -27,8 +27,9 @@ type Ledger[DB any, T Tx, Record, Option any] interface {
 // several times, one after the other, and only the messages of the transaction that is committed
 // exist. It may return no message.
 //
-// db and tx are those of the ledger: *sql.DB and *sql.Tx for *sqladapter.Ledger. For another
-// client, such as pgx, write the method Do on a type of your own, whose T has an ExecContext. A nil
+// db and tx are those of the ledger: *sql.DB and *sql.Tx for *sqladapter.Ledger, *pgxpool.Pool and
+// *pgxv5.Tx for pgxv5.Ledger of module sqladapter/pgxv5. For another client write the method Do on
+// a type of your own, whose T has an ExecContext. A nil
 // box, ledger or effect is an [*InputError], before any statement. Concurrent calls are safe. It
 // takes the round trips of ledger.Do and of [Outbox.InsertTx].
 func Do[DB any, T Tx, Record, Option any](

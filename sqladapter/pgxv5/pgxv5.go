@@ -32,6 +32,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
@@ -126,6 +127,27 @@ func Do(
 	}
 	return n.Do(ctx, key, func(ctx context.Context, tx native.Transaction) error {
 		return effect(ctx, tx.(*Tx).Tx) //nolint:errcheck,forcetypeassert // begin has made it
+	}, opts...)
+}
+
+// Ledger is a ledger whose Do is the one of this package. outbox.Do takes it with a pool:
+//
+//	outbox.Do(ctx, box, pgxv5.Ledger{Ledger: ledger}, pool, key, effect)
+type Ledger struct {
+	// Ledger has the marks. No default.
+	*sqladapter.Ledger
+}
+
+// Do is the function [Do], with a tx that outbox.Outbox.InsertTx and all of sqladapter take.
+func (l Ledger) Do(
+	ctx context.Context, db *pgxpool.Pool, key string,
+	effect func(ctx context.Context, tx *Tx) error, opts ...dedup.Option,
+) (sqladapter.Mark, error) {
+	if effect == nil {
+		return sqladapter.Mark{}, &dedup.InputError{Field: "effect", Reason: "is nil"}
+	}
+	return Do(ctx, l.Ledger, db, key, func(ctx context.Context, tx pgx.Tx) error {
+		return effect(ctx, Wrap(tx))
 	}, opts...)
 }
 

@@ -66,6 +66,15 @@ func TestBadInput(t *testing.T) {
 			_, err := Do(ctx, marks, &refuser{}, "k", nil)
 			return err
 		}},
+		"ledger, nil pool": {"db", func() error {
+			_, err := Ledger{marks}.Do(ctx, pool, "k",
+				func(context.Context, *Tx) error { return nil })
+			return err
+		}},
+		"ledger, nil effect": {"effect", func() error {
+			_, err := Ledger{marks}.Do(ctx, pool, "k", nil)
+			return err
+		}},
 		"batch, nil pool": {"db", func() error {
 			_, err := DoBatch(ctx, marks, pool, []string{"k"}, effects)
 			return err

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -116,17 +115,6 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// pgxLedger has a ledger's Do in transactions of pgx.
-type pgxLedger struct{ *sqladapter.Ledger }
-
-func (l pgxLedger) Do(ctx context.Context, db pgxv5.Beginner, key string,
-	effect func(ctx context.Context, tx *pgxv5.Tx) error, opts ...dedup.Option,
-) (sqladapter.Mark, error) {
-	return pgxv5.Do(ctx, l.Ledger, db, key, func(ctx context.Context, tx pgx.Tx) error {
-		return effect(ctx, pgxv5.Wrap(tx))
-	}, opts...)
-}
-
 func TestDoWithPgx(t *testing.T) {
 	s := newShop(t, postgres())
 	pool, err := pgxpool.New(t.Context(), s.dsn)
@@ -134,10 +122,9 @@ func TestDoWithPgx(t *testing.T) {
 	defer pool.Close()
 	b := newBroker()
 	start(t, s.relay(t, b))
-	var db pgxv5.Beginner = pool
 	for i := range 3 {
 		for try := range 2 {
-			mark, err := doIn(t.Context(), s, pgxLedger{s.ledger}, db, "a", i)
+			mark, err := doIn(t.Context(), s, pgxv5.Ledger{Ledger: s.ledger}, pool, "a", i)
 			require.NoError(t, err)
 			assert.Equal(t, try == 0, mark.First())
 		}

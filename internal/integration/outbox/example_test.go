@@ -3,12 +3,14 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/sqladapter"
 )
 
 // printer is a publisher that needs no broker.
@@ -90,4 +92,52 @@ func bookAndTell(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
 	}
 	box.Notify()
 	return nil
+}
+
+// A delivery comes twice. The mark of its key, its booking and its message are one transaction, so
+// the message is inserted once.
+func ExampleDo() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	ledger, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite,
+		Namespace: "booking"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	box, err := outbox.New(outbox.Config{Dialect: outbox.SQLite})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := errors.Join(ledger.Migrate(ctx, db), box.Migrate(ctx, db)); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := db.ExecContext(ctx, `CREATE TABLE booking (amount INTEGER)`); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		mark, err := outbox.Do(ctx, box, ledger, db, "payment-42",
+			func(ctx context.Context, tx *sql.Tx) ([]outbox.Message, error) {
+				_, err := tx.ExecContext(ctx, `INSERT INTO booking VALUES (100)`)
+				return []outbox.Message{{ID: "payment-42-booked", Topic: "bookings"}}, err
+			})
+		if err != nil {
+			log.Fatal(err) // receive the message again
+		}
+		fmt.Println("booked now:", mark.First())
+	}
+	lag, err := box.Lag(ctx, db)
+	fmt.Println(lag.Pending, "to publish", err)
+	// Output:
+	// booked now: true
+	// booked now: false
+	// 1 to publish <nil>
 }
