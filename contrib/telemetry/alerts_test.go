@@ -66,10 +66,15 @@ func TestAlerts(t *testing.T) {
 				t.Errorf("%s leads to %s: %v", rule.Alert, page, err)
 				continue
 			}
-			for _, wanted := range []string{"`" + rule.Alert + "`", "## What it means",
-				"## What to look at", "## What to do\n", "## What not to do"} {
-				if !strings.Contains(string(runbook), wanted) {
-					t.Errorf("%s has no %q", page, wanted)
+			if !strings.Contains(string(runbook), "`"+rule.Alert+"`") {
+				t.Errorf("%s does not name %s", page, rule.Alert)
+			}
+			for heading, former := range map[string]string{"Meaning": "What it means",
+				"Diagnosis": "What to look at", "Remedies": "What to do",
+				"Mistakes to avoid": "What not to do"} {
+				if !strings.Contains(string(runbook), "\n## "+heading+"\n") &&
+					!strings.Contains(string(runbook), "\n## "+former+"\n") {
+					t.Errorf("%s has no heading %q", page, heading)
 				}
 			}
 		}

@@ -18,10 +18,10 @@ import (
 // LagTimeout is how long a collection waits for the statement of [Metrics.ObserveOutbox].
 const LagTimeout = 5 * time.Second
 
-// ObserveOutbox has the lag of an outbox collected, until Close: how many messages are pending
-// and parked, each up to outbox.LagLimit, and how old the oldest pending one is. Each collection
-// costs one call of Outbox.Lag, which holds it up for [LagTimeout] at most; when that fails there
-// are no values, and a counter tells. In a service of many processes let one of them observe it:
+// ObserveOutbox has the lag of an outbox collected, until Close: how many messages are pending,
+// parked and scheduled, each up to outbox.LagLimit, and how old the oldest pending one is. Each
+// collection costs one call of Outbox.Lag, which holds it up for [LagTimeout] at most; when that
+// fails there are no values, and a counter grows. In a service of many processes let one of them observe it:
 // they all would see the same.
 //
 // One outbox for each Metrics: nil arguments and a second outbox are errors.
@@ -37,6 +37,8 @@ func (m *Metrics) observeLag(lag func(context.Context) (outbox.Lag, error)) erro
 		"Messages that wait to be published")
 	parked := m.maker.Gauge("onceward.outbox.parked", "{message}",
 		"Messages that the broker has refused for what they are")
+	scheduled := m.maker.Gauge("onceward.outbox.scheduled", "{message}",
+		"Messages whose time to be published has not come")
 	oldest := m.maker.Gauge("onceward.outbox.lag", "s",
 		"Age of the oldest pending message, by the database's clock")
 	failures := m.maker.Total("onceward.outbox.lag.errors", "{error}",
@@ -56,8 +58,9 @@ func (m *Metrics) observeLag(lag func(context.Context) (outbox.Lag, error)) erro
 		}
 		to.ObserveFloat64(pending, float64(now.Pending), named)
 		to.ObserveFloat64(parked, float64(now.Parked), named)
+		to.ObserveFloat64(scheduled, float64(now.Scheduled), named)
 		to.ObserveFloat64(oldest, meter.Seconds(now.Oldest), named)
-	}, pending, parked, oldest, failures)
+	}, pending, parked, scheduled, oldest, failures)
 }
 
 // ObserveRelay has the counts of a relay collected, and the topics that fail, until Close; it asks

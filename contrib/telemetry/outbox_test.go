@@ -25,7 +25,8 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 
 func TestOutboxLag(t *testing.T) {
 	m, collect := observed(t)
-	now, failure := outbox.Lag{Pending: 12, Parked: 3, Oldest: 90 * time.Second}, error(nil)
+	now, failure := outbox.Lag{Pending: 12, Parked: 3, Scheduled: 7,
+		Oldest: 90 * time.Second}, error(nil)
 	if err := m.observeLag(func(ctx context.Context) (outbox.Lag, error) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a collection waits for the database without end")
@@ -36,7 +37,8 @@ func TestOutboxLag(t *testing.T) {
 	}
 	got := collect()
 	if got["onceward.outbox.pending"] != 12 || got["onceward.outbox.parked"] != 3 ||
-		got["onceward.outbox.lag"] != 90 || got["onceward.outbox.lag.errors"] != 0 {
+		got["onceward.outbox.scheduled"] != 7 || got["onceward.outbox.lag"] != 90 ||
+		got["onceward.outbox.lag.errors"] != 0 {
 		t.Errorf("the lag is %v", got)
 	}
 	failure = errors.New("no connection")
