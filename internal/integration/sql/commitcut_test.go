@@ -8,10 +8,10 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/native"
@@ -24,24 +24,18 @@ var pgxModes = []string{"cache_statement", "cache_describe", "describe_exec",
 // A cuttable is an engine whose COMMITs can be cut.
 type cuttable struct {
 	engine
-	through func(t *testing.T) (*cutter, *sql.DB)
+	through func(t *testing.T) (*commitcut.Proxy, *sql.DB)
 }
 
 // cuttables are MariaDB, and PostgreSQL in these modes of pgx.
 func cuttables(modes []string) []cuttable {
-	all := []cuttable{{mariadb(), func(t *testing.T) (*cutter, *sql.DB) {
-		direct, err := mysql.ParseDSN(servertest.MariaDB(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newCutter(t, direct.Addr, newMySQLWire)
-		return c, openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) {
-			cfg.Addr = c.addr
-		}))
+	all := []cuttable{{mariadb(), func(t *testing.T) (*commitcut.Proxy, *sql.DB) {
+		c, dsn := commitcut.MySQL(t, servertest.MariaDB(t))
+		return c, openDB(t, "mysql", mariadbDSN(t, dsn, nil))
 	}}}
 	for _, mode := range modes {
-		all = append(all, cuttable{postgres(mode), func(t *testing.T) (*cutter, *sql.DB) {
-			c, url := newPostgresCutter(t, servertest.Postgres(t))
+		all = append(all, cuttable{postgres(mode), func(t *testing.T) (*commitcut.Proxy, *sql.DB) {
+			c, url := commitcut.Postgres(t, servertest.Postgres(t))
 			return c, openDB(t, "pgx", postgresURL(t, url, mode))
 		}})
 	}
@@ -49,8 +43,10 @@ func cuttables(modes []string) []cuttable {
 }
 
 // cutIn is what is done to the COMMIT of a round. Every byte of a reply of 11 or 18 has its turn.
-func cutIn(round int) order {
-	return order{how: []cut{lost, torn, late, torn, undelivered, torn}[round%6], bytes: round/2 + 1}
+func cutIn(round int) commitcut.Cut {
+	how := []commitcut.How{commitcut.Lost, commitcut.Torn, commitcut.Late, commitcut.Torn,
+		commitcut.Undelivered, commitcut.Torn}[round%6]
+	return commitcut.Cut{How: how, Bytes: round/2 + 1}
 }
 
 // A way to have the effects of a batch, as often as it takes. first says that the transaction
@@ -86,9 +82,9 @@ func TestCommitCut(t *testing.T) {
 }
 
 // underCuts has a cut in every round, and checks what the caller is told of it.
-func (s *shop) underCuts(t *testing.T, c *cutter, w way) {
+func (s *shop) underCuts(t *testing.T, c *commitcut.Proxy, w way) {
 	var all []string
-	before := c.cuts()
+	before := c.Cuts()
 	for round := range cutRounds {
 		now := cutIn(round)
 		batch := make([]string, w.size)
@@ -96,13 +92,13 @@ func (s *shop) underCuts(t *testing.T, c *cutter, w way) {
 			batch[i] = fmt.Sprintf("%s %d %d", w.name, round, i)
 		}
 		all = append(all, batch...)
-		c.arm(now)
+		c.Arm(now)
 		first, err := w.do(s, t.Context(), batch)
-		if err != nil || now.how != torn && first != (now.how == undelivered) {
-			t.Errorf("round %d, %v: first = %v, %v", round, now.how, first, err)
+		if err != nil || now.How != commitcut.Torn && first != (now.How == commitcut.Undelivered) {
+			t.Errorf("round %d, %v: first = %v, %v", round, now.How, first, err)
 		}
 	}
-	c.wantCuts(t, before+cutRounds)
+	c.WantCuts(t, before+cutRounds)
 	if lost, doubled := s.damage(t, all); lost != 0 || doubled != 0 {
 		t.Errorf("of %d effects %d are lost and %d doubled", len(all), lost, doubled)
 	}
@@ -124,7 +120,7 @@ func TestCommitCutInAPipeline(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, postgres(mode))
-			c, url := newPostgresCutter(t, servertest.Postgres(t))
+			c, url := commitcut.Postgres(t, servertest.Postgres(t))
 			p := &pipeline{shop: s, url: postgresURL(t, url, mode)}
 			t.Cleanup(func() { p.disconnect(t) })
 			s.underCuts(t, c, way{"MarkTx", 1,

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -42,27 +43,25 @@ const cutSpan = 3
 
 // underCuts has a cut in every round. Each kind falls on the first span of a position, whose row
 // is new, as often as on its second.
-func (s *till) underCuts(c *cutter, w fenceWay, base int64) {
+func (s *till) underCuts(c *commitcut.Proxy, w fenceWay, base int64) {
 	s.t.Helper()
-	before := c.count.Load()
+	before := c.Cuts()
 	for round := range cutRounds {
 		p := sqladapter.Position{Topic: w.name, TopicID: "x",
 			Partition: int32(round/12*6 + round%6)}
 		from := int64(round / 6 % 2 * cutSpan)
 		now := cutIn(round)
-		c.arm(now)
+		c.Arm(now)
 		got, err := w.do(s, p, from, from+cutSpan, base+int64(p.Partition)*2*cutSpan)
 		again, found := sqladapter.Advance{Start: from, New: from == 0},
 			sqladapter.Advance{Start: from + cutSpan}
-		if err != nil || now.how == undelivered && got != again ||
-			now.how != undelivered && now.how != torn && got != found {
-			s.t.Errorf("round %d, %v: %+v, %v", round, now.how, got, err)
+		if err != nil || now.How == commitcut.Undelivered && got != again ||
+			now.How != commitcut.Undelivered && now.How != commitcut.Torn && got != found {
+			s.t.Errorf("round %d, %v: %+v, %v", round, now.How, got, err)
 		}
 		s.wantNext(p, from+cutSpan)
 	}
-	if n := c.count.Load() - before; n != cutRounds {
-		s.t.Errorf("%d COMMITs were cut, want %d", n, cutRounds)
-	}
+	c.WantCuts(s.t, before+cutRounds)
 }
 
 func (s *till) byDo(p sqladapter.Position, from, to, base int64) (sqladapter.Advance, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/pgxv5"
@@ -85,7 +86,7 @@ func TestPgxCommitCut(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, postgres(mode))
-			c, url := newPostgresCutter(t, servertest.Postgres(t))
+			c, url := commitcut.Postgres(t, servertest.Postgres(t))
 			p := &pgxShop{s, openPool(t, postgresURL(t, url, mode))}
 			for _, w := range []way{
 				{"Do", 1, func(_ *shop, ctx context.Context, batch []string) (bool, error) {
@@ -272,28 +273,29 @@ func TestPgxKilledBackend(t *testing.T) {
 // Confirm, which agrees with the database.
 func TestPgxLostCommit(t *testing.T) {
 	forEachMode(t, func(t *testing.T, s *pgxShop, mode string) {
-		cutter, url := newPostgresCutter(t, servertest.Postgres(t))
+		cutter, url := commitcut.Postgres(t, servertest.Postgres(t))
 		through := &pgxShop{s.shop, openPool(t, postgresURL(t, url, mode))}
 		var all []string
-		for _, how := range []cut{lost, torn, late, undelivered} {
+		for _, how := range []commitcut.How{commitcut.Lost, commitcut.Torn, commitcut.Late,
+			commitcut.Undelivered} {
 			done := fmt.Sprintf("do, %v", how)
-			cutter.arm(order{how, 3})
+			cutter.Arm(commitcut.Cut{How: how, Bytes: 3})
 			if mark, err := through.pgxDo(t.Context(), done); err != nil ||
-				mark.First() != (how == undelivered) {
+				mark.First() != (how == commitcut.Undelivered) {
 				t.Errorf("%s: %v, %v", done, mark.Outcome, err)
 			}
 			alone := fmt.Sprintf("alone, %v", how)
-			mark := through.lose(t, alone, func() { cutter.arm(order{how, 3}) })
+			mark := through.lose(t, alone, func() { cutter.Arm(commitcut.Cut{How: how, Bytes: 3}) })
 			want := sqladapter.Committed
-			if how == undelivered {
+			if how == commitcut.Undelivered {
 				want = sqladapter.NotCommitted
 			}
 			if got, err := pgxv5.Confirm(t.Context(), s.marks, s.pool, alone, mark); err != nil ||
 				got != want {
 				t.Errorf("%s: Confirm = %v, %v; want %v", alone, got, err, want)
 			}
-			s.wantMark(t, alone, how != undelivered)
-			if all = append(all, done); how != undelivered {
+			s.wantMark(t, alone, how != commitcut.Undelivered)
+			if all = append(all, done); how != commitcut.Undelivered {
 				all = append(all, alone)
 			}
 		}

@@ -204,7 +204,7 @@ func TestRunnerCommitCut(t *testing.T) {
 			for round := range 18 {
 				key := fmt.Sprint("key ", round)
 				all = append(all, key)
-				c.arm(cutIn(round))
+				c.Arm(cutIn(round))
 				var answers []string
 				effect := func(ctx context.Context) ([]byte, bool, error) {
 					answers = append(answers, fmt.Sprintf("%s, run %d", key, len(answers)))
@@ -212,7 +212,7 @@ func TestRunnerCommitCut(t *testing.T) {
 				}
 				s.asked(t, r, key, effect, &answers)
 			}
-			c.wantCuts(t, 18)
+			c.WantCuts(t, 18)
 			s.wantEffects(t, all)
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -131,7 +132,7 @@ func (k *talk) requests(p *turns) {
 		begins := !k.waiting
 		k.waiting = true
 		k.mu.Unlock()
-		if begins && !cancels(said) && !goodbye(said) { // of what has gone before
+		if begins && !commitcut.Cancels(said) && !goodbye(said) { // of what has gone before
 			if hit, fault, then := p.next(); hit {
 				k.hit(said, fault, then)
 				return
@@ -158,7 +159,7 @@ func (k *talk) hit(said []byte, fault turnFault, then func()) {
 		_, _ = k.server.Write(said[:len(said)/2])
 	case turnLate:
 		_ = k.client.Close()
-		<-time.After(lateness)
+		<-time.After(commitcut.Lateness)
 		_, _ = k.server.Write(said)
 	case turnLost, turnTorn:
 		k.mu.Lock()
@@ -166,7 +167,7 @@ func (k *talk) hit(said []byte, fault turnFault, then func()) {
 		k.mu.Unlock()
 		_, _ = k.server.Write(said)
 		// nothing answers MySQL's closing of a statement
-		_ = k.client.SetReadDeadline(time.Now().Add(5 * lateness))
+		_ = k.client.SetReadDeadline(time.Now().Add(5 * commitcut.Lateness))
 		_, _ = io.Copy(io.Discard, k.client)
 		if !k.takes() { // the reply has come, and its fault comes too
 			return

@@ -1,4 +1,4 @@
-package sql_test
+package commitcut
 
 import (
 	"bufio"
@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// A wire reads the protocol of one connection, which nobody has encrypted.
+// wire reads the protocol of one connection, which is not encrypted.
 type wire interface {
 	// request reads the client's next message. commits says that it makes the server commit,
 	// and answered that the server replies when it has got it: with pipelining these are two
 	// messages.
 	request(r *bufio.Reader) (message []byte, commits, answered bool, err error)
-	// reply reads the server's next message; ready says that it then waits for a request.
+	// reply reads the server's next message. ready says that the server then waits for a request.
 	reply(r *bufio.Reader) (message []byte, ready bool, err error)
 }
 
@@ -47,7 +47,7 @@ func (w *postgresWire) request(r *bufio.Reader) (message []byte, commits, answer
 	message, err = framed(r, typed+4, func(head []byte) int {
 		return int(binary.BigEndian.Uint32(head[typed:])) - 4
 	})
-	if err == nil && typed == 0 && cancels(message) {
+	if err == nil && typed == 0 && Cancels(message) {
 		err = errCancels
 	}
 	if err != nil || typed == 0 {
@@ -62,8 +62,8 @@ func (w *postgresWire) request(r *bufio.Reader) (message []byte, commits, answer
 // race: a client that crashes, or whose network is gone, sends none.
 var errCancels = errors.New("a request to cancel")
 
-// cancels reports whether a connection's first message is a request to cancel.
-func cancels(message []byte) bool {
+// Cancels reports whether the first message of a connection to PostgreSQL is a request to cancel.
+func Cancels(message []byte) bool {
 	const code = 80877102
 	return len(message) >= 8 && binary.BigEndian.Uint32(message[4:]) == code
 }
