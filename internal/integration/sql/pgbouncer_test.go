@@ -144,7 +144,8 @@ func newBounced(t *testing.T, through, mode string) *bounced {
 	t.Cleanup(func() {
 		assert.NoError(t, b.box.MigrateDown(context.Background(), b.db, 0))
 	})
-	options := sqlstore.Options{Dialect: sqladapter.Postgres, Table: servertest.Prefix(t) + "_store"}
+	options := sqlstore.Options{Dialect: sqladapter.Postgres,
+		Table: servertest.Prefix(t) + "_store"}
 	direct, err := sqlstore.New(b.db, options)
 	require.NoError(t, err)
 	require.NoError(t, direct.Migrate(t.Context()))

@@ -4,6 +4,7 @@ package commitcut
 
 import (
 	"bufio"
+	"context"
 	"net"
 	"net/url"
 	"sync"
@@ -119,7 +120,7 @@ type line struct {
 
 func (p *Proxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", p.upstream)
+	server, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.upstream)
 	if err != nil {
 		return
 	}
