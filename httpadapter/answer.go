@@ -37,6 +37,8 @@ var (
 		Title: "This Idempotency-Key was used with another request."}
 	tooManyInFlight = problem.Problem{Name: "too-many-in-flight", Status: 429,
 		Title: "Too many requests of this client are under way."}
+	tooManyRetries = problem.Problem{Name: "too-many-retries", Status: 429,
+		Title: "Too many requests of this client are retries."}
 	bodyTaken = problem.Problem{Name: "body-taken", Status: 500,
 		Title: "The request's body was read too early.", Final: true}
 	responseUnreadable = problem.Problem{Name: "response-unreadable", Status: 500,

@@ -54,6 +54,15 @@ type Config struct {
 	// itself; replays count, too, and so does a request whose client has gone while its handler
 	// runs on. With [Unscoped] it bounds all clients together. Default 0: no bound.
 	MaxInFlight int
+	// RetryBudget bounds the retries of each principal to a part of its requests: a retry above
+	// it is answered with 429, before its body is read, and claims nothing. New requests always
+	// continue. With [Unscoped] it bounds all clients together. Default nil: no bound.
+	RetryBudget *RetryBudget
+	// IsRetry reports whether a request calls itself a retry, by a header of its client or of a
+	// proxy such as X-Envoy-Attempt-Count. It counts as one then, also where its key is new here:
+	// the other processes of a service have not seen it either. It is asked only with a
+	// RetryBudget. Default nil: the key alone tells.
+	IsRetry func(*http.Request) bool
 	// RequestLimit bounds a request's body in bytes. Default 1 MiB.
 	RequestLimit int
 	// ResponseLimit bounds an answer as it is stored, in bytes. The request whose answer is
@@ -267,6 +276,8 @@ func (c *Config) check(run Runner) error {
 	case c.Route != nil && c.SameHost != nil:
 		return bad("SameHost",
 			"is set together with Route, which alone says what a key is bound to")
+	case c.IsRetry != nil && c.RetryBudget == nil:
+		return bad("IsRetry", "is set, and there is no RetryBudget that would ask it")
 	case c.MaxInFlight < 0:
 		return bad("MaxInFlight", "is %d; it must not be negative", c.MaxInFlight)
 	case c.RequestLimit < 0:

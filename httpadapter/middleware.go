@@ -54,10 +54,11 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	defer m.quota.Leave(c.principal) // also when the handler panics
-	if !c.readBody() {
+	if !c.admit() || !c.readBody() {
 		return
 	}
 	res, err := c.run()
+	c.admission.Found(&res)
 	if c.panicked != nil {
 		c.goOn(err)
 	}
@@ -75,6 +76,7 @@ type call struct {
 	key       string
 	principal string
 	scope     string
+	admission Admission
 	body      []byte
 
 	last    *recorder
@@ -123,6 +125,21 @@ func (c *call) readScope() bool {
 	}
 	c.principal = principal
 	c.scope = c.m.scope(principal, c.r.Method, c.m.cfg.Route(c.r))
+	return true
+}
+
+// admit asks the budget for retries, before the body is read: a client that sends its request again
+// too often costs neither that nor a claim.
+func (c *call) admit() bool {
+	marked := c.m.cfg.IsRetry != nil && c.m.cfg.IsRetry(c.r)
+	admission, wait := c.m.cfg.RetryBudget.Admit(c.principal, c.scope, c.key, marked)
+	if wait > 0 {
+		p := tooManyRetries
+		p.RetryAfter = max(wait, c.m.cfg.RetryAfter)
+		c.write(p)
+		return false
+	}
+	c.admission = admission
 	return true
 }
 

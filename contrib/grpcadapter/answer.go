@@ -46,6 +46,8 @@ var (
 		"it cannot be found out now whose call this is", false}
 	tooManyInFlight = answer{"TOO_MANY_IN_FLIGHT", codes.ResourceExhausted,
 		"too many calls of this client are under way", false}
+	tooManyRetries = answer{"TOO_MANY_RETRIES", codes.ResourceExhausted,
+		"too many calls of this client are retries", false}
 	notSupported = answer{"NOT_SUPPORTED", codes.Unimplemented,
 		"a call with a key must be of protobuf messages", true}
 	keyReused = answer{"KEY_REUSED", codes.FailedPrecondition,

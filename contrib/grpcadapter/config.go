@@ -61,6 +61,12 @@ type Config struct {
 	// of each process counts by itself; replays count, too. With [Unscoped] it bounds all clients
 	// together. Default 0: no bound.
 	MaxInFlight int
+	// RetryBudget bounds the retries of each principal to a part of its calls: a retry above it is
+	// answered with ResourceExhausted and claims nothing. New calls always continue. A call that
+	// gRPC's own retries send says so, in its metadata grpc-previous-rpc-attempts. A budget that
+	// an httpadapter.Middleware has, too, counts both together. With [Unscoped] it bounds all
+	// clients together. Default nil: no bound.
+	RetryBudget *httpadapter.RetryBudget
 	// ResponseLimit bounds a response as it is stored, in bytes. The call whose response is
 	// larger has had its effect, and is answered with DataLoss, as its retries are. Of an error
 	// that is larger, the code and 128 bytes of the message are stored. At least

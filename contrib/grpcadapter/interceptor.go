@@ -100,7 +100,13 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 		return nil, c.later(tooManyInFlight, i.cfg.RetryAfter)
 	}
 	defer i.quota.Leave(c.principal) // also when the handler panics
-	return c.answer(c.run())
+	admission, wait := i.cfg.RetryBudget.Admit(c.principal, c.scope, c.key, marked(ctx))
+	if wait > 0 {
+		return nil, c.later(tooManyRetries, max(wait, i.cfg.RetryAfter))
+	}
+	res, err := c.run()
+	admission.Found(&res)
+	return c.answer(res, err)
 }
 
 // call is one call with a key, on its way.

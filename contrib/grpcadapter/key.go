@@ -44,6 +44,15 @@ func keys(ctx context.Context) []string {
 	return metadata.ValueFromIncomingContext(ctx, KeyMetadata)
 }
 
+// previousAttempts is the metadata of a call that gRPC's own retries or hedges send, and only of
+// those: how often they have sent it before (gRFC A6).
+const previousAttempts = "grpc-previous-rpc-attempts"
+
+// marked reports whether the call says that it is a retry.
+func marked(ctx context.Context) bool {
+	return len(metadata.ValueFromIncomingContext(ctx, previousAttempts)) > 0
+}
+
 // parseKey returns the key, or what is wrong: reason continues "The metadata idempotency-key".
 func parseKey(values []string) (key, reason string) {
 	if len(values) != 1 {

@@ -1,0 +1,219 @@
+package httpadapter
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+const (
+	defaultRetryRatio      = 0.1
+	defaultRetryPerSecond  = 1.0
+	defaultRetryMost       = 10.0
+	defaultRetryPrincipals = 10_000
+	defaultRetryKeys       = 100_000
+)
+
+// RetryBudgetConfig says how many retries a [RetryBudget] accepts of each principal.
+type RetryBudgetConfig struct {
+	// Ratio is the part of a retry that each new request pays in. Default 0.1, one
+	// retry for ten requests.
+	Ratio float64
+	// PerSecond is the number of retries that each second pays in, so that a client without new
+	// requests gets through, too. Default 1.
+	PerSecond float64
+	// Most is the number of retries that can be in hand, and are in hand at the beginning.
+	// At least 1. Default 10.
+	Most float64
+	// Principals bounds how many principals are remembered, 16 bytes and a few more each. Of more
+	// than that, those that have sent nothing for longest begin anew, with Most. Default
+	// 10,000.
+	Principals int
+	// Keys bounds how many keys of all principals are remembered, 8 bytes and a few more each.
+	// The first retry of a key that is forgotten costs a claim before it counts. Default
+	// 100,000.
+	Keys int
+}
+
+// RetryBudget bounds the retries of each principal to a part of its requests, at the server: a
+// bucket of tokens for each, as retry.Budget is one for a client. Each new request puts Ratio of a
+// token in and each second PerSecond; each retry takes one out, and is refused where there is none.
+// New requests are never refused. Without it, the retries of one client that has no budget can take
+// what a service that is in trouble has left for all of them.
+//
+// A request is a retry if it says so (Config.IsRetry), if its key has been here before, or if the
+// Runner finds its key. A retry that only the Runner finds has cost a claim already: it is
+// answered, and counted. Each process counts by itself, so n of them accept n times as much.
+//
+// One RetryBudget may serve several middlewares, and the interceptor of package grpcadapter: a
+// principal is then counted in all of them together. It is safe for concurrent use, starts no
+// goroutine, and its memory is bounded. On nil every method does nothing, and nothing is refused.
+type RetryBudget struct {
+	cfg   RetryBudgetConfig
+	seed  maphash.Seed
+	start time.Time
+
+	mu      sync.Mutex
+	buckets recent[uint64, bucket]
+	keys    recent[uint64, struct{}]
+	stats   RetryStats
+}
+
+// RetryStats counts requests with a key since a [RetryBudget] was made.
+type RetryStats struct {
+	Admitted int64 // Requests that continued.
+	Retries  int64 // Retries among them.
+	Refused  int64 // Retries that were refused.
+}
+
+// NewRetryBudget returns a budget. A field that is negative, infinite or not a number, or a Most
+// below 1, is a [*dedup.InputError].
+func NewRetryBudget(cfg RetryBudgetConfig) (*RetryBudget, error) {
+	for _, f := range []struct {
+		name    string
+		value   *float64
+		usually float64
+	}{
+		{"Ratio", &cfg.Ratio, defaultRetryRatio},
+		{"PerSecond", &cfg.PerSecond, defaultRetryPerSecond},
+		{"Most", &cfg.Most, defaultRetryMost},
+	} {
+		if !(*f.value >= 0 && *f.value <= 1e9) { // not a number is neither
+			return nil, badBudget(f.name, "is %v; it must be from 0 to a thousand million", *f.value)
+		}
+		*f.value = cmp.Or(*f.value, f.usually)
+	}
+	switch {
+	case cfg.Most < 1:
+		return nil, badBudget("Most", "is %v; below 1 no retry would ever be accepted", cfg.Most)
+	case cfg.Principals < 0 || cfg.Principals == 1:
+		return nil, badBudget("Principals", "is %d; it must be 2 or more", cfg.Principals)
+	case cfg.Keys < 0 || cfg.Keys == 1:
+		return nil, badBudget("Keys", "is %d; it must be 2 or more", cfg.Keys)
+	}
+	cfg.Principals = cmp.Or(cfg.Principals, defaultRetryPrincipals)
+	cfg.Keys = cmp.Or(cfg.Keys, defaultRetryKeys)
+	return &RetryBudget{cfg: cfg, seed: maphash.MakeSeed(), start: time.Now(),
+		buckets: newRecent[uint64, bucket](cfg.Principals),
+		keys:    newRecent[uint64, struct{}](cfg.Keys)}, nil
+}
+
+func badBudget(field, format string, args ...any) error {
+	return &dedup.InputError{Field: "httpadapter.RetryBudgetConfig." + field,
+		Reason: fmt.Sprintf(format, args...)}
+}
+
+// Admit counts a request of principal with a key before it is claimed; scope is that of the key.
+// marked says that the request calls itself a retry. A wait above zero refuses it, and says how
+// long it takes until the principal has a token again. Otherwise the request continues, and
+// [Admission.Found] is told what came of it.
+func (b *RetryBudget) Admit(principal, scope, key string, marked bool) (a Admission,
+	wait time.Duration) {
+	if b == nil {
+		return Admission{}, 0
+	}
+	// Two keys with one hash, one in 2^64, would make a retry of a new request.
+	id := maphash.Comparable(b.seed, [2]string{scope, key})
+	a = Admission{budget: b, principal: maphash.String(b.seed, principal)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	tokens := b.tokens(a.principal)
+	_, seen := b.keys.get(id)
+	a.retry = seen || marked
+	if a.retry && tokens < oneRetry {
+		b.stats.Refused++
+		b.put(a.principal, tokens)
+		if seen { // put in anew, or it would be forgotten in the midst of a storm
+			b.keys.put(id, struct{}{})
+		}
+		return Admission{}, b.until(tokens)
+	}
+	b.stats.Admitted++
+	b.keys.put(id, struct{}{})
+	if a.retry {
+		b.stats.Retries++
+		b.put(a.principal, tokens-1)
+	} else {
+		b.put(a.principal, tokens+b.cfg.Ratio)
+	}
+	return a, 0
+}
+
+// oneRetry is what a retry needs: one token, and what is lost by adding up parts of it.
+const oneRetry = 1 - 1e-6
+
+// until is how long it takes from so many tokens to one, without new requests.
+func (b *RetryBudget) until(tokens float64) time.Duration {
+	seconds := min((1-tokens)/b.cfg.PerSecond, maxRetryWait.Seconds())
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// maxRetryWait bounds what a refused retry is told to wait, however small PerSecond is.
+const maxRetryWait = time.Hour
+
+// Admission is a request that a [RetryBudget] has let continue. The zero Admission is one of no
+// budget.
+type Admission struct {
+	budget    *RetryBudget
+	principal uint64
+	retry     bool
+}
+
+// Found counts the request as a retry after all, if the result of [Runner.Run] shows that its key
+// was there before and Admit took it for new.
+func (a Admission) Found(res *dedup.Result[[]byte]) {
+	if a.budget == nil || a.retry || !repeated(res) {
+		return
+	}
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stats.Retries++
+	b.put(a.principal, max(0, b.tokens(a.principal)-b.cfg.Ratio-1))
+}
+
+// repeated reports whether a claim has found its key.
+func repeated(res *dedup.Result[[]byte]) bool {
+	switch res.Outcome {
+	case dedup.Duplicate, dedup.InFlight, dedup.Mismatch, dedup.Uncertain:
+		return true
+	case dedup.Acquired:
+		return res.Attempt > 1
+	default: // nothing is known of it
+		return false
+	}
+}
+
+// Stats returns what was counted so far.
+func (b *RetryBudget) Stats() RetryStats {
+	if b == nil {
+		return RetryStats{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stats
+}
+
+// bucket is what a principal has in hand.
+type bucket struct {
+	tokens float64
+	at     time.Duration // since the budget's start
+}
+
+// tokens are those of a principal now.
+func (b *RetryBudget) tokens(principal uint64) float64 {
+	had, ok := b.buckets.get(principal)
+	if !ok {
+		return b.cfg.Most
+	}
+	earned := (time.Since(b.start) - had.at).Seconds() * b.cfg.PerSecond
+	return min(had.tokens+earned, b.cfg.Most)
+}
+
+func (b *RetryBudget) put(principal uint64, tokens float64) {
+	b.buckets.put(principal, bucket{min(tokens, b.cfg.Most), time.Since(b.start)})
+}
