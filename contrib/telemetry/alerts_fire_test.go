@@ -47,6 +47,9 @@ var quiet = map[string]string{
 	`onceward_redis_findings_total{onceward_redis_code="evicted_keys"}`:            "0x2000",
 	`onceward_retry_given_up_total{onceward_retry_reason="budget_empty"}`:          "0x2000",
 	`onceward_retry_given_up_total{onceward_retry_reason="attempts_used"}`:         "0+1x2000",
+	`onceward_retry_server_requests_total`:                                         "0+600x2000",
+	`onceward_retry_server_retries_total`:                                          "0+6x2000",
+	`onceward_retry_server_refused_total`:                                          "0x100 9x1000",
 	`onceward_dedup_claims_total{onceward_outcome="in_flight",onceward_cause="x"}`: "0+1x2000",
 }
 
@@ -108,6 +111,9 @@ var trouble = map[string]struct {
 	"OncewardEvictions": {map[string]string{
 		`onceward_redis_findings_total{onceward_redis_code="evicted_keys"}`: "0x60 1x1000"},
 		"62m", "59m", ""},
+	"OncewardClientRetriesRefused": {
+		map[string]string{`onceward_retry_server_refused_total`: "0+60x1000"}, "20m", "8m", "",
+	},
 	"OncewardRetryBudgetExhausted": {
 		map[string]string{`onceward_retry_given_up_total{onceward_retry_reason="budget_empty"}`: "0+1x1000"}, "15m", "3m", "",
 	},

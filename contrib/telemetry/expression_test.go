@@ -104,6 +104,7 @@ func exported(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
+		m.ObserveRetryBudget(storm(t)),
 		m.ObserveBudget(budget), m.ObserveUncertain(dedup.Memory(1)),
 		m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)),
 		m.ObserveRelay(new(outbox.Relay)),

@@ -27,6 +27,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/preflight"
@@ -81,6 +82,7 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 		t.Errorf("%d expressions: this test looked in the wrong place", n)
 	}
 	wanted := []string{
+		"OncewardClientRetriesRefused",
 		"OncewardEvictions", "OncewardFailedOpen", "OncewardFilterFalsePositives",
 		"OncewardFilterSaturated", "OncewardLeaseLost", "OncewardOutboxLag",
 		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted",
@@ -151,8 +153,12 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		n := relayed.Add(1)
 		return outbox.Stats{Published: n, Failures: n, Overtaken: n}
 	}
-	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveLag(lag),
-		payments.ObserveStats(stats)); err != nil {
+	retries, err := httpadapter.NewRetryBudget(httpadapter.RetryBudgetConfig{Most: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveRetryBudget(retries),
+		payments.ObserveLag(lag), payments.ObserveStats(stats)); err != nil {
 		t.Fatal(err)
 	}
 	auditor, err := payments.NewAuditor(telemetry.AuditConfig{
@@ -190,6 +196,9 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		hooks.Filtered(dedup.Event{FilterAnswer: "new", Outcome: dedup.Acquired, Saved: 2})
 		hooks.FilterState(dedup.Event{Fill: 0.7, Estimated: 0.3, Observed: 0.2,
 			Reason: "saturated"})
+		for range 3 {
+			retries.Admit("acme", "", key, false)
+		}
 		payments.OnRetry(retry.Event{})
 		payments.OnRetry(retry.Event{GaveUp: retry.BudgetEmpty})
 		inRedis.OnFinding(preflight.Finding{Code: "evicted_keys", Severity: preflight.Warning})

@@ -278,7 +278,7 @@ var table = map[string]rule{
 		tests: []string{"dedup", "httpadapter"}},
 
 	"contrib/telemetry": {
-		imports: []string{"dedup", "dedup/driver", "outbox", "retry",
+		imports: []string{"dedup", "dedup/driver", "httpadapter", "outbox", "retry",
 			"contrib/telemetry/internal/meter",
 			"contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
 		tests: []string{"dedup/deduptest", "kafkaadapter", "preflight", "redisadapter",
