@@ -47,8 +47,8 @@ var packages = func() map[string]string {
 	}
 	for name, path := range map[string]string{ // of the page on frameworks
 		"chi": "github.com/go-chi/chi/v5", "middleware": "github.com/go-chi/chi/v5/middleware",
-		"cors": "github.com/go-chi/cors",
-		"gin":  "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4",
+		"cors": "github.com/go-chi/cors", "connect": "connectrpc.com/connect",
+		"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4",
 		"fiber":    "github.com/gofiber/fiber/v3",
 		"adaptor":  "github.com/gofiber/fiber/v3/middleware/adaptor",
 		"gzhttp":   "github.com/klauspost/compress/gzhttp",

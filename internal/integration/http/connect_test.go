@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -84,6 +86,11 @@ func connected(t *testing.T, headers []string, runs *atomic.Int64) http.Handler 
 	p := memory.open(t, day, lease)
 	m, err := httpadapter.New(p.run, account, httpadapter.Config{Headers: headers})
 	require.NoError(t, err)
+	return m.Handler(procedure(runs))
+}
+
+// procedure is the same without the middleware.
+func procedure(runs *atomic.Int64) http.Handler {
 	pay := func(_ context.Context, r *connect.Request[word]) (*connect.Response[word], error) {
 		runs.Add(1)
 		if r.Msg.GetValue() == "too much" {
@@ -92,5 +99,70 @@ func connected(t *testing.T, headers []string, runs *atomic.Int64) http.Handler 
 		}
 		return connect.NewResponse(wrapperspb.String("paid " + r.Msg.GetValue())), nil
 	}
-	return m.Handler(connect.NewUnaryHandler("/shop.Shop/Pay", pay))
+	return connect.NewUnaryHandler("/shop.Shop/Pay", pay)
+}
+
+// TestGRPCBehindTheMiddleware: the protocol of gRPC needs trailers, which the middleware does not
+// send. Every call of it with a key has its effect and fails at the client. The page on frameworks
+// refuses such calls before they run, and lets calls without a key pass.
+func TestGRPCBehindTheMiddleware(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		around func(m, h http.Handler) http.Handler
+		code   connect.Code
+		runs   int64
+	}{
+		{"wrong", func(m, _ http.Handler) http.Handler { return m }, connect.CodeInternal, 1},
+		{"right", refuseKeyedGRPC, connect.CodeUnimplemented, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var runs atomic.Int64
+			bare := procedure(&runs)
+			server := httptest.NewUnstartedServer(row.around(connected(t, nil, &runs), bare))
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			for key, want := range map[string]struct {
+				code connect.Code
+				runs int64
+			}{"k": {row.code, row.runs}, "": {0, 1}} {
+				if key == "" && row.name == "wrong" {
+					continue // its key is missing
+				}
+				runs.Store(0)
+				client := connect.NewClient[word, word](server.Client(),
+					server.URL+"/shop.Shop/Pay", connect.WithGRPC())
+				r := connect.NewRequest(wrapperspb.String("10 EUR"))
+				r.Header().Set("X-Account", "acme")
+				if key != "" {
+					r.Header().Set("Idempotency-Key", key)
+				}
+				_, err := client.CallUnary(t.Context(), r)
+				assert.Equal(t, want.runs, runs.Load())
+				if want.code == 0 {
+					assert.NoError(t, err)
+				} else {
+					assert.Equal(t, want.code, connect.CodeOf(err), "%v", err)
+				}
+			}
+		})
+	}
+}
+
+// refuseKeyedGRPC is the recipe of the page on frameworks: m is behind the middleware, h is not.
+func refuseKeyedGRPC(m, h http.Handler) http.Handler {
+	errs := connect.NewErrorWriter()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protocol := r.Header.Get("Content-Type")
+		switch {
+		case !strings.HasPrefix(protocol, "application/grpc") ||
+			strings.HasPrefix(protocol, "application/grpc-web"):
+			m.ServeHTTP(w, r)
+		case r.Header.Get("Idempotency-Key") != "":
+			_ = errs.Write(w, r, connect.NewError(connect.CodeUnimplemented,
+				errors.New("a call with a key must use the Connect protocol")))
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
 }
