@@ -75,16 +75,16 @@ func (c *call) later(p problem.Problem) {
 	c.write(p)
 }
 
-// tellWindow says how long the key will be remembered, once it is done.
-func (c *call) tellWindow() {
+// setWindow says how long the key will be remembered, once it is done.
+func (c *call) setWindow() {
 	if c.m.window != "" {
 		c.w.Header().Set(windowHeader, c.m.window)
 	}
 }
 
-// tellWhatRemains says how long the key is remembered that was found done, where the Runner
+// setRemainingWindow says how long the key is remembered that was found done, where the Runner
 // knows: not for all of its window any more.
-func (c *call) tellWhatRemains(rec *dedup.Record) {
+func (c *call) setRemainingWindow(rec *dedup.Record) {
 	if rec.State == driver.StateInProgress || rec.State == driver.StateUncertain {
 		return
 	}
@@ -117,13 +117,13 @@ func (c *call) answerFirst() {
 	case c.short:
 		c.write(responseIncomplete)
 	default:
-		c.last.send(c.tellWindow)
+		c.last.send(c.setWindow)
 	}
 }
 
 // answerAgain is the replay of what is stored; nil is what an operator marked.
 func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
-	c.tellWhatRemains(rec)
+	c.setRemainingWindow(rec)
 	if c.m.cfg.BeforeReplay != nil {
 		r := withBody(c.r.Context(), c.r, c.body)
 		defer removeFiles(r)
@@ -203,12 +203,12 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 		c.write(p)
 	case errors.Is(err, dedup.ErrMismatch):
 		c.warn("a key that comes with another request than the first")
-		c.tellWhatRemains(&res.Record)
+		c.setRemainingWindow(&res.Record)
 		c.write(keyReused)
 	case errors.Is(err, dedup.ErrNoResult):
 		c.answerAgain(&res.Record, nil)
 	case errors.As(err, &failure):
-		c.tellWhatRemains(&res.Record)
+		c.setRemainingWindow(&res.Record)
 		c.write(failed)
 	default:
 		c.m.cfg.Logger.Warn("httpadapter: store unavailable", "error", err)
@@ -234,7 +234,7 @@ func (c *call) answerUnkept() {
 		p = responseIncomplete
 		p.Title = "The answer broke off."
 	default:
-		c.last.send(c.tellWindow)
+		c.last.send(c.setWindow)
 		return
 	}
 	p.Status, p.Final = c.last.status, false
@@ -269,8 +269,8 @@ func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http
 		}
 		c = &call{m: m}
 	}
-	stored := c.encode(&sealed.Response{Status: status, Header: kept(m.headers, nil, header),
-		Body: body})
+	stored := c.encode(&sealed.Response{Status: status,
+		Header: storedHeaders(m.headers, nil, header), Body: body})
 	if len(stored) > m.cfg.ResponseLimit {
 		stored = c.encode(&sealed.Response{Tombstone: true, Status: status})
 	}

@@ -88,10 +88,10 @@ func (m *Middleware) mayReplay(name string) bool {
 	return m.headers[canonical] && !denied[canonical]
 }
 
-// kept are the headers to store of an answer: those that are kept at all, and that the
+// storedHeaders are the headers to store of an answer: those that are kept at all, and that the
 // handler has set or changed. Outer middleware sets its headers again for the request that gets
 // the replay.
-func kept(names map[string]bool, before, sent http.Header) map[string][]string {
+func storedHeaders(names map[string]bool, before, sent http.Header) map[string][]string {
 	out := map[string][]string{}
 	for name, values := range sent {
 		canonical := http.CanonicalHeaderKey(name)

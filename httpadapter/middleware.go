@@ -106,7 +106,7 @@ func (c *call) readKey(lines []string) bool {
 		}
 	}
 	c.key = key
-	c.tellWindow()
+	c.setWindow()
 	return true
 }
 
@@ -217,7 +217,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	if !ended && c.silent(r) {
 		return nil, false, c.keepSilence(ctx, r, forgo)
 	}
-	if err := c.verdict(ended, forgo); err != nil {
+	if err := c.unkept(ended, forgo); err != nil {
 		if errors.Is(err, errCancelled) && detached.TimedOut(handling) {
 			c.m.cfg.Logger.Warn(
 				"httpadapter: a handler has answered nothing within Timeout, and its key is free",
@@ -272,8 +272,8 @@ func (c *call) goOn(err error) {
 	panic(c.panicked)
 }
 
-// verdict is why the answer of a handler that has returned is not to be kept.
-func (c *call) verdict(ended, forgo bool) error {
+// unkept is why the answer of a handler that has returned is not to be kept.
+func (c *call) unkept(ended, forgo bool) error {
 	err := errCancelled
 	if c.last.wrote() || !ended {
 		c.last.close()
@@ -306,7 +306,8 @@ func (c *call) result() []byte {
 	c.tooMuch, c.short = rec.over, rec.incomplete()
 	if !c.tooMuch && !c.short {
 		stored := c.encode(&sealed.Response{
-			Status: rec.status, Header: kept(c.m.headers, c.w.Header(), rec.sent), Body: rec.body,
+			Status: rec.status, Body: rec.body,
+			Header: storedHeaders(c.m.headers, c.w.Header(), rec.sent),
 		})
 		if len(stored) <= c.m.cfg.ResponseLimit {
 			return stored

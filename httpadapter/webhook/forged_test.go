@@ -19,13 +19,13 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// asked counts the keys that a store is asked to claim.
-type asked struct {
+// claimCounter counts the keys that a store is asked to claim.
+type claimCounter struct {
 	dedup.Store
 	keys atomic.Int64
 }
 
-func (a *asked) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+func (a *claimCounter) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	a.keys.Add(int64(len(reqs)))
 	return a.Store.Claim(ctx, reqs)
 }
@@ -57,7 +57,7 @@ func flood(t *testing.T, run func(webhook.Provider) *endpoint) {
 
 // Nobody fills the store, or takes a key, without a secret.
 func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
-	store := &asked{Store: dedup.Memory(100)}
+	store := &claimCounter{Store: dedup.Memory(100)}
 	run := claimed(t, store, nil)
 	open := func(p webhook.Provider) *endpoint {
 		return newEndpoint(t, run, p, nil, webhook.Config{})
