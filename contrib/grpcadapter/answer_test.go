@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -25,9 +27,7 @@ func TestFirstThenReplayed(t *testing.T) {
 	wantValue(t, s.call(t.Context(), charge, "k", "a"), "a-1", false)
 	again := s.call(t.Context(), charge, "k", "a")
 	wantValue(t, again, "a-1", true)
-	if got := again.trailer[grpcadapter.WindowMetadata]; len(got) != 1 || got[0] != "86400" {
-		t.Errorf("the window is %q", got)
-	}
+	assert.Equal(t, []string{"86400"}, again.trailer[grpcadapter.WindowMetadata])
 	wantValue(t, s.call(t.Context(), charge, "other", "a"), "a-2", false)
 	s.wantRuns(t, 2)
 }
@@ -75,9 +75,7 @@ func TestKeys(t *testing.T) {
 	wantOwn(t, s.call(t.Context(), charge, "", "v"), codes.InvalidArgument, "KEY_MISSING", 0, "-1")
 	s.wantRuns(t, 0)
 	for _, key := range []string{"k", strings.Repeat("~", 255), `!"{}\;`} {
-		if r := s.call(t.Context(), charge, key, "v"); r.err != nil {
-			t.Errorf("%q: %v", key, r.err)
-		}
+		assert.NoError(t, s.call(t.Context(), charge, key, "v").err, key)
 	}
 }
 
@@ -212,9 +210,8 @@ func TestNoResponseWithoutItsRecord(t *testing.T) {
 				do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte],
 					error) {
 					result, _, err := effect(ctx)
-					if err != nil || len(result) == 0 {
-						t.Errorf("the effect: %q, %v", result, err)
-					}
+					assert.NoError(t, err)
+					assert.NotEmpty(t, result)
 					return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, c.err
 				}}
 			s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, counted())
@@ -236,24 +233,21 @@ func TestErrors(t *testing.T) {
 					st, err := status.New(code,
 						"no").WithDetails(&errdetails.LocalizedMessage{Locale: "de",
 						Message: "nein"})
-					if err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, err)
 					return nil, dedup.Permanent(st.Err()) // which is nothing to the record
 				})
 			first, again := s.call(t.Context(), charge, "k", "v"),
 				s.call(t.Context(), charge, "k", "v")
 			for _, r := range []*reply{first, again} {
 				details := status.Convert(r.err).Details()
-				if status.Code(r.err) != code || len(details) != 1 ||
-					details[0].(*errdetails.LocalizedMessage).GetMessage() != "nein" {
-					t.Errorf("got %v %v", r.err, details)
-				}
+				assert.Equal(t, code, status.Code(r.err))
+				require.Len(t, details, 1)
+				assert.Equal(t, "nein", details[0].(*errdetails.LocalizedMessage).GetMessage())
 			}
-			if first.replayed() || again.replayed() != kept ||
-				status.Convert(first.err).Message() != status.Convert(again.err).Message() {
-				t.Errorf("first %v, again %v %v", first.err, again.err, again.header)
-			}
+			assert.False(t, first.replayed())
+			assert.Equal(t, kept, again.replayed())
+			assert.Equal(t, status.Convert(first.err).Message(),
+				status.Convert(again.err).Message())
 			s.wantRuns(t, map[bool]int64{true: 1, false: 2}[kept])
 		})
 	}
@@ -269,15 +263,13 @@ func TestKeepIsAsked(t *testing.T) {
 		return nil, status.Error(codes.InvalidArgument, "bad")
 	})
 	s.call(t.Context(), charge, "1", "missing")
-	if r := s.call(t.Context(), charge, "1", "missing"); !r.replayed() ||
-		status.Code(r.err) != codes.NotFound {
-		t.Errorf("got %v", r.err)
-	}
+	r := s.call(t.Context(), charge, "1", "missing")
+	assert.True(t, r.replayed())
+	assert.Equal(t, codes.NotFound, status.Code(r.err))
 	s.call(t.Context(), charge, "2", "bad")
-	if r := s.call(t.Context(), charge, "2", "bad"); r.replayed() ||
-		status.Code(r.err) != codes.InvalidArgument {
-		t.Errorf("got %v", r.err)
-	}
+	r = s.call(t.Context(), charge, "2", "bad")
+	assert.False(t, r.replayed())
+	assert.Equal(t, codes.InvalidArgument, status.Code(r.err))
 }
 
 // The effect of a call whose response cannot be replayed has still happened.
@@ -309,9 +301,7 @@ func TestResponsesThatCannotBeKept(t *testing.T) {
 func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
 	st := status.New(codes.InvalidArgument, strings.Repeat("é", 200))
 	detailed, err := st.WithDetails(wrapperspb.String(strings.Repeat("x", 300)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	sealing := grpcadapter.Config{ResponseLimit: 256, Seal: [][]byte{make([]byte, 32)}}
 	for name, c := range map[string]struct {
 		cfg         grpcadapter.Config
@@ -342,11 +332,10 @@ func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
 				if i > 0 {
 					details = 0
 				}
-				if got.Code() != status.Code(c.err) || got.Message() != want ||
-					len(got.Details()) != details || r.replayed() != (i > 0) {
-					t.Errorf("%d: got %v %q, %v, replayed %v", i, got.Code(), got.Message(),
-						got.Details(), r.replayed())
-				}
+				assert.Equal(t, status.Code(c.err), got.Code(), i)
+				assert.Equal(t, want, got.Message(), i)
+				assert.Len(t, got.Details(), details, i)
+				assert.Equal(t, i > 0, r.replayed(), i)
 			}
 			s.wantRuns(t, 1)
 		})

@@ -3,10 +3,11 @@ package grpcadapter_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -65,8 +66,8 @@ func TestWhatIsRefused(t *testing.T) {
 func wantInputError(t *testing.T, err error, field string) {
 	t.Helper()
 	var input *dedup.InputError
-	if !errors.As(err, &input) || input.Field != field {
-		t.Errorf("got %v, want an InputError of %s", err, field)
+	if assert.ErrorAs(t, err, &input, field) {
+		assert.Equal(t, field, input.Field)
 	}
 }
 
@@ -95,9 +96,8 @@ func TestSeal(t *testing.T) {
 		return newServiceOver(t, run, byAccount, grpcadapter.Config{Seal: keys}, counted())
 	}
 	wantValue(t, over(one).call(t.Context(), charge, "k", "secret"), "secret-1", false)
-	if bytes.Contains(run.stored, []byte("secret")) || run.stored[0] != 0x81 {
-		t.Errorf("stored in clear: %q", run.stored)
-	}
+	assert.NotContains(t, string(run.stored), "secret")
+	assert.EqualValues(t, 0x81, run.stored[0])
 	wantValue(t, over(two, one).call(t.Context(), charge, "k", "secret"), "secret-1", true)
 	wantOwn(t, over(two).call(t.Context(), charge, "k", "secret"), codes.DataLoss,
 		"RESPONSE_UNREADABLE", 0, "-1")
@@ -124,21 +124,14 @@ func TestGolden(t *testing.T) {
 			return req, nil
 		})
 	s.call(t.Context(), charge, "k", "paid")
-	if want := "\x01\x01\x00\x01\x08type-url\x01\x2ftype.googleapis.com/google.protobuf.StringValue\x0a\x04paid"; string(run.stored) != want {
-		t.Errorf("a response is stored as %q", run.stored)
-	}
-	if want := sealed.ScopeOf("grpc", "1", "", "acme", charge); run.req.Key != "k" ||
-		run.req.Scope != want {
-		t.Errorf("asked for %q in %q", run.req.Key, run.req.Scope)
-	}
+	assert.Equal(t, "\x01\x01\x00\x01\x08type-url\x01\x2ftype.googleapis.com/"+
+		"google.protobuf.StringValue\x0a\x04paid", string(run.stored))
+	assert.Equal(t, "k", run.req.Key)
+	assert.Equal(t, sealed.ScopeOf("grpc", "1", "", "acme", charge), run.req.Scope)
 	plain, _ := sealed.NewDigester("", 0, nil)
-	if want := plain.Sum([]byte{1}, []byte(charge), []byte("f")); run.req.Fingerprint != want {
-		t.Errorf("the fingerprint is %x", run.req.Fingerprint)
-	}
+	assert.Equal(t, plain.Sum([]byte{1}, []byte(charge), []byte("f")), run.req.Fingerprint)
 	s.call(t.Context(), charge, "error", "")
-	if want := "\x01\x01\x06\x00\x08\x06\x12\x05twice"; string(run.stored) != want {
-		t.Errorf("an error is stored as %q", run.stored)
-	}
+	assert.Equal(t, "\x01\x01\x06\x00\x08\x06\x12\x05twice", string(run.stored))
 }
 
 func TestFingerprintKey(t *testing.T) {
@@ -149,9 +142,7 @@ func TestFingerprintKey(t *testing.T) {
 	}
 	s := newServiceOver(t, run, byAccount, cfg, counted())
 	s.call(t.Context(), charge, "k", "v")
-	if run.req.Fingerprint[0] != 131 {
-		t.Errorf("the fingerprint is %x", run.req.Fingerprint)
-	}
+	assert.EqualValues(t, 131, run.req.Fingerprint[0])
 }
 
 // Resolve finds out that the effect has happened, and has its response replayed.
@@ -173,16 +164,15 @@ func TestResolve(t *testing.T) {
 					wantInputError(t, err, "Response")
 					_, err = grpcadapter.EncodeResponse(ctx, nil, status.Error(17, "x"))
 					wantInputError(t, err, "Error")
-					if err := dedup.MarkIrreversible(ctx); err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, dedup.MarkIrreversible(ctx))
 					return nil, status.Error(codes.Unavailable, "the bank does not answer")
 				})
 			s.call(t.Context(), charge, "k", "v")
 			r := s.call(t.Context(), charge, "k", "v")
-			if !r.replayed() || status.Code(r.err) != status.Code(end) ||
-				end == nil && r.value != "found" {
-				t.Errorf("got %q, %v", r.value, r.err)
+			assert.True(t, r.replayed())
+			assert.Equal(t, status.Code(end), status.Code(r.err))
+			if end == nil {
+				assert.Equal(t, "found", r.value)
 			}
 			s.wantRuns(t, 1)
 		})
@@ -213,20 +203,16 @@ func direct(t *testing.T, ctx context.Context, method string, req any,
 func TestNested(t *testing.T) {
 	once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)),
 		grpcadapter.Unscoped, grpcadapter.Config{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(grpcadapter.KeyMetadata, "k"))
 	for range 2 {
 		resp, err := direct(t, ctx, charge, wrapperspb.String("v"), once, once)
-		if m, ok := resp.(*wrapperspb.StringValue); err != nil || !ok || m.GetValue() != "v" {
-			t.Errorf("got %v, %v", resp, err)
-		}
+		require.NoError(t, err)
+		require.IsType(t, &wrapperspb.StringValue{}, resp)
+		assert.Equal(t, "v", resp.(*wrapperspb.StringValue).GetValue())
 	}
-	if _, err := direct(t, ctx, charge, "no message",
-		once); status.Code(err) != codes.Unimplemented {
-		t.Errorf("got %v", err)
-	}
+	_, err = direct(t, ctx, charge, "no message", once)
+	assert.Equal(t, codes.Unimplemented, status.Code(err))
 	for method, code := range map[string]codes.Code{
 		"/grpc.health.v1.Health/Check":           codes.OK,
 		"/grpc.reflection.v1.ServerReflection/X": codes.OK,
@@ -234,9 +220,7 @@ func TestNested(t *testing.T) {
 		"/grpc.lookup.v1.X/Y":                    codes.InvalidArgument,
 		"/healthy.Service/Check":                 codes.InvalidArgument,
 	} {
-		if _, err := direct(t, t.Context(), method, wrapperspb.String("v"),
-			once); status.Code(err) != code {
-			t.Errorf("%s without a key: %v", method, err)
-		}
+		_, err := direct(t, t.Context(), method, wrapperspb.String("v"), once)
+		assert.Equal(t, code, status.Code(err), "%s without a key", method)
 	}
 }

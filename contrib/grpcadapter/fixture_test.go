@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -77,9 +79,7 @@ func newDeduper(t *testing.T, change func(*dedup.Config)) *dedup.Deduper {
 		change(&cfg)
 	}
 	d, err := dedup.New(dedup.Memory(10_000), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	return d
 }
@@ -87,9 +87,7 @@ func newDeduper(t *testing.T, change func(*dedup.Config)) *dedup.Deduper {
 func newClaimed(t *testing.T, d *dedup.Deduper) httpadapter.Runner {
 	t.Helper()
 	run, err := httpadapter.Claimed(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return run
 }
 
@@ -106,9 +104,7 @@ func newServiceOver(t *testing.T, run httpadapter.Runner, scope grpcadapter.Scop
 	cfg grpcadapter.Config, handle handleFunc, opts ...grpc.DialOption) *service {
 	t.Helper()
 	once, err := grpcadapter.UnaryServerInterceptor(run, scope, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &service{handle: handle}
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovering, once),
 		grpc.WaitForHandlers(true))
@@ -128,15 +124,11 @@ func serve(t *testing.T, server *grpc.Server, opts ...grpc.DialOption) *grpc.Cli
 			return listener.DialContext(ctx)
 		}))
 	conn, err := grpc.NewClient("passthrough:///pay", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = conn.Close()
 		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, <-served)
 	})
 	return conn
 }
@@ -177,9 +169,7 @@ func (s *service) send(ctx context.Context, method, value string, md ...string) 
 
 func (s *service) wantRuns(t *testing.T, want int64) {
 	t.Helper()
-	if got := s.runs.Load(); got != want {
-		t.Errorf("the handler ran %d times, want %d", got, want)
-	}
+	assert.Equal(t, want, s.runs.Load(), "runs of the handler")
 }
 
 func (r *reply) reason() string {
@@ -216,19 +206,18 @@ func (r *reply) pushback() string {
 func wantOwn(t *testing.T, r *reply, code codes.Code, reason string, delay time.Duration,
 	pushback string) {
 	t.Helper()
-	if status.Code(r.err) != code || r.reason() != reason || r.delay() != delay ||
-		r.pushback() != pushback || r.replayed() {
-		t.Errorf("got %v, reason %q, delay %v, pushback %q, header %v; want %v %s", r.err,
-			r.reason(), r.delay(), r.pushback(), r.header, code, reason)
-	}
+	assert.Equal(t, code, status.Code(r.err), "%v", r.err)
+	assert.Equal(t, reason, r.reason(), "%v", r.err)
+	assert.Equal(t, delay, r.delay(), "%v", r.err)
+	assert.Equal(t, pushback, r.pushback(), "%v", r.err)
+	assert.False(t, r.replayed(), "%v", r.err)
 }
 
 func wantValue(t *testing.T, r *reply, value string, replayed bool) {
 	t.Helper()
-	if r.err != nil || r.value != value || r.replayed() != replayed {
-		t.Errorf("got %q, %v, replayed %v; want %q, replayed %v", r.value, r.err, r.replayed(),
-			value, replayed)
-	}
+	assert.NoError(t, r.err)
+	assert.Equal(t, value, r.value)
+	assert.Equal(t, replayed, r.replayed(), "replayed")
 }
 
 // counted answers with a number that tells runs apart.

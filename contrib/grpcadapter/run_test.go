@@ -6,12 +6,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -68,15 +69,13 @@ func TestAHundredAtOnce(t *testing.T) {
 					case c.busy && status.Code(r.err) == codes.Aborted &&
 						r.reason() == "IN_FLIGHT" && r.delay() > 0:
 					default:
-						t.Errorf("got %q, %v", r.value, r.err)
+						assert.Fail(t, "an answer of neither kind", "%q, %v", r.value, r.err)
 					}
 				})
 			}
 			wg.Wait()
 			s.wantRuns(t, 1)
-			if first.Load() != 1 {
-				t.Errorf("%d were told that they were the first", first.Load())
-			}
+			assert.EqualValues(t, 1, first.Load(), "calls that were told they were the first")
 		})
 	}
 }
@@ -107,9 +106,7 @@ func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 func (s *service) leave(t *testing.T) (r *reply) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; s.runs.Load() == 0; limit *= 4 {
-		if limit > time.Minute {
-			t.Fatal("the handler is not run")
-		}
+		require.LessOrEqual(t, limit, time.Minute, "the handler is not run")
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		r = s.call(ctx, charge, "k", "v")
 		cancel()
@@ -126,15 +123,12 @@ func TestTheHandlerOutlivesItsClient(t *testing.T) {
 	next := counted()
 	s := leaver(t, grpcadapter.Config{},
 		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-			if left, ok := ctx.Deadline(); ctx.Err() != nil || !ok ||
-				time.Until(left) < 30*time.Second {
-				t.Errorf("the handler's context is its client's: %v, %v", ctx.Err(), left)
-			}
+			left, _ := ctx.Deadline()
+			assert.NoError(t, ctx.Err())
+			assert.Greater(t, time.Until(left), 30*time.Second, "the deadline is its client's")
 			return next(ctx, req)
 		})
-	if r := s.leave(t); status.Code(r.err) != codes.DeadlineExceeded {
-		t.Errorf("got %q, %v", r.value, r.err)
-	}
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(s.leave(t).err))
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", true)
 	s.wantRuns(t, 1)
 }
@@ -167,12 +161,12 @@ func TestCancelWithClientHasItsDeadline(t *testing.T) {
 		})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	if s.call(ctx, charge, "1", "v"); left <= 0 || left > 30*time.Minute {
-		t.Errorf("%v left of 30 minutes", left)
-	}
-	if s.call(t.Context(), charge, "2", "v"); left <= 30*time.Minute || left > time.Hour {
-		t.Errorf("%v left of an hour", left)
-	}
+	s.call(ctx, charge, "1", "v")
+	assert.Positive(t, left)
+	assert.LessOrEqual(t, left, 30*time.Minute)
+	s.call(t.Context(), charge, "2", "v")
+	assert.Greater(t, left, 30*time.Minute)
+	assert.LessOrEqual(t, left, time.Hour)
 }
 
 // An error of a handler whose time is up is not an answer, whatever its code; a response is one.
@@ -215,10 +209,8 @@ func TestPanicsReleaseAndGoOn(t *testing.T) {
 			}
 			return next(ctx, req)
 		})
-	if r := s.call(t.Context(), charge, "k",
-		"v"); status.Convert(r.err).Message() != "panic: boom" {
-		t.Errorf("got %v", r.err)
-	}
+	assert.Equal(t, "panic: boom",
+		status.Convert(s.call(t.Context(), charge, "k", "v").err).Message())
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", true)
 }
@@ -228,11 +220,9 @@ func TestMarkIrreversibleAndForgo(t *testing.T) {
 	forgo := false
 	s := newService(t, grpcadapter.Config{},
 		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-			if err := dedup.MarkIrreversible(ctx); err != nil {
-				t.Error(err)
-			}
-			if forgo && !grpcadapter.Forgo(ctx) {
-				t.Error("this is a handler's context")
+			assert.NoError(t, dedup.MarkIrreversible(ctx))
+			if forgo {
+				assert.True(t, grpcadapter.Forgo(ctx), "this is a handler's context")
 			}
 			if req.GetValue() == "ok" {
 				return req, nil
@@ -240,35 +230,27 @@ func TestMarkIrreversibleAndForgo(t *testing.T) {
 			return nil, status.Error(codes.AlreadyExists, req.GetValue())
 		})
 	s.call(t.Context(), charge, "kept", "v")
-	if r := s.call(t.Context(), charge, "kept", "v"); !r.replayed() {
-		t.Errorf("got %v", r.err)
-	}
+	assert.True(t, s.call(t.Context(), charge, "kept", "v").replayed())
 	forgo = true
 	for range 2 { // not kept, and not uncertain
-		if r := s.call(t.Context(), charge, "forgone", "v"); r.replayed() ||
-			status.Code(r.err) != codes.AlreadyExists {
-			t.Errorf("got %v", r.err)
-		}
+		r := s.call(t.Context(), charge, "forgone", "v")
+		assert.False(t, r.replayed())
+		assert.Equal(t, codes.AlreadyExists, status.Code(r.err))
 	}
 	wantValue(t, s.call(t.Context(), charge, "success", "ok"), "ok", false)
 	wantValue(t, s.call(t.Context(), charge, "success", "ok"), "ok", true)
-	if grpcadapter.Forgo(t.Context()) {
-		t.Error("a context of nobody's")
-	}
+	assert.False(t, grpcadapter.Forgo(t.Context()), "a context of nobody's")
 }
 
 func TestUncertainAfterMarkIrreversible(t *testing.T) {
 	s := newService(t, grpcadapter.Config{},
 		func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-			if err := dedup.MarkIrreversible(ctx); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, dedup.MarkIrreversible(ctx))
 			return nil, status.Error(codes.Unavailable, "the bank does not answer")
 		})
-	if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unavailable ||
-		r.reason() != "" {
-		t.Errorf("got %v", r.err)
-	}
+	r := s.call(t.Context(), charge, "k", "v")
+	assert.Equal(t, codes.Unavailable, status.Code(r.err))
+	assert.Empty(t, r.reason())
 	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Aborted, "UNCERTAIN",
 		30*time.Second, "30000")
 	s.wantRuns(t, 1)
@@ -281,10 +263,9 @@ func TestAHandlersErrorIsItsOwn(t *testing.T) {
 		s := newService(t, grpcadapter.Config{},
 			func(context.Context, *wrapperspb.StringValue) (any, error) { return nil, own })
 		for range 2 {
-			if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unknown ||
-				r.reason() != "" {
-				t.Errorf("%v: got %v", own, r.err)
-			}
+			r := s.call(t.Context(), charge, "k", "v")
+			assert.Equal(t, codes.Unknown, status.Code(r.err), own)
+			assert.Empty(t, r.reason(), own)
 		}
 		s.wantRuns(t, 2)
 	}
@@ -310,12 +291,9 @@ func TestEveryRunGetsTheRequestAsItCame(t *testing.T) {
 			return req, nil
 		})
 	wantValue(t, s.call(t.Context(), charge, "1", "v"), "v!", false)
-	if r := s.call(t.Context(), charge, "2", "bad"); status.Code(r.err) != codes.InvalidArgument {
-		t.Errorf("got %v", r.err)
-	}
-	if len(undone) != 2 || undone[0] || !undone[1] {
-		t.Errorf("undone: %v", undone)
-	}
+	assert.Equal(t, codes.InvalidArgument,
+		status.Code(s.call(t.Context(), charge, "2", "bad").err))
+	assert.Equal(t, []bool{false, true}, undone)
 }
 
 // Headers and trailers that a handler sets are not replayed.
@@ -328,11 +306,10 @@ func TestHeadersAreNotReplayed(t *testing.T) {
 	first, again := s.call(t.Context(), charge, "k", "v"), s.call(t.Context(), charge, "k", "v")
 	wantValue(t, first, "v", false)
 	wantValue(t, again, "v", true)
-	if len(first.header["session"]) != 1 || len(first.trailer["cost"]) != 1 ||
-		len(again.header["session"]) != 0 || len(again.trailer["cost"]) != 0 {
-		t.Errorf("first %v %v, again %v %v", first.header, first.trailer, again.header,
-			again.trailer)
-	}
+	assert.Len(t, first.header["session"], 1)
+	assert.Len(t, first.trailer["cost"], 1)
+	assert.Empty(t, again.header["session"])
+	assert.Empty(t, again.trailer["cost"])
 }
 
 // A Runner that begins anew has nothing of an earlier run in the header and the trailer, and
@@ -367,9 +344,8 @@ func TestARerunSetsItsHeadersOnce(t *testing.T) {
 				}}
 			s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, handle)
 			r := s.call(t.Context(), charge, "k", value)
-			if len(r.header["session"]) != row.header || len(r.trailer["cost"]) != row.trailer {
-				t.Errorf("header %v, trailer %v, %v", r.header, r.trailer, r.err)
-			}
+			assert.Len(t, r.header["session"], row.header)
+			assert.Len(t, r.trailer["cost"], row.trailer)
 		})
 	}
 }
@@ -390,22 +366,17 @@ func TestKeyedStreamsAreRefused(t *testing.T) {
 		r := &reply{}
 		stream, err := conn.NewStream(metadata.AppendToOutgoingContext(t.Context(), md...),
 			&desc.Streams[0], "/pay.Pay/Watch")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if r.err = stream.RecvMsg(new(wrapperspb.StringValue)); errors.Is(r.err, io.EOF) {
 			r.err = nil
 		}
 		r.trailer = stream.Trailer()
 		return r
 	}
-	if r := watch(); r.err != nil || opened != 1 {
-		t.Errorf("without a key: %v, opened %d", r.err, opened)
-	}
+	assert.NoError(t, watch().err)
+	assert.Equal(t, 1, opened)
 	wantOwn(t, watch(grpcadapter.KeyMetadata, "k"), codes.Unimplemented, "NOT_SUPPORTED", 0, "-1")
-	if opened != 1 {
-		t.Error("the stream was opened")
-	}
+	assert.Equal(t, 1, opened, "the stream was opened")
 }
 
 // The log has a warning when a key is freed because its handler had no answer at the end of
@@ -419,11 +390,10 @@ func TestSilenceIsLogged(t *testing.T) {
 		return nil, ctx.Err()
 	})
 	s.call(t.Context(), charge, "secret", "v")
-	if got := log.String(); !strings.Contains(got, "level=WARN") ||
-		!strings.Contains(got, "timeout=1ms") || !strings.Contains(got, charge) ||
-		strings.Contains(got, "secret") {
-		t.Errorf("logged %q", got)
+	for _, want := range []string{"level=WARN", "timeout=1ms", charge} {
+		assert.Contains(t, log.String(), want)
 	}
+	assert.NotContains(t, log.String(), "secret")
 }
 
 // retrying is a client that follows a retryPolicy.
@@ -463,10 +433,8 @@ func TestRetryPolicy(t *testing.T) {
 			}
 			s := newServiceOver(t, answering(dedup.Result[[]byte]{}, c.err), scope,
 				grpcadapter.Config{RetryAfter: time.Millisecond}, counted(), retrying())
-			if r := s.call(t.Context(), charge, "k", "v"); r.err == nil ||
-				attempts.Load() != c.attempts {
-				t.Errorf("%d attempts, %v", attempts.Load(), r.err)
-			}
+			assert.Error(t, s.call(t.Context(), charge, "k", "v").err)
+			assert.Equal(t, c.attempts, attempts.Load())
 		})
 	}
 }

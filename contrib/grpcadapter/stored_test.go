@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -30,24 +32,25 @@ func FuzzReplay(f *testing.F) {
 		run := answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil)
 		once, err := grpcadapter.UnaryServerInterceptor(run, grpcadapter.Unscoped,
 			grpcadapter.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx := metadata.NewIncomingContext(t.Context(),
 			metadata.Pairs(grpcadapter.KeyMetadata, "k"))
 		resp, err := direct(t, ctx, charge, wrapperspb.String("v"), once)
 		r, derr := sealed.Decode(stored)
 		switch {
 		case err == nil:
-			if m, ok := resp.(proto.Message); !ok || derr != nil || r.Tombstone || r.Status != 0 ||
-				!m.ProtoReflect().IsValid() {
-				t.Errorf("%q is replayed as %v", stored, resp)
-			}
-		case resp != nil:
-			t.Errorf("%v beside %v", resp, err)
-		case grpcstatus.Code(err) != codes.DataLoss &&
-			(derr != nil || r.Tombstone || int(grpcstatus.Code(err)) != r.Status):
-			t.Errorf("%q is answered with %v", stored, err)
+			require.NoError(t, derr, "replayed as %v", resp)
+			require.Implements(t, (*proto.Message)(nil), resp)
+			assert.True(t, resp.(proto.Message).ProtoReflect().IsValid())
+			assert.False(t, r.Tombstone)
+			assert.Zero(t, r.Status)
+		case grpcstatus.Code(err) == codes.DataLoss:
+			assert.Nil(t, resp)
+		default:
+			assert.Nil(t, resp)
+			require.NoError(t, derr, "answered with %v", err)
+			assert.False(t, r.Tombstone)
+			assert.Equal(t, r.Status, int(grpcstatus.Code(err)))
 		}
 	})
 }
@@ -62,23 +65,20 @@ func TestOddResponses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)),
 				grpcadapter.Unscoped, grpcadapter.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ctx := metadata.NewIncomingContext(t.Context(),
 				metadata.Pairs(grpcadapter.KeyMetadata, "k"))
 			for range 2 {
 				got, err := once(ctx, wrapperspb.String("v"), infoOf(charge),
 					func(context.Context, any) (any, error) { return resp, nil })
-				m, ok := got.(proto.Message)
-				if err != nil || !ok ||
-					m.ProtoReflect().Descriptor() != resp.ProtoReflect().Descriptor() {
-					t.Fatalf("got %v, %v", got, err)
-				}
+				require.NoError(t, err)
+				require.Implements(t, (*proto.Message)(nil), got)
+				m := got.(proto.Message)
+				require.Equal(t, resp.ProtoReflect().Descriptor(), m.ProtoReflect().Descriptor())
 				want, _ := proto.Marshal(resp)
-				if data, err := proto.Marshal(m); err != nil || string(data) != string(want) {
-					t.Errorf("got %q, %v", data, err)
-				}
+				data, err := proto.Marshal(m)
+				require.NoError(t, err)
+				assert.Equal(t, string(want), string(data))
 			}
 		})
 	}
