@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/sealed"
 )
 
 // FingerprintKey is the secret of fingerprints: with it they are HMAC-SHA-256, so that a
@@ -46,18 +47,22 @@ func (m *Middleware) fingerprint(r *http.Request, body []byte) driver.Fingerprin
 			body = canonical
 		}
 	}
-	parts := make([][]byte, 0, 6+2*len(m.fingerprintHeaders))
-	parts = append(parts, []byte{fingerprintVersion}, []byte(r.Method), []byte(requestPath(r)),
-		[]byte(r.URL.RawQuery))
+	head := make([]byte, 0, 256)
+	head = sealed.AppendPart(head, []byte{fingerprintVersion})
+	for _, part := range [...]string{r.Method, requestPath(r), r.URL.RawQuery} {
+		head = sealed.AppendPart(head, part)
+	}
 	for _, name := range m.fingerprintHeaders {
 		values := r.Header[name]
 		if name == "Host" { // net/http keeps it elsewhere
 			values = []string{m.cfg.sameHost(r)}
 		}
-		parts = append(parts, []byte(name), binary.AppendUvarint(nil, uint64(len(values))))
+		head = sealed.AppendPart(head, name)
+		var count [binary.MaxVarintLen64]byte
+		head = sealed.AppendPart(head, count[:binary.PutUvarint(count[:], uint64(len(values)))])
 		for _, v := range values {
-			parts = append(parts, []byte(v))
+			head = sealed.AppendPart(head, v)
 		}
 	}
-	return m.digester.Sum(append(parts, body)...)
+	return m.digester.SumAfter(head, body)
 }

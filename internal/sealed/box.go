@@ -7,7 +7,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/onceward/onceward/dedup"
@@ -103,8 +102,7 @@ func (k *boxKey) aead(scope, key string, head []byte) (cipher.AEAD, []byte) {
 // appendParts appends each part with its length in front.
 func appendParts(buf []byte, parts ...string) []byte {
 	for _, p := range parts {
-		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
-		buf = append(buf, p...)
+		buf = AppendPart(buf, p)
 	}
 	return buf
 }

@@ -16,7 +16,7 @@ import (
 // so that nothing of them is in clear and none runs into the next. It is 43 characters of
 // base64url.
 func ScopeOf(parts ...string) string {
-	sum := sha256.Sum256(appendParts(nil, parts...))
+	sum := sha256.Sum256(appendParts(make([]byte, 0, 256), parts...)) // on the stack, mostly
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
@@ -65,18 +65,36 @@ func shiftOf(list []string) int {
 
 // Sum is the fingerprint of the parts, each with its length in front.
 func (d *Digester) Sum(parts ...[]byte) driver.Fingerprint {
+	if len(parts) == 0 {
+		return d.digest(nil, nil)
+	}
+	var head []byte
+	for _, p := range parts[:len(parts)-1] {
+		head = AppendPart(head, p)
+	}
+	return d.SumAfter(head, parts[len(parts)-1])
+}
+
+// SumAfter is Sum of the parts that head was made of by AppendPart, and of last, which may be
+// large. It keeps neither.
+func (d *Digester) SumAfter(head, last []byte) driver.Fingerprint {
+	return d.digest(binary.BigEndian.AppendUint64(head, uint64(len(last))), last)
+}
+
+func (d *Digester) digest(head, last []byte) driver.Fingerprint {
 	h := sha256.New()
 	if d.key != nil {
 		h = hmac.New(sha256.New, d.key)
 	}
-	var size [8]byte
-	for _, p := range parts {
-		binary.BigEndian.PutUint64(size[:], uint64(len(p)))
-		h.Write(size[:])
-		h.Write(p)
-	}
-	var f driver.Fingerprint
-	f[0] = d.version
-	copy(f[1:], h.Sum(nil))
+	h.Write(head)
+	h.Write(last)
+	var sum [sha256.Size]byte
+	f := driver.Fingerprint{d.version}
+	copy(f[1:], h.Sum(sum[:0]))
 	return f
+}
+
+// AppendPart appends a part with its length in front.
+func AppendPart[T string | []byte](buf []byte, part T) []byte {
+	return append(binary.BigEndian.AppendUint64(buf, uint64(len(part))), part...)
 }
