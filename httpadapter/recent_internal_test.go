@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Principals and keys come from clients, so the memory of them must not grow. A principal that keeps
-// sending is remembered, or a storm would begin anew again and again.
+// Principals and keys come from clients, so the memory of them must not grow. A principal that
+// keeps sending is remembered, or a storm would begin anew again and again.
 func TestMemoryOfARetryBudgetIsBounded(t *testing.T) {
 	b, err := NewRetryBudget(RetryBudgetConfig{Principals: 100, Keys: 1000, PerSecond: 1e-9,
 		Most: 1})
