@@ -45,7 +45,7 @@ func TestPages(t *testing.T) {
 		{"/key?id=" + hexOf("flying"), 200,
 			[]string{"in_progress", "partition 3, offset 77, generation 5", "left"}},
 		{"/key?id=" + hexOf("doubtful"), 200,
-			[]string{"uncertain", "onceward resolve -id " + hexOf("doubtful"), "!href=\"change"}},
+			[]string{"uncertain", "onceward resolve --id " + hexOf("doubtful"), "!href=\"change"}},
 		{"/key?id=" + hexOf("never"), 404, []string{"There is no record"}},
 		{"/key?id=12", 400, []string{"32 hex digits"}},
 		{"/key", 400, []string{"32 hex digits"}},

@@ -3,7 +3,7 @@
 #
 #   dashboard-shot.sh shot     have a service run for five minutes under a real Prometheus, ask that one every expression
 #                              of the dashboard, and draw it in headless Chromium; installs what is missing
-#   dashboard-shot.sh demo     the same with the data of `onceward demo -listen`: docs/dashboard/demo.png
+#   dashboard-shot.sh demo     the same with the data of `onceward demo --listen`: docs/dashboard/demo.png
 #   dashboard-shot.sh check    hold the dashboard against the types of Grafana's schema
 #
 # It is drawn with Grafana's component library (scripts/dashboard, whose packages npm fetches), and not by a Grafana

@@ -38,4 +38,4 @@ until redis-cli -p "$port" ping > /dev/null 2>&1; do sleep 0.1; done
 step first go run . evt_1
 step duplicate go run . evt_1
 cd ../onceward
-step inspect go run ./cmd/onceward inspect evt_1 -namespace payments -redis "redis://$REDIS_ADDR" -result
+step inspect go run ./cmd/onceward inspect evt_1 --namespace payments --redis "redis://$REDIS_ADDR" --result

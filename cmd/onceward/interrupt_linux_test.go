@@ -12,6 +12,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
@@ -20,7 +21,7 @@ const asCommand = "ONCEWARD_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(run(os.Args[1:], cli.Standard()))
 	}
 	os.Exit(m.Run())
 }
@@ -61,7 +62,7 @@ func TestInterruptTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, hangs := range []bool{false, true} {
-		cmd := exec.Command(exe, "bench", "-redis", "redis://"+proxy.Addr(), "-for", "1h")
+		cmd := exec.Command(exe, "bench", "--redis", "redis://"+proxy.Addr(), "--for", "1h")
 		errOut := make(lines, 1000)
 		cmd.Env, cmd.Stderr = append(os.Environ(), asCommand+"=1"), errOut
 		var out bytes.Buffer

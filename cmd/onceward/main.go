@@ -1,30 +1,5 @@
-// Command onceward is the command line of Onceward.
-//
-//	onceward demo [flags]     duplicates and crashes go in; the effects are counted
-//	onceward replay [flags]   dead letters go back to their topics, under the ids they had
-//	onceward plan [flags]     memory, rows and odds for a rate and a window
-//	onceward bench [flags]    messages a second through a server of yours, beside its limit
-//	onceward inspect KEY      what a store knows of a key
-//	onceward inflight         the keys in flight
-//	onceward uncertain        the keys of which somebody has to find out
-//	onceward resolve KEY      says how an uncertain key has ended
-//	onceward forget KEY       makes a key claimable again
-//	onceward console          pages about a store, for a browser on this machine
-//	onceward migrate          tables of this library: their version, and to the newest
-//	onceward doctor           what loses claims, records or effects here
-//	onceward watch [flags]    live rates, of processes and of a server
-//	onceward completion SHELL what bash, zsh or fish needs to complete commands and flags
-//	onceward version          which build this is
-//	onceward help             what there is
-//
-// In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
-// nothing is lost, and every double is traced to the kill that caused it.
-//
-// Exit codes: 0 success, 1 what the command says of itself (see its -h): for replay that letters
-// are left, for inspect that there is no record, for resolve and forget that the key is left as it
-// is, for migrate that something is to be done, for bench that messages have failed, for doctor
-// warnings; 3 something critical that doctor has found; 2 wrong usage, or a server that cannot be
-// reached or refuses; 130 interrupted.
+// Command onceward is the command line of Onceward; "onceward help" lists its commands, and
+// docs/reference describes each of them.
 package main
 
 import (
@@ -32,54 +7,60 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
+	"github.com/spf13/cobra"
+
+	"github.com/onceward/onceward/cmd/internal/bench"
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/demo"
-	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/doctor"
+	"github.com/onceward/onceward/cmd/internal/keys"
+	"github.com/onceward/onceward/cmd/internal/migrate"
+	"github.com/onceward/onceward/cmd/internal/plan"
+	"github.com/onceward/onceward/cmd/internal/replay"
+	"github.com/onceward/onceward/cmd/internal/serve"
+	"github.com/onceward/onceward/cmd/internal/watch"
 )
 
-const (
-	head = "Usage: onceward <command> [flags]\n\nCommands:\n"
-	tail = `
-"onceward COMMAND -h" has the flags and the exit codes of a command. All have 0 for success, 2 for
-wrong usage or a server that cannot be used, and 130 when they are interrupted. docs/command.md
-has examples.
+const long = `onceward shows what a store knows of keys, settles keys that a person has to settle, and finds what
+loses claims or effects.
 
-In the demo, with record and effect in one SQL transaction each effect comes out once; with Redis
-nothing is lost, and every double is traced to the kill that caused it.
-`
-)
+Many flags take their value also from the environment (ONCEWARD_REDIS for --redis) and from a file
+of lines such as "redis = redis://127.0.0.1:6379": $ONCEWARD_CONFIG, or onceward/config in
+$XDG_CONFIG_HOME or ~/.config. The command line is stronger than the environment, and the environment
+is stronger than the file. Durations are written as 30s, 10m, 36h or 7d. NO_COLOR=1 turns colors off.`
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], cli.Standard())) }
 
-// help writes what there is.
-func help(_ context.Context, _ []string, out, _ io.Writer) int {
-	fmt.Fprint(out, head)
-	for _, c := range commands() {
-		fmt.Fprintf(out, "  %-10s %s\n", c.name, c.text)
+// root is the command line.
+func root(s *cli.Streams) *cobra.Command {
+	commands := []*cli.Command{
+		bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(), doctor.Command(),
+		migrate.Command(), plan.Command(), replay.Command(), versionCommand(), watch.Command(),
 	}
-	fmt.Fprint(out, tail)
-	return 0
+	made := cli.Root(s, long, append(commands, keys.Commands()...)...)
+	made.Version = version().String()
+	made.SetVersionTemplate("{{.Version}}\n")
+	return made
 }
 
-func run(args []string, out, errOut io.Writer) int {
-	if len(args) == 0 {
-		help(context.Background(), nil, errOut, nil)
-		return 2
-	}
-	name := args[0]
-	switch name {
-	case demo.WorkerCommand:
-		return worker.Main(os.Stdin, out, errOut)
-	case "-h", "-help", "--help":
-		name = "help"
-	case "-version", "--version":
-		name = "version"
-	}
-	for _, c := range commands() {
-		if c.name == name {
-			return c.interrupted(args[1:], out, errOut)
-		}
-	}
-	fmt.Fprintf(errOut, "onceward: unknown command %q; onceward help lists them\n", name)
-	return 2
+// run runs a command line with a context that ends with the first signal to end.
+func run(args []string, s *cli.Streams) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, func() { endWithNext(s.Err) })()
+	return cli.Execute(ctx, s, root(s), args)
+}
+
+// endWithNext ends the process with the next signal to end: the first has the command remove what
+// it has made, and its server may not answer. Where the process was started with signals ignored,
+// as shells do in the background, giving signals their own effect back would not do.
+func endWithNext(errOut io.Writer) {
+	next := make(chan os.Signal, 1)
+	signal.Notify(next, os.Interrupt, syscall.SIGTERM)
+	<-next
+	fmt.Fprintln(errOut, "onceward: ended at once; nothing more is removed")
+	os.Exit(cli.Interrupted)
 }

@@ -4,42 +4,66 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"runtime/debug"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// version writes what a report of a bug needs.
-func version(_ context.Context, args []string, out, errOut io.Writer) int {
-	if len(args) > 0 && args[0] == "-h" {
-		fmt.Fprint(out, "Usage: onceward version\n\nSays which build this is: its version, commit and Go.\n\nExit code: 0.\n")
-		return 0
+// build is what a report of a bug needs.
+type build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`
+	Modified bool   `json:"modified"`
+	Time     string `json:"time,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func versionCommand() *cli.Command {
+	var asJSON bool
+	return &cli.Command{
+		Use: "version", Short: "Show which build this is: version, commit and Go",
+		Exits: map[int]string{cli.Usage: "wrong usage"},
+		Flags: func(f *cli.Flags) { f.BoolVar(&asJSON, "json", false, "write JSON") },
+		Run: func(_ context.Context, s *cli.Streams) error {
+			if asJSON {
+				return cli.WriteJSON(s.Out, version())
+			}
+			_, err := fmt.Fprintln(s.Out, version())
+			return err
+		},
 	}
-	if len(args) > 0 {
-		fmt.Fprintf(errOut, "onceward version: unexpected argument %q\n", args[0])
-		return 2
-	}
+}
+
+func version() *build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = &debug.BuildInfo{}
 	}
-	fmt.Fprintln(out, describe(info))
-	return 0
+	return describe(info)
 }
 
-// describe is the build on one line.
-func describe(info *debug.BuildInfo) string {
+func describe(info *debug.BuildInfo) *build {
 	set := make(map[string]string)
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
 	}
-	commit := cmp.Or(set["vcs.revision"], "unknown")
-	if set["vcs.modified"] == "true" {
+	return &build{
+		Version: cmp.Or(info.Main.Version, "unknown"),
+		Commit:  cmp.Or(set["vcs.revision"], "unknown"), Modified: set["vcs.modified"] == "true",
+		Time: set["vcs.time"], Go: cmp.Or(info.GoVersion, "unknown Go"),
+		Platform: cmp.Or(set["GOOS"], "unknown") + "/" + cmp.Or(set["GOARCH"], "unknown"),
+	}
+}
+
+// String is the build on one line.
+func (b *build) String() string {
+	commit := b.Commit
+	if b.Modified {
 		commit += " (with changes)"
 	}
-	if at := set["vcs.time"]; at != "" {
-		commit += " of " + at
+	if b.Time != "" {
+		commit += " of " + b.Time
 	}
-	return fmt.Sprintf("onceward %s, commit %s, %s, %s/%s",
-		cmp.Or(info.Main.Version, "unknown"), commit, cmp.Or(info.GoVersion, "unknown Go"),
-		cmp.Or(set["GOOS"], "unknown"), cmp.Or(set["GOARCH"], "unknown"))
+	return fmt.Sprintf("onceward %s, commit %s, %s, %s", b.Version, commit, b.Go, b.Platform)
 }

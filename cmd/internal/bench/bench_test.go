@@ -17,6 +17,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
 )
 
@@ -24,8 +25,8 @@ import (
 func run(t *testing.T, args ...string) *Report {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), append(args, "-json", "-yes"), nil,
-		&out, &errOut); code != ExitDone {
+	if code := execute(t.Context(), append(args, "--json", "--yes"), nil,
+		&out, &errOut); code != cli.Done {
 		t.Fatalf("%v: exit code %d: %s", args, code, errOut.String())
 	}
 	var r Report
@@ -67,16 +68,16 @@ func (r *Report) check(t *testing.T, dup float64) {
 
 func TestRedis(t *testing.T) {
 	for _, args := range []string{
-		"-layout full", "-layout full -batch 16 -result 50", "-layout compact -batch 16",
-		"-layout compact", "-rate 500",
+		"--layout full", "--layout full --batch 16 --result 50", "--layout compact --batch 16",
+		"--layout compact", "--rate 500",
 	} {
 		t.Run(args, func(t *testing.T) {
 			m := miniredis.RunT(t)
 			if err := m.Set("onceward-other", "stays"); err != nil {
 				t.Fatal(err)
 			}
-			r := run(t, append(strings.Fields(args), "-redis", "redis://"+m.Addr(), "-for",
-				"300ms", "-dup", "20%", "-workers", "4")...)
+			r := run(t, append(strings.Fields(args), "--redis", "redis://"+m.Addr(), "--for",
+				"300ms", "--dup", "20%", "--workers", "4")...)
 			r.check(t, 0.2)
 			if keys := m.Keys(); len(keys) != 1 {
 				t.Errorf("%d keys are there: %.300q", len(keys), keys)
@@ -95,13 +96,13 @@ func TestRedis(t *testing.T) {
 }
 
 func TestSQLite(t *testing.T) {
-	for _, args := range []string{"-dup 10%", "-batch 8 -dup 10% -result 20"} {
+	for _, args := range []string{"--dup 10%", "--batch 8 --dup 10% --result 20"} {
 		t.Run(args, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "a.db")
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			run(t, append(strings.Fields(args), "-sql", "sqlite:"+file, "-for",
+			run(t, append(strings.Fields(args), "--sql", "sqlite:"+file, "--for",
 				"500ms")...).check(t, 0.1)
 			tablesLeft(t, "sqlite:"+file, `SELECT name FROM sqlite_master WHERE type = 'table'`)
 		})
@@ -159,12 +160,12 @@ func TestInterrupted(t *testing.T) {
 	var out, errOut bytes.Buffer
 	ended := make(chan int)
 	go func() {
-		ended <- Main(ctx, []string{"-redis", "redis://" + m.Addr(), "-for", "1h", "-layout",
+		ended <- execute(ctx, []string{"--redis", "redis://" + m.Addr(), "--for", "1h", "--layout",
 			"compact"}, nil, &out, &errOut)
 	}()
 	until(t, "nothing is written", func() bool { return len(m.Keys()) > 50 })
 	cancel()
-	if code := <-ended; code != ExitInterrupted || out.Len() > 0 ||
+	if code := <-ended; code != cli.Interrupted || out.Len() > 0 ||
 		!strings.Contains(errOut.String(), "interrupted") {
 		t.Errorf("%d, %s, %s", code, out.String(), errOut.String())
 	}
@@ -177,8 +178,8 @@ func TestInterrupted(t *testing.T) {
 func TestKeysExpire(t *testing.T) {
 	m := miniredis.RunT(t)
 	for _, layout := range []string{"full", "compact"} {
-		o, err := ParseOptions([]string{"-redis", "redis://" + m.Addr(), "-for", "200ms",
-			"-layout", layout}, nil)
+		o, err := parse([]string{"--redis", "redis://" + m.Addr(), "--for", "200ms",
+			"--layout", layout}...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,7 @@ func TestFailures(t *testing.T) {
 			t.Fatalf("%v, %+v, %v", err, r, f.thorough)
 		}
 		var out bytes.Buffer
-		if err := o.tell(r, &out); !errors.Is(err, errFailed) ||
+		if err := o.tell(r, &cli.Streams{Out: &out}); !errors.Is(err, errFailed) ||
 			!strings.Contains(out.String(), "ERROR  onceward: ") {
 			t.Errorf("%v, %s", err, out.String())
 		}
@@ -325,7 +326,7 @@ func TestBytesPerKey(t *testing.T) {
 // A run ends when its keys are used up, and not later.
 func TestMaxKeys(t *testing.T) {
 	m := miniredis.RunT(t)
-	r := run(t, "-redis", "redis://"+m.Addr(), "-for", "1h", "-max-keys", "2000", "-workers", "2")
+	r := run(t, "--redis", "redis://"+m.Addr(), "--for", "1h", "--max-keys", "2000", "--workers", "2")
 	if n := r.Onceward.New + r.Bare.New; r.Ended != "max_keys" || n > 2000 || n < 1500 ||
 		r.Rounds < 1 {
 		t.Errorf("%d keys, ended %s after %d rounds", n, r.Ended, r.Rounds)
@@ -351,13 +352,13 @@ func TestConfirm(t *testing.T) {
 	}
 	t.Cleanup(m.Close)
 	elsewhere := "redis://0.0.0.0:" + m.Port() // leads here, and does not say so
-	args := []string{"-redis", elsewhere, "-for", "200ms"}
-	for answer, want := range map[string]int{"n\n": ExitUsage, "": ExitUsage, "y\n": ExitDone} {
+	args := []string{"--redis", elsewhere, "--for", "200ms"}
+	for answer, want := range map[string]int{"n\n": cli.Usage, "": cli.Usage, "y\n": cli.Done} {
 		var out, errOut bytes.Buffer
 		before := m.TotalConnectionCount()
-		code := Main(t.Context(), args, strings.NewReader(answer), &out, &errOut)
+		code := execute(t.Context(), args, strings.NewReader(answer), &out, &errOut)
 		if code != want || !strings.Contains(errOut.String(), "another machine") ||
-			(m.TotalConnectionCount() > before) != (want == ExitDone) {
+			(m.TotalConnectionCount() > before) != (want == cli.Done) {
 			t.Errorf("%q: %d, %s", answer, code, errOut.String())
 		}
 	}
@@ -373,12 +374,12 @@ func TestRefused(t *testing.T) {
 	gone := away.Addr()
 	away.Close()
 	for args, want := range map[string]string{
-		"-redis redis://" + gone:                "connection refused",
-		"-redis redis://x:hunter22@" + m.Addr(): "",
+		"--redis redis://" + gone:                "connection refused",
+		"--redis redis://x:hunter22@" + m.Addr(): "",
 	} {
 		var out, errOut bytes.Buffer
-		code := Main(t.Context(), strings.Fields(args), nil, &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), want) ||
+		code := execute(t.Context(), strings.Fields(args), nil, &out, &errOut)
+		if code != cli.Usage || !strings.Contains(errOut.String(), want) ||
 			strings.Contains(errOut.String(), "hunter22") || len(m.Keys()) > 0 {
 			t.Errorf("%s: %d, %s", args, code, errOut.String())
 		}
@@ -408,7 +409,7 @@ func TestPrint(t *testing.T) {
 		Ratio: Ratio{0.5, 0.4, 0.6}, Notes: []string{"a note"},
 	}
 	var out bytes.Buffer
-	if err := r.print(&out); err != nil {
+	if err := r.print(&cli.Streams{Out: &out}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

@@ -3,31 +3,15 @@ package bench
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/progress"
-)
-
-// Exit codes of Main.
-const (
-	// ExitDone: measured, and nothing has failed.
-	ExitDone = 0
-	// ExitFailed: messages have failed, or something is left on the server.
-	ExitFailed = 1
-	// ExitUsage: wrong flags, no confirmation, or a server that cannot be used. Nothing is
-	// measured.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended.
-	ExitInterrupted = 130
 )
 
 const (
@@ -42,48 +26,31 @@ var (
 	errLeft   = errors.New("something is left on the server")
 )
 
-// Main measures with the command's flags and returns an exit code. When ctx ends it removes what it
-// has made, and returns.
-func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
-	if err == nil {
-		logging.Disable() // go-redis writes what it also returns
-		err = o.run(ctx, in, out, errOut)
-	}
-	if err == nil {
-		return ExitDone
-	}
-	code := ExitUsage
+// run measures. When ctx ends it removes what it has made, and returns.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
+	err := o.bench(ctx, s)
 	switch {
-	case errors.Is(err, errLeft):
-		code = ExitFailed
-		if ctx.Err() != nil {
-			code = ExitInterrupted
-		}
-	case ctx.Err() != nil:
-		code, err = ExitInterrupted, errors.New("interrupted")
-	case errors.Is(err, errFailed):
-		code = ExitFailed
+	case errors.Is(err, errLeft) && ctx.Err() != nil:
+		return cli.Fail(cli.Interrupted, err)
+	case errors.Is(err, errLeft), errors.Is(err, errFailed):
+		return cli.Fail(cli.No, err)
 	}
-	fmt.Fprintf(errOut, "onceward bench: %s\n", o.Server.Hide(err.Error()))
-	return code
+	return err
 }
 
-func (o *Options) run(ctx context.Context, in io.Reader, out, errOut io.Writer) error {
+func (o *Options) bench(ctx context.Context, s *cli.Streams) error {
+	errOut := s.Err
 	fmt.Fprintln(errOut,
 		"onceward bench: this loads the server; whoever uses it meanwhile waits longer")
 	if local, err := o.Server.Local(); err != nil {
 		return err
 	} else if !local && !o.Yes {
-		yes, err := confirm.Ask(ctx, "The server is on another machine. Load it?", in, errOut)
+		yes, err := confirm.Ask(ctx, "The server is on another machine. Load it?", s.In, errOut)
 		if err != nil {
 			return err
 		}
 		if !yes {
-			return errors.New("not confirmed (-yes does not ask)")
+			return errors.New("not confirmed (--yes does not ask)")
 		}
 	}
 	name := "onceward-bench-" + strings.ToLower(rand.Text()[:12])
@@ -109,7 +76,7 @@ func (o *Options) run(ctx context.Context, in io.Reader, out, errOut io.Writer) 
 		return err
 	}
 	report.Name = name
-	if bad := o.tell(report, out); err == nil {
+	if bad := o.tell(report, s); err == nil {
 		err = bad
 	}
 	return err
@@ -142,13 +109,11 @@ func (o *Options) runOn(ctx context.Context, t target, errOut io.Writer) (report
 }
 
 // tell writes the report; messages that have failed are an error.
-func (o *Options) tell(r *Report, out io.Writer) (err error) {
+func (o *Options) tell(r *Report, s *cli.Streams) (err error) {
 	if o.JSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		err = e.Encode(r)
+		err = cli.WriteJSON(s.Out, r)
 	} else {
-		err = r.print(out)
+		err = r.print(s)
 	}
 	if err != nil {
 		return err

@@ -201,7 +201,7 @@ func (b *bench) report() *Report {
 			r.Notes = append(r.Notes, fmt.Sprintf(text, args...))
 		}
 	}
-	note(b.ended == "max_keys", "ended early: -max-keys (%d) are written", o.MaxKeys)
+	note(b.ended == "max_keys", "ended early: --max-keys (%d) are written", o.MaxKeys)
 	note(b.ended == "memory", "ended early: more than %.0f %% of maxmemory are in use",
 		100*fullShare)
 	note(r.Onceward.Unsent > 0 || r.Bare.Unsent > 0,

@@ -90,18 +90,18 @@ func (r *onRedis) kind(err error) string {
 func (r *onRedis) look(ctx context.Context) error {
 	infos, err := r.infos(ctx)
 	if err != nil {
-		return fmt.Errorf("-redis: %w", err)
+		return fmt.Errorf("--redis: %w", err)
 	}
 	_, cluster := r.client.(*redis.ClusterClient)
 	for addr, i := range infos {
 		switch policy := i.text["maxmemory_policy"]; {
 		case i.number["cluster_enabled"] == 1 && !cluster:
-			return errors.New("-redis: the server is part of a Cluster: add -redis-cluster")
+			return errors.New("--redis: the server is part of a Cluster: add --cluster")
 		case r.o.Force:
 		case policy != "" && policy != "noeviction":
-			return fmt.Errorf("%s: maxmemory-policy is %s: it would evict the keys of others to make room (-force does it all the same)", addr, policy)
+			return fmt.Errorf("%s: maxmemory-policy is %s: it would evict the keys of others to make room (--force does it all the same)", addr, policy)
 		case i.full() > fullShare:
-			return fmt.Errorf("%s: %.0f %% of maxmemory are in use, more than %.0f %% (-force does it all the same)", addr, 100*i.full(), 100*fullShare)
+			return fmt.Errorf("%s: %.0f %% of maxmemory are in use, more than %.0f %% (--force does it all the same)", addr, 100*i.full(), 100*fullShare)
 		}
 	}
 	err = r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -111,7 +111,7 @@ func (r *onRedis) look(ctx context.Context) error {
 		err = r.client.Del(ctx, r.prefix+":none").Err()
 	}
 	if err != nil {
-		return fmt.Errorf("-redis: SCAN and DEL are needed to remove the keys again: %w", err)
+		return fmt.Errorf("--redis: SCAN and DEL are needed to remove the keys again: %w", err)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (r *onRedis) masters(ctx context.Context,
 	case *redis.Client:
 		return each(ctx, c)
 	}
-	return fmt.Errorf("-redis: a %T cannot be measured", r.client)
+	return fmt.Errorf("--redis: a %T cannot be measured", r.client)
 }
 
 // open has the layout with buckets planned for the keys that come, or their sets would be too
@@ -150,12 +150,12 @@ func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare
 	}
 	store, err := redisadapter.New(ctx, r.client, opts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("-redis: %w", err)
+		return nil, nil, fmt.Errorf("--redis: %w", err)
 	}
 	// These have no expiry of their own. The stores that are open do not read them again.
 	for _, name := range []string{":layout", ":irreversible_complete", ":irreversible_by_slot"} {
 		if err := r.client.PExpire(ctx, opts.Prefix+name, 2*r.o.Window).Err(); err != nil {
-			return nil, nil, fmt.Errorf("-redis: %w", err)
+			return nil, nil, fmt.Errorf("--redis: %w", err)
 		}
 	}
 	d, err := dedup.New(store, dedup.Config{

@@ -1,13 +1,14 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 // Report is what has been measured.
@@ -108,37 +109,30 @@ func (s *Side) failed() (n int64) {
 }
 
 // print writes a table for people.
-func (r *Report) print(out io.Writer) error {
+func (r *Report) print(s *cli.Streams) error {
 	speed := "full speed"
 	if r.Rate > 0 {
 		speed = fmt.Sprintf("%g messages a second due", r.Rate)
 	}
-	fmt.Fprintf(out, "%s: %d rounds, %d workers, batch %d, %s, %g %% duplicates, results of %d bytes\n\n",
-		r.Store, r.Rounds, r.Workers, r.Batch, speed, 100*r.Dup, r.Result)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "\tmessages/s\tp50\tp99\tp99.9\tmax\tcommands\tround trips\tserver CPU\tbytes a key\terrors\n")
-	for _, side := range []struct {
-		name string
-		*Side
-	}{{"onceward", &r.Onceward}, {"bare", &r.Bare}} {
-		s := side.Side
-		fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", side.name, s.PerSecond,
-			span(s.Latency.P50), span(s.Latency.P99),
-			span(s.Latency.P999), span(s.Latency.Max), figure(s.Commands, "%.2f"),
-			figure(s.Trips, "%.2f"), figure(s.CPU, "%.1f µs"),
-			figure(s.BytesPerKey, "%.0f"), s.failed())
+	err := s.Lines(0, fmt.Sprintf(
+		"%s: %d rounds, %d workers, batch %d, %s, %g %% duplicates, results of %d bytes\n",
+		r.Store, r.Rounds, r.Workers, r.Batch, speed, 100*r.Dup, r.Result))
+	rows := [][]string{r.Onceward.row("onceward"), r.Bare.row("bare")}
+	err = errors.Join(err, s.Table([]string{"", "messages/s", "p50", "p99", "p99.9", "max",
+		"commands", "round trips", "server CPU", "bytes a key", "errors"}, rows))
+	for _, line := range append([]string{fmt.Sprintf(
+		"\nratio  %.2f of bare (%.2f to %.2f, by rounds)", r.Ratio.Median, r.Ratio.Min,
+		r.Ratio.Max)}, r.lines()...) {
+		err = errors.Join(err, s.Lines(7, line))
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "\nratio  %.2f of bare (%.2f to %.2f, by rounds)\n", r.Ratio.Median,
-		r.Ratio.Min, r.Ratio.Max)
-	for _, line := range r.lines() {
-		if _, err := fmt.Fprintln(out, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
+}
+
+func (s *Side) row(name string) []string {
+	return []string{name, fmt.Sprintf("%.0f", s.PerSecond), span(s.Latency.P50),
+		span(s.Latency.P99), span(s.Latency.P999), span(s.Latency.Max), figure(s.Commands, "%.2f"),
+		figure(s.Trips, "%.2f"), figure(s.CPU, "%.1f µs"), figure(s.BytesPerKey, "%.0f"),
+		fmt.Sprint(s.failed())}
 }
 
 // lines are what stands below the table.

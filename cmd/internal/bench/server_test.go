@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -32,10 +33,10 @@ func leftOf(t *testing.T, r *onRedis) (names []string) {
 
 func onServer(t *testing.T, args ...string) {
 	t.Helper()
-	r := run(t, append(args, "-for", "400ms", "-dup", "10%", "-workers", "4", "-max-keys",
+	r := run(t, append(args, "--for", "400ms", "--dup", "10%", "--workers", "4", "--max-keys",
 		"50000")...)
 	r.check(t, 0.1)
-	o, err := ParseOptions(args, nil)
+	o, err := parse(args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestRedisServer(t *testing.T) {
 	for _, layout := range []string{"full", "compact"} {
 		for _, batch := range []string{"1", "32"} {
 			t.Run(layout+" "+batch, func(t *testing.T) {
-				onServer(t, "-redis", url, "-layout", layout, "-batch", batch)
+				onServer(t, "--redis", url, "--layout", layout, "--batch", batch)
 			})
 		}
 	}
@@ -74,25 +75,25 @@ func TestClusterServer(t *testing.T) {
 	for _, layout := range []string{"full", "compact"} {
 		for _, batch := range []string{"1", "32"} {
 			t.Run(layout+" "+batch, func(t *testing.T) {
-				onServer(t, "-redis", "redis://"+nodes[0], "-redis-cluster", "-layout", layout,
-					"-batch", batch)
+				onServer(t, "--redis", "redis://"+nodes[0], "--cluster", "--layout", layout,
+					"--batch", batch)
 			})
 		}
 	}
-	refuses(t, "add -redis-cluster", "-redis", "redis://"+nodes[0])
+	refuses(t, "add --cluster", "--redis", "redis://"+nodes[0])
 }
 
 // refuses wants the command to end before it has written anything.
 func refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), append(args, "-for", "200ms"), nil, &out,
-		&errOut); code != ExitUsage || !strings.Contains(errOut.String(), want) || out.Len() > 0 {
+	if code := execute(t.Context(), append(args, "--for", "200ms"), nil, &out,
+		&errOut); code != cli.Usage || !strings.Contains(errOut.String(), want) || out.Len() > 0 {
 		t.Errorf("%v: exit code %d, %s", args, code, errOut.String())
 	}
 }
 
-// A server that evicts, or is nearly full, is refused, and loaded with -force. One that is alone
+// A server that evicts, or is nearly full, is refused, and loaded with --force. One that is alone
 // tells what a key takes.
 func TestGuard(t *testing.T) {
 	addr := servertest.Private(t, servertest.KindRedis).Addr
@@ -106,11 +107,11 @@ func TestGuard(t *testing.T) {
 	}
 	const url = "redis://"
 	set("maxmemory-policy", "allkeys-lru")
-	refuses(t, "maxmemory-policy is allkeys-lru", "-redis", url+addr)
-	run(t, "-redis", url+addr, "-for", "200ms", "-force")
+	refuses(t, "maxmemory-policy is allkeys-lru", "--redis", url+addr)
+	run(t, "--redis", url+addr, "--for", "200ms", "--force")
 	set("maxmemory-policy", "noeviction")
-	r := run(t, "-redis", url+addr, "-for", "2s", "-batch", "64", "-layout", "full",
-		"-max-keys", "40000")
+	r := run(t, "--redis", url+addr, "--for", "2s", "--batch", "64", "--layout", "full",
+		"--max-keys", "40000")
 	if b := r.Onceward.BytesPerKey; r.Onceward.New >= leastCounted &&
 		(b == nil || *b < 100 || *b > 500) {
 		t.Errorf("%+v", r)
@@ -123,23 +124,23 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("maxmemory", "12mb")
-	refuses(t, "% of maxmemory are in use", "-redis", url+addr)
+	refuses(t, "% of maxmemory are in use", "--redis", url+addr)
 	set("maxmemory", "0")
 	for _, command := range []string{"scan", "del"} {
 		if err := client.Do(t.Context(), "acl", "setuser", "few", "on", ">hunter22", "~*",
 			"+@all", "-"+command).Err(); err != nil {
 			t.Fatal(err)
 		}
-		refuses(t, "SCAN and DEL are needed", "-redis", "redis://few:hunter22@"+addr)
+		refuses(t, "SCAN and DEL are needed", "--redis", "redis://few:hunter22@"+addr)
 	}
 }
 
 func onDatabase(t *testing.T, dsn, query string) {
 	t.Helper()
-	for _, args := range []string{"", "-batch 32 -result 100", "-rate 200"} {
+	for _, args := range []string{"", "--batch 32 --result 100", "--rate 200"} {
 		t.Run(args, func(t *testing.T) {
-			r := run(t, append(strings.Fields(args), "-sql", dsn, "-for", "600ms", "-dup",
-				"10%", "-workers", "4")...)
+			r := run(t, append(strings.Fields(args), "--sql", dsn, "--for", "600ms", "--dup",
+				"10%", "--workers", "4")...)
 			r.check(t, 0.1)
 			tablesLeft(t, dsn, fmt.Sprintf(query, r.Name))
 		})
@@ -160,7 +161,7 @@ func TestPostgresInterrupted(t *testing.T) {
 	dsn := servertest.Postgres(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o, err := ParseOptions([]string{"-sql", dsn, "-for", "1h"}, nil)
+	o, err := parse([]string{"--sql", dsn, "--for", "1h"}...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (s *onSQL) kind(err error) string {
 
 func (s *onSQL) look(ctx context.Context) error {
 	if err := s.db.PingContext(ctx); err != nil {
-		return fmt.Errorf("-sql: %w", err)
+		return fmt.Errorf("--sql: %w", err)
 	}
 	return nil
 }
@@ -103,12 +103,12 @@ func (s *onSQL) open(ctx context.Context, warm bool, _ int) (ours, bare work, er
 				continue
 			}
 			if _, err := s.db.ExecContext(ctx, statement); err != nil {
-				return nil, nil, fmt.Errorf("-sql: %w", err)
+				return nil, nil, fmt.Errorf("--sql: %w", err)
 			}
 		}
 		if _, err := s.db.ExecContext(ctx,
 			fmt.Sprintf(bareTables[s.o.Server.Dialect()], s.name("_bare"))); err != nil {
-			return nil, nil, fmt.Errorf("-sql: %w", err)
+			return nil, nil, fmt.Errorf("--sql: %w", err)
 		}
 	}
 	if s.o.Batch > 1 {

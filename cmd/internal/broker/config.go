@@ -40,17 +40,17 @@ func tlsConfig(t TLS) (*tls.Config, error) {
 	if t.CA != "" {
 		pem, err := os.ReadFile(t.CA)
 		if err != nil {
-			return nil, fmt.Errorf("-tls-ca: %w", err)
+			return nil, fmt.Errorf("--tls-ca: %w", err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("-tls-ca: %s has no PEM certificate", t.CA)
+			return nil, fmt.Errorf("--tls-ca: %s has no PEM certificate", t.CA)
 		}
 	}
 	if t.Cert != "" {
 		pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
-			return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
+			return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}

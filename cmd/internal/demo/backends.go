@@ -125,17 +125,17 @@ func reach(ctx context.Context, o Options) error {
 	defer cancel()
 	if o.Kafka != nil {
 		if err := reachKafka(o.Kafka); err != nil {
-			return fmt.Errorf("-kafka %s: %w", strings.Join(o.Kafka, ","), err)
+			return fmt.Errorf("--kafka %s: %w", strings.Join(o.Kafka, ","), err)
 		}
 	}
 	if o.Redis != nil {
 		if err := reachRedis(ctx, o.Redis); err != nil {
-			return fmt.Errorf("-redis %s: %w", strings.Join(o.Redis, ","), err)
+			return fmt.Errorf("--redis %s: %w", strings.Join(o.Redis, ","), err)
 		}
 	}
 	if o.Postgres != "" {
 		if err := reachPostgres(ctx, o.Postgres); err != nil {
-			return fmt.Errorf("-postgres: %s", strings.ReplaceAll(err.Error(), "\n", " "))
+			return fmt.Errorf("--postgres: %s", strings.ReplaceAll(err.Error(), "\n", " "))
 		}
 	}
 	return nil

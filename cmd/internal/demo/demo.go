@@ -2,15 +2,11 @@ package demo
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/cmd/internal/demo/stream"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
@@ -19,18 +15,6 @@ import (
 // WorkerCommand is the program's hidden command that runs worker.Main.
 const WorkerCommand = "demo-worker"
 
-// Exit codes of Main.
-const (
-	// ExitKept: every promise was kept.
-	ExitKept = 0
-	// ExitBroken: a promise was broken, or the run did not come to its end.
-	ExitBroken = 1
-	// ExitUsage: wrong flags or file, or a server that cannot be reached; nothing ran.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended.
-	ExitInterrupted = 130
-)
-
 const (
 	// window of records: longer than any run, and what is left of a run on a real Redis.
 	window = 10 * time.Minute
@@ -38,56 +22,58 @@ const (
 	removeTime = 10 * time.Second
 )
 
-// Main runs the demo with its flags and returns an exit code. When ctx ends it kills its
-// workers, cleans up, and returns ExitInterrupted.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitKept
-	}
-	fail := func(code int, err error) int {
-		fmt.Fprintf(errOut, "onceward demo: %v\n", err)
-		return code
-	}
+// WorkerProcess returns the hidden command that the demo starts its workers with.
+func WorkerProcess() *cli.Command {
+	return &cli.Command{Use: WorkerCommand, Hidden: true,
+		Run: func(_ context.Context, s *cli.Streams) error {
+			return cli.Fail(worker.Main(s.In, s.Out, s.Err), nil)
+		}}
+}
+
+// run runs the demo. When ctx ends it kills its workers, cleans up, and returns.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
+	records, err := readRecords(*o)
 	if err != nil {
-		return fail(ExitUsage, err)
-	}
-	records, err := readRecords(o)
-	if err != nil {
-		return fail(ExitUsage, err)
+		return err
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return fail(ExitUsage, err)
+		return err
 	}
-	logging.Disable() // go-redis writes what it also returns
-	b, err := openBackends(ctx, o)
+	b, err := openBackends(ctx, *o)
 	if err != nil {
-		return fail(ExitUsage, err)
+		return err
 	}
 	defer b.close()
-	d := &demo{options: o, backends: b, exe: exe, say: newTeller(out), records: records}
+	d := &demo{options: *o, backends: b, exe: exe, say: newTeller(s.Out), records: records}
+	if o.JSON {
+		d.say = newTeller(s.Err)
+	}
 	if o.Listen != "" {
 		if d.pages, err = openPages(ctx, o.Listen, b.redis,
 			d.topicName(worker.Claimed)); err != nil {
-			return fail(ExitUsage, err)
+			return err
 		}
 		defer d.pages.close() //nolint:errcheck // they have been served
 	}
 	columns, err := d.run(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return fail(ExitInterrupted, errors.New("interrupted"))
-	case err != nil:
-		return fail(ExitBroken, err)
+	if err != nil {
+		return cli.Fail(cli.No, err)
 	}
-	code := d.report(columns)
+	if err := d.report(columns, s); err != nil {
+		return err
+	}
 	if d.pages != nil {
 		d.say.line("\nRecords are kept for %v. To ask for one: %s", window, d.inspect())
 		d.say.line("The console stays at %s/ until you interrupt this (Ctrl-C).", d.pages.url)
 		<-ctx.Done()
 	}
-	return code
+	for _, c := range columns {
+		if !c.kept() {
+			return cli.Fail(cli.No, nil)
+		}
+	}
+	return nil
 }
 
 func readRecords(o Options) ([]stream.Record, error) {
@@ -96,12 +82,12 @@ func readRecords(o Options) ([]stream.Record, error) {
 	}
 	f, err := os.Open(o.File)
 	if err != nil {
-		return nil, fmt.Errorf("-file: %w", err)
+		return nil, fmt.Errorf("--file: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	records, err := stream.ReadNDJSON(f, o.Key)
 	if err != nil {
-		return nil, fmt.Errorf("-file %s: %w", o.File, err)
+		return nil, fmt.Errorf("--file %s: %w", o.File, err)
 	}
 	return records, nil
 }
@@ -238,10 +224,10 @@ func (d *demo) topicName(c worker.Composition) string {
 func (d *demo) inspect() string {
 	at := "redis://" + d.backends.redis[0]
 	if len(d.backends.redis) > 1 {
-		at += " -redis-cluster"
+		at += " --cluster"
 	}
 	name := d.topicName(worker.Claimed) // of the topic, of its group and of the namespace
-	return fmt.Sprintf("onceward inspect %s -namespace %s -group %s -topic %s -redis %s",
+	return fmt.Sprintf("onceward inspect %s --namespace %s --group %s --topic %s --redis %s",
 		d.records[0].ID, name, name, name, at)
 }
 
@@ -258,8 +244,11 @@ func (d *demo) dropLedger() {
 	}
 }
 
-// report writes what was found and returns the exit code.
-func (d *demo) report(columns []column) int {
+// report writes what was found.
+func (d *demo) report(columns []column, s *cli.Streams) error {
+	if d.options.JSON {
+		return cli.WriteJSON(s.Out, results(columns))
+	}
 	d.say.line("")
 	table(d.say.out, columns)
 	d.say.line("")
@@ -274,10 +263,5 @@ func (d *demo) report(columns []column) int {
 		}
 		d.say.line("The ledger is in %s, table %s.", place, d.backends.place.Table)
 	}
-	for _, c := range columns {
-		if !c.kept() {
-			return ExitBroken
-		}
-	}
-	return ExitKept
+	return nil
 }

@@ -133,7 +133,7 @@ func atLeast(n int) [2]int { return [2]int{n, 1 << 30} }
 // too: a call cut off by a rebalance can have landed, and its DEL makes the key new.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	out := run(t, raced, 0, "-messages", "150", "-naive")
+	out := run(t, raced, 0, "--messages", "150", "--naive")
 	expect(t, out, "unique ids", is(150), is(150), is(150))
 	expect(t, out, "effects in the ledger", is(150),
 		[2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 160})
@@ -164,7 +164,7 @@ func TestDemo(t *testing.T) {
 func TestDemoCanFail(t *testing.T) {
 	t.Run("record", func(t *testing.T) {
 		t.Parallel()
-		out := demo(t, 1, "-messages", "100", "-break", "record")
+		out := demo(t, 1, "--messages", "100", "--break", "record")
 		expect(t, out, "doubled", atLeast(5), atLeast(5))
 		expect(t, out, "  unexplained", atLeast(5), atLeast(5))
 		if !strings.Contains(out, "Claimed BROKE its promise") ||
@@ -174,7 +174,7 @@ func TestDemoCanFail(t *testing.T) {
 	})
 	t.Run("effect", func(t *testing.T) {
 		t.Parallel()
-		out := demo(t, 1, "-messages", "100", "-break", "effect")
+		out := demo(t, 1, "--messages", "100", "--break", "effect")
 		expect(t, out, "lost", atLeast(1), atLeast(1))
 		if !strings.Contains(out, "Atomic BROKE its promise") ||
 			!strings.Contains(out, "is lost: UNEXPLAINED") {
@@ -194,7 +194,7 @@ func TestDemoOfFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := demo(t, 0, "-file", file, "-key", "event.id", "-duplicates", "0")
+	out := demo(t, 0, "--file", file, "--key", "event.id", "--duplicates", "0")
 	expect(t, out, "unique ids", is(40), is(40))
 	expect(t, out, "lost", is(0), is(0))
 	if again := row(t, out, "  producer retry"); min(again[0], again[1]) < 15 {
@@ -211,8 +211,8 @@ func TestDemoOfFile(t *testing.T) {
 // TestDemoOnServers runs against real Kafka, Redis and PostgreSQL.
 func TestDemoOnServers(t *testing.T) {
 	args := []string{
-		"-messages", "200", "-postgres", servertest.Postgres(t),
-		"-kafka", strings.Join(servertest.Kafka(t), ","), "-redis", servertest.Redis(t),
+		"--messages", "200", "--postgres", servertest.Postgres(t),
+		"--kafka", strings.Join(servertest.Kafka(t), ","), "--redis", servertest.Redis(t),
 	}
 	t.Run("single", func(t *testing.T) {
 		t.Parallel()
@@ -220,7 +220,7 @@ func TestDemoOnServers(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		args := append(args[:4:4], "-kafka", strings.Join(servertest.Kafka3(t), ","), "-redis",
+		args := append(args[:4:4], "--kafka", strings.Join(servertest.Kafka3(t), ","), "--redis",
 			strings.Join(servertest.RedisCluster(t), ","))
 		onServers(t, args)
 	})
@@ -242,7 +242,7 @@ func onServers(t *testing.T, args []string) {
 // TestDemoTimeout: a run that does not end says how far it came, and fails.
 func TestDemoTimeout(t *testing.T) {
 	t.Parallel()
-	out := demo(t, 1, "-messages", "5000", "-timeout", "1s")
+	out := demo(t, 1, "--messages", "5000", "--timeout", "1s")
 	if !strings.Contains(out, "onceward demo: Atomic: not finished: atomic") {
 		t.Error(out)
 	}

@@ -2,16 +2,14 @@ package demo
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
-	"github.com/onceward/onceward/cmd/internal/flags"
 	"github.com/onceward/onceward/cmd/internal/loopback"
 )
 
@@ -50,29 +48,39 @@ type Options struct {
 	Keep bool
 	// Break makes the workers fail their promise.
 	Break worker.Fault
+	// JSON writes for programs.
+	JSON bool
+
+	kafka, redis string
+	given        func(flag string) bool
 }
 
-const usage = `Usage: onceward demo [flags]
+// Command returns the command.
+func Command() *cli.Command { return new(Options).command() }
 
-Produces a stream with duplicates, consumes it with worker processes, kills some of
-them, and counts in a ledger how often every effect happened. Needs nothing but this
-program: broker, Redis and ledger are embedded unless flags name real ones.
+func (o *Options) command() *cli.Command {
+	return &cli.Command{
+		Use: "demo", Short: "Send duplicates, kill workers, and count the effects",
+		Long: `Produces a stream with duplicates, consumes it with worker processes, kills some of them, and
+counts in a ledger how often each effect happened. It needs nothing but this program: broker, Redis
+and ledger are embedded unless flags name real ones.
 
-With -listen a browser sees it: the console, while it runs and until it is interrupted, and
-metrics, also for "onceward watch -metrics". Both count across crashes: the workers tell this process.
+With record and effect in one SQL transaction each effect comes out once. With Redis nothing is lost,
+and every double is traced to the kill that caused it.
 
-Exit code: 0 promises kept; 1 a promise was broken, or the run did not come to its end;
-2 wrong flags, or a server that cannot be reached; 130 interrupted before its end.
+With --listen a browser sees the demo: the console, while it runs and until it is interrupted, and
+metrics, also for "onceward watch --metrics". Both count across crashes: the workers tell this
+process.`,
+		Example: "onceward demo\nonceward demo --naive --listen 127.0.0.1:8080 --takes 2m",
+		Exits: map[int]string{cli.Done: "the promises were kept",
+			cli.No: "a promise was broken, or the run did not come to its end"},
+		Flags: o.flags,
+		Check: func([]string) error { return o.read() },
+		Run:   o.run,
+	}
+}
 
-Flags:
-`
-
-// ParseOptions reads the flags. flag.ErrHelp is returned after usage has been written to
-// out; any other error names the flag.
-func ParseOptions(args []string, out io.Writer) (Options, error) {
-	var o Options
-	var kafka, redis, fault string
-	f := flag.NewFlagSet("demo", flag.ContinueOnError)
+func (o *Options) flags(f *cli.Flags) {
 	f.IntVar(&o.Messages, "messages", 1000, "number of unique `ids` to produce")
 	f.StringVar(&o.File, "file", "", "NDJSON `file` to produce instead: each line a message")
 	f.StringVar(&o.Key, "key", "",
@@ -80,8 +88,8 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.IntVar(&o.Duplicates, "duplicates",
 		12, "`percent` of messages to repeat as retry, in another partition, and at the end")
 	f.Uint64Var(&o.Seed, "seed", 1, "`seed` of the stream: the same gives the same stream")
-	f.StringVar(&kafka, "kafka", "", "bootstrap `addresses` host:port,... of a real Kafka")
-	f.StringVar(&redis, "redis", "",
+	f.StringVar(&o.kafka, "kafka", "", "bootstrap `addresses` host:port,... of a real Kafka")
+	f.StringVar(&o.redis, "redis", "",
 		"`address` host:port of a real Redis, or host:port,... of a Cluster's nodes")
 	f.StringVar(&o.Postgres, "postgres", "",
 		"`URL` postgres://... of a real PostgreSQL for the ledger")
@@ -94,53 +102,50 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.StringVar(&o.Listen, "listen", "",
 		"`host:port` of this machine to serve console and /metrics on; port 0 is a free one")
 	f.BoolVar(&o.Keep, "keep", false, "keep the ledger and say where it is")
-	f.StringVar(&fault, "break", "",
-		"break the workers, to see this fail: `record` (skip the record) or effect (skip the effect)")
-	if err := flags.Parse(f, args, usage, out); err != nil {
-		return o, err
+	f.ChoiceVar((*string)(&o.Break), "break", "", "break the workers, to see this fail: skip this `step`",
+		string(worker.SkipRecord), string(worker.SkipEffect))
+	f.BoolVar(&o.JSON, "json", false, "write what was found as JSON; progress goes to standard error")
+	o.given = f.Changed
+}
+
+// read looks at what flags stand for.
+func (o *Options) read() (err error) {
+	if o.Kafka, err = addresses("kafka", o.kafka, o.given("kafka")); err != nil {
+		return err
 	}
-	set := make(map[string]bool)
-	f.Visit(func(f *flag.Flag) { set[f.Name] = true })
-	o.Break = worker.Fault(fault)
-	var err error
-	if o.Kafka, err = addresses("kafka", kafka, set["kafka"]); err != nil {
-		return o, err
+	if o.Redis, err = addresses("redis", o.redis, o.given("redis")); err != nil {
+		return err
 	}
-	if o.Redis, err = addresses("redis", redis, set["redis"]); err != nil {
-		return o, err
-	}
-	return o, o.check(set)
+	return o.check()
 }
 
 // check finds the first flag that makes no sense.
-func (o Options) check(set map[string]bool) error {
+func (o *Options) check() error {
 	switch {
 	case o.Messages < 1 || o.Messages > maxMessages:
-		return fmt.Errorf("-messages is %d; 1 to %d are possible", o.Messages, maxMessages)
-	case set["file"] && o.File == "":
-		return errors.New("-file is empty")
+		return fmt.Errorf("--messages is %d; 1 to %d are possible", o.Messages, maxMessages)
+	case o.given("file") && o.File == "":
+		return errors.New("--file is empty")
 	case o.File != "" && o.Key == "":
-		return errors.New("-file needs -key: the field that holds a message's id")
+		return errors.New("--file needs --key: the field that holds a message's id")
 	case o.File == "" && o.Key != "":
-		return errors.New("-key needs -file")
-	case o.File != "" && set["messages"]:
-		return errors.New("-messages and -file exclude each other")
+		return errors.New("--key needs --file")
+	case o.File != "" && o.given("messages"):
+		return errors.New("--messages and --file exclude each other")
 	case o.Duplicates < 0 || o.Duplicates > 100:
-		return fmt.Errorf("-duplicates is %d; 0 to 100 percent are possible", o.Duplicates)
+		return fmt.Errorf("--duplicates is %d; 0 to 100 percent are possible", o.Duplicates)
 	case o.Lease < 200*time.Millisecond || o.Lease > time.Minute:
-		return fmt.Errorf("-lease is %v; 200ms to 1m are possible", o.Lease)
-	case set["takes"] && (o.Takes < time.Second || o.Takes > time.Hour):
-		return fmt.Errorf("-takes is %v; 1s to 1h are possible", o.Takes)
-	case set["takes"] && o.Takes >= o.Timeout:
-		return fmt.Errorf("-takes is %v, which leaves nothing of -timeout, %v", o.Takes, o.Timeout)
-	case set["listen"] && !ofThisMachine(o.Listen):
-		return fmt.Errorf("-listen is %q; a host:port of this machine is possible, such as 127.0.0.1:8080: the console asks nobody who they are", o.Listen)
+		return fmt.Errorf("--lease is %v; 200ms to 1m are possible", o.Lease)
+	case o.given("takes") && (o.Takes < time.Second || o.Takes > time.Hour):
+		return fmt.Errorf("--takes is %v; 1s to 1h are possible", o.Takes)
+	case o.given("takes") && o.Takes >= o.Timeout:
+		return fmt.Errorf("--takes is %v, which leaves nothing of --timeout, %v", o.Takes, o.Timeout)
+	case o.given("listen") && !ofThisMachine(o.Listen):
+		return fmt.Errorf("--listen is %q; a host:port of this machine is possible, such as 127.0.0.1:8080: the console asks nobody who they are", o.Listen)
 	case o.Timeout < time.Second:
-		return fmt.Errorf("-timeout is %v; at least 1s is needed", o.Timeout)
-	case o.Break != worker.NoFault && o.Break != worker.SkipRecord && o.Break != worker.SkipEffect:
-		return fmt.Errorf("-break is %q; record and effect are known", o.Break)
-	case set["postgres"] && !postgresURL(o.Postgres):
-		return errors.New("-postgres is no postgres:// URL")
+		return fmt.Errorf("--timeout is %v; at least 1s is needed", o.Timeout)
+	case o.given("postgres") && !postgresURL(o.Postgres):
+		return errors.New("--postgres is not a postgres:// URL")
 	}
 	return nil
 }
@@ -163,7 +168,7 @@ func addresses(name, list string, set bool) ([]string, error) {
 	for a := range strings.SplitSeq(list, ",") {
 		a = strings.TrimSpace(a)
 		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
-			return nil, fmt.Errorf("-%s: %q is not host:port", name, a)
+			return nil, fmt.Errorf("--%s: %q is not host:port", name, a)
 		}
 		out = append(out, a)
 	}

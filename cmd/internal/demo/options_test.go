@@ -2,8 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"errors"
-	"flag"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,12 +9,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 func TestParseOptions(t *testing.T) {
-	o, err := ParseOptions([]string{"-kafka", "a:1, b:2", "-redis=c:3", "-postgres",
-		"postgres://u@h/d", "-file", "x", "-key", "data.id",
-		"-naive", "-lease", "1s", "-duplicates", "0", "-seed", "9"}, nil)
+	o, err := parse([]string{"--kafka", "a:1, b:2", "--redis=c:3", "--postgres",
+		"postgres://u@h/d", "--file", "x", "--key", "data.id",
+		"--naive", "--lease", "1s", "--duplicates", "0", "--seed", "9"}...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,51 +29,39 @@ func TestParseOptions(t *testing.T) {
 
 func TestParseOptionsRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"-messages 0":                "-messages is 0",
-		"-messages 2000000":          "-messages is 2000000",
-		"-messages x":                "-messages",
-		"-file=":                     "-file is empty",
-		"-file a":                    "-file needs -key",
-		"-key a":                     "-key needs -file",
-		"-file a -key b -messages":   "needs an argument",
-		"-file a -key b -messages 5": "exclude each other",
-		"-duplicates -1":             "-duplicates is -1",
-		"-duplicates 101":            "-duplicates is 101",
-		"-lease 1ms":                 "-lease is 1ms",
-		"-lease 2h":                  "-lease is 2h",
-		"-lease 0":                   "-lease is 0s",
-		"-takes 0":                   "-takes is 0s",
-		"-takes 2h":                  "-takes is 2h",
-		"-takes 1m -timeout 1m":      "leaves nothing of -timeout",
-		"-listen=":                   `-listen is ""`,
-		"-listen :8080":              `-listen is ":8080"`,
-		"-listen 0.0.0.0:8080":       "of this machine",
-		"-listen 127.0.0.1":          `-listen is "127.0.0.1"`,
-		"-timeout 1ms":               "-timeout is 1ms",
-		"-break legs":                `-break is "legs"`,
-		"-kafka=":                    `-kafka: "" is not host:port`,
-		"-kafka a:1,b":               `-kafka: "b" is not host:port`,
-		"-redis :6379":               `-redis: ":6379" is not host:port`,
-		"-postgres=":                 "-postgres is no postgres:// URL",
-		"-postgres mysql://h/d":      "-postgres is no postgres:// URL",
-		"-what":                      "not defined: -what",
-		"twice":                      `unexpected argument "twice"`,
+		"--messages 0":                  "--messages is 0",
+		"--messages 2000000":            "--messages is 2000000",
+		"--messages x":                  "--messages",
+		"--file=":                       "--file is empty",
+		"--file a":                      "--file needs --key",
+		"--key a":                       "--key needs --file",
+		"--file a --key b --messages":   "needs an argument",
+		"--file a --key b --messages 5": "exclude each other",
+		"--duplicates -1":               "--duplicates is -1",
+		"--duplicates 101":              "--duplicates is 101",
+		"--lease 1ms":                   "--lease is 1ms",
+		"--lease 2h":                    "--lease is 2h",
+		"--lease 0":                     "--lease is 0s",
+		"--takes 0":                     "--takes is 0s",
+		"--takes 2h":                    "--takes is 2h",
+		"--takes 1m --timeout 1m":       "leaves nothing of --timeout",
+		"--listen=":                     `--listen is ""`,
+		"--listen :8080":                `--listen is ":8080"`,
+		"--listen 0.0.0.0:8080":         "of this machine",
+		"--listen 127.0.0.1":            `--listen is "127.0.0.1"`,
+		"--timeout 1ms":                 "--timeout is 1ms",
+		"--break legs":                  "one of record, effect",
+		"--kafka=":                      `--kafka: "" is not host:port`,
+		"--kafka a:1,b":                 `--kafka: "b" is not host:port`,
+		"--redis :6379":                 `--redis: ":6379" is not host:port`,
+		"--postgres=":                   "--postgres is not a postgres:// URL",
+		"--postgres mysql://h/d":        "--postgres is not a postgres:// URL",
+		"-what":                         "unknown shorthand flag",
+		"twice":                         `unexpected argument "twice"`,
 	} {
-		_, err := ParseOptions(strings.Fields(args), nil)
+		_, err := parse(strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
-	}
-}
-
-func TestParseOptionsHelp(t *testing.T) {
-	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"Exit code", "-kafka", "-naive"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("help lacks %q", want)
 		}
 	}
 }
@@ -93,19 +81,19 @@ func TestMainRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"-kafka " + closed: "-kafka " + closed + ": ",
-		"-redis " + closed: "-redis " + closed + ": ",
-		"-postgres postgres://u:secret@" + closed + "/d": "-postgres: ",
-		"-file " + bad + " -key id":                      "bad.ndjson: line 2: has no field \"id\"",
-		"-file /nonexistent -key id":                     "-file: open /nonexistent",
-		"-lease 1":                                       "-lease",
+		"--kafka " + closed: "--kafka " + closed + ": ",
+		"--redis " + closed: "--redis " + closed + ": ",
+		"--postgres postgres://u:secret@" + closed + "/d": "--postgres: ",
+		"--file " + bad + " --key id":                     "bad.ndjson: line 2: has no field \"id\"",
+		"--file /nonexistent --key id":                    "--file: open /nonexistent",
+		"--lease 1":                                       "--lease",
 	} {
 		var out, errOut bytes.Buffer
-		code := Main(t.Context(), strings.Fields(args), &out, &errOut)
+		code := execute(t.Context(), strings.Fields(args), &out, &errOut)
 		text := errOut.String()
-		if code != ExitUsage || !strings.HasPrefix(text, "onceward demo: ") ||
+		if code != cli.Usage || !strings.HasPrefix(text, "onceward demo: ") ||
 			!strings.Contains(text, want) {
-			t.Errorf("%s: exit code %d, %q; want %d and %q", args, code, text, ExitUsage, want)
+			t.Errorf("%s: exit code %d, %q; want %d and %q", args, code, text, cli.Usage, want)
 		}
 		if strings.Count(text, "\n") != 1 || out.Len() > 0 || strings.Contains(text, "secret") {
 			t.Errorf("%s: wrote %q and %q", args, out.String(), text)

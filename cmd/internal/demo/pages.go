@@ -75,7 +75,7 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	var listening net.ListenConfig
 	l, err := listening.Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("-listen: %w", err)
+		return nil, fmt.Errorf("--listen: %w", err)
 	}
 	p.url = "http://" + l.Addr().String()
 	server := &http.Server{

@@ -20,7 +20,7 @@ func TestDemoInABrowser(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	cmd := command(t, plain, dir, "-messages", "150", "-listen", "localhost:0")
+	cmd := command(t, plain, dir, "--messages", "150", "--listen", "localhost:0")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestDemoInABrowser(t *testing.T) {
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(out)
 
 	question := regexp.MustCompile(
-		`onceward (inspect pay-\d+ -namespace \S+ -group \S+ -topic \S+ -redis redis://\S+)`).FindStringSubmatch(out)
+		`onceward (inspect pay-\d+ --namespace \S+ --group \S+ --topic \S+ --redis redis://\S+)`).FindStringSubmatch(out)
 	if question == nil {
 		t.Fatalf("nothing to inspect in\n%s", out)
 	}

@@ -63,28 +63,28 @@ var (
 func readClientConfig(file string) (*clientConfig, error) {
 	f, err := os.Open(file) // the operator names it
 	if err != nil {
-		return nil, fmt.Errorf("-kafka-config: %w", err)
+		return nil, fmt.Errorf("--kafka-config: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("-kafka-config: %w", err)
+		return nil, fmt.Errorf("--kafka-config: %w", err)
 	case len(text) > maxConfig:
-		return nil, fmt.Errorf("-kafka-config: %s is larger than %d bytes", file, maxConfig)
+		return nil, fmt.Errorf("--kafka-config: %s is larger than %d bytes", file, maxConfig)
 	}
 	var written map[string]string
 	switch trimmed := strings.TrimSpace(string(text)); {
 	case slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(file)):
 		return nil, fmt.Errorf(
-			"-kafka-config: %s is YAML, which is not read: write its settings as properties or JSON", file)
+			"--kafka-config: %s is YAML, which is not read: write its settings as properties or JSON", file)
 	case strings.HasPrefix(trimmed, "{"):
 		written, err = readJSON(trimmed)
 	default:
 		written, err = readProperties(trimmed)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-kafka-config: %s: %w", file, err)
+		return nil, fmt.Errorf("--kafka-config: %s: %w", file, err)
 	}
 	c := &clientConfig{file: file, values: make(map[string]string), names: make(map[string]string)}
 	for _, name := range slices.Sorted(maps.Keys(written)) {
@@ -92,7 +92,7 @@ func readClientConfig(file string) (*clientConfig, error) {
 	}
 	if len(c.values) == 0 {
 		return nil, fmt.Errorf(
-			"-kafka-config: %s has no setting of a consumer or producer that is known here, such as group.id, enable.auto.commit or acks", file)
+			"--kafka-config: %s has no setting of a consumer or producer that is known here, such as group.id, enable.auto.commit or acks", file)
 	}
 	return c, nil
 }

@@ -3,17 +3,15 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/preflight"
@@ -21,24 +19,10 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlpreflight"
 )
 
-// Exit codes of Main.
-const (
-	// ExitWell: nothing was found, or notes alone.
-	ExitWell = 0
-	// ExitWarning: warnings were found, and nothing critical.
-	ExitWarning = 1
-	// ExitUsage: wrong flags, or a server that could not be asked.
-	ExitUsage = 2
-	// ExitCritical: something critical was found.
-	ExitCritical = 3
-	// ExitInterrupted: ctx ended.
-	ExitInterrupted = 130
-)
-
 // askTime bounds how long the servers may take.
 const askTime = 20 * time.Second
 
-// Finding is one, as -json writes it.
+// Finding is one, as --json writes it.
 type Finding struct {
 	Severity string `json:"severity"` // critical, warning or note
 	Code     string `json:"code"`
@@ -48,57 +32,44 @@ type Finding struct {
 	Fix      string `json:"fix"`
 }
 
-// Report is what -json writes.
+// Report is what --json writes.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	// Error tells what could not be asked; the findings are then not all.
 	Error string `json:"error,omitempty"`
 }
 
-// Main looks with the command's flags and returns an exit code. It returns soon after ctx has
-// ended.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	fail := func(code int, err error) int {
-		fmt.Fprintf(errOut, "onceward doctor: %s\n", o.Server.Hide(err.Error()))
-		return code
-	}
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return ExitWell
-	case err != nil:
-		return fail(ExitUsage, err)
-	}
-	logging.Disable() // go-redis writes what it also returns
+// run looks, and ends with the worst of what it has found.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	found, asked := o.look(ctx)
 	if ctx.Err() != nil {
-		return fail(ExitInterrupted, errors.New("interrupted"))
+		return context.Cause(ctx)
 	}
 	report := Report{Findings: found}
 	if asked != nil {
 		report.Error = o.Server.Hide(asked.Error())
 	}
-	if err := report.write(out, o.JSON); err != nil {
-		return fail(ExitUsage, err)
+	if err := report.write(s, o.JSON); err != nil {
+		return err
 	}
 	if asked != nil {
-		return fail(ExitUsage, asked)
+		return asked
 	}
-	return code(found)
+	return worst(found)
 }
 
-// code is the exit code of findings.
-func code(found []Finding) int {
-	worst := ExitWell
-	for _, f := range found {
-		switch f.Severity {
-		case critical:
-			return ExitCritical
-		case warning:
-			worst = ExitWarning
-		}
+// worst has the exit code of the worst finding.
+func worst(found []Finding) error {
+	has := func(severity string) bool {
+		return slices.ContainsFunc(found, func(f Finding) bool { return f.Severity == severity })
 	}
-	return worst
+	switch {
+	case has(critical):
+		return cli.Fail(cli.Critical, nil)
+	case has(warning):
+		return cli.Fail(cli.No, nil)
+	}
+	return nil
 }
 
 // look asks the servers. What was found before an error is told with it.
@@ -148,7 +119,7 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 	}
 	switch {
 	case err != nil:
-		err = fmt.Errorf("-redis: %w", o.Server.Unanswered(err))
+		err = fmt.Errorf("--redis: %w", o.Server.Unanswered(err))
 	case server.Clustered(ctx, client):
 		err = server.ErrClustered
 	}
@@ -226,11 +197,11 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 	var input *dedup.InputError
 	switch {
 	case errors.As(err, &input) && input.Field == "Tables":
-		err = fmt.Errorf("-table %s", input.Reason)
+		err = fmt.Errorf("--table %s", input.Reason)
 	case errors.As(err, &input) && input.Field == "Schema":
-		err = fmt.Errorf("-schema %s", input.Reason)
+		err = fmt.Errorf("--schema %s", input.Reason)
 	case err != nil:
-		err = fmt.Errorf("-sql: %w", o.Server.Unanswered(err))
+		err = fmt.Errorf("--sql: %w", o.Server.Unanswered(err))
 	}
 	return all, err
 }
@@ -249,24 +220,17 @@ func (o *Options) plainSQL() (found []Finding, err error) {
 }
 
 // write is for people, or JSON.
-func (r *Report) write(out io.Writer, asJSON bool) error {
+func (r *Report) write(s *cli.Streams, asJSON bool) error {
 	if asJSON {
 		if r.Findings == nil {
 			r.Findings = []Finding{}
 		}
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return cli.WriteJSON(s.Out, r)
 	}
 	count := make(map[string]int)
 	for _, f := range r.Findings {
 		count[f.Severity]++
-		where := f.Server
-		if where == "" {
-			where = "the client"
-		}
-		if _, err := fmt.Fprintf(out, "%-8s %s at %s: %s\n         why: %s\n         fix: %s\n",
-			f.Severity, f.Code, where, f.Detail, f.Why, f.Fix); err != nil {
+		if err := f.write(s); err != nil {
 			return err
 		}
 	}
@@ -277,7 +241,22 @@ func (r *Report) write(out io.Writer, asJSON bool) error {
 	if r.Error != "" {
 		rest = " so far, and NOT EVERYTHING WAS LOOKED AT"
 	}
-	_, err := fmt.Fprintf(out, "%d critical, %d warnings, %d notes%s\n", count[critical],
+	_, err := fmt.Fprintf(s.Out, "%d critical, %d warnings, %d notes%s\n", count[critical],
 		count[warning], count[note], rest)
+	return err
+}
+
+// styles are those of severities.
+var styles = map[string]cli.Style{critical: cli.Red, warning: cli.Yellow, note: cli.Bold}
+
+func (f *Finding) write(s *cli.Streams) error {
+	where := cmp.Or(f.Server, "the client")
+	pad := strings.Repeat(" ", max(0, len(critical)-len(f.Severity)))
+	const indent = 9
+	_, err := fmt.Fprintf(s.Out, "%s%s ", s.Paint(styles[f.Severity], f.Severity), pad)
+	for _, text := range []string{f.Code + " at " + where + ": " + f.Detail,
+		"         why: " + f.Why, "         fix: " + f.Fix} {
+		err = errors.Join(err, s.Lines(indent, text))
+	}
 	return err
 }

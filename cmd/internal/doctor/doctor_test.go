@@ -6,8 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -18,36 +16,32 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
 func TestParseOptionsRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                                    "-redis, -sql, -brokers or -kafka-config is missing",
-		"-brokers a:1 -redis-cluster":                         "-redis or -sql is missing",
-		"-brokers a -window 1h -topics t":                     `-brokers: "a" is not host:port`,
-		"-tls -window 1h -topics t":                           `-brokers: "" is not host:port`,
-		"-brokers a:1 -topics t":                              "-window is missing",
-		"-brokers a:1 -window 1h":                             "-topics or -group is missing",
-		"-brokers a:1 -window 1h -topics t,":                  "-topics has an empty name",
-		"-redis redis://r -window 1h":                         "need -brokers",
-		"-kafka-config f -group g":                            "need -brokers",
-		"-redis redis://r -table t":                           "need -sql",
-		"-redis redis://r -schema s":                          "need -sql",
-		"-redis redis://r more":                               `unexpected argument "more"`,
-		"-redis redis://r -cluster-reload 1s":                 "need -redis-cluster",
-		"-redis redis://r -replica-reads":                     "need -redis-cluster",
-		"-redis redis://r -redis-cluster -cluster-reload -1s": "-cluster-reload is -1s",
+		"":                                                 "--redis, --sql, --brokers or --kafka-config is missing",
+		"--brokers a:1 --cluster":                          "--redis or --sql is missing",
+		"--brokers a --window 1h --topics t":               `--brokers: "a" is not host:port`,
+		"--tls --window 1h --topics t":                     `--brokers: "" is not host:port`,
+		"--brokers a:1 --topics t":                         "--window is missing",
+		"--brokers a:1 --window 1h":                        "--topics or --group is missing",
+		"--brokers a:1 --window 1h --topics t,":            "--topics has an empty name",
+		"--redis redis://r --window 1h":                    "need --brokers",
+		"--kafka-config f --group g":                       "need --brokers",
+		"--redis redis://r --table t":                      "need --sql",
+		"--redis redis://r --schema s":                     "need --sql",
+		"--redis redis://r more":                           `unexpected argument "more"`,
+		"--redis redis://r --cluster-reload 1s":            "need --cluster",
+		"--redis redis://r --replica-reads":                "need --cluster",
+		"--redis redis://r --cluster --cluster-reload -1s": "--cluster-reload is -1s",
 	} {
-		_, err := ParseOptions(strings.Fields(args), nil)
+		_, err := parse(strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
 		}
-	}
-	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(out.String(), "Exit code") {
-		t.Errorf("%v, %s", err, out.String())
 	}
 }
 
@@ -55,13 +49,13 @@ func TestParseOptionsRefuses(t *testing.T) {
 // well.
 func TestReportOfNothing(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), []string{"-redis", "redis://127.0.0.1:1"}, &out,
-		&errOut); code != ExitUsage || out.Len() > 0 ||
-		!strings.Contains(errOut.String(), "-redis: ") {
+	if code := execute(t.Context(), []string{"--redis", "redis://127.0.0.1:1"}, &out,
+		&errOut); code != cli.Usage || out.Len() > 0 ||
+		!strings.Contains(errOut.String(), "--redis: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
-	r := Report{Findings: []Finding{{Severity: warning}}, Error: "-brokers: refused"}
-	if err := r.write(&out, false); err != nil ||
+	r := Report{Findings: []Finding{{Severity: warning}}, Error: "--brokers: refused"}
+	if err := r.write(&cli.Streams{Out: &out}, false); err != nil ||
 		!strings.HasSuffix(out.String(),
 			"0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
 		t.Errorf("%v, %s", err, out.String())
@@ -72,7 +66,7 @@ func TestReportOfNothing(t *testing.T) {
 func examine(t *testing.T, args ...string) (int, Report) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	code := Main(t.Context(), append(args, "-json"), &out, &errOut)
+	code := execute(t.Context(), append(args, "--json"), &out, &errOut)
 	var r Report
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%v: exit code %d, %s%s", err, code, out.String(), errOut.String())
@@ -92,8 +86,8 @@ func names(t *testing.T, severity, code string, args ...string) {
 		if f.Severity != severity || f.Detail == "" || f.Why == "" || f.Fix == "" {
 			t.Errorf("%+v", f)
 		}
-		if severity == "critical" && exit != ExitCritical ||
-			severity == "warning" && exit != ExitWarning && exit != ExitCritical {
+		if severity == "critical" && exit != cli.Critical ||
+			severity == "warning" && exit != cli.No && exit != cli.Critical {
 			t.Errorf("exit code %d", exit)
 		}
 		return
@@ -104,7 +98,7 @@ func names(t *testing.T, severity, code string, args ...string) {
 // clean requires that nothing worse than a note is found.
 func clean(t *testing.T, args ...string) {
 	t.Helper()
-	if exit, r := examine(t, args...); exit != ExitWell {
+	if exit, r := examine(t, args...); exit != cli.Done {
 		t.Errorf("exit code %d, %+v", exit, r)
 	}
 }
@@ -121,28 +115,28 @@ func TestRedisSetups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	clean(t, "-redis", url)
+	clean(t, "--redis", url)
 	t.Run("allkeys-lru", func(t *testing.T) {
 		set(t, "maxmemory-policy", "allkeys-lru")
-		names(t, "warning", "eviction_policy_unlimited", "-redis", url)
+		names(t, "warning", "eviction_policy_unlimited", "--redis", url)
 		set(t, "maxmemory", "1gb")
-		names(t, "critical", "eviction_policy", "-redis", url)
+		names(t, "critical", "eviction_policy", "--redis", url)
 		set(t, "maxmemory-policy", "noeviction")
 		set(t, "maxmemory", "0")
 	})
 	t.Run("a replica is asked", func(t *testing.T) {
-		names(t, "critical", "replica_role", "-redis", "redis://"+pair.Addrs[1])
+		names(t, "critical", "replica_role", "--redis", "redis://"+pair.Addrs[1])
 	})
 	t.Run("no persistence, with a replica", func(t *testing.T) {
 		set(t, "appendonly", "no")
-		names(t, "critical", "no_persistence_with_replicas", "-redis", url)
+		names(t, "critical", "no_persistence_with_replicas", "--redis", url)
 		set(t, "appendonly", "yes")
 	})
 	t.Run("plaintext to another machine", func(t *testing.T) {
-		names(t, "warning", "plaintext", "-redis", "redis://"+elsewhere(t, pair.Addrs[0]))
+		names(t, "warning", "plaintext", "--redis", "redis://"+elsewhere(t, pair.Addrs[0]))
 	})
 	t.Run("old server", func(t *testing.T) {
-		names(t, "critical", "version", "-redis", "redis://"+old(t))
+		names(t, "critical", "version", "--redis", "redis://"+old(t))
 	})
 }
 
@@ -153,7 +147,7 @@ func TestNoPersistence(t *testing.T) {
 	if err := client.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
 		t.Fatal(err)
 	}
-	names(t, "warning", "no_persistence", "-redis", "redis://"+s.Addr)
+	names(t, "warning", "no_persistence", "--redis", "redis://"+s.Addr)
 }
 
 // A quorum of Sentinels is lost when two of three are killed.
@@ -162,35 +156,35 @@ func TestQuorum(t *testing.T) {
 	url := "redis://" + s.Addrs[2] + "?master_name=onceward"
 	deadline := time.Now().Add(40 * time.Second)
 	// until they know each other
-	for exit, r := examine(t, "-redis", url); exit != ExitWell; exit, r = examine(t,
-		"-redis", url) {
+	for exit, r := examine(t, "--redis", url); exit != cli.Done; exit, r = examine(t,
+		"--redis", url) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v", r)
 		}
 	}
 	s.Kill(4)
 	s.Kill(5)
-	for exit, _ := examine(t, "-redis", url); exit == ExitWell; exit, _ = examine(t,
-		"-redis", url) {
+	for exit, _ := examine(t, "--redis", url); exit == cli.Done; exit, _ = examine(t,
+		"--redis", url) {
 		if time.Now().After(deadline) {
 			t.Fatal("two Sentinels of three are gone, and nothing is found")
 		}
 	}
-	names(t, "warning", "sentinel_quorum", "-redis", url)
+	names(t, "warning", "sentinel_quorum", "--redis", url)
 }
 
 // The client of a Cluster, with what the program says of itself.
 func TestClusterClient(t *testing.T) {
 	addrs := servertest.RedisCluster(t)
-	cluster := []string{"-redis", "redis://" + addrs[0], "-redis-cluster"}
+	cluster := []string{"--redis", "redis://" + addrs[0], "--cluster"}
 	names(t, "warning", "cluster_reload_interval", cluster...)
-	clean(t, append(cluster, "-cluster-reload", "1s")...)
-	if code, r := examine(t, cluster[:2:2]...); code != ExitUsage ||
-		!strings.Contains(r.Error, "add -redis-cluster") {
+	clean(t, append(cluster, "--cluster-reload", "1s")...)
+	if code, r := examine(t, cluster[:2:2]...); code != cli.Usage ||
+		!strings.Contains(r.Error, "add --cluster") {
 		t.Errorf("a node that was taken for a server of its own: exit code %d, %+v", code, r)
 	}
 	names(t, "critical", "replica_reads",
-		append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
+		append(cluster, "--cluster-reload", "1s", "--replica-reads")...)
 }
 
 // elsewhere leads to a server by an address that is not loopback.
@@ -297,12 +291,12 @@ func TestPostgresSetups(t *testing.T) {
 		}
 		return dsn + "?" + parameter
 	}
-	clean(t, "-sql", and("synchronous_commit=on"))
-	names(t, "critical", "unlogged", "-sql", dsn, "-table", table)
-	names(t, "critical", "no_table", "-sql", dsn, "-table", table+"_not")
-	names(t, "warning", "synchronous_commit", "-sql", and("synchronous_commit=off"))
-	names(t, "warning", "simple_protocol", "-sql", and("default_query_exec_mode=simple_protocol"))
-	names(t, "critical", "read_only", "-sql", and("default_transaction_read_only=on"))
+	clean(t, "--sql", and("synchronous_commit=on"))
+	names(t, "critical", "unlogged", "--sql", dsn, "--table", table)
+	names(t, "critical", "no_table", "--sql", dsn, "--table", table+"_not")
+	names(t, "warning", "synchronous_commit", "--sql", and("synchronous_commit=off"))
+	names(t, "warning", "simple_protocol", "--sql", and("default_query_exec_mode=simple_protocol"))
+	names(t, "critical", "read_only", "--sql", and("default_transaction_read_only=on"))
 }
 
 func TestMariaDBSetups(t *testing.T) {
@@ -319,8 +313,8 @@ func TestMariaDBSetups(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
-	names(t, "critical", "collation", "-sql", dsn, "-table", table)
-	names(t, "critical", "client_found_rows", "-sql", dsn+"&clientFoundRows=true")
+	names(t, "critical", "collation", "--sql", dsn, "--table", table)
+	names(t, "critical", "client_found_rows", "--sql", dsn+"&clientFoundRows=true")
 }
 
 func TestSQLiteSetups(t *testing.T) {
@@ -335,21 +329,21 @@ func TestSQLiteSetups(t *testing.T) {
 		t.Fatal(err)
 	}
 	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"
-	clean(t, "-sql", "file:"+file+well)
-	names(t, "critical", "collation", "-sql", "file:"+file+well, "-table", "keys")
-	names(t, "warning", "busy_timeout", "-sql", "sqlite:"+file)
-	names(t, "critical", "journal_mode", "-sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
+	clean(t, "--sql", "file:"+file+well)
+	names(t, "critical", "collation", "--sql", "file:"+file+well, "--table", "keys")
+	names(t, "warning", "busy_timeout", "--sql", "sqlite:"+file)
+	names(t, "critical", "journal_mode", "--sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
 }
 
 // What cannot be asked is an error, never "all is well", and tells no password.
 func TestUnreachable(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}, &out,
-		&errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-redis: ") {
+	if code := execute(t.Context(), []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}, &out,
+		&errOut); code != cli.Usage || !strings.Contains(errOut.String(), "--redis: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
-	if code := Main(t.Context(), []string{"-sql", "postgres://u:hunter22@127.0.0.1:1/d"},
-		&out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-sql: ") {
+	if code := execute(t.Context(), []string{"--sql", "postgres://u:hunter22@127.0.0.1:1/d"},
+		&out, &errOut); code != cli.Usage || !strings.Contains(errOut.String(), "--sql: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
 	if strings.Contains(out.String()+errOut.String(), "hunter22") {
@@ -357,8 +351,8 @@ func TestUnreachable(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := Main(ctx, []string{"-redis", "redis://127.0.0.1:1"},
-		&out, &errOut); code != ExitInterrupted {
+	if code := execute(ctx, []string{"--redis", "redis://127.0.0.1:1"},
+		&out, &errOut); code != cli.Interrupted {
 		t.Errorf("exit code %d", code)
 	}
 }
@@ -368,7 +362,7 @@ func TestText(t *testing.T) {
 	r := Report{Findings: []Finding{{"critical", "eviction_policy", "h:1", "seen", "because", "do"},
 		{"note", "x", "", "seen", "because", "do"}}}
 	var out bytes.Buffer
-	if err := r.write(&out, false); err != nil {
+	if err := r.write(&cli.Streams{Out: &out}, false); err != nil {
 		t.Fatal(err)
 	}
 	const want = "critical eviction_policy at h:1: seen\n         why: because\n         fix: do\n" +

@@ -78,7 +78,7 @@ func (o *Options) lookAtKafka(ctx context.Context) ([]Finding, error) {
 }
 
 func (o *Options) notAsked(err error) error {
-	return fmt.Errorf("-brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
+	return fmt.Errorf("--brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
 }
 
 // look asks everything, and stops at the first question that is not answered.
@@ -105,14 +105,14 @@ func (c *cluster) finding(severity, code, why, fix, detail string, args ...any) 
 func (c *cluster) atBrokers(encrypted bool) (found []Finding, err error) {
 	brokers, _, err := c.admin.DescribeCluster()
 	if err != nil {
-		return nil, fmt.Errorf("-brokers: %w", err)
+		return nil, fmt.Errorf("--brokers: %w", err)
 	}
 	slices.SortFunc(brokers, func(a, b *sarama.Broker) int { return cmp.Compare(a.ID(), b.ID()) })
 	for _, b := range brokers {
 		if !encrypted && elsewhereIs(b.Addr()) {
 			found = append(found, c.finding(warning, "plaintext",
 				"whoever is on the way reads messages and can commit offsets",
-				"use a listener with TLS: -tls here, and the same in the program",
+				"use a listener with TLS: --tls here, and the same in the program",
 				"the connection to %s is not encrypted", b.Addr()))
 			break
 		}
@@ -125,7 +125,7 @@ func (c *cluster) atBrokers(encrypted bool) (found []Finding, err error) {
 	settings, err := c.settings(ids)
 	if err != nil {
 		return found, fmt.Errorf(
-			"-brokers: their configuration cannot be asked for (DescribeConfigs of the cluster): %w", err)
+			"--brokers: their configuration cannot be asked for (DescribeConfigs of the cluster): %w", err)
 	}
 	for _, b := range brokers {
 		minutes, err := strconv.ParseInt(
@@ -171,14 +171,14 @@ func (c *cluster) settings(of []*sarama.ConfigResource) (map[string]map[string]s
 	return all, nil
 }
 
-// findTopics takes those in which the group has committed, unless -topics names some.
+// findTopics takes those in which the group has committed, unless --topics names some.
 func (c *cluster) findTopics() ([]Finding, error) {
 	if len(c.topics) > 0 {
 		return nil, nil
 	}
 	committed, err := c.admin.ListConsumerGroupOffsets(c.group, nil)
 	if err != nil && !errors.Is(err, sarama.ErrGroupIDNotFound) {
-		return nil, fmt.Errorf("-group %q: %w", c.group, err)
+		return nil, fmt.Errorf("--group %q: %w", c.group, err)
 	}
 	if err == nil {
 		for topic := range committed.Blocks {
@@ -187,7 +187,7 @@ func (c *cluster) findTopics() ([]Finding, error) {
 	}
 	slices.Sort(c.topics)
 	if len(c.topics) == 0 {
-		return nil, fmt.Errorf("-group %q has committed nothing: name its topics with -topics",
+		return nil, fmt.Errorf("--group %q has committed nothing: name its topics with --topics",
 			c.group)
 	}
 	return nil, nil
@@ -202,7 +202,7 @@ func (c *cluster) atTopics() (found []Finding, err error) {
 	}
 	settings, err := c.settings(asked)
 	if err != nil {
-		return nil, fmt.Errorf("-topics: %w", err)
+		return nil, fmt.Errorf("--topics: %w", err)
 	}
 	for _, topic := range c.topics {
 		if settings[topic]["unclean.leader.election.enable"] == "true" {
@@ -244,12 +244,12 @@ type copies struct {
 func (c *cluster) replicas(topics []string) (map[string]copies, error) {
 	answers, err := c.admin.DescribeTopics(topics)
 	if err != nil {
-		return nil, fmt.Errorf("-topics: %w", err)
+		return nil, fmt.Errorf("--topics: %w", err)
 	}
 	all := make(map[string]copies, len(answers))
 	for _, a := range answers {
 		if a.Err != sarama.ErrNoError {
-			return nil, fmt.Errorf("-topics: %q: %w", a.Name, a.Err)
+			return nil, fmt.Errorf("--topics: %q: %w", a.Name, a.Err)
 		}
 		var r copies
 		for i, p := range a.Partitions {
@@ -327,7 +327,7 @@ func (c *cluster) atGroup() (found []Finding, err error) {
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-group %q: %w", c.group, err)
+		return nil, fmt.Errorf("--group %q: %w", c.group, err)
 	}
 	oldest, err1 := c.offsets(asked, sarama.OffsetOldest)
 	newest, err2 := c.offsets(asked, sarama.OffsetNewest)
@@ -385,16 +385,16 @@ func (c *cluster) offsets(of map[string][]int32,
 	}
 	answers, err := c.admin.ListOffsets(asked, nil)
 	if err != nil {
-		return nil, fmt.Errorf("-topics: offsets: %w", err)
+		return nil, fmt.Errorf("--topics: offsets: %w", err)
 	}
 	for topic, partitions := range of {
 		for _, n := range partitions {
 			a := answers[topic][n]
 			if a == nil {
-				return nil, fmt.Errorf("-topics: the offsets of %s/%d were not answered", topic, n)
+				return nil, fmt.Errorf("--topics: the offsets of %s/%d were not answered", topic, n)
 			}
 			if a.Err != nil && !errors.Is(a.Err, sarama.ErrNoError) { // sarama says so in both ways
-				return nil, fmt.Errorf("-topics: the offsets of %s/%d: %w", topic, n, a.Err)
+				return nil, fmt.Errorf("--topics: the offsets of %s/%d: %w", topic, n, a.Err)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -92,13 +93,13 @@ func (k *kafka) commit(group, topic string, offset int64) {
 }
 
 func (k *kafka) args(more ...string) []string {
-	return append([]string{"-brokers", strings.Join(k.addrs, ",")}, more...)
+	return append([]string{"--brokers", strings.Join(k.addrs, ",")}, more...)
 }
 
 // not requires that something is not found.
 func not(t *testing.T, code string, args ...string) {
 	t.Helper()
-	if exit, r := examine(t, args...); exit == ExitUsage ||
+	if exit, r := examine(t, args...); exit == cli.Usage ||
 		slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code }) {
 		t.Errorf("exit code %d, %+v", exit, r)
 	}
@@ -120,8 +121,8 @@ func TestKafkaSetups(t *testing.T) {
 	prefix := servertest.Prefix(t)
 	setups(t, k, prefix)
 	topic := k.topic(prefix+"-kept", 1, 1, "retention.ms=3600000")
-	names(t, "warning", "offsets_retention", k.args("-topics", topic, "-window", "1000h")...)
-	not(t, "offsets_retention", k.args("-topics", topic, "-window", "2h")...)
+	names(t, "warning", "offsets_retention", k.args("--topics", topic, "--window", "1000h")...)
+	not(t, "offsets_retention", k.args("--topics", topic, "--window", "2h")...)
 }
 
 // Three brokers, of which one alone may acknowledge.
@@ -133,9 +134,9 @@ func TestKafkaInSync(t *testing.T) {
 	t.Cleanup(fake.Close)
 	k := newKafka(t, fake.ListenAddrs())
 	topic := k.topic("alone", 1, 3, "min.insync.replicas=1", "retention.ms=3600000")
-	names(t, "warning", "min_insync_replicas", k.args("-topics", topic, "-window", "2h")...)
-	clean(t, k.args("-topics",
-		k.topic("well", 1, 3, "min.insync.replicas=2", "retention.ms=3600000"), "-window", "2h")...)
+	names(t, "warning", "min_insync_replicas", k.args("--topics", topic, "--window", "2h")...)
+	clean(t, k.args("--topics",
+		k.topic("well", 1, 3, "min.insync.replicas=2", "retention.ms=3600000"), "--window", "2h")...)
 }
 
 func setups(t *testing.T, k *kafka, prefix string) {
@@ -144,33 +145,33 @@ func setups(t *testing.T, k *kafka, prefix string) {
 		"unclean.leader.election.enable=true"), prefix+"shop"
 	t.Run("window below retention", func(t *testing.T) {
 		names(t, "warning", "window_below_retention",
-			k.args("-topics", day, "-window", "23h59m")...)
-		not(t, "window_below_retention", k.args("-topics", day, "-window", "24h")...)
+			k.args("--topics", day, "--window", "23h59m")...)
+		not(t, "window_below_retention", k.args("--topics", day, "--window", "24h")...)
 		compacted := k.topic(prefix+"compacted", 1, 1, "cleanup.policy=compact")
 		names(t, "warning", "window_below_retention",
-			k.args("-topics", compacted, "-window", "9000h")...)
+			k.args("--topics", compacted, "--window", "9000h")...)
 	})
 	t.Run("unclean leader", func(t *testing.T) {
-		names(t, "warning", "unclean_leader_election", k.args("-topics", day, "-window", "24h")...)
+		names(t, "warning", "unclean_leader_election", k.args("--topics", day, "--window", "24h")...)
 	})
 	t.Run("one replica", func(t *testing.T) {
-		names(t, "warning", "replication_factor", k.args("-topics", day, "-window", "24h")...)
+		names(t, "warning", "replication_factor", k.args("--topics", day, "--window", "24h")...)
 	})
 	t.Run("group", func(t *testing.T) {
-		names(t, "note", "no_offset", k.args("-topics", day, "-group", group, "-window", "24h")...)
+		names(t, "note", "no_offset", k.args("--topics", day, "--group", group, "--window", "24h")...)
 		k.send(day, 4, 2*time.Hour)
 		k.commit(group, day, 2)
-		names(t, "warning", "lag_beyond_window", k.args("-group", group, "-window", "1h")...)
-		not(t, "lag_beyond_window", k.args("-group", group, "-window", "3h")...)
-		not(t, "deleted_unread", k.args("-group", group, "-window", "3h")...)
+		names(t, "warning", "lag_beyond_window", k.args("--group", group, "--window", "1h")...)
+		not(t, "lag_beyond_window", k.args("--group", group, "--window", "3h")...)
+		not(t, "deleted_unread", k.args("--group", group, "--window", "3h")...)
 		if err := k.admin.DeleteRecords(day, map[int32]int64{0: 3}); err != nil {
 			t.Fatal(err)
 		}
-		names(t, "critical", "deleted_unread", k.args("-group", group, "-window", "24h")...)
+		names(t, "critical", "deleted_unread", k.args("--group", group, "--window", "24h")...)
 		k.commit(group, day, 3)
-		not(t, "deleted_unread", k.args("-group", group, "-window", "24h")...)
+		not(t, "deleted_unread", k.args("--group", group, "--window", "24h")...)
 		k.commit(group, day, 5)
-		names(t, "critical", "offset_beyond_end", k.args("-group", group, "-window", "24h")...)
+		names(t, "critical", "offset_beyond_end", k.args("--group", group, "--window", "24h")...)
 	})
 }
 
@@ -181,14 +182,14 @@ func TestKafkaUnanswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	at := "-brokers " + fake.ListenAddrs()[0] + " -window 1h "
+	at := "--brokers " + fake.ListenAddrs()[0] + " --window 1h "
 	for args, want := range map[string]string{
-		"-brokers 127.0.0.1:1 -window 1h -topics t": "-brokers: ",
-		at + "-topics nosuch":                       "-topics: ",
-		at + "-group nobody":                        `-group "nobody" has committed nothing`,
+		"--brokers 127.0.0.1:1 --window 1h --topics t": "--brokers: ",
+		at + "--topics nosuch":                         "--topics: ",
+		at + "--group nobody":                          `--group "nobody" has committed nothing`,
 	} {
 		var out, errOut bytes.Buffer
-		if code := Main(t.Context(), strings.Fields(args), &out, &errOut); code != ExitUsage ||
+		if code := execute(t.Context(), strings.Fields(args), &out, &errOut); code != cli.Usage ||
 			!strings.Contains(errOut.String(), want) {
 			t.Errorf("%s: exit code %d, %s%s", args, code, out.String(), errOut.String())
 		}
@@ -204,36 +205,36 @@ var clientFiles = []struct {
 	exit       int
 }{
 	{"well.properties", wellConsumer +
-		"session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nmax.poll.interval.ms=300000\nacks=all\nenable.idempotence=true\n", "", ExitWell},
+		"session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nmax.poll.interval.ms=300000\nacks=all\nenable.idempotence=true\n", "", cli.Done},
 	{"auto.properties", wellConsumer + "enable.auto.commit = true\n", "critical auto_commit",
-		ExitCritical},
+		cli.Critical},
 	{"default.properties",
 		"group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n",
-		"critical auto_commit", ExitCritical},
+		"critical auto_commit", cli.Critical},
 	{"spring.properties",
-		"spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", ExitWell},
+		"spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", cli.Done},
 	{"spring2.properties", wellConsumer + "spring.kafka.consumer.enable-auto-commit: true\n",
-		"critical auto_commit", ExitCritical},
-	{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "critical auto_commit", ExitCritical},
+		"critical auto_commit", cli.Critical},
+	{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "critical auto_commit", cli.Critical},
 	{"stored.conf", wellConsumer + "enable.auto.commit=true\nenable.auto.offset.store=false\n",
-		"note auto_commit_of_stored", ExitWell},
+		"note auto_commit_of_stored", cli.Done},
 	{"latest.properties", "# a comment = x\n\n" + wellConsumer + "auto.offset.reset=\\\n  latest\n",
-		"warning offset_reset", ExitWarning},
+		"warning offset_reset", cli.No},
 	{"uncommitted.properties", wellConsumer + "isolation.level=read_uncommitted\n",
-		"warning isolation_level", ExitWarning},
+		"warning isolation_level", cli.No},
 	{"bare.properties", "enable.auto.commit=false\n", "warning offset_reset, note isolation_level",
-		ExitWarning},
+		cli.No},
 	{"short.properties", wellConsumer + "session.timeout.ms=6000\nmax.poll.interval.ms=10000\n",
-		"warning session_timeout, note max_poll_interval", ExitWarning},
+		"warning session_timeout, note max_poll_interval", cli.No},
 	{"eager.properties", wellConsumer + "partition.assignment.strategy=range,roundrobin\n",
-		"note eager_rebalance", ExitWell},
+		"note eager_rebalance", cli.Done},
 	{"acks.properties", "bootstrap.servers=a:1\nacks=1\nenable.idempotence=false\n",
-		"warning acks, note idempotence", ExitWarning},
-	{"none.conf", "request.required.acks=0\n", "critical acks", ExitCritical},
+		"warning acks, note idempotence", cli.No},
+	{"none.conf", "request.required.acks=0\n", "critical acks", cli.Critical},
 	{"sarama.json", `{"Consumer": {"Offsets": {"AutoCommit": {"Enable": true}, "Initial": -1}, "IsolationLevel": 1}, "Producer": {"RequiredAcks": -1}}`,
-		"critical auto_commit, warning offset_reset", ExitCritical},
+		"critical auto_commit, warning offset_reset", cli.Critical},
 	{"node.json", `{"group.id": "shop", "enable.auto.commit": false, "auto.offset.reset": "smallest", "isolation.level": "read_committed", "partition.assignment.strategy": ["range"]}`,
-		"note eager_rebalance", ExitWell},
+		"note eager_rebalance", cli.Done},
 }
 
 func TestKafkaConfig(t *testing.T) {
@@ -242,7 +243,7 @@ func TestKafkaConfig(t *testing.T) {
 		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		exit, r := examine(t, "-kafka-config", file)
+		exit, r := examine(t, "--kafka-config", file)
 		var got []string
 		for _, f := range r.Findings {
 			got = append(got, f.Severity+" "+f.Code)
@@ -271,15 +272,15 @@ func TestKafkaConfigRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out, errOut bytes.Buffer
-		code := Main(t.Context(), []string{"-kafka-config", file}, &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), test.want) ||
+		code := execute(t.Context(), []string{"--kafka-config", file}, &out, &errOut)
+		if code != cli.Usage || !strings.Contains(errOut.String(), test.want) ||
 			strings.Contains(out.String()+errOut.String(), "hunter22") {
 			t.Errorf("%s: exit code %d, %s%s", name, code, out.String(), errOut.String())
 		}
 	}
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), []string{"-kafka-config", "/not/there"}, &out,
-		&errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-kafka-config: ") {
+	if code := execute(t.Context(), []string{"--kafka-config", "/not/there"}, &out,
+		&errOut); code != cli.Usage || !strings.Contains(errOut.String(), "--kafka-config: ") {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }

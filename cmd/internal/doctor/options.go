@@ -2,15 +2,12 @@ package doctor
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/broker"
-	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
 )
 
@@ -37,63 +34,62 @@ type Options struct {
 	JSON bool
 }
 
-const usage = `Usage: onceward doctor -redis URL [flags]
-       onceward doctor -sql DSN [-table NAME,...] [flags]
-       onceward doctor -brokers HOST:PORT,... -window DURATION (-topics NAME,... | -group NAME) [flags]
-       onceward doctor -kafka-config FILE
+// Command returns the command.
+func Command() *cli.Command { return new(Options).command() }
 
-Looks at the server and at the way to it, and names what loses claims, records or effects:
-how bad it is, what was seen, what follows, and what to do. It changes nothing; it needs INFO
-of Redis, the right to read of a database, and DESCRIBE and DESCRIBE_CONFIGS of Kafka's cluster,
-topics and group. One of Redis and databases, Kafka and a file can be looked at together.
+func (o *Options) command() *cli.Command {
+	return &cli.Command{
+		Use: "doctor", Short: "Find what loses claims, records or effects in a server or a client",
+		Long: `Looks at a server and at the way to it, and names what loses claims, records or effects: how bad
+it is, what was seen, what follows, and what to do. It changes nothing. It needs INFO of Redis, the
+right to read of a database, and DESCRIBE and DESCRIBE_CONFIGS of Kafka's cluster, topics and group.
+A Redis or a database, Kafka, and a file can be looked at together.
 
-Run it where the program runs, with the program's URL or DSN: what these say of the driver
-(TLS, simple protocol, clientFoundRows, _txlock, pragmas) is looked at, too. Brokers do not know
-how their clients commit: give -kafka-config the file of the program's client.
+Run it where the program runs, with the program's URL or DSN: doctor also looks at what these say
+of the driver (TLS, simple protocol, clientFoundRows, _txlock, pragmas). Brokers do not know how
+their clients commit: give --kafka-config the file of the program's client.
 
-critical will lose claims or records, takes different keys for the same, or cannot work
-warning  may lose some, or show them, when something else fails
-note     worth knowing, and loses nothing
+critical findings lose claims or records, take different keys for the same, or cannot work;
+warnings may lose some, or show them, when something else fails; notes lose nothing.`,
+		Example: `onceward doctor --redis redis://127.0.0.1:6379
+onceward doctor --sql postgres://user@host/db --table onceward_claims
+onceward doctor --brokers 127.0.0.1:9092 --group billing --window 7d
+onceward doctor --kafka-config consumer.properties`,
+		Exits: map[int]string{
+			cli.Done: "nothing was found, or notes alone", cli.No: "warnings, and nothing critical",
+			cli.Usage:    "wrong usage, or a server that could not be asked",
+			cli.Critical: "something critical",
+		},
+		Flags: o.flags,
+		Check: func([]string) error { return o.check() },
+		Run:   o.run,
+		Hide:  o.Server.Hide,
+	}
+}
 
-Exit code: 0 nothing, or notes alone; 1 warnings, none critical; 3 something critical; 2 wrong
-flags, or a server that could not be asked; 130 interrupted.
-
-Flags:
-`
-
-// ParseOptions reads the flags. flag.ErrHelp is returned after usage has been written to out; any
-// other error names the flag.
-func ParseOptions(args []string, out io.Writer) (Options, error) {
-	var o Options
-	var tables, topics string
-	f := flag.NewFlagSet("doctor", flag.ContinueOnError)
+func (o *Options) flags(f *cli.Flags) {
 	o.Server.Flags(f)
 	f.DurationVar(&o.Reload, "cluster-reload", 0,
-		"ClusterStateReloadInterval of the program, as in 1s (default go-redis's own, one minute)")
+		"ClusterStateReloadInterval of the program (default go-redis's own, one minute)")
 	f.BoolVar(&o.ReplicaReads, "replica-reads", false,
 		"the program sets ReadOnly, RouteByLatency or RouteRandomly")
 	o.Kafka.Flags(f)
 	f.StringVar(&o.Group, "group", "", "consumer `group` whose offsets are looked at")
-	f.StringVar(&topics, "topics", "",
-		"`names` of topics, with commas between (default those in which -group has committed)")
-	f.DurationVar(&o.Window, "window", 0,
-		"window of the Deduper, as in 72h, to compare with what Kafka keeps")
+	f.StringSliceVar(&o.Topics, "topics", nil,
+		"`names` of topics, with commas between (default those in which --group has committed)")
+	f.DurationVar(&o.Window, "window", 0, "window of the Deduper, to compare with what Kafka keeps")
 	f.StringVar(&o.KafkaConfig, "kafka-config", "",
-		"`file` with the settings of a Kafka client: Java properties, librdkafka's names, KEY=value, or JSON")
+		"`file` with the settings of a Kafka client: Java properties, names of librdkafka, KEY=value, or JSON")
 	f.StringVar(&o.Schema, "schema", "", "`schema` of the tables (default the connection's own)")
-	f.StringVar(&tables, "table", "",
+	f.StringSliceVar(&o.Tables, "table", nil,
 		"`names` of tables whose keys tell duplicates, with commas between: onceward_marks, onceward_claims, your own")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
-	if err := flags.Parse(f, args, usage, out); err != nil {
-		return o, err
+	for _, what := range []string{"redis", "sql", "kafka-config"} {
+		f.Instead(what, broker.Names...)
 	}
-	if tables != "" {
-		o.Tables = strings.Split(tables, ",")
+	for _, what := range []string{"brokers", "kafka-config"} {
+		f.Instead(what, server.Names...)
 	}
-	if topics != "" {
-		o.Topics = strings.Split(topics, ",")
-	}
-	return o, o.check()
 }
 
 // inServer and inKafka report what there is to look at.
@@ -103,7 +99,7 @@ func (o *Options) inKafka() bool  { return o.Kafka.Given() }
 // check finds the first flag that makes no sense.
 func (o *Options) check() error {
 	if !o.inServer() && !o.inKafka() && o.KafkaConfig == "" {
-		return errors.New("-redis, -sql, -brokers or -kafka-config is missing")
+		return errors.New("--redis, --sql, --brokers or --kafka-config is missing")
 	}
 	if err := o.checkServer(); err != nil {
 		return err
@@ -119,11 +115,11 @@ func (o *Options) checkServer() error {
 	}
 	switch {
 	case o.Server.SQL == "" && (o.Tables != nil || o.Schema != ""):
-		return errors.New("-table and -schema need -sql")
+		return errors.New("--table and --schema need --sql")
 	case !o.Server.Cluster && (o.Reload != 0 || o.ReplicaReads):
-		return errors.New("-cluster-reload and -replica-reads need -redis-cluster")
+		return errors.New("--cluster-reload and --replica-reads need --cluster")
 	case o.Reload < 0:
-		return fmt.Errorf("-cluster-reload is %v; it must not be negative", o.Reload)
+		return fmt.Errorf("--cluster-reload is %v; it must not be negative", o.Reload)
 	}
 	return nil
 }
@@ -131,7 +127,7 @@ func (o *Options) checkServer() error {
 func (o *Options) checkKafka() error {
 	if !o.inKafka() {
 		if o.Group != "" || o.Topics != nil || o.Window != 0 {
-			return errors.New("-group, -topics and -window need -brokers")
+			return errors.New("--group, --topics and --window need --brokers")
 		}
 		return nil
 	}
@@ -140,11 +136,11 @@ func (o *Options) checkKafka() error {
 	}
 	switch {
 	case o.Window <= 0:
-		return errors.New("-window is missing, or not positive: how long does the Deduper remember that a key is done?")
+		return errors.New("--window is missing, or not positive: how long does the Deduper remember that a key is done?")
 	case o.Topics == nil && o.Group == "":
-		return errors.New("-topics or -group is missing")
+		return errors.New("--topics or --group is missing")
 	case slices.Contains(o.Topics, ""):
-		return errors.New("-topics has an empty name")
+		return errors.New("--topics has an empty name")
 	}
 	return nil
 }

@@ -7,20 +7,20 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// List is what -json writes of inflight and uncertain.
+// List is what --json writes of inflight and uncertain.
 type List struct {
 	Keys []View `json:"keys"`
 	// Complete tells that these are all: nothing was interrupted, has failed, or was left out by
-	// -limit.
+	// --limit.
 	Complete bool `json:"complete"`
-	// More tells that -limit has ended it.
+	// More tells that --limit has ended it.
 	More bool `json:"more"`
 	// Looked is about how many keys were looked at, those of others in the same Redis among them,
 	// and Total how many there are. Both are null with SQL, where an index knows, and Total where
@@ -109,42 +109,43 @@ func age(v *View) int64 {
 
 // printList writes what there is, also of a list that has not come to its end: its error is
 // returned.
-func (s *store) printList(ctx context.Context, o *Options, out, errOut io.Writer) error {
-	l, err := s.collect(ctx, o, errOut)
+func (s *store) printList(ctx context.Context, o *Options, std *cli.Streams) error {
+	l, err := s.collect(ctx, o, std.Err)
 	if l == nil {
 		return err
 	}
-	write := l.print
+	failed := error(nil)
 	if o.JSON {
-		write = func(out io.Writer, _ string) error { return writeJSON(out, l) }
+		failed = cli.WriteJSON(std.Out, l)
+	} else {
+		failed = l.print(std, map[string]string{"inflight": "in flight",
+			"uncertain": "uncertain"}[o.Command])
 	}
-	if failed := write(out, map[string]string{"inflight": "in flight",
-		"uncertain": "uncertain"}[o.Command]); failed != nil {
+	if failed != nil {
 		return failed
 	}
 	return err
 }
 
 // print writes a table for people.
-func (l *List) print(out io.Writer, state string) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if len(l.Keys) > 0 {
-		fmt.Fprint(w, "id\tclaimed\tattempt\tlease\towner\tlabel\n")
-	}
+func (l *List) print(s *cli.Streams, state string) error {
+	rows := make([][]string, 0, len(l.Keys))
 	for i := range l.Keys {
 		v := &l.Keys[i]
 		left := "-"
 		if v.LeaseLeftMS != nil {
 			left = lease(*v.LeaseLeftMS)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"),
-			left, v.owner("-"), text(strconv.Quote(v.Label), false, ""))
+		rows = append(rows, []string{v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"), left,
+			v.owner("-"), text(strconv.Quote(v.Label), false, "")})
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	if len(rows) > 0 {
+		if err := s.Table([]string{"id", "claimed", "attempt", "lease", "owner", "label"},
+			rows); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintln(out, l.sum(state))
-	return err
+	return s.Lines(0, l.sum(state))
 }
 
 // sum is the last line: how many there are, and whether these are all.
@@ -152,7 +153,7 @@ func (l *List) sum(state string) string {
 	text := fmt.Sprintf("%d %s", len(l.Keys), state)
 	switch {
 	case l.More:
-		text += ", and there are more: raise -limit"
+		text += ", and there are more: raise --limit"
 	case !l.Complete:
 		text += " so far, and THE LIST IS NOT COMPLETE"
 		if l.Looked != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
@@ -28,7 +29,7 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 			t.Fatal(err)
 		}
 	}
-	r = onRedis(t, client, redisadapter.Full, "-redis", "redis://"+server.Addr)
+	r = onRedis(t, client, redisadapter.Full, "--redis", "redis://"+server.Addr)
 	reqs := make([]driver.ClaimRequest, n)
 	for i := range reqs {
 		id, _ := driver.NewID("shop", "", fmt.Sprint(i))
@@ -54,18 +55,18 @@ func TestListAmongOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := parse(t, r.wants(ExitDone, "inflight -json"))
+	l := parse(t, r.wants(cli.Done, "inflight --json"))
 	if len(l.Keys) != 4 || !l.Complete || l.More || l.Total == nil || *l.Total != size ||
 		l.Looked == nil || *l.Looked < size*8/10 || *l.Looked > size {
 		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
 			l.Complete, l.More, l.Looked, l.Total, size)
 	}
-	if out := r.wants(ExitDone, "inflight", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
+	if out := r.wants(cli.Done, "inflight", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
 		t.Error(out)
 	}
-	if l = parse(t, r.wants(ExitDone, "inflight -json -limit 2")); len(l.Keys) != 2 ||
+	if l = parse(t, r.wants(cli.Done, "inflight --json --limit 2")); len(l.Keys) != 2 ||
 		l.Complete || !l.More {
-		t.Errorf("cut by -limit: %d keys, complete %t, more %t", len(l.Keys), l.Complete, l.More)
+		t.Errorf("cut by --limit: %d keys, complete %t, more %t", len(l.Keys), l.Complete, l.More)
 	}
 }
 
@@ -78,30 +79,30 @@ func TestListEndsEarly(t *testing.T) {
 		rule redisproxy.Rule
 		says string
 	}{
-		{"interrupted", ExitInterrupted,
+		{"interrupted", cli.Interrupted,
 			redisproxy.Rule{Action: redisproxy.DelayReply, Delay: time.Hour}, "interrupted"},
-		{"fails", ExitUsage, redisproxy.Rule{Action: redisproxy.DropRequest}, "list"},
+		{"fails", cli.Usage, redisproxy.Rule{Action: redisproxy.DropRequest}, "list"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, addr, _ := crowd(t, 250, 0)
 			proxy := redisproxy.Start(t, addr)
 			r.flags[1] = "redis://" + proxy.Addr()
-			for _, form := range []string{"-json=false", "-json"} {
+			for _, form := range []string{"--json=false", "--json"} {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				rule := test.rule // a page of a hundred takes one SCAN or two
 				rule.Command, rule.Skip = "SCAN", 2
-				if test.code == ExitInterrupted {
+				if test.code == cli.Interrupted {
 					rule.OnFire = func(redisproxy.Request) { cancel() }
 				}
 				proxy.SetRules(rule)
 				var out, errOut bytes.Buffer
-				code := Main(ctx, "inflight", append([]string{"-limit", "1000", form}, r.flags...),
+				code := execute(ctx, "inflight", append([]string{"--limit", "1000", form}, r.flags...),
 					strings.NewReader(""), &out, &errOut)
 				if code != test.code || !strings.Contains(errOut.String(), test.says) {
 					t.Errorf("exit code %d, %q", code, errOut.String())
 				}
-				if form == "-json" {
+				if form == "--json" {
 					if l := parse(t, out.String()); l.Complete || l.More || len(l.Keys) < 90 ||
 						len(l.Keys) > 240 || *l.Looked < 90 || *l.Looked >= *l.Total {
 						t.Errorf("%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),

@@ -3,30 +3,16 @@ package keys
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/settle"
-)
-
-// Exit codes of Main.
-const (
-	// ExitDone: what was asked for is done, or shown.
-	ExitDone = 0
-	// ExitNo: there is no such key, or it is left as it is.
-	ExitNo = 1
-	// ExitUsage: wrong flags, or a server that cannot be reached or refuses.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended. What a list had found until then was written.
-	ExitInterrupted = 130
 )
 
 // openTime bounds how long a server may take to answer the first questions, callTime one call.
@@ -43,45 +29,24 @@ var errNo = errors.New("left as it is")
 var errNone = errors.New(
 	"never seen, forgotten, or its window is over; or its namespace, scope, prefix or table is another")
 
-// Main runs the command, one of inspect, inflight, uncertain, resolve and forget, and returns an
-// exit code. It returns soon after ctx has ended.
-func Main(ctx context.Context, command string, args []string, in io.Reader, out,
-	errOut io.Writer) int {
-	o, err := ParseOptions(command, args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
-	if err == nil {
-		logging.Disable() // go-redis writes what it also returns
-		err = run(ctx, &o, in, out, errOut)
-	}
-	if err == nil {
-		return ExitDone
-	}
-	code := ExitUsage
-	switch {
-	case ctx.Err() != nil:
-		code, err = ExitInterrupted, errors.New("interrupted")
-	case errors.Is(err, errNo), errors.Is(err, errNone):
-		code = ExitNo
-	}
-	fmt.Fprintf(errOut, "onceward %s: %s\n", command, o.Server.Hide(err.Error()))
-	return code
-}
-
-func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) error {
+// run opens the store, and does what the command says.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	s, err := open(opening, o)
+	st, err := open(opening, o)
 	if err != nil {
 		return o.Server.Unanswered(err)
 	}
-	defer s.close()
-	defer server.CutOff(ctx, s)()
-	return o.Server.Unanswered(s.run(ctx, o, in, out, errOut))
+	defer st.close()
+	defer server.CutOff(ctx, st)()
+	err = o.Server.Unanswered(st.run(ctx, o, s))
+	if errors.Is(err, errNo) || errors.Is(err, errNone) {
+		return cli.Fail(cli.No, err)
+	}
+	return err
 }
 
-func (s *store) run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) error {
+func (s *store) run(ctx context.Context, o *Options, std *cli.Streams) error {
 	switch o.Command {
 	case "inspect", "resolve", "forget":
 		if err := s.complete(ctx, o); err != nil {
@@ -90,13 +55,13 @@ func (s *store) run(ctx context.Context, o *Options, in io.Reader, out, errOut i
 	}
 	switch o.Command {
 	case "inspect":
-		return s.inspect(ctx, o, out)
+		return s.inspect(ctx, o, std)
 	case "resolve":
-		return s.resolve(ctx, o, in, out)
+		return s.resolve(ctx, o, std)
 	case "forget":
-		return s.forget(ctx, o, in, out)
+		return s.forget(ctx, o, std)
 	}
-	return s.printList(ctx, o, out, errOut)
+	return s.printList(ctx, o, std)
 }
 
 // look reads the key, and how things stand.
@@ -113,7 +78,7 @@ func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error
 	return v, r, err
 }
 
-func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
+func (s *store) inspect(ctx context.Context, o *Options, std *cli.Streams) error {
 	v, r, err := s.look(ctx, o)
 	if err != nil {
 		return err
@@ -122,9 +87,9 @@ func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
 		v.preview(r.Result)
 	}
 	if o.JSON {
-		err = writeJSON(out, v)
+		err = cli.WriteJSON(std.Out, v)
 	} else {
-		err = v.print(out, o.what())
+		err = v.print(std, o.what())
 	}
 	if err == nil && r.State == driver.StateAbsent {
 		return s.none(ctx, o)
@@ -133,22 +98,21 @@ func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
 }
 
 // ask shows the key, and wants a yes.
-func (o *Options) ask(ctx context.Context, v *View, what string, in io.Reader,
-	out io.Writer) error {
+func (o *Options) ask(ctx context.Context, v *View, what string, std *cli.Streams) error {
 	if o.Yes {
 		return nil
 	}
-	if err := v.print(out, o.what()); err != nil {
+	if err := v.print(std, o.what()); err != nil {
 		return err
 	}
-	yes, err := confirm.Ask(ctx, what, in, out)
+	yes, err := confirm.Ask(ctx, what, std.In, std.Out)
 	if err == nil && !yes {
-		err = fmt.Errorf("not confirmed (-yes does not ask): %w", errNo)
+		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errNo)
 	}
 	return err
 }
 
-// ended is what resolve and forget answer to -json.
+// ended is what resolve and forget answer to --json.
 type ended struct {
 	ID  string `json:"id"`
 	Was string `json:"was"`
@@ -157,22 +121,22 @@ type ended struct {
 
 func (o *Options) tell(v *View, is string, out io.Writer) error {
 	if o.JSON {
-		return writeJSON(out, ended{v.ID, v.State, is})
+		return cli.WriteJSON(out, ended{v.ID, v.State, is})
 	}
 	_, err := fmt.Fprintf(out, "%s: was %s, is %s\n", o.what(), v.State, is)
 	return err
 }
 
-func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+func (s *store) resolve(ctx context.Context, o *Options, std *cli.Streams) error {
 	if s.window != 0 && o.Window != 0 && o.Window != s.window {
-		return fmt.Errorf("-window is %v; the keys of this layout have one of %v",
+		return fmt.Errorf("--window is %v; the keys of this layout have one of %v",
 			o.Window, s.window)
 	}
 	if o.Window == 0 {
 		o.Window = s.window
 	}
 	if o.Done && o.Window == 0 {
-		return errors.New("-window is missing: how long is it to be remembered that the key is done?")
+		return errors.New("--window is missing: how long is it to be remembered that the key is done?")
 	}
 	v, r, err := s.look(ctx, o)
 	switch {
@@ -188,10 +152,10 @@ func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Wr
 		question, end, is = "Has its effect not happened, and may it run again?", settle.Release,
 			driver.StateReleased
 	}
-	if err := o.ask(ctx, &v, question, in, out); err != nil {
+	if err := o.ask(ctx, &v, question, std); err != nil {
 		return err
 	}
-	return s.change(ctx, o, &v, out, func(ctx context.Context) (driver.State, error) {
+	return s.change(ctx, o, &v, std, func(ctx context.Context) (driver.State, error) {
 		return is, end(ctx, s.Store, o.seen(&r))
 	})
 }
@@ -202,7 +166,7 @@ func (o *Options) seen(r *dedup.Record) settle.Key {
 }
 
 // change makes the change that was confirmed, and says what has become of the key.
-func (s *store) change(ctx context.Context, o *Options, v *View, out io.Writer,
+func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Streams,
 	settled func(context.Context) (driver.State, error)) error {
 	calling, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
@@ -211,12 +175,20 @@ func (s *store) change(ctx context.Context, o *Options, v *View, out io.Writer,
 	case errors.Is(err, settle.ErrMoved):
 		return fmt.Errorf("%s is no longer as it was shown: somebody else has changed it; look again: %w", o.what(), errNo)
 	case err != nil:
+		o.audit(std, v, "unknown", "error", o.Server.Hide(err.Error()))
 		return err
 	}
-	return o.tell(v, is.String(), out)
+	o.audit(std, v, is.String())
+	return o.tell(v, is.String(), std.Out)
 }
 
-func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+// audit writes down who has changed the key.
+func (o *Options) audit(std *cli.Streams, v *View, is string, args ...any) {
+	cli.Audit(std.Err, o.Command, append([]any{"id", v.ID, "key", o.what(), "store", v.Store,
+		"was", v.State, "is", is}, args...)...)
+}
+
+func (s *store) forget(ctx context.Context, o *Options, std *cli.Streams) error {
 	v, r, err := s.look(ctx, o)
 	switch {
 	case err != nil:
@@ -226,10 +198,10 @@ func (s *store) forget(ctx context.Context, o *Options, in io.Reader, out io.Wri
 	case r.State == driver.StateInProgress && r.Remaining > 0:
 		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
 	}
-	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", in, out); err != nil {
+	if err := o.ask(ctx, &v, "Forget it, so that its effect may run again?", std); err != nil {
 		return err
 	}
-	return s.change(ctx, o, &v, out, func(ctx context.Context) (driver.State, error) {
+	return s.change(ctx, o, &v, std, func(ctx context.Context) (driver.State, error) {
 		return settle.Forget(ctx, s.Store, o.seen(&r))
 	})
 }

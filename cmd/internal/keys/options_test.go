@@ -1,9 +1,6 @@
 package keys
 
 import (
-	"bytes"
-	"errors"
-	"flag"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +10,7 @@ import (
 
 func TestParseOptions(t *testing.T) {
 	t.Setenv("SECRET", "0123456789abcdef")
-	o, err := ParseOptions("resolve",
-		strings.Fields("-namespace n order-7 -done -redis redis://r -scope s -window 1h -secret-env SECRET -yes"), nil)
+	o, err := options("resolve", strings.Fields("--namespace n order-7 --done --redis redis://r --scope s --window 1h --secret-env SECRET --yes")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,58 +19,43 @@ func TestParseOptions(t *testing.T) {
 		string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
 		t.Errorf("%+v", o)
 	}
-	o, err = ParseOptions("forget",
-		strings.Fields("-id 00112233445566778899aabbccddeeff -redis redis://r"), nil)
+	o, err = options("forget", strings.Fields("--id 00112233445566778899aabbccddeeff --redis redis://r")...)
 	if err != nil || o.ID[15] != 0xff || o.Key != "" {
 		t.Errorf("%+v, %v", o, err)
 	}
 }
 
 func TestParseOptionsRefuses(t *testing.T) {
-	const one = "k -namespace n -redis redis://r "
+	const one = "k --namespace n --redis redis://r "
 	for args, want := range map[string]string{
-		"inspect -redis redis://r":                                                   "KEY is missing",
-		"inspect k -redis redis://r":                                                 "-namespace is missing",
-		"inspect k l -namespace n -redis redis://r":                                  `unexpected argument "l"`,
-		"inspect k -namespace a/b -redis redis://r":                                  "-namespace has '/'",
-		"inspect k -namespace n":                                                     "-redis or -sql is missing",
-		"inspect -id 12 -redis redis://r":                                            `-id is "12"`,
-		"inspect -id 00112233445566778899aabbccddeeff -redis redis://r -namespace n": "leave -namespace, -scope and",
-		"inspect k -id 00112233445566778899aabbccddeeff -redis redis://r":            `unexpected argument "k"`,
-		"inspect -marks -id 00112233445566778899aabbccddeeff -sql u@tcp(h)/d":        "-marks needs KEY",
-		"inspect " + one + "-marks":                                                  "needs -sql",
-		"inspect " + one + "-table t":                                                "need -sql",
-		"inspect k -namespace n -sql u@tcp(h)/d -prefix x":                           "need -redis",
-		"inspect " + one + "-secret-env NOT_SET":                                     "-secret-env: the environment has no NOT_SET",
-		"inspect " + one + "-yes":                                                    "not defined: -yes",
-		"inflight k -redis redis://r":                                                `unexpected argument "k"`,
-		"inflight -redis redis://r -limit 0":                                         "-limit is 0",
-		"uncertain -redis redis://r -older -1s":                                      "-older is -1s",
-		"resolve " + one:                                                             "one of -done and -released",
-		"resolve " + one + "-done -released":                                         "one of -done and -released",
-		"resolve " + one + "-released -window 1h":                                    "-window goes with -done",
-		"resolve " + one + "-done -window -1h":                                       "-window is -1h",
-		"forget " + one + "-json":                                                    "-json needs -yes",
-		"forget " + one + "-hold -1s":                                                "-hold is -1s",
+		"inspect --redis redis://r":                                                     "KEY is missing",
+		"inspect k --redis redis://r":                                                   "--namespace is missing",
+		"inspect k l --namespace n --redis redis://r":                                   `unexpected argument "l"`,
+		"inspect k --namespace a/b --redis redis://r":                                   "--namespace has '/'",
+		"inspect k --namespace n":                                                       "--redis or --sql is missing",
+		"inspect --id 12 --redis redis://r":                                             `--id is "12"`,
+		"inspect --id 00112233445566778899aabbccddeeff --redis redis://r --namespace n": "leave --namespace, --scope and",
+		"inspect k --id 00112233445566778899aabbccddeeff --redis redis://r":             `unexpected argument "k"`,
+		"inspect --marks --id 00112233445566778899aabbccddeeff --sql u@tcp(h)/d":        "--marks needs KEY",
+		"inspect " + one + "--marks":                                                    "needs --sql",
+		"inspect " + one + "--table t":                                                  "need --sql",
+		"inspect k --namespace n --sql u@tcp(h)/d --prefix x":                           "need --redis",
+		"inspect " + one + "--secret-env NOT_SET":                                       "--secret-env: the environment has no NOT_SET",
+		"inspect " + one + "--yes":                                                      "unknown flag: --yes",
+		"inflight k --redis redis://r":                                                  `unexpected argument "k"`,
+		"inflight --redis redis://r --limit 0":                                          "--limit is 0",
+		"uncertain --redis redis://r --older -1s":                                       "--older is -1s",
+		"resolve " + one:                                                                "one of --done and --released",
+		"resolve " + one + "--done --released":                                          "one of --done and --released",
+		"resolve " + one + "--released --window 1h":                                     "--window goes with --done",
+		"resolve " + one + "--done --window -1h":                                        "--window is -1h",
+		"forget " + one + "--json":                                                      "--json needs --yes",
+		"forget " + one + "--hold -1s":                                                  "--hold is -1s",
 	} {
 		fields := strings.Fields(args)
-		_, err := ParseOptions(fields[0], fields[1:], nil)
+		_, err := options(fields[0], fields[1:]...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
-	}
-}
-
-func TestParseOptionsHelp(t *testing.T) {
-	for command := range usages {
-		var out bytes.Buffer
-		if _, err := ParseOptions(command, []string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) {
-			t.Fatal(command, err)
-		}
-		for _, want := range []string{"onceward " + command, "Exit code", "-redis"} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("help of %s lacks %q", command, want)
-			}
 		}
 	}
 }

@@ -3,11 +3,11 @@ package keys
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
@@ -26,14 +26,15 @@ type Place struct {
 }
 
 // Flags registers the flags.
-func (p *Place) Flags(f *flag.FlagSet) {
+func (p *Place) Flags(f *cli.Flags) {
 	p.Server.Flags(f)
 	f.StringVar(&p.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
 	f.StringVar(&p.secretEnv, "secret-env",
 		"", "`variable` of the environment that holds the secret of the layout compact")
 	f.StringVar(&p.Schema, "schema", "", "`schema` of the table (default the connection's own)")
 	f.StringVar(&p.Table, "table", "",
-		"`table` of the store (default onceward_claims, and onceward_marks where -marks is given)")
+		"`table` of the store (default onceward_claims, and onceward_marks where --marks is given)")
+	f.Setting("prefix", "secret-env", "schema", "table")
 }
 
 // Check reads what the flags stand for, and connects to nothing. Errors name the flag.
@@ -44,16 +45,16 @@ func (p *Place) Check() error {
 	if p.secretEnv != "" {
 		secret := os.Getenv(p.secretEnv)
 		if secret == "" {
-			return fmt.Errorf("-secret-env: the environment has no %s", p.secretEnv)
+			return fmt.Errorf("--secret-env: the environment has no %s", p.secretEnv)
 		}
 		p.Secret = []byte(secret)
 	}
 	inRedis := p.Server.Redis != ""
 	switch {
 	case inRedis && (p.Table != "" || p.Schema != ""):
-		return errors.New("-table and -schema need -sql")
+		return errors.New("--table and --schema need --sql")
 	case !inRedis && (p.Secret != nil || p.Prefix != redisadapter.DefaultPrefix):
-		return errors.New("-prefix and -secret-env need -redis")
+		return errors.New("--prefix and --secret-env need --redis")
 	}
 	return nil
 }

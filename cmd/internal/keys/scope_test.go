@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
@@ -31,7 +32,7 @@ var twoStores = map[string]func(*testing.T) *rig{
 	"redis": func(t *testing.T) *rig {
 		addr := servertest.Redis(t)
 		return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full,
-			"-redis", "redis://"+addr)
+			"--redis", "redis://"+addr)
 	},
 	"sqlite": func(t *testing.T) *rig {
 		file := filepath.Join(t.TempDir(), "claims.db")
@@ -88,19 +89,19 @@ func asServed(t *testing.T, r *rig, more string) {
 	body := filepath.Join(t.TempDir(), "body.json")
 	require.NoError(t, os.WriteFile(body, []byte(`{"id":1}`), 0o600))
 	for _, args := range []string{
-		"inspect k1 -method post -url https://API.example:443/payments -principal alice",
-		"inspect k1 -method POST -route api.example/payments -principal alice",
-		"inspect evt_A -webhook stripe -endpoint billing",
-		"inspect -webhook stripe -endpoint billing -event-type push -body " + body,
-		"inspect m1 -group billing -topic orders",
-		"inspect g1 -grpc /pay.Pay/Charge -principal alice",
+		"inspect k1 --method post --url https://API.example:443/payments --principal alice",
+		"inspect k1 --method POST --route api.example/payments --principal alice",
+		"inspect evt_A --webhook stripe --endpoint billing",
+		"inspect --webhook stripe --endpoint billing --event-type push --body " + body,
+		"inspect m1 --group billing --topic orders",
+		"inspect g1 --grpc /pay.Pay/Charge --principal alice",
 	} {
-		r.wants(ExitDone, args+" -namespace shop"+more, "state", "succeeded")
+		r.wants(cli.Done, args+" --namespace shop"+more, "state", "succeeded")
 	}
-	r.wants(ExitNo, "inspect k1 -method POST -url https://api.example/payments -principal bob -namespace shop"+more, "there is no record", `principal "bob"`)
+	r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop"+more, "there is no record", `principal "bob"`)
 	// With the key alone: which keys have a scope, and the flags that give it.
-	r.wants(ExitNo, "inspect evt_A -namespace shop"+more, "there is no record", "have a scope",
-		"-webhook PROVIDER -endpoint", "-method METHOD -url", "-grpc", "-group GROUP -topic TOPIC")
+	r.wants(cli.No, "inspect evt_A --namespace shop"+more, "there is no record", "have a scope",
+		"--webhook PROVIDER --endpoint", "--method METHOD --url", "--grpc", "--group GROUP --topic TOPIC")
 }
 
 func TestKeysWithAScope(t *testing.T) {
@@ -116,16 +117,16 @@ func TestKeysWithAScope(t *testing.T) {
 			served(t, run)
 			asServed(t, r, "")
 			// Labels are kept, so the key alone leads to its record.
-			out := r.wants(ExitNo, "inspect evt_A -namespace shop")
+			out := r.wants(cli.No, "inspect evt_A --namespace shop")
 			assert.NotEmpty(t, out)
-			r.wants(ExitNo, "inspect evt_A -namespace shop", `"stripe billing evt_A"`)
-			r.wants(ExitNo, "inspect k1 -namespace shop", `"POST /payments k1"`)
-			r.wants(ExitDone, "forget k1 -method POST -url https://api.example/payments -principal alice -namespace shop -yes", "was succeeded, is absent")
+			r.wants(cli.No, "inspect evt_A --namespace shop", `"stripe billing evt_A"`)
+			r.wants(cli.No, "inspect k1 --namespace shop", `"POST /payments k1"`)
+			r.wants(cli.Done, "forget k1 --method POST --url https://api.example/payments --principal alice --namespace shop --yes", "was succeeded, is absent")
 		})
 	}
 }
 
-// Marks have the scope, too; and who forgets -marks is told.
+// Marks have the scope, too; and who forgets --marks is told.
 func TestMarksWithAScope(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "marks.db")
 	db, err := sqladapter.OpenSQLite("sqlite",
@@ -139,16 +140,16 @@ func TestMarksWithAScope(t *testing.T) {
 	run, err := marks.Runner(db)
 	require.NoError(t, err)
 	served(t, run)
-	r := &rig{t: t, flags: []string{"-sql", "sqlite:" + file}}
-	asServed(t, r, " -marks")
-	r.wants(ExitUsage, "inspect k1 -namespace shop", "-marks")
-	_, _, errOut := r.run(strings.NewReader(""), "inspect", "k1", "-namespace", "shop")
+	r := &rig{t: t, flags: []string{"--sql", "sqlite:" + file}}
+	asServed(t, r, " --marks")
+	r.wants(cli.Usage, "inspect k1 --namespace shop", "--marks")
+	_, _, errOut := r.run(strings.NewReader(""), "inspect", "k1", "--namespace", "shop")
 	assert.NotContains(t, errOut, "onceward migrate")
 
 	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))
-	r.wants(ExitNo, "inspect k1 -namespace shop", "there is no record", "look with -marks")
+	r.wants(cli.No, "inspect k1 --namespace shop", "there is no record", "look with --marks")
 }
 
 func TestBeginningOfAnID(t *testing.T) {
@@ -163,16 +164,16 @@ func TestBeginningOfAnID(t *testing.T) {
 			for _, a := range r.store.Claim(t.Context(), reqs) {
 				require.NoError(t, a.Err)
 			}
-			r.wants(ExitDone, "inspect -id abcd11", "abcd1100000000000000000000000000",
+			r.wants(cli.Done, "inspect --id abcd11", "abcd1100000000000000000000000000",
 				"in_progress")
-			r.wants(ExitDone, "inspect -id urn:onceward:ABCD12", "abcd1200000000000000000000000000",
+			r.wants(cli.Done, "inspect --id urn:onceward:ABCD12", "abcd1200000000000000000000000000",
 				"in_progress")
-			r.wants(ExitNo, "inspect -id abcd1", "2 keys have an ID", "abcd1100", "abcd1200",
+			r.wants(cli.No, "inspect --id abcd1", "2 keys have an ID", "abcd1100", "abcd1200",
 				`"order 7"`)
-			r.wants(ExitNo, "inspect -id abcd13", "no key in the store")
-			r.wants(ExitNo, "forget -id abcd11 -yes", "in flight")
-			r.wants(ExitUsage, "inspect -id abc", "not 32 hex digits")
-			r.wants(ExitUsage, "inspect -id abcz", "not 32 hex digits")
+			r.wants(cli.No, "inspect --id abcd13", "no key in the store")
+			r.wants(cli.No, "forget --id abcd11 --yes", "in flight")
+			r.wants(cli.Usage, "inspect --id abc", "not 32 hex digits")
+			r.wants(cli.Usage, "inspect --id abcz", "not 32 hex digits")
 		})
 	}
 }

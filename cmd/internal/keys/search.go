@@ -106,11 +106,11 @@ func (s *store) none(ctx context.Context, o *Options) error {
 	}
 	hint := `
 Keys of HTTP requests, gRPC calls, webhooks and Kafka messages have a scope, without which they are not found:
-  of a request      -method METHOD -url URL [-principal ACCOUNT]   (-route ROUTE with a Config.Route)
-  of a gRPC call    -grpc /package.Service/Method [-principal ACCOUNT]
-  of a webhook      -webhook PROVIDER -endpoint NAME
-  of a message      -group GROUP -topic TOPIC   (-scope SCOPE with a Config.Scope)
-  of others         -scope SCOPE
+  of a request      --method METHOD --url URL [--principal ACCOUNT]   (--route ROUTE with a Config.Route)
+  of a gRPC call    --grpc /package.Service/Method [--principal ACCOUNT]
+  of a webhook      --webhook PROVIDER --endpoint NAME
+  of a message      --group GROUP --topic TOPIC   (--scope SCOPE with a Config.Scope)
+  of others         --scope SCOPE
 `
 	looking, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
@@ -118,11 +118,11 @@ Keys of HTTP requests, gRPC calls, webhooks and Kafka messages have a scope, wit
 		return o.typed != "" && strings.Contains(e.record.Label, o.typed)
 	})
 	if err == nil && len(found) > 0 {
-		hint += fmt.Sprintf("These keys have %q in their labels; look with -id:\n%s\n", o.typed,
+		hint += fmt.Sprintf("These keys have %q in their labels; look with --id:\n%s\n", o.typed,
 			candidates(found))
 	}
 	if s.marksToo(ctx, o) {
-		hint += "The database also has a table of marks: look with -marks\n"
+		hint += "The database also has a table of marks: look with --marks\n"
 	}
 	return fmt.Errorf("%s: %w%s", text, errNone, strings.TrimRight(hint, "\n"))
 }

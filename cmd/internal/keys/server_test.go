@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -46,11 +47,11 @@ func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Lay
 	t.Cleanup(func() { _ = client.Close() })
 	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
 		OnFinding: func(preflight.Finding) {}}
-	flags = append(flags, "-prefix", opts.Prefix)
+	flags = append(flags, "--prefix", opts.Prefix)
 	if layout == redisadapter.Compact {
 		t.Setenv("SECRET", testSecret)
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte(testSecret), testWindow, 1000
-		flags = append(flags, "-secret-env", "SECRET")
+		flags = append(flags, "--secret-env", "SECRET")
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
 	if err != nil {
@@ -82,7 +83,7 @@ func onSQL(t *testing.T, dialect sqladapter.Dialect, driver, dsn, flag string) *
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Drop(context.Background()) })
-	return newRig(t, store, []string{"-sql", flag, "-table", table})
+	return newRig(t, store, []string{"--sql", flag, "--table", table})
 }
 
 func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
@@ -155,7 +156,7 @@ func (r *rig) stateOf(key string) driver.State {
 func (r *rig) run(in io.Reader, args ...string) (code int, out, errOut string) {
 	r.t.Helper()
 	var o, e bytes.Buffer
-	code = Main(r.t.Context(), args[0], append(args[1:], r.flags...), in, &o, &e)
+	code = execute(r.t.Context(), args[0], append(args[1:], r.flags...), in, &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -177,18 +178,18 @@ func (r *rig) wants(code int, args string, parts ...string) string {
 // all is what every store shows and does.
 func (r *rig) all() {
 	r.t.Helper()
-	r.wants(ExitDone, "inspect flying -namespace shop", "in_progress",
+	r.wants(cli.Done, "inspect flying --namespace shop", "in_progress",
 		"partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
-	r.wants(ExitDone, "inspect doubtful -namespace shop", "uncertain", "irreversible")
-	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record",
+	r.wants(cli.Done, "inspect doubtful --namespace shop", "uncertain", "irreversible")
+	r.wants(cli.No, "inspect never --namespace shop", "absent", "there is no record",
 		"its namespace, scope, prefix or table is another")
-	r.wants(ExitNo, "resolve never -namespace shop -released -yes", "there is no record")
-	r.wants(ExitNo, "inspect done -namespace shop -scope eu", `"done" of namespace shop, scope eu`)
-	r.wants(ExitDone, "inflight", "1 in flight", "partition 3", "order 7")
-	r.wants(ExitDone, "inflight -older 1h", "0 in flight")
-	r.wants(ExitDone, "uncertain", "1 uncertain")
+	r.wants(cli.No, "resolve never --namespace shop --released --yes", "there is no record")
+	r.wants(cli.No, "inspect done --namespace shop --scope eu", `"done" of namespace shop, scope eu`)
+	r.wants(cli.Done, "inflight", "1 in flight", "partition 3", "order 7")
+	r.wants(cli.Done, "inflight --older 1h", "0 in flight")
+	r.wants(cli.Done, "uncertain", "1 uncertain")
 	var l List
-	out := r.wants(ExitDone, "uncertain -json -older 1ms")
+	out := r.wants(cli.Done, "uncertain --json --older 1ms")
 	id, _ := driver.NewID("shop", "", "doubtful")
 	if err := json.Unmarshal([]byte(out), &l); err != nil || len(l.Keys) != 1 ||
 		l.Keys[0].ID != hex.EncodeToString(id[:]) || l.More {
@@ -202,27 +203,27 @@ func (r *rig) all() {
 // settle resolves, and forgets.
 func (r *rig) settle(doubtful string) {
 	r.t.Helper()
-	r.wants(ExitNo, "resolve flying -namespace shop -done -window 24h -yes", "not uncertain")
-	r.wants(ExitNo, "resolve -id "+doubtful+" -done -window 24h", "Has its effect happened?",
+	r.wants(cli.No, "resolve flying --namespace shop --done --window 24h --yes", "not uncertain")
+	r.wants(cli.No, "resolve --id "+doubtful+" --done --window 24h", "Has its effect happened?",
 		"not confirmed")
 	if s := r.stateOf("doubtful"); s != driver.StateUncertain {
 		r.t.Fatalf("without a yes it has become %v", s)
 	}
-	r.wants(ExitDone, "resolve -id "+doubtful+" -done -window 24h -yes",
+	r.wants(cli.Done, "resolve --id "+doubtful+" --done --window 24h --yes",
 		"was uncertain, is succeeded")
 	if s := r.stateOf("doubtful"); s != driver.StateSucceeded {
 		r.t.Errorf("resolved as done it is %v", s)
 	}
 	r.doubt("second")
-	r.wants(ExitDone, "resolve second -namespace shop -released -yes", "was uncertain, is released")
+	r.wants(cli.Done, "resolve second --namespace shop --released --yes", "was uncertain, is released")
 	if s := r.stateOf("second"); s != driver.StateReleased {
 		r.t.Errorf("resolved as released it is %v", s)
 	}
-	r.wants(ExitNo, "forget flying -namespace shop -yes", "in flight")
-	r.wants(ExitNo, "forget never -namespace shop -yes", "there is no record")
-	r.wants(ExitNo, "forget done -namespace shop", "Forget it", "not confirmed")
-	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "-namespace",
-		"shop"); code != ExitDone {
+	r.wants(cli.No, "forget flying --namespace shop --yes", "in flight")
+	r.wants(cli.No, "forget never --namespace shop --yes", "there is no record")
+	r.wants(cli.No, "forget done --namespace shop", "Forget it", "not confirmed")
+	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "--namespace",
+		"shop"); code != cli.Done {
 		r.t.Errorf("a yes is not heard: %d, %s%s", code, out, errOut)
 	}
 	if s := r.stateOf("done"); s != driver.StateAbsent {
@@ -239,10 +240,10 @@ func TestRedisLayouts(t *testing.T) {
 			"done         not kept (compact)", "result       not kept (compact)", "kept for"},
 	} {
 		t.Run(layout.String(), func(t *testing.T) {
-			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "-redis",
+			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "--redis",
 				"redis://"+addr)
-			r.wants(ExitDone, "inspect done -namespace shop -result", append(parts, "succeeded")...)
-			if out := r.wants(ExitDone, "inspect done -namespace shop"); strings.Contains(out,
+			r.wants(cli.Done, "inspect done --namespace shop --result", append(parts, "succeeded")...)
+			if out := r.wants(cli.Done, "inspect done --namespace shop"); strings.Contains(out,
 				"!!!") {
 				t.Errorf("a result is shown that nobody has asked for:\n%s", out)
 			}
@@ -254,15 +255,15 @@ func TestRedisLayouts(t *testing.T) {
 func TestRedisCluster(t *testing.T) {
 	addrs := servertest.RedisCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	r := onRedis(t, client, redisadapter.Full, "-redis", "redis://"+addrs[0], "-redis-cluster")
+	r := onRedis(t, client, redisadapter.Full, "--redis", "redis://"+addrs[0], "--cluster")
 	r.all()
 	single := *r
-	single.flags = append([]string{"-redis", "redis://" + addrs[0]}, r.flags[3:]...)
-	single.wants(ExitUsage, "inflight", "add -redis-cluster")
+	single.flags = append([]string{"--redis", "redis://" + addrs[0]}, r.flags[3:]...)
+	single.wants(cli.Usage, "inflight", "add --cluster")
 	// The layout of no prefix may lie on this very node, which then says truly that it has none.
 	for _, addr := range addrs {
-		single.flags = []string{"-redis", "redis://" + addr, "-prefix", servertest.Prefix(t)}
-		single.wants(ExitUsage, "inflight", "add -redis-cluster")
+		single.flags = []string{"--redis", "redis://" + addr, "--prefix", servertest.Prefix(t)}
+		single.wants(cli.Usage, "inflight", "add --cluster")
 	}
 }
 
@@ -271,7 +272,7 @@ func TestRedisSentinel(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "onceward",
 		SentinelAddrs: s.Addrs[2:]})
 	onRedis(t, client, redisadapter.Full,
-		"-redis", "redis://"+s.Addrs[2]+"?master_name=onceward&addr="+s.Addrs[3]).all()
+		"--redis", "redis://"+s.Addrs[2]+"?master_name=onceward&addr="+s.Addrs[3]).all()
 }
 
 func TestPostgres(t *testing.T) {
@@ -297,9 +298,9 @@ func TestNothingIsMade(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { _ = client.Close() })
 	prefix := servertest.Prefix(t)
-	r := &rig{t: t, flags: []string{"-redis", "redis://" + addr, "-prefix", prefix}}
-	r.wants(ExitUsage, "inspect k -namespace shop", "nobody has kept records under")
-	r.wants(ExitUsage, "inflight", "nobody has kept records under")
+	r := &rig{t: t, flags: []string{"--redis", "redis://" + addr, "--prefix", prefix}}
+	r.wants(cli.Usage, "inspect k --namespace shop", "nobody has kept records under")
+	r.wants(cli.Usage, "inflight", "nobody has kept records under")
 	if names, err := client.Keys(t.Context(), prefix+"*").Result(); err != nil || len(names) > 0 {
 		t.Errorf("%v, %v", names, err)
 	}
@@ -308,13 +309,13 @@ func TestNothingIsMade(t *testing.T) {
 // With another secret nothing would be found that is there.
 func TestOtherSecret(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Compact, "-redis",
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Compact, "--redis",
 		"redis://"+addr)
 	t.Setenv("SECRET", "fedcba9876543210")
-	r.wants(ExitUsage, "inspect done -namespace shop", "secret is")
+	r.wants(cli.Usage, "inspect done --namespace shop", "secret is")
 	r.flags = r.flags[:4]
-	r.wants(ExitUsage, "inspect done -namespace shop", "-secret-env is missing")
-	r.wants(ExitUsage, "resolve done -done -namespace shop", "-secret-env is missing")
+	r.wants(cli.Usage, "inspect done --namespace shop", "--secret-env is missing")
+	r.wants(cli.Usage, "resolve done --done --namespace shop", "--secret-env is missing")
 }
 
 // A table that is not there is most of the time one of another name, and nothing is about to
@@ -324,11 +325,11 @@ func TestNoTable(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, flags: []string{"-sql", "sqlite:" + file}}
-	r.wants(ExitUsage, "inspect k -namespace shop", "onceward_claims", "-table",
-		"onceward migrate -kind store")
-	r = &rig{t: t, flags: []string{"-sql", "postgres://u@127.0.0.1:1/db"}}
-	if _, _, text := r.run(nil, "inspect", "k", "-namespace", "shop"); !strings.Contains(text,
+	r := &rig{t: t, flags: []string{"--sql", "sqlite:" + file}}
+	r.wants(cli.Usage, "inspect k --namespace shop", "onceward_claims", "--table",
+		"onceward migrate --kind store")
+	r = &rig{t: t, flags: []string{"--sql", "postgres://u@127.0.0.1:1/db"}}
+	if _, _, text := r.run(nil, "inspect", "k", "--namespace", "shop"); !strings.Contains(text,
 		"read the version of table onceward_claims") || strings.Contains(text, "migrate") {
 		t.Error("who looks at a key reads", text)
 	}
@@ -360,24 +361,24 @@ func TestMarks(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, flags: []string{"-sql", dsn, "-table", table, "-marks"}}
-	r.wants(ExitDone, "inspect done -namespace shop -result", "postgres marks", "succeeded",
+	r := &rig{t: t, flags: []string{"--sql", dsn, "--table", table, "--marks"}}
+	r.wants(cli.Done, "inspect done --namespace shop --result", "postgres marks", "succeeded",
 		`"receipt"`, "not kept (mark)")
-	r.wants(ExitNo, "inspect other -namespace shop", "absent")
+	r.wants(cli.No, "inspect other --namespace shop", "absent")
 }
 
 // A server that does not answer, and one that is not there; neither tells a password.
 func TestUnreachable(t *testing.T) {
-	r := &rig{t: t, flags: []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}}
-	if out := r.wants(ExitUsage, "inspect k -namespace shop", "-redis: "); strings.Contains(out,
+	r := &rig{t: t, flags: []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}}
+	if out := r.wants(cli.Usage, "inspect k --namespace shop", "--redis: "); strings.Contains(out,
 		"hunter22") {
 		t.Error(out)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errOut bytes.Buffer
-	if code := Main(ctx, "inflight", r.flags, strings.NewReader(""),
-		&out, &errOut); code != ExitInterrupted {
+	if code := execute(ctx, "inflight", r.flags, strings.NewReader(""),
+		&out, &errOut); code != cli.Interrupted {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }
@@ -385,29 +386,29 @@ func TestUnreachable(t *testing.T) {
 // A server takes the connection and hangs: the command says who has not answered, and Ctrl-C does
 // not wait until it has.
 func TestServerHangs(t *testing.T) {
-	for _, flags := range []string{"", "-redis-cluster"} {
-		for _, args := range []string{"inspect k -namespace shop", "uncertain",
-			"forget k -namespace shop -yes"} {
+	for _, flags := range []string{"", "--cluster"} {
+		for _, args := range []string{"inspect k --namespace shop", "uncertain",
+			"forget k --namespace shop --yes"} {
 			url, asked := hangs(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
 				<-asked
 				cancel()
 			}()
-			words := append(strings.Fields(args), append(strings.Fields(flags), "-redis", url)...)
+			words := append(strings.Fields(args), append(strings.Fields(flags), "--redis", url)...)
 			var errOut bytes.Buffer
 			began := time.Now()
-			code := Main(ctx, words[0], words[1:], strings.NewReader(""), io.Discard, &errOut)
+			code := execute(ctx, words[0], words[1:], strings.NewReader(""), io.Discard, &errOut)
 			// go-redis waits for three to five
-			if took := time.Since(began); code != ExitInterrupted || took > 2*time.Second {
+			if took := time.Since(began); code != cli.Interrupted || took > 2*time.Second {
 				t.Errorf("%s %s: exit code %d after %v, %s", args, flags, code,
 					took, errOut.String())
 			}
 		}
 	}
 	url, _ := hangs(t)
-	r := &rig{t: t, flags: []string{"-redis", url + "?read_timeout=100ms&max_retries=-1"}}
-	r.wants(ExitUsage, "uncertain", "no answer in time from "+strings.TrimPrefix(url, "redis://"))
+	r := &rig{t: t, flags: []string{"--redis", url + "?read_timeout=100ms&max_retries=-1"}}
+	r.wants(cli.Usage, "uncertain", "no answer in time from "+strings.TrimPrefix(url, "redis://"))
 }
 
 // hangs is a server that reads and never answers, and what is closed when it is asked.
@@ -447,15 +448,15 @@ func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 // Nobody answers the question: the command ends with its context all the same.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "-redis",
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "--redis",
 		"redis://"+addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	terminal, typed := io.Pipe()
 	t.Cleanup(func() { _ = typed.Close() })
 	var errOut bytes.Buffer
 	shown := &waiting{cancel: cancel}
-	if code := Main(ctx, "forget", append([]string{"done", "-namespace", "shop"}, r.flags...),
-		terminal, shown, &errOut); code != ExitInterrupted {
+	if code := execute(ctx, "forget", append([]string{"done", "--namespace", "shop"}, r.flags...),
+		terminal, shown, &errOut); code != cli.Interrupted {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 	if s := r.stateOf("done"); s != driver.StateSucceeded {
@@ -476,7 +477,7 @@ func (w *waiting) Write(b []byte) (int, error) {
 // More keys than the limit: the oldest of what was found, and a word that there are more.
 func TestLimit(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "-redis",
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "--redis",
 		"redis://"+addr)
 	reqs := make([]driver.ClaimRequest, 250)
 	for i := range reqs {
@@ -485,6 +486,6 @@ func TestLimit(t *testing.T) {
 			Hold: time.Minute}
 	}
 	r.store.Claim(t.Context(), reqs)
-	r.wants(ExitDone, "inflight", "100 in flight, and there are more: raise -limit")
-	r.wants(ExitDone, "inflight -limit 1000", "251 in flight")
+	r.wants(cli.Done, "inflight", "100 in flight, and there are more: raise --limit")
+	r.wants(cli.Done, "inflight --limit 1000", "251 in flight")
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
@@ -86,9 +86,9 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 		return nil, server.ErrClustered
 	case errors.Is(err, redis.Nil):
 		return nil, fmt.Errorf(
-			"-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Prefix)
+			"--prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Prefix)
 	case err != nil:
-		return nil, fmt.Errorf("-redis: %w", err)
+		return nil, fmt.Errorf("--redis: %w", err)
 	}
 	opts, err := o.layout(text)
 	if err != nil {
@@ -99,7 +99,7 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 	case err != nil && server.Clustered(ctx, client):
 		return nil, server.ErrClustered // this node has the slot of the layout's record
 	case err != nil:
-		return nil, fmt.Errorf("-redis: %w", err)
+		return nil, fmt.Errorf("--redis: %w", err)
 	}
 	return &store{
 		Store: opened, name: "redis", layout: opts.Layout, window: opts.Window, close: func() {
@@ -123,7 +123,7 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 	}
 	if wrapper := set["wrapped_by"]; wrapper != "" {
 		return opts, fmt.Errorf(
-			"-prefix: the keys of %q are claimed through the store %q, which may keep some of them elsewhere: they cannot be looked into",
+			"--prefix: the keys of %q are claimed through the store %q, which may keep some of them elsewhere: they cannot be looked into",
 			o.Prefix, wrapper)
 	}
 	switch set["layout"] {
@@ -133,12 +133,12 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 		opts.Layout = redisadapter.Compact
 	default:
 		return opts, fmt.Errorf(
-			"-prefix: what layout the keys of %q have is not known to this version", o.Prefix)
+			"--prefix: what layout the keys of %q have is not known to this version", o.Prefix)
 	}
 	if opts.Layout != redisadapter.Compact {
 		if o.Secret != nil {
 			return opts, fmt.Errorf(
-				"-secret-env: the keys of %q have the layout %v, which needs none", o.Prefix,
+				"--secret-env: the keys of %q have the layout %v, which needs none", o.Prefix,
 				opts.Layout)
 		}
 		return opts, nil
@@ -146,10 +146,10 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 	ms, err := strconv.ParseInt(set["window_ms"], 10, 64)
 	shards, bad := strconv.Atoi(set["shards"])
 	if err != nil || bad != nil {
-		return opts, fmt.Errorf("-prefix: the record of the layout of %q is damaged", o.Prefix)
+		return opts, fmt.Errorf("--prefix: the record of the layout of %q is damaged", o.Prefix)
 	}
 	if o.Secret == nil {
-		return opts, fmt.Errorf("-secret-env is missing: the keys of %q have the layout %v",
+		return opts, fmt.Errorf("--secret-env is missing: the keys of %q have the layout %v",
 			o.Prefix, opts.Layout)
 	}
 	opts.Window, opts.Secret = time.Duration(ms)*time.Millisecond, o.Secret
@@ -201,25 +201,25 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 		s.name = dialect.String() + " marks"
 		s.marks, err = sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: o.Namespace,
 			Schema: o.Schema, Table: o.Table})
-		return s, flags.Named(err)
+		return s, cli.Named(err)
 	}
 	opened, err := sqlstore.New(db,
 		sqlstore.Options{Dialect: dialect, Schema: o.Schema, Table: o.Table})
 	if err != nil {
-		return nil, flags.Named(err)
+		return nil, cli.Named(err)
 	}
 	var level *migration.LevelError
 	err = opened.Check(ctx)
 	switch {
 	case errors.As(err, &level) && level.Has == 0 && s.marksToo(ctx, o):
 		return nil, fmt.Errorf(
-			"-sql: %w; but the database has a table of marks: inspect looks into it with -marks",
+			"--sql: %w; but the database has a table of marks: inspect looks into it with --marks",
 			err)
 	case errors.As(err, &level) && level.Has == 0:
 		return nil, fmt.Errorf(
-			"-sql: %w; is there another -table, -schema or database? onceward migrate -kind store makes one", err)
+			"--sql: %w; is there another --table, --schema or database? onceward migrate --kind store makes one", err)
 	case err != nil:
-		return nil, fmt.Errorf("-sql: %w", err)
+		return nil, fmt.Errorf("--sql: %w", err)
 	}
 	s.Store, s.name = opened, dialect.String()
 	return s, nil

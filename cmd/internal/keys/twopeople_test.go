@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -67,7 +68,7 @@ func TestTwoPeople(t *testing.T) {
 		"redis": func(t *testing.T) *rig {
 			addr := servertest.Redis(t)
 			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full,
-				"-redis", "redis://"+addr)
+				"--redis", "redis://"+addr)
 		},
 		"postgres": func(t *testing.T) *rig {
 			dsn := servertest.Postgres(t)
@@ -95,24 +96,24 @@ func twoPeople(t *testing.T, r *rig) {
 		is      driver.State
 	}{
 		"released, and on record as done": {
-			[]string{"resolve", "-released"}, func(key string) {
-				r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes")
+			[]string{"resolve", "--released"}, func(key string) {
+				r.wants(cli.Done, "resolve "+key+" --namespace shop --done --window 24h --yes")
 			}, driver.StateSucceeded,
 		},
 		"forgotten, and on record as done": {
 			[]string{"forget"}, func(key string) {
-				r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes")
+				r.wants(cli.Done, "resolve "+key+" --namespace shop --done --window 24h --yes")
 			}, driver.StateSucceeded,
 		},
 		"done, and a worker is at it": {
-			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
-				r.wants(ExitDone, "resolve "+key+" -namespace shop -released -yes")
+			[]string{"resolve", "--done", "--window", "24h"}, func(key string) {
+				r.wants(cli.Done, "resolve "+key+" --namespace shop --released --yes")
 				r.claim(key, worker)
 			}, driver.StateInProgress,
 		},
 		"done, and in doubt anew": {
-			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
-				r.wants(ExitDone, "resolve "+key+" -namespace shop -released -yes")
+			[]string{"resolve", "--done", "--window", "24h"}, func(key string) {
+				r.wants(cli.Done, "resolve "+key+" --namespace shop --released --yes")
 				r.doubt(key)
 			}, driver.StateUncertain,
 		},
@@ -120,9 +121,9 @@ func twoPeople(t *testing.T, r *rig) {
 		t.Run(name, func(t *testing.T) {
 			key := "two-" + test.command[0] + test.is.String()
 			r.doubt(key)
-			first := append(test.command, key, "-namespace", "shop")
+			first := append(test.command, key, "--namespace", "shop")
 			code, out, errOut := r.run(&answer{before: func() { test.second(key) }}, first...)
-			assert.Equal(t, ExitNo, code, out+errOut)
+			assert.Equal(t, cli.No, code, out+errOut)
 			assert.Contains(t, errOut, "no longer as it was shown")
 			assert.Equal(t, test.is, r.stateOf(key))
 			if test.is == driver.StateInProgress {
@@ -139,10 +140,10 @@ func twoPeople(t *testing.T, r *rig) {
 	t.Run("forgotten, and done anew", func(t *testing.T) {
 		r.work("again", driver.Token{22})
 		code, out, errOut := r.run(&answer{before: func() {
-			r.wants(ExitDone, "forget again -namespace shop -yes")
+			r.wants(cli.Done, "forget again --namespace shop --yes")
 			r.work("again", driver.Token{23})
-		}}, "forget", "again", "-namespace", "shop")
-		assert.Equal(t, ExitNo, code, out+errOut)
+		}}, "forget", "again", "--namespace", "shop")
+		assert.Equal(t, cli.No, code, out+errOut)
 		assert.Equal(t, driver.StateSucceeded, r.stateOf("again"))
 	})
 }

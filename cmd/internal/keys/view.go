@@ -2,19 +2,17 @@ package keys
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// View is what is shown of a key, and what -json writes. A field that is null is not kept, or has
+// View is what is shown of a key, and what --json writes. A field that is null is not kept, or has
 // no meaning in the state.
 type View struct {
 	ID    string `json:"id"`
@@ -134,17 +132,24 @@ func (v *View) preview(result []byte) {
 	}
 }
 
+// styles are those of states that a person has to do something about.
+var styles = map[string]cli.Style{
+	driver.StateUncertain.String(): cli.Yellow, driver.StateFailed.String(): cli.Red,
+}
+
 // print writes a table for people.
-func (v *View) print(out io.Writer, name string) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(what, value string) { fmt.Fprintf(w, "%s\t%s\n", what, value) }
-	line("key", name)
-	line("id", v.ID)
-	line("store", v.Store)
-	line("state", v.State)
-	if v.State == driver.StateAbsent.String() {
-		return w.Flush()
+func (v *View) print(s *cli.Streams, name string) error {
+	fields := [][2]string{{"key", name}, {"id", v.ID}, {"store", v.Store},
+		{"state", s.Paint(styles[v.State], v.State)}}
+	if v.State != driver.StateAbsent.String() {
+		fields = append(fields, v.fields()...)
 	}
+	return s.Fields(fields...)
+}
+
+// fields are those of a key that is there.
+func (v *View) fields() (all [][2]string) {
+	line := func(what, value string) { all = append(all, [2]string{what, value}) }
 	missing := "not kept"
 	switch {
 	case v.member:
@@ -175,7 +180,7 @@ func (v *View) print(out io.Writer, name string) error {
 	line("fingerprint", text(v.Fingerprint, v.member, missing))
 	line("label", text(strconv.Quote(v.Label), v.member || v.mark, missing))
 	line("result", v.result(missing))
-	return w.Flush()
+	return all
 }
 
 func (v *View) owner(missing string) string {
@@ -196,7 +201,7 @@ func (v *View) result(missing string) string {
 	case v.ResultBytes == nil:
 		return "none"
 	case v.Preview == "":
-		return fmt.Sprintf("%d bytes (-result shows them)", *v.ResultBytes)
+		return fmt.Sprintf("%d bytes (--result shows them)", *v.ResultBytes)
 	}
 	return fmt.Sprintf("%d bytes: %s", *v.ResultBytes, v.Preview)
 }
@@ -242,10 +247,4 @@ func short(ms int64) string {
 		return d.Round(100 * time.Millisecond).String()
 	}
 	return d.String()
-}
-
-func writeJSON(out io.Writer, v any) error {
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
 }

@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
@@ -44,7 +44,7 @@ func newComponent(o *Options, db *sql.DB) (*component, error) {
 		"marks": newMarks, "fence": newFence, "store": newStore, "outbox": newOutbox,
 	}
 	c, err := made[o.Kind](o, db)
-	return c, flags.Named(err)
+	return c, cli.Named(err)
 }
 
 // versioned has what all of sqladapter have.

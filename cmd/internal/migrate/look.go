@@ -66,11 +66,11 @@ func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, er
 		s.Target = c.newest
 	}
 	if s.Target > c.newest {
-		return nil, fmt.Errorf("-to is %d; there are 0 to %d", s.Target, c.newest)
+		return nil, fmt.Errorf("--to is %d; there are 0 to %d", s.Target, c.newest)
 	}
 	var err error
 	if s.Version, err = c.version(ctx); err != nil {
-		return nil, fmt.Errorf("-sql: %w", err)
+		return nil, fmt.Errorf("--sql: %w", err)
 	}
 	if s.Version > c.newest {
 		return nil, fmt.Errorf(
@@ -79,7 +79,7 @@ func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, er
 	}
 	columns, err := columnsOf(ctx, o, db, c.table)
 	if err != nil {
-		return nil, fmt.Errorf("-sql: %w", err)
+		return nil, fmt.Errorf("--sql: %w", err)
 	}
 	if err := s.compare(ctx, c, columns); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (s *State) compare(ctx context.Context, c *component, columns []string) err
 		return s.unrecorded(ctx, c, columns)
 	case s.Version > 0 && s.Target > 0 && columns == nil:
 		return fmt.Errorf("table %s is gone, while %s has version %d on record: somebody has dropped or not restored it; "+
-			"to begin with empty tables undo the rest with -to 0 -apply -drop", s.name(),
+			"to begin with empty tables undo the rest with --to 0 --apply --drop", s.name(),
 			sqlmigrate.Table, s.Version)
 	case s.Version == c.newest && s.Target == c.newest:
 		err := c.check(ctx)
@@ -112,16 +112,16 @@ func (s *State) unrecorded(ctx context.Context, c *component, columns []string) 
 	err := c.read(ctx)
 	switch {
 	case err == nil:
-		s.Note = "the tables are there and not on record: made by hand, or by a run that was cut off; -apply puts them on record"
+		s.Note = "the tables are there and not on record: made by hand, or by a run that was cut off; --apply puts them on record"
 		return nil
 	case ctx.Err() != nil || sqlerr.Transient(err):
-		return fmt.Errorf("-sql: %w", err)
+		return fmt.Errorf("--sql: %w", err)
 	case sqlerr.NoTable(err) && known(c.sql(), columns):
 		s.Note = "table " + s.name() +
-			" is there without the others, and not on record: of a run that was cut off; -apply goes on with it"
+			" is there without the others, and not on record: of a run that was cut off; --apply goes on with it"
 		return nil
 	}
-	return fmt.Errorf("-table: %s is there, and is not a table of %s; name another: %w", s.name(),
+	return fmt.Errorf("--table: %s is there, and is not a table of %s; name another: %w", s.name(),
 		s.kind(), err)
 }
 

@@ -3,30 +3,15 @@ package migrate
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/internal/sqlmigrate"
-)
-
-// Exit codes of Main.
-const (
-	// ExitDone: nothing is to be done, or it is done, or printed.
-	ExitDone = 0
-	// ExitLeft: something is to be done, or is left as it is.
-	ExitLeft = 1
-	// ExitUsage: wrong flags, a server that cannot be reached or refuses, or tables that nobody
-	// should go on with.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended.
-	ExitInterrupted = 130
 )
 
 // lookTime bounds what a server may take to tell what there is. A migration is not bounded.
@@ -38,67 +23,52 @@ const longStep = 2 * time.Second
 // errLeft ends a command that leaves things as they are.
 var errLeft = errors.New("left as it is")
 
-// Main runs the command with its flags and returns an exit code. It returns soon after ctx has
-// ended: the step that is under way then is undone, or, in MySQL, begun again by the next run.
-func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
-	code := ExitUsage
-	if err == nil {
-		code, err = run(ctx, &o, in, out, errOut)
-	}
-	switch {
-	case err == nil:
-		return code
-	case ctx.Err() != nil:
-		code, err = ExitInterrupted, errors.New("interrupted")
-		if o.Apply {
-			err = errors.New("interrupted: a version that was not finished is begun again by the next run")
-		}
-	case errors.Is(err, errLeft):
-		code = ExitLeft
-	}
-	fmt.Fprintf(errOut, "onceward migrate: %s\n", o.Server.Hide(err.Error()))
-	return code
-}
-
-func run(ctx context.Context, o *Options, in io.Reader, out, errOut io.Writer) (int, error) {
+// run shows what is to be done, and does it with --apply. It returns soon after ctx has ended: the
+// step that is under way then is undone, or, in MySQL, begun again by the next run.
+func (o *Options) run(ctx context.Context, std *cli.Streams) error {
 	db, err := o.open()
 	if err != nil {
-		return ExitUsage, err
+		return err
 	}
 	defer func() { _ = db.Close() }()
 	c, err := newComponent(o, db)
 	if err != nil {
-		return ExitUsage, err
+		return err
 	}
 	if o.Print != "" {
-		return o.print(c, out)
+		return o.print(c, std.Out)
 	}
 	looking, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	s, err := look(looking, o, db, c)
 	if err != nil {
-		return ExitUsage, o.Server.Unanswered(err)
+		return o.Server.Unanswered(err)
 	}
 	if s.dropsTables() {
 		s.Drops = c.holds
 	}
 	if o.Apply && !s.done() {
-		if err := s.apply(ctx, o, c, in, out, errOut); err != nil {
-			return ExitUsage, err
+		err := s.apply(ctx, o, c, std)
+		switch {
+		case ctx.Err() != nil:
+			return cli.Fail(cli.Interrupted,
+				errors.New("interrupted: the next run begins a version again that was not finished"))
+		case errors.Is(err, errLeft):
+			return cli.Fail(cli.No, err)
+		case err != nil:
+			return err
 		}
 	}
-	code := ExitDone
-	if !s.done() && !s.Applied {
-		code = ExitLeft
+	if err := s.write(o, std); err != nil {
+		return err
 	}
-	return code, s.write(o, out)
+	if !s.done() && !s.Applied {
+		return cli.Fail(cli.No, nil)
+	}
+	return nil
 }
 
-// open makes a pool. For -dialect it is never connected: stores want one to be made.
+// open makes a pool. For --dialect it is never connected: stores want one to be made.
 func (o *Options) open() (*sql.DB, error) {
 	if o.Server.SQL == "" {
 		return sql.Open("sqlite", ":memory:")
@@ -107,25 +77,29 @@ func (o *Options) open() (*sql.DB, error) {
 }
 
 // apply takes the steps, and puts down which were taken: another run may have taken some.
-func (s *State) apply(ctx context.Context, o *Options, c *component, in io.Reader,
-	out, errOut io.Writer) error {
+func (s *State) apply(ctx context.Context, o *Options, c *component,
+	std *cli.Streams) error {
 	act := c.up
 	if s.Target < s.Version {
 		act = c.down
 	}
 	if s.Drops != "" {
-		if err := s.confirm(ctx, o, in, out); err != nil {
+		if err := s.confirm(ctx, o, std); err != nil {
 			return err
 		}
 	}
-	show := progress.OnTerminal(errOut)
-	meter := progress.Start(errOut, "migrating "+s.name(), 0)
+	show := progress.OnTerminal(std.Err)
+	meter := progress.Start(std.Err, "migrating "+s.name(), 0)
 	defer meter.Stop()
 	taken, err := s.watched(ctx, act, func(step Step) {
 		if took := step.took(); show || took >= longStep {
 			meter.Say(step.text() + ": " + took.String())
 		}
 	})
+	for _, step := range taken {
+		cli.Audit(std.Err, "migrate", "table", s.name(), "kind", s.Kind, "dialect", s.Dialect,
+			"was", step.From, "is", step.To, "version", step.Name)
+	}
 	if err != nil {
 		return s.explain(err)
 	}
@@ -174,37 +148,34 @@ func (s *State) planned(step sqlmigrate.Step) Step {
 // explain says what may be behind an error of statements that met a table of another's.
 func (s *State) explain(err error) error {
 	if s.Version == 0 && s.Note != "" {
-		return fmt.Errorf("%w (%s was there before; where it is another's, name another with -table)", err, s.name())
+		return fmt.Errorf("%w (%s was there before; where it is another's, name another with --table)", err, s.name())
 	}
 	return err
 }
 
-// confirm wants -drop, and a yes.
-func (s *State) confirm(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
+// confirm wants --drop, and a yes.
+func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error {
 	if !o.Drop {
-		return fmt.Errorf("-drop is missing: version %d to %d of %s drops %s: %w", s.Version,
+		return fmt.Errorf("--drop is missing: version %d to %d of %s drops %s: %w", s.Version,
 			s.Target, s.name(), s.Drops, errLeft)
 	}
 	if o.Yes {
 		return nil
 	}
-	if err := s.print(out, false); err != nil {
+	if err := s.print(std, false); err != nil {
 		return err
 	}
-	yes, err := confirm.Ask(ctx, "Drop it?", in, out)
+	yes, err := confirm.Ask(ctx, "Drop it?", std.In, std.Out)
 	if err == nil && !yes {
-		err = fmt.Errorf("not confirmed (-yes does not ask): %w", errLeft)
+		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errLeft)
 	}
 	return err
 }
 
 // write tells what there is, or was done.
-func (s *State) write(o *Options, out io.Writer) error {
-	if !o.JSON {
-		return s.print(out, true)
+func (s *State) write(o *Options, std *cli.Streams) error {
+	if o.JSON {
+		return cli.WriteJSON(std.Out, s)
 	}
-	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(s)
+	return s.print(std, true)
 }

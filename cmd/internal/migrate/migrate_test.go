@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -19,38 +20,38 @@ import (
 func TestUpAndDown(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		for range 2 {
-			r.want(ExitLeft, "version 0 to 1")
+			r.want(cli.No, "version 0 to 1")
 		}
-		out := r.want(ExitDone, "version 0 to 1", r.up()...)
+		out := r.want(cli.Done, "version 0 to 1", r.up()...)
 		if !strings.Contains(out, fmt.Sprintf("version  %d; this program knows %[1]d", r.newest)) ||
 			!strings.Contains(out, "done") {
 			r.t.Errorf("after it is done: %s", out)
 		}
-		r.want(ExitDone, "nothing is to be done")
-		r.want(ExitDone, "nothing is to be done", r.up()...)
-		r.want(ExitDone, "nothing is to be done", "-to", fmt.Sprint(r.newest))
+		r.want(cli.Done, "nothing is to be done")
+		r.want(cli.Done, "nothing is to be done", r.up()...)
+		r.want(cli.Done, "nothing is to be done", "--to", fmt.Sprint(r.newest))
 
-		if out = r.want(ExitLeft, "version 1 to 0", "-to", "0"); !strings.Contains(out, "DROP") ||
+		if out = r.want(cli.No, "version 1 to 0", "--to", "0"); !strings.Contains(out, "DROP") ||
 			!strings.Contains(out, r.table) {
 			r.t.Errorf("what is dropped: %s", out)
 		}
-		r.want(ExitLeft, fmt.Sprintf("-drop is missing: version %d to 0", r.newest),
-			"-to", "0", "-apply")
-		r.want(ExitLeft, "not confirmed", "-to", "0", "-apply", "-drop")
-		r.want(ExitDone, "nothing is to be done")
-		r.want(ExitDone, "dropped", "-to", "0", "-apply", "-drop", "-yes")
-		r.want(ExitDone, "nothing is to be done", "-to", "0", "-apply", "-drop")
-		r.want(ExitLeft, "version 0 to 1")
-		r.want(ExitUsage, fmt.Sprintf("-to is 7; there are 0 to %d", r.newest), "-to", "7")
+		r.want(cli.No, fmt.Sprintf("--drop is missing: version %d to 0", r.newest),
+			"--to", "0", "--apply")
+		r.want(cli.No, "not confirmed", "--to", "0", "--apply", "--drop")
+		r.want(cli.Done, "nothing is to be done")
+		r.want(cli.Done, "dropped", "--to", "0", "--apply", "--drop", "--yes")
+		r.want(cli.Done, "nothing is to be done", "--to", "0", "--apply", "--drop")
+		r.want(cli.No, "version 0 to 1")
+		r.want(cli.Usage, fmt.Sprintf("--to is 7; there are 0 to %d", r.newest), "--to", "7")
 	})
 }
 
 func TestConfirmed(t *testing.T) {
 	r := newRig(t, engines[0], "fence")
-	r.want(ExitDone, "done", r.up()...)
+	r.want(cli.Done, "done", r.up()...)
 	code, out, errOut := answered(t.Context(), "y\n",
-		slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop"})...)
-	if code != ExitDone || errOut != "" || !strings.Contains(out, "Drop it? [y/N]") ||
+		slices.Concat(r.flags, []string{"--to", "0", "--apply", "--drop"})...)
+	if code != cli.Done || strings.Count(errOut, "\n") != 1 || !strings.Contains(out, "Drop it? [y/N]") ||
 		!strings.Contains(out, "positions of all groups") ||
 		strings.Contains(out, "nothing was changed") {
 		t.Errorf("%d, %s, %s", code, out, errOut)
@@ -62,7 +63,7 @@ func TestJSON(t *testing.T) {
 		read := func(code int, args ...string) State {
 			t.Helper()
 			var s State
-			if err := json.Unmarshal([]byte(r.want(code, "{", append(args, "-json")...)),
+			if err := json.Unmarshal([]byte(r.want(code, "{", append(args, "--json")...)),
 				&s); err != nil {
 				t.Fatal(err)
 			}
@@ -71,20 +72,20 @@ func TestJSON(t *testing.T) {
 			}
 			return s
 		}
-		if s := read(ExitLeft); s.Version != 0 || s.Target != r.newest || s.Applied ||
+		if s := read(cli.No); s.Version != 0 || s.Target != r.newest || s.Applied ||
 			len(s.Steps) != r.newest ||
 			s.Steps[0].Name == "" || s.Steps[0].Milliseconds != 0 {
 			t.Errorf("before: %+v", s)
 		}
-		if s := read(ExitDone, r.up()...); s.Version != r.newest || !s.Applied ||
+		if s := read(cli.Done, r.up()...); s.Version != r.newest || !s.Applied ||
 			len(s.Steps) != r.newest ||
 			s.Steps[0].Name == "" || s.Steps[0].Milliseconds <= 0 {
 			t.Errorf("up: %+v", s)
 		}
-		if s := read(ExitDone); s.Version != r.newest || s.Applied || len(s.Steps) != 0 {
+		if s := read(cli.Done); s.Version != r.newest || s.Applied || len(s.Steps) != 0 {
 			t.Errorf("after: %+v", s)
 		}
-		if s := read(ExitDone, "-to", "0", "-apply", "-drop", "-yes"); s.Version != 0 ||
+		if s := read(cli.Done, "--to", "0", "--apply", "--drop", "--yes"); s.Version != 0 ||
 			!s.Applied || len(s.Steps) != r.newest || len(s.Steps[r.newest-1].Drops) == 0 || s.Drops == "" {
 			t.Errorf("down: %+v", s)
 		}
@@ -108,7 +109,7 @@ func TestTogether(t *testing.T) {
 		all.Wait()
 		did := 0
 		for i, text := range texts {
-			if codes[i] != ExitDone {
+			if codes[i] != cli.Done {
 				t.Errorf("exit code %d: %s", codes[i], text)
 			}
 			if strings.Contains(text, "version 0 to 1") {
@@ -123,7 +124,7 @@ func TestTogether(t *testing.T) {
 		if did != 1 {
 			t.Errorf("%d have done it, want one:\n%s", did, strings.Join(texts[:], "\n"))
 		}
-		r.want(ExitDone, "nothing is to be done")
+		r.want(cli.Done, "nothing is to be done")
 	})
 }
 
@@ -159,14 +160,14 @@ func TestInterrupted(t *testing.T) {
 				}
 			}()
 			code, out, errOut := answered(ctx, "", slices.Concat(r.flags, r.up())...)
-			if code != ExitInterrupted || out != "" || !strings.Contains(errOut, "interrupted") {
+			if code != cli.Interrupted || out != "" || !strings.Contains(errOut, "interrupted") {
 				t.Errorf("%d, %q, %q", code, out, errOut)
 			}
 			if _, err := conn.ExecContext(t.Context(), unlock); err != nil {
 				t.Fatal(err)
 			}
-			r.want(ExitLeft, "version 0 to 1")
-			r.want(ExitDone, "done", r.up()...)
+			r.want(cli.No, "version 0 to 1")
+			r.want(cli.Done, "done", r.up()...)
 		})
 	}
 }
@@ -176,11 +177,11 @@ func TestInterruptedBefore(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if code, out, errOut := answered(ctx, "",
-		slices.Concat(r.flags, r.up())...); code != ExitInterrupted || out != "" ||
-		!strings.Contains(errOut, "begun again by the next run") {
+		slices.Concat(r.flags, r.up())...); code != cli.Interrupted || out != "" ||
+		errOut != "onceward migrate: interrupted\n" {
 		t.Errorf("%d, %q, %q", code, out, errOut)
 	}
-	if code, out, errOut := answered(ctx, "", r.flags...); code != ExitInterrupted || out != "" ||
+	if code, out, errOut := answered(ctx, "", r.flags...); code != cli.Interrupted || out != "" ||
 		errOut != "onceward migrate: interrupted\n" {
 		t.Errorf("of a look: %d, %q, %q", code, out, errOut)
 	}
@@ -196,8 +197,8 @@ func TestTook(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	for _, dsn := range []string{"postgres://shop:geheim17@127.0.0.1:1/db",
 		"mysql://shop:geheim17@127.0.0.1:1/db"} {
-		code, out, errOut := command(t, "-sql", dsn, "-kind", "store")
-		if code != ExitUsage || out != "" || !strings.Contains(errOut, "connection refused") ||
+		code, out, errOut := command(t, "--sql", dsn, "--kind", "store")
+		if code != cli.Usage || out != "" || !strings.Contains(errOut, "connection refused") ||
 			strings.Contains(errOut, "geheim17") {
 			t.Errorf("%d, %q, %q", code, out, errOut)
 		}
@@ -213,15 +214,15 @@ func TestAnothersTable(t *testing.T) {
 				r.exec("CREATE TABLE TABLE_NAME (name VARCHAR(40))")
 				r.exec("INSERT INTO TABLE_NAME VALUES ('somebody')")
 				code, out, errOut := command(t, r.flags...)
-				if code != ExitUsage || !strings.Contains(errOut,
+				if code != cli.Usage || !strings.Contains(errOut,
 					r.table+" is there, and is not a table of") {
 					t.Errorf("look: %d, %s%s", code, out, errOut)
 				}
 				code, out, errOut = command(t, slices.Concat(r.flags, r.up())...)
-				if code != ExitUsage || !strings.Contains(errOut, "name another") {
+				if code != cli.Usage || !strings.Contains(errOut, "name another") {
 					t.Errorf("apply: %d, %s%s", code, out, errOut)
 				}
-				r.want(ExitDone, "nothing is to be done", "-to", "0", "-apply", "-drop", "-yes")
+				r.want(cli.Done, "nothing is to be done", "--to", "0", "--apply", "--drop", "--yes")
 				var name string
 				if err := r.db.QueryRowContext(t.Context(),
 					"SELECT name FROM "+r.table).Scan(&name); err != nil || name != "somebody" {
@@ -244,14 +245,14 @@ func TestIDTime(t *testing.T) {
 			continue
 		}
 		t.Run(e.name, func(t *testing.T) {
-			r := newRig(t, e, "marks", "-idtime", "uuidv7")
-			r.want(ExitDone, "done", r.up()...)
-			r.want(ExitDone, "nothing is to be done", r.up()...)
+			r := newRig(t, e, "marks", "--idtime", "uuidv7")
+			r.want(cli.Done, "done", r.up()...)
+			r.want(cli.Done, "nothing is to be done", r.up()...)
 			other := *r
 			other.flags = slices.DeleteFunc(slices.Clone(r.flags), func(flag string) bool {
-				return flag == "-idtime" || flag == "uuidv7"
+				return flag == "--idtime" || flag == "uuidv7"
 			})
-			other.want(ExitUsage, "made for \"uuidv7\"", r.up()...)
+			other.want(cli.Usage, "made for \"uuidv7\"", r.up()...)
 		})
 	}
 }
@@ -259,15 +260,15 @@ func TestIDTime(t *testing.T) {
 // Tables of a newer program are left alone: this one does not know how to undo them either.
 func TestNewer(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
-		r.want(ExitDone, "done", r.up()...)
+		r.want(cli.Done, "done", r.up()...)
 		r.exec("UPDATE onceward_migrations SET version = version + 7" +
 			" WHERE table_name = 'TABLE_NAME'")
-		for _, args := range [][]string{nil, r.up(), {"-to", "0", "-apply", "-drop", "-yes"}} {
-			r.want(ExitUsage, fmt.Sprintf("has version %d of", r.newest+7), args...)
+		for _, args := range [][]string{nil, r.up(), {"--to", "0", "--apply", "--drop", "--yes"}} {
+			r.want(cli.Usage, fmt.Sprintf("has version %d of", r.newest+7), args...)
 		}
 		r.exec("UPDATE onceward_migrations SET version = version - 7" +
 			" WHERE table_name = 'TABLE_NAME'")
-		r.want(ExitDone, "nothing is to be done")
+		r.want(cli.Done, "nothing is to be done")
 	})
 }
 
@@ -275,16 +276,16 @@ func TestNewer(t *testing.T) {
 // come to it yet.
 func TestGone(t *testing.T) {
 	forEach(t, func(t *testing.T, _ engine, r *rig) {
-		r.want(ExitDone, "done", r.up()...)
+		r.want(cli.Done, "done", r.up()...)
 		what := "TABLE"
 		if strings.HasSuffix(t.Name(), "generations") {
 			what = "VIEW"
 		}
 		r.exec("DROP " + what + " TABLE_NAME")
-		r.want(ExitUsage, fmt.Sprintf("has version %d on record: somebody has dropped", r.newest))
-		r.want(ExitUsage, "is gone", r.up()...)
-		r.want(ExitDone, "dropped", "-to", "0", "-apply", "-drop", "-yes")
-		r.want(ExitDone, "version 0 to 1", r.up()...)
+		r.want(cli.Usage, fmt.Sprintf("has version %d on record: somebody has dropped", r.newest))
+		r.want(cli.Usage, "is gone", r.up()...)
+		r.want(cli.Done, "dropped", "--to", "0", "--apply", "--drop", "--yes")
+		r.want(cli.Done, "version 0 to 1", r.up()...)
 	})
 }
 
@@ -292,11 +293,11 @@ func TestGone(t *testing.T) {
 // taken.
 func TestUnrecorded(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
-		r.want(ExitDone, "done", r.up()...)
+		r.want(cli.Done, "done", r.up()...)
 		r.exec("DELETE FROM onceward_migrations WHERE table_name = 'TABLE_NAME'")
-		r.want(ExitLeft, "are there and not on record")
-		r.want(ExitDone, "version 0 to 1", r.up()...)
-		r.want(ExitDone, "nothing is to be done")
+		r.want(cli.No, "are there and not on record")
+		r.want(cli.Done, "version 0 to 1", r.up()...)
+		r.want(cli.Done, "nothing is to be done")
 	})
 }
 
@@ -305,14 +306,14 @@ func TestCutOff(t *testing.T) {
 	for _, kind := range []string{"marks", "store", "outbox"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, engines[2], kind)
-			r.want(ExitDone, "done", r.up()...)
+			r.want(cli.Done, "done", r.up()...)
 			r.exec("DELETE FROM onceward_migrations WHERE table_name = 'TABLE_NAME'")
 			second := map[string]string{"marks": "_results", "store": "_forgets",
 				"outbox": "_parked"}[kind]
 			r.exec("DROP TABLE TABLE_NAME" + second)
-			r.want(ExitLeft, "not on record")
-			r.want(ExitDone, "version 0 to 1", r.up()...)
-			r.want(ExitDone, "nothing is to be done")
+			r.want(cli.No, "not on record")
+			r.want(cli.Done, "version 0 to 1", r.up()...)
+			r.want(cli.Done, "nothing is to be done")
 		})
 	}
 }
@@ -322,15 +323,15 @@ func TestWindow(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e.name, func(t *testing.T) {
 			r := newRig(t, e, "marks")
-			r.want(ExitDone, "done", r.up()...)
-			r.want(ExitDone, "nothing is to be done", "-window", "24h")
-			r.want(ExitLeft, "raise the window", "-window", "96h")
-			r.want(ExitLeft, "raise the window", "-window", "0")
-			r.want(ExitDone, "raise the window", "-window", "96h", "-apply")
-			r.want(ExitDone, "nothing is to be done", "-window", "96h")
-			r.want(ExitDone, "nothing is to be done")
-			if out := r.want(ExitLeft, "raise_window", "-window",
-				"97h", "-json"); !strings.Contains(out, `"raise_window": true`) {
+			r.want(cli.Done, "done", r.up()...)
+			r.want(cli.Done, "nothing is to be done", "--window", "24h")
+			r.want(cli.No, "raise the window", "--window", "96h")
+			r.want(cli.No, "raise the window", "--window", "0")
+			r.want(cli.Done, "raise the window", "--window", "96h", "--apply")
+			r.want(cli.Done, "nothing is to be done", "--window", "96h")
+			r.want(cli.Done, "nothing is to be done")
+			if out := r.want(cli.No, "raise_window", "--window",
+				"97h", "--json"); !strings.Contains(out, `"raise_window": true`) {
 				t.Error(out)
 			}
 		})
@@ -339,15 +340,15 @@ func TestWindow(t *testing.T) {
 
 func TestNewFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new.db")
-	args := []string{"-sql", "sqlite:" + file, "-kind", "outbox", "-apply"}
-	if code, _, errOut := command(t, args...); code != ExitUsage ||
+	args := []string{"--sql", "sqlite:" + file, "--kind", "outbox", "--apply"}
+	if code, _, errOut := command(t, args...); code != cli.Usage ||
 		!strings.Contains(errOut, "there is no database") {
 		t.Errorf("%d, %s", code, errOut)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the file was made")
 	}
-	if code, out, errOut := command(t, append(args, "-new-file")...); code != ExitDone ||
+	if code, out, errOut := command(t, append(args, "--new-file")...); code != cli.Done ||
 		!strings.Contains(out, "version 0 to 1 (outbox)") {
 		t.Errorf("%d, %s%s", code, out, errOut)
 	}
@@ -364,8 +365,8 @@ func TestSchema(t *testing.T) {
 	t.Cleanup(func() {
 		_, _ = db.ExecContext(context.Background(), `DROP SCHEMA "`+schema+`" CASCADE`)
 	})
-	r := newRig(t, e, "store", "-schema", schema)
-	r.want(ExitDone, schema+"."+r.table, r.up()...)
+	r := newRig(t, e, "store", "--schema", schema)
+	r.want(cli.Done, schema+"."+r.table, r.up()...)
 	var n int
 	if err := db.QueryRowContext(t.Context(),
 		`SELECT version FROM "`+schema+`".onceward_migrations`).Scan(&n); err != nil || n != 1 {
@@ -373,17 +374,19 @@ func TestSchema(t *testing.T) {
 	}
 	bad := newRig(t, e, "store")
 	if code, out, errOut := command(t,
-		slices.Concat(bad.flags, []string{"-schema", schema + "_none",
-			"-apply"})...); code != ExitUsage || !strings.Contains(errOut, "does not exist") {
+		slices.Concat(bad.flags, []string{"--schema", schema + "_none",
+			"--apply"})...); code != cli.Usage || !strings.Contains(errOut, "does not exist") {
 		t.Errorf("a schema that is not there: %d, %s%s", code, out, errOut)
 	}
 }
 
-// Where there is no terminal, a step is told of alone that takes long.
+// Where there is no terminal, only long steps are reported; the audit has each.
 func TestQuiet(t *testing.T) {
 	r := newRig(t, engines[0], "store")
 	code, _, errOut := command(t, slices.Concat(r.flags, r.up())...)
-	if code != ExitDone || errOut != "" {
+	if code != cli.Done || strings.Count(errOut, "\n") != 1 ||
+		!strings.Contains(errOut, "msg=audit who=") || !strings.Contains(errOut, "change=migrate") ||
+		!strings.Contains(errOut, "was=0 is=1") {
 		t.Errorf("%d, %q", code, errOut)
 	}
 	if longStep < time.Second {

@@ -2,15 +2,13 @@ package migrate
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/sqlserver"
@@ -25,7 +23,7 @@ type Options struct {
 	Kind string
 	// Schema and Table say where they are; an empty Table is the default of Kind.
 	Schema, Table string
-	// Retention and Window are of marks. Windowed tells that Window was given, zero for ever.
+	// Retention and Window are of marks. Windowed tells that Window was given, zero forever.
 	Retention sqladapter.Retention
 	Window    time.Duration
 	Windowed  bool
@@ -40,6 +38,8 @@ type Options struct {
 	Print, Out string
 	// JSON writes for programs.
 	JSON bool
+
+	raw
 }
 
 // newest stands for the newest version that this program has.
@@ -47,86 +47,86 @@ const newest = -1
 
 var (
 	kinds    = []string{"marks", "fence", "store", "outbox"}
-	prints   = []string{"sql", "files", "goose"}
 	dialects = []sqladapter.Dialect{sqladapter.Postgres, sqladapter.MySQL, sqladapter.SQLite,
 		sqlserver.Dialect}
 )
 
-const usage = `Usage: onceward migrate -sql DSN -kind marks|fence|store|outbox [-table NAME] [-apply] [flags]
-       onceward migrate -sql DSN -kind KIND [-table NAME] -to N -apply -drop [flags]
-       onceward migrate -dialect NAME|-sql DSN -kind KIND [-table NAME] -print sql|files|goose [flags]
+// raw are flags that need a second look.
+type raw struct {
+	dialect, retention string
+	given              func(flag string) bool
+}
 
-Shows which version the tables have, and what is to be done to them. It changes nothing without
--apply. The version is on record in the table onceward_migrations, in the same schema.
+// Command returns the command.
+func Command() *cli.Command { return (&Options{To: newest}).command() }
 
--kind is what the tables are for: marks (sqladapter.Ledger), fence (sqladapter.Fence), store
-(sqlstore.Store) or outbox (outbox.Outbox). The tables of marks keep the longest window that
-anybody has asked for, so -window must be that of the programs; -apply raises it where it is
-shorter.
+func (o *Options) command() *cli.Command {
+	return &cli.Command{
+		Use: "migrate", Short: "Show the version of this library's tables, and migrate them",
+		Long: `Shows which version the tables have, and what is to be done to them. It changes nothing without
+--apply. The version is on record in the table onceward_migrations, in the same schema.
 
-A version is one transaction; in MySQL and MariaDB, where each statement commits by itself, one
-that was cut off is begun again by the next run. Several runs may begin at once: one does it, the
+--kind says what the tables are for: marks (sqladapter.Ledger), fence (sqladapter.Fence), store
+(sqlstore.Store) or outbox (outbox.Outbox). The tables of marks keep the longest window that anybody
+has asked for, so --window must be that of the programs; --apply raises it where it is shorter.
+
+A version is one transaction. In MySQL and MariaDB, where each statement commits by itself, the next
+run begins a version again that was cut off. Several runs may begin at once: one does the work, the
 others wait for its lock and find it done.
 
--to with a version below the one that is there undoes versions, with all that their tables hold:
-it needs -drop, and asks unless -yes is given.
+--to with a version below the present one undoes versions, with everything that their tables hold:
+it needs --drop, and asks unless --yes is given. Each change is a line of the log on standard error.
 
--print writes the SQL for those who migrate with their own tool: sql, what makes the newest
-version from nothing; files, for golang-migrate; goose. Files go to -out, and none is overwritten.
-They record what they do, so that this command and the library's own Check see it.
+--print writes the SQL for another migration tool: sql, which makes the newest version from nothing;
+files, for golang-migrate; goose. Files go to --out, and none is overwritten. They record what they
+do, so that this command and the library's own Check see it.`,
+		Example: `onceward migrate --sql postgres://user@host/db --kind store
+onceward migrate --sql postgres://user@host/db --kind marks --window 7d --apply
+onceward migrate --dialect postgres --kind outbox --print files --out migrations`,
+		Exits: map[int]string{
+			cli.Done: "nothing is to be done, or it is done, or printed",
+			cli.No:   "something is to be done, or is left as it is",
+			cli.Usage: "wrong usage, a server that cannot be reached or refuses, " +
+				"or tables that are another program's, gone, or newer than this program",
+		},
+		Flags: o.flags,
+		Check: func([]string) error {
+			if err := o.read(); err != nil {
+				return err
+			}
+			return o.check()
+		},
+		Run:  o.run,
+		Hide: o.Server.Hide,
+	}
+}
 
-Exit code: 0 nothing is to be done, or it is done, or printed; 1 something is to be done, or is
-left as it is; 2 wrong flags, a server that cannot be reached or refuses, or tables that are
-another's, gone, or newer than this program; 130 interrupted.
-
-Flags:
-`
-
-// raw are flags that need a second look.
-type raw struct{ dialect, retention string }
-
-// ParseOptions reads the flags. flag.ErrHelp is returned after usage has been written to out; any
-// other error names the flag.
-func ParseOptions(args []string, out io.Writer) (Options, error) {
-	o := Options{To: newest}
-	var r raw
-	f := flag.NewFlagSet("migrate", flag.ContinueOnError)
+func (o *Options) flags(f *cli.Flags) {
+	r := &o.raw
 	o.Server.SQLFlags(f)
 	f.BoolVar(&o.Server.NewFile, "new-file", false, "the file of SQLite may be new")
-	f.StringVar(&r.dialect, "dialect", "",
-		"`name` of the engine, for -print without a server: postgres, mysql, sqlite, sqlserver (marks alone)")
-	f.StringVar(&o.Kind, "kind", "", "`kind` of the tables: marks, fence, store, outbox")
+	f.ChoiceVar(&r.dialect, "dialect", "",
+		"`name` of the engine, for --print without a server (sqlserver has marks only)",
+		"postgres", "mysql", "sqlite", "sqlserver")
+	f.Instead("dialect", "sql")
+	f.ChoiceVar(&o.Kind, "kind", "", "`kind` of the tables", kinds...)
+	f.Require("kind")
 	f.StringVar(&o.Schema, "schema", "",
 		"`schema` of the tables, which must exist (default the connection's own)")
 	f.StringVar(&o.Table, "table", "",
 		"`name` of the first table; others begin with it (default onceward_marks, onceward_fence, onceward_claims, onceward_outbox)")
-	f.StringVar(&r.retention, "retention", "deletes",
-		"`retention` of marks: deletes or generations")
-	f.Func("window", "window of the marks, as in `72h`; 0 keeps them for ever", o.setWindow)
+	f.ChoiceVar(&r.retention, "retention", "deletes", "`retention` of marks", "deletes", "generations")
+	f.DurationVar(&o.Window, "window", 0, "window of the marks, as in 7d; 0 keeps them forever")
 	f.Func("idtime", "IDTime of marks: `kind` uuidv7, ulid, or snowflake:MS with the epoch in ms "+
 		"since 1970 (default keys of any form)", o.setIDTime)
 	f.Func("to", "`version` that is wanted (default the newest)", o.setTo)
 	f.BoolVar(&o.Apply, "apply", false, "do what is to be done")
 	f.BoolVar(&o.Drop, "drop", false, "allow to undo versions, with what their tables hold")
 	f.BoolVar(&o.Yes, "yes", false, "do not ask")
-	f.StringVar(&o.Print, "print", "", "write SQL: `form` sql, files (golang-migrate) or goose")
-	f.StringVar(&o.Out, "out", "", "`directory` for -print files and goose")
+	f.ChoiceVar(&o.Print, "print", "", "write SQL in this `form`", "sql", "files", "goose")
+	f.StringVar(&o.Out, "out", "", "`directory` for --print files and goose")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
-	if err := flags.Parse(f, args, usage, out); err != nil {
-		return o, err
-	}
-	if err := o.read(r); err != nil {
-		return o, err
-	}
-	return o, o.check()
-}
-
-func (o *Options) setWindow(text string) (err error) {
-	o.Windowed = true
-	if o.Window, err = time.ParseDuration(text); err != nil {
-		return errors.New("it is no duration such as 72h")
-	}
-	return nil
+	r.given = f.Changed
 }
 
 func (o *Options) setIDTime(text string) error {
@@ -154,25 +154,17 @@ func (o *Options) setIDTime(text string) error {
 
 func (o *Options) setTo(text string) (err error) {
 	if o.To, err = strconv.Atoi(text); err != nil || o.To < 0 {
-		return errors.New("it is no version, such as 0 or 1")
+		return errors.New("a version is a number, such as 0 or 1")
 	}
 	return nil
 }
 
 // read finds what names stand for.
-func (o *Options) read(r raw) error {
-	if !slices.Contains(kinds, o.Kind) {
-		return fmt.Errorf("-kind is %q; one of %s is wanted", o.Kind, strings.Join(kinds, ", "))
-	}
-	if o.Print != "" && !slices.Contains(prints, o.Print) {
-		return fmt.Errorf("-print is %q; one of %s is wanted", o.Print, strings.Join(prints, ", "))
-	}
-	switch r.retention {
-	case "deletes":
-	case "generations":
+func (o *Options) read() error {
+	r := o.raw
+	o.Windowed = r.given("window")
+	if r.retention == "generations" {
 		o.Retention = sqladapter.Generations
-	default:
-		return fmt.Errorf("-retention is %q; deletes or generations is wanted", r.retention)
 	}
 	if r.dialect != "" {
 		at := slices.IndexFunc(dialects, func(d sqladapter.Dialect) bool {
@@ -180,12 +172,9 @@ func (o *Options) read(r raw) error {
 		})
 		switch {
 		case o.Server.SQL != "":
-			return errors.New("-dialect and -sql exclude each other")
+			return errors.New("--dialect and --sql exclude each other")
 		case o.Print == "":
-			return errors.New("-dialect needs -print: a server is wanted with -sql")
-		case at < 0:
-			return fmt.Errorf("-dialect is %q; one of postgres, mysql, sqlite, sqlserver is wanted",
-				r.dialect)
+			return errors.New("--dialect needs --print: a server is wanted with --sql")
 		}
 		o.Dialect = dialects[at]
 		return nil
@@ -202,32 +191,32 @@ func (o *Options) check() error {
 	marks := o.Kind == "marks"
 	switch {
 	case !marks && (o.Windowed || o.Retention != sqladapter.DeleteRows):
-		return errors.New("-window and -retention need -kind marks")
+		return errors.New("--window and --retention need --kind marks")
 	case !marks && o.IDTime != 0:
-		return errors.New("-idtime needs -kind marks")
+		return errors.New("--idtime needs --kind marks")
 	case marks && !o.Windowed && (o.Print != "" || o.Apply && o.To != 0):
-		return errors.New("-window is missing: how long are marks kept? 0 keeps them for ever")
+		return errors.New("--window is missing: how long are marks kept? 0 keeps them forever")
 	case o.Dialect == sqlserver.Dialect && !marks:
-		return errors.New("-dialect sqlserver needs -kind marks: nothing else is for it")
+		return errors.New("--dialect sqlserver needs --kind marks: nothing else is for it")
 	case o.Dialect == sqladapter.SQLite && o.Print == "" && o.Schema != "" && o.Schema != "main":
-		return errors.New("-schema is of SQLite an attached database, and this command attaches none")
+		return errors.New("--schema is of SQLite an attached database, and this command attaches none")
 	case o.Server.NewFile && (!o.Apply || o.Dialect != sqladapter.SQLite):
-		return errors.New("-new-file needs -apply and -sql sqlite:FILE")
+		return errors.New("--new-file needs --apply and --sql sqlite:FILE")
 	}
 	if o.Print != "" {
 		return o.checkPrint()
 	}
 	switch {
 	case o.Out != "":
-		return errors.New("-out needs -print files or goose")
+		return errors.New("--out needs --print files or goose")
 	case o.Drop && !o.Apply:
-		return errors.New("-drop needs -apply")
+		return errors.New("--drop needs --apply")
 	case o.Drop && o.To == newest:
-		return errors.New("-drop needs -to")
+		return errors.New("--drop needs --to")
 	case o.Yes && !o.Drop:
-		return errors.New("-yes needs -drop: nothing else is asked")
+		return errors.New("--yes needs --drop: nothing else is asked")
 	case o.JSON && o.Drop && !o.Yes:
-		return errors.New("-json needs -yes with -drop: a question is no JSON")
+		return errors.New("--json needs --yes with --drop: a question is no JSON")
 	}
 	return nil
 }
@@ -235,11 +224,11 @@ func (o *Options) check() error {
 func (o *Options) checkPrint() error {
 	switch {
 	case o.Apply || o.Drop || o.Yes || o.To != newest || o.JSON:
-		return errors.New("-print excludes -apply, -to, -drop, -yes and -json")
+		return errors.New("--print excludes --apply, --to, --drop, --yes and --json")
 	case o.Print == "sql" && o.Out != "":
-		return errors.New("-out needs -print files or goose")
+		return errors.New("--out needs --print files or goose")
 	case o.Print != "sql" && o.Out == "":
-		return fmt.Errorf("-out is missing: the directory for -print %s", o.Print)
+		return fmt.Errorf("--out is missing: the directory for --print %s", o.Print)
 	}
 	return nil
 }

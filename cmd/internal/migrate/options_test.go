@@ -1,14 +1,12 @@
 package migrate
 
 import (
-	"bytes"
-	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -17,77 +15,77 @@ func TestOptions(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	there := "-sql sqlite:" + file
+	there := "--sql sqlite:" + file
 	for args, want := range map[string]string{
-		"":                          `-kind is ""; one of marks, fence, store, outbox`,
-		there:                       `-kind is ""`,
-		"-kind shop " + there:       `-kind is "shop"`,
-		"-kind store":               "-sql is missing",
-		"-kind store -sql x":        "-sql is none of",
-		"-kind store -sql env:NONE": "the environment has no NONE",
-		"-kind store -sql sqlite:" + file +
+		"":                            "--kind is missing",
+		there:                         "--kind is missing",
+		"--kind shop " + there:        "one of marks, fence, store, outbox",
+		"--kind store":                "--sql is missing",
+		"--kind store --sql x":        "--sql is none of",
+		"--kind store --sql env:NONE": "the environment has no NONE",
+		"--kind store --sql sqlite:" + file +
 			".none": "there is no database",
-		"-kind store -new-file -sql sqlite:" +
-			file: "-new-file needs -apply",
-		"-kind store -apply -new-file -sql sqlite:" +
+		"--kind store --new-file --sql sqlite:" +
+			file: "--new-file needs --apply",
+		"--kind store --apply --new-file --sql sqlite:" +
 			file + "/b.db": "there is no database",
-		"-kind store -apply -new-file -sql postgres://h/db": "-new-file needs -apply and -sql sqlite",
-		"-kind store -window 72h " +
-			there: "-window and -retention need -kind marks",
-		"-kind outbox -retention generations " +
-			there: "-window and -retention need -kind marks",
-		"-kind marks -retention weekly " +
-			there: `-retention is "weekly"`,
-		"-kind store -idtime ulid " + there: "-idtime needs -kind marks",
-		"-kind marks -idtime uuid " + there: "must be uuidv7",
-		"-kind marks -window 0 -idtime ulid:7 " +
+		"--kind store --apply --new-file --sql postgres://h/db": "--new-file needs --apply and --sql sqlite",
+		"--kind store --window 72h " +
+			there: "--window and --retention need --kind marks",
+		"--kind outbox --retention generations " +
+			there: "--window and --retention need --kind marks",
+		"--kind marks --retention weekly " +
+			there: "one of deletes, generations",
+		"--kind store --idtime ulid " + there: "--idtime needs --kind marks",
+		"--kind marks --idtime uuid " + there: "must be uuidv7",
+		"--kind marks --window 0 --idtime ulid:7 " +
 			there: "snowflake alone",
-		"-kind marks -window 0 -idtime snowflake " +
+		"--kind marks --window 0 --idtime snowflake " +
 			there: "snowflake alone",
-		"-kind marks -window 0 -idtime snowflake:x " +
+		"--kind marks --window 0 --idtime snowflake:x " +
 			there: "milliseconds since 1970",
-		"-kind marks -window 0 -idtime snowflake:7 " + there: "",
-		"-kind marks -apply " + there:                        "-window is missing",
-		"-kind marks -apply -to 1 " + there:                  "-window is missing",
-		"-kind marks -print sql -dialect mysql":              "-window is missing",
-		"-kind marks -window 3 " +
-			there: "no duration such as 72h",
-		"-kind store -to x " +
-			there: "no version, such as 0",
-		"-kind store -to -1 " +
-			there: "no version, such as 0",
-		"-kind store -drop -to 0 " + there:              "-drop needs -apply",
-		"-kind store -apply -drop " + there:             "-drop needs -to",
-		"-kind store -apply -yes " + there:              "-yes needs -drop",
-		"-kind store -apply -to 0 -drop -json " + there: "-json needs -yes",
-		"-kind store -out d " + there:                   "-out needs -print",
-		"-kind store -schema shop " +
-			there: "-schema is of SQLite an attached database",
-		"-kind store -dialect mysql": "-dialect needs -print",
-		"-kind store -dialect mysql -print sql " +
-			there: "-dialect and -sql exclude each other",
-		"-kind store -dialect oracle -print sql":       `-dialect is "oracle"`,
-		"-kind store -dialect sqlserver -print sql":    "-dialect sqlserver needs -kind marks",
-		"-kind store -dialect mysql -print xml":        `-print is "xml"`,
-		"-kind store -dialect mysql -print sql -out d": "-out needs -print files or goose",
-		"-kind store -dialect mysql -print files":      "-out is missing",
-		"-kind store -dialect mysql -print sql -apply": "-print excludes",
-		"-kind store -dialect mysql -print sql -to 0":  "-print excludes",
-		"-kind store -dialect mysql -print sql -json":  "-print excludes",
-		"-kind store " + there +
+		"--kind marks --window 0 --idtime snowflake:7 " + there: "",
+		"--kind marks --apply " + there:                         "--window is missing",
+		"--kind marks --apply --to 1 " + there:                  "--window is missing",
+		"--kind marks --print sql --dialect mysql":              "--window is missing",
+		"--kind marks --window 3 " +
+			there: "a duration is written as",
+		"--kind store --to x " +
+			there: "a version is a number",
+		"--kind store --to -1 " +
+			there: "a version is a number",
+		"--kind store --drop --to 0 " + there:                "--drop needs --apply",
+		"--kind store --apply --drop " + there:               "--drop needs --to",
+		"--kind store --apply --yes " + there:                "--yes needs --drop",
+		"--kind store --apply --to 0 --drop --json " + there: "--json needs --yes",
+		"--kind store --out d " + there:                      "--out needs --print",
+		"--kind store --schema shop " +
+			there: "--schema is of SQLite an attached database",
+		"--kind store --dialect mysql": "--dialect needs --print",
+		"--kind store --dialect mysql --print sql " +
+			there: "--dialect and --sql exclude each other",
+		"--kind store --dialect oracle --print sql":        "one of postgres, mysql, sqlite, sqlserver",
+		"--kind store --dialect sqlserver --print sql":     "--dialect sqlserver needs --kind marks",
+		"--kind store --dialect mysql --print xml":         "one of sql, files, goose",
+		"--kind store --dialect mysql --print sql --out d": "--out needs --print files or goose",
+		"--kind store --dialect mysql --print files":       "--out is missing",
+		"--kind store --dialect mysql --print sql --apply": "--print excludes",
+		"--kind store --dialect mysql --print sql --to 0":  "--print excludes",
+		"--kind store --dialect mysql --print sql --json":  "--print excludes",
+		"--kind store " + there +
 			" more": `unexpected argument "more"`,
 		// newComponent looks at names
-		"-kind store -table a.b " + there:                                    "",
-		"-kind marks -window 0 -apply " + there:                              "",
-		"-kind marks -to 0 " + there:                                         "",
-		"-kind marks -to 0 -apply -drop -yes -json " + there:                 "",
-		"-kind store -dialect mysql -print goose -out d -schema s -table t":  "",
-		"-kind store -print sql " + there:                                    "",
-		"-kind store -apply -new-file -sql sqlite:" + file + ".none":         "",
-		"-kind marks -dialect sqlserver -print sql -window 72h":              "",
-		"-kind marks -retention generations -window 72h -sql postgres://h/d": "",
+		"--kind store --table a.b " + there:                                       "",
+		"--kind marks --window 0 --apply " + there:                                "",
+		"--kind marks --to 0 " + there:                                            "",
+		"--kind marks --to 0 --apply --drop --yes --json " + there:                "",
+		"--kind store --dialect mysql --print goose --out d --schema s --table t": "",
+		"--kind store --print sql " + there:                                       "",
+		"--kind store --apply --new-file --sql sqlite:" + file + ".none":          "",
+		"--kind marks --dialect sqlserver --print sql --window 72h":               "",
+		"--kind marks --retention generations --window 72h --sql postgres://h/d":  "",
 	} {
-		_, err := ParseOptions(strings.Fields(args), nil)
+		_, err := parse(strings.Fields(args)...)
 		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
@@ -95,42 +93,35 @@ func TestOptions(t *testing.T) {
 }
 
 func TestOptionsRead(t *testing.T) {
-	o, err := ParseOptions(strings.Fields(
-		"-kind marks -retention generations -window 0 -dialect postgres -print sql"), nil)
+	o, err := parse(strings.Fields("--kind marks --retention generations --window 0 --dialect postgres --print sql")...)
 	if err != nil || o.Retention != sqladapter.Generations || !o.Windowed || o.Window != 0 ||
 		o.Dialect != sqladapter.Postgres || o.To != newest {
 		t.Errorf("%+v, %v", o, err)
-	}
-	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(out.String(), "Exit code: 0 nothing") ||
-		!strings.Contains(out.String(), "-window") {
-		t.Errorf("help: %v, %s", err, out.String())
 	}
 }
 
 // Names and settings that cannot be are told by their flags, and before anything is connected.
 func TestNamesRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"-kind marks -window 72h -table a.b":                   "-table must",
-		"-kind fence -table a.b":                               "-table must",
-		"-kind store -table a.b":                               "-table must",
-		"-kind outbox -table a.b":                              "-table must",
-		"-kind outbox -table onceward_migrations":              "where versions are recorded",
-		"-kind store -schema s;":                               "-schema must",
-		"-kind marks -window -1h":                              "-window must be zero or at least 1ms",
-		"-kind marks -window 0 -retention generations":         "Generations need one",
-		"-kind marks -window 1h -retention generations SQLITE": "which is for PostgreSQL and MySQL",
-		"-kind outbox -table sqlite_outbox SQLITE":             "SQLite reserves",
-		"-kind marks -window 1h -idtime ulid SQLITE":           "-idtime is for PostgreSQL",
+		"--kind marks --window 72h --table a.b":                   "--table must",
+		"--kind fence --table a.b":                                "--table must",
+		"--kind store --table a.b":                                "--table must",
+		"--kind outbox --table a.b":                               "--table must",
+		"--kind outbox --table onceward_migrations":               "where versions are recorded",
+		"--kind store --schema s;":                                "--schema must",
+		"--kind marks --window -1h":                               "--window must be zero or at least 1ms",
+		"--kind marks --window 0 --retention generations":         "Generations need one",
+		"--kind marks --window 1h --retention generations SQLITE": "which is for PostgreSQL and MySQL",
+		"--kind outbox --table sqlite_outbox SQLITE":              "SQLite reserves",
+		"--kind marks --window 1h --idtime ulid SQLITE":           "--idtime is for PostgreSQL",
 	} {
 		fields := strings.Fields(args)
 		dialect := "postgres"
 		if n := len(fields) - 1; fields[n] == "SQLITE" {
 			dialect, fields = "sqlite", fields[:n]
 		}
-		code, out, errOut := command(t, append(fields, "-print", "sql", "-dialect", dialect)...)
-		if code != ExitUsage || out != "" || !strings.Contains(errOut, want) {
+		code, out, errOut := command(t, append(fields, "--print", "sql", "--dialect", dialect)...)
+		if code != cli.Usage || out != "" || !strings.Contains(errOut, want) {
 			t.Errorf("%s: %d, %q, %q; want %q", args, code, out, errOut, want)
 		}
 	}

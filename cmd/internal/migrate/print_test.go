@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 // What is printed makes tables that the command itself then finds.
@@ -14,23 +16,23 @@ func TestPrintedSQL(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, engines[0], kind)
 			code, out, errOut := command(t,
-				slices.Concat([]string{"-dialect", "sqlite", "-kind", kind, "-table", r.table,
-					"-print", "sql"}, r.window)...)
-			if code != ExitDone || errOut != "" {
+				slices.Concat([]string{"--dialect", "sqlite", "--kind", kind, "--table", r.table,
+					"--print", "sql"}, r.window)...)
+			if code != cli.Done || errOut != "" {
 				t.Fatalf("%d, %s", code, errOut)
 			}
-			r.want(ExitLeft, "version 0 to 1")
+			r.want(cli.No, "version 0 to 1")
 			r.exec(out)
-			r.want(ExitDone, "nothing is to be done", r.window...)
+			r.want(cli.Done, "nothing is to be done", r.window...)
 		})
 	}
 }
 
-// With -sql in place of -dialect nothing is connected.
+// With --sql in place of --dialect nothing is connected.
 func TestPrintConnectsToNothing(t *testing.T) {
-	code, out, errOut := command(t, "-sql", "postgres://127.0.0.1:1/db", "-kind", "fence",
-		"-schema", "Shop", "-print", "sql")
-	if code != ExitDone || errOut != "" ||
+	code, out, errOut := command(t, "--sql", "postgres://127.0.0.1:1/db", "--kind", "fence",
+		"--schema", "Shop", "--print", "sql")
+	if code != cli.Done || errOut != "" ||
 		!strings.Contains(out, `CREATE TABLE IF NOT EXISTS "Shop"."onceward_fence"`) {
 		t.Errorf("%d, %s%s", code, out, errOut)
 	}
@@ -39,9 +41,9 @@ func TestPrintConnectsToNothing(t *testing.T) {
 func TestPrintedDialects(t *testing.T) {
 	for dialect, want := range map[string]string{"postgres": "octet_length",
 		"mysql": "ENGINE=InnoDB", "sqlite": "WITHOUT ROWID", "sqlserver": "OBJECT_ID"} {
-		code, out, errOut := command(t, "-dialect", dialect, "-kind", "marks", "-window",
-			"72h", "-print", "sql")
-		if code != ExitDone || errOut != "" || !strings.Contains(out, want) ||
+		code, out, errOut := command(t, "--dialect", dialect, "--kind", "marks", "--window",
+			"72h", "--print", "sql")
+		if code != cli.Done || errOut != "" || !strings.Contains(out, want) ||
 			!strings.Contains(out, "259200000") {
 			t.Errorf("%s: %d, %s%s", dialect, code, out, errOut)
 		}
@@ -55,9 +57,9 @@ func TestPrintedFiles(t *testing.T) {
 	} {
 		t.Run(form, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "db", "migrations")
-			args := []string{"-dialect", "mysql", "-kind", "store", "-print", form, "-out", dir}
+			args := []string{"--dialect", "mysql", "--kind", "store", "--print", form, "--out", dir}
 			code, out, errOut := command(t, args...)
-			if code != ExitDone || errOut != "" {
+			if code != cli.Done || errOut != "" {
 				t.Fatalf("%d, %s", code, errOut)
 			}
 			var listed []string
@@ -83,7 +85,7 @@ func TestPrintedFiles(t *testing.T) {
 			if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if code, out, errOut = command(t, args...); code != ExitUsage || out != "" ||
+			if code, out, errOut = command(t, args...); code != cli.Usage || out != "" ||
 				!strings.Contains(errOut, "is not overwritten; nothing was written") {
 				t.Errorf("%d, %s%s", code, out, errOut)
 			}
@@ -98,8 +100,8 @@ func TestPrintedFiles(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := command(t, "-dialect", "mysql", "-kind", "store", "-print", "goose",
-		"-out", file); code != ExitUsage || !strings.Contains(errOut, "-out: ") {
+	if code, _, errOut := command(t, "--dialect", "mysql", "--kind", "store", "--print", "goose",
+		"--out", file); code != cli.Usage || !strings.Contains(errOut, "--out: ") {
 		t.Errorf("a file for a directory: %d, %s", code, errOut)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
@@ -24,14 +25,15 @@ func command(t *testing.T, args ...string) (code int, out, errOut string) {
 // answered runs it with what somebody types.
 func answered(ctx context.Context, answer string, args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
-	code = Main(ctx, args, strings.NewReader(answer), &o, &e)
+	s := &cli.Streams{In: strings.NewReader(answer), Out: &o, Err: &e}
+	code = cli.Run(ctx, s, Command(), args...)
 	return code, o.String(), e.String()
 }
 
 // engine is a database.
 type engine struct {
 	name string
-	// open returns what -sql wants, and a pool.
+	// open returns what --sql wants, and a pool.
 	open func(t *testing.T) (dsn string, db *sql.DB)
 }
 
@@ -79,21 +81,21 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 	t.Helper()
 	dsn, db := e.open(t)
 	r := &rig{t: t, db: db, table: servertest.Prefix(t)}
-	r.flags = append([]string{"-sql", dsn, "-kind", kind, "-table", r.table}, more...)
+	r.flags = append([]string{"--sql", dsn, "--kind", kind, "--table", r.table}, more...)
 	r.newest = 1
 	if kind == "outbox" {
 		r.newest = 2
 	}
 	if kind == "marks" {
-		r.window = []string{"-window", "72h"}
+		r.window = []string{"--window", "72h"}
 		if e.name != "sqlite" && !slices.Contains(more, "generations") {
 			r.newest = 3
 		}
 	}
 	t.Cleanup(func() {
 		code, out, errOut := answered(context.Background(),
-			"", slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop", "-yes"})...)
-		if code != ExitDone {
+			"", slices.Concat(r.flags, []string{"--to", "0", "--apply", "--drop", "--yes"})...)
+		if code != cli.Done {
 			t.Errorf("at the end: %d, %s%s", code, out, errOut)
 		}
 	})
@@ -112,7 +114,7 @@ func (r *rig) want(code int, words string, args ...string) string {
 }
 
 func (r *rig) up(more ...string) []string {
-	return append(append([]string{"-apply"}, r.window...), more...)
+	return append(append([]string{"--apply"}, r.window...), more...)
 }
 
 func (r *rig) exec(statement string) {
@@ -131,7 +133,7 @@ func forEach(t *testing.T, test func(t *testing.T, e engine, r *rig)) {
 		}
 		if e.name != "sqlite" {
 			t.Run(e.name+"/generations", func(t *testing.T) {
-				test(t, e, newRig(t, e, "marks", "-retention", "generations"))
+				test(t, e, newRig(t, e, "marks", "--retention", "generations"))
 			})
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 // took is how long a step has taken.
@@ -21,37 +22,42 @@ func (s Step) took() time.Duration {
 func (s Step) text() string { return fmt.Sprintf("version %d to %d (%s)", s.From, s.To, s.Name) }
 
 // print writes for people, with the last word on it or without.
-func (s *State) print(out io.Writer, last bool) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s\t%s, in %s\n", s.Kind, s.name(), s.Dialect)
-	fmt.Fprintf(w, "version\t%d; this program knows %d\n", s.Version, s.Newest)
+func (s *State) print(std *cli.Streams, last bool) error {
+	err := std.Fields(s.fields()...)
+	if last {
+		err = errors.Join(err, std.Lines(0, s.verdict()))
+	}
+	return err
+}
+
+func (s *State) fields() [][2]string {
+	all := [][2]string{{s.Kind, s.name() + ", in " + s.Dialect},
+		{"version", fmt.Sprintf("%d; this program knows %d", s.Version, s.Newest)}}
+	line := func(what, value string) { all = append(all, [2]string{what, value}) }
 	title, lost := "to do", "drops"
 	if s.Applied {
 		title, lost = "done", "dropped"
 	}
 	for _, step := range s.Steps {
 		if s.Applied {
-			fmt.Fprintf(w, "%s\t%s, in %v\n", title, step.text(), step.took())
+			line(title, fmt.Sprintf("%s, in %v", step.text(), step.took()))
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\n", title, step.text())
+		line(title, step.text())
 		for _, drop := range step.Drops {
-			fmt.Fprintf(w, "\t%s\n", strings.Join(strings.Fields(drop), " "))
+			line("", strings.Join(strings.Fields(drop), " "))
 		}
 	}
 	if s.Window {
-		fmt.Fprintf(w, "%s\traise the window on record to -window\n", title)
+		line(title, "raise the window on record to --window")
 	}
 	if s.Drops != "" {
-		fmt.Fprintf(w, "%s\t%s\n", lost, s.Drops)
+		line(lost, s.Drops)
 	}
 	if s.Note != "" && !s.Applied {
-		fmt.Fprintf(w, "note\t%s\n", s.Note)
+		line("note", s.Note)
 	}
-	if last {
-		fmt.Fprintln(w, s.verdict())
-	}
-	return w.Flush()
+	return all
 }
 
 // verdict is what became of it.
@@ -64,16 +70,16 @@ func (s *State) verdict() string {
 	case s.done():
 		return "nothing is to be done"
 	}
-	return "nothing was changed: -apply does it"
+	return "nothing was changed: --apply does it"
 }
 
 // print writes the SQL of a component.
-func (o *Options) print(c *component, out io.Writer) (int, error) {
+func (o *Options) print(c *component, out io.Writer) error {
 	files := c.files
 	switch o.Print {
 	case "sql":
 		_, err := io.WriteString(out, c.sql())
-		return ExitDone, err
+		return err
 	case "goose":
 		files = c.goose
 	}
@@ -82,9 +88,9 @@ func (o *Options) print(c *component, out io.Writer) (int, error) {
 		fmt.Fprintln(out, name)
 	}
 	if err != nil {
-		return ExitUsage, fmt.Errorf("-out: %w", err)
+		return fmt.Errorf("--out: %w", err)
 	}
-	return ExitDone, nil
+	return nil
 }
 
 // export writes all files into a directory, which it makes, or none when one of them is there.

@@ -1,80 +1,73 @@
 package plan
 
 import (
-	"encoding/json"
-	"errors"
-	"flag"
+	"context"
 	"fmt"
-	"io"
-	"text/tabwriter"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// Exit codes of Main.
-const (
-	// ExitDone: the plan is written.
-	ExitDone = 0
-	// ExitFailed: it could not be written.
-	ExitFailed = 1
-	// ExitUsage: wrong flags.
-	ExitUsage = 2
-)
-
-// Main plans with the command's flags and returns an exit code.
-func Main(args []string, out, errOut io.Writer) int {
-	fail := func(code int, err error) int {
-		fmt.Fprintf(errOut, "onceward plan: %v\n", err)
-		return code
-	}
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
+func (o *Options) run(_ context.Context, s *cli.Streams) error {
+	p, err := New(*o)
 	if err != nil {
-		return fail(ExitUsage, err)
-	}
-	p, err := New(o)
-	if err != nil {
-		return fail(ExitUsage, err)
+		return err
 	}
 	if o.JSON {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		err = e.Encode(p)
-	} else {
-		err = p.print(out)
+		return cli.WriteJSON(s.Out, p)
 	}
-	if err != nil {
-		return fail(ExitFailed, err)
-	}
-	return ExitDone
+	return p.print(s)
 }
 
 // print writes tables for people.
-func (p *Plan) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%.6g messages a second, of them %.6g new keys: %s keys in a window of %v\n",
-		p.Rate, p.NewRate, count(p.KeysInWindow), window(p.WindowMS))
-	fmt.Fprintf(w, "\nRedis\tkeeps of a key\tbytes a key\tkeys at most\tbytes\tmaxmemory (+%.0f %%)\tExpectedKeys\tshards\ta new key taken for done\tin a year\n", p.Spare*100)
+func (p *Plan) print(s *cli.Streams) error {
+	if err := s.Lines(0, fmt.Sprintf(
+		"%.6g messages a second, of them %.6g new keys: %s keys in a window of %s",
+		p.Rate, p.NewRate, count(p.KeysInWindow), cli.Span(window(p.WindowMS)))); err != nil {
+		return err
+	}
+	for _, table := range [][][]string{p.redis(), p.bloom(), p.sql()} {
+		fmt.Fprintln(s.Out)
+		if err := s.Table(table[0], table[1:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Plan) redis() [][]string {
+	rows := [][]string{{"Redis", "keeps of a key", "bytes a key", "keys at most", "bytes",
+		fmt.Sprintf("maxmemory (+%.0f %%)", p.Spare*100), "ExpectedKeys", "shards",
+		"a new key taken for done", "in a year"}}
 	for _, r := range p.Redis {
 		expected, shards := "-", "-"
 		if r.ExpectedKeys > 0 {
 			expected, shards = fmt.Sprint(r.ExpectedKeys), fmt.Sprint(r.Shards)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Layout,
-			r.Keeps, r.BytesPerKey, count(r.Keys), size(r.Bytes),
-			size(r.MaxMemory), expected, shards, odds(r.FalseDuplicate), odds(r.FalsePerYear))
+		rows = append(rows, []string{r.Layout, r.Keeps, fmt.Sprintf("%.1f", r.BytesPerKey),
+			count(r.Keys), size(r.Bytes), size(r.MaxMemory), expected, shards,
+			odds(r.FalseDuplicate), odds(r.FalsePerYear)})
 	}
-	fmt.Fprint(w, "\nBloom filter\tbytes a process\tbytes a key\tgenerations\thashes\tnew keys it does not know for new\n")
+	return rows
+}
+
+func (p *Plan) bloom() [][]string {
+	rows := [][]string{{"Bloom filter", "bytes a process", "bytes a key", "generations", "hashes",
+		"new keys taken for known"}}
 	for _, b := range p.Bloom {
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%d\t%d\t%s\n", b.Kind, size(b.Bytes), b.BytesPerKey,
-			b.Generations, b.Hashes, odds(b.FalsePositives))
+		rows = append(rows, []string{b.Kind, size(b.Bytes), fmt.Sprintf("%.1f", b.BytesPerKey),
+			fmt.Sprint(b.Generations), fmt.Sprint(b.Hashes), odds(b.FalsePositives)})
 	}
-	fmt.Fprint(w, "\nSQL, marks\tretention\ttables\trows at most\tbytes a row\tbytes\n")
+	return rows
+}
+
+func (p *Plan) sql() [][]string {
+	rows := [][]string{{"SQL, marks", "retention", "tables", "rows at most", "bytes a row",
+		"bytes"}}
 	for _, s := range p.SQL {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%.0f\t%s\n", s.Engine, s.Retention, s.Tables, count(s.Rows),
-			s.BytesPerKey, size(s.Bytes))
+		rows = append(rows, []string{s.Engine, s.Retention, fmt.Sprint(s.Tables), count(s.Rows),
+			fmt.Sprintf("%.0f", s.BytesPerKey), size(s.Bytes)})
 	}
-	return w.Flush()
+	return rows
 }
 
 // odds are in short; none for a comparison.

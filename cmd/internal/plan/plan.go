@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Plan is what the command answers, as -json writes it. Bytes are bytes, rates are per second.
+// Plan is what the command answers, as --json writes it. Bytes are bytes, rates are per second.
 type Plan struct {
 	Rate         float64 `json:"rate"`           // messages
 	NewRate      float64 `json:"new_rate"`       // of them new keys

@@ -3,20 +3,23 @@ package plan
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"flag"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-const needed = "-rate 1000 -window 1h "
+const needed = "--rate 1000 --window 1h "
+
+func parse(args string) (o Options, err error) {
+	err = cli.Parse(o.command(), strings.Fields(args)...)
+	return o, err
+}
 
 func TestParseOptions(t *testing.T) {
-	o, err := ParseOptions(strings.Fields(
-		"--rate 1000 --window 72h --dup 5% --result 200 --key 46 --spare 0.5 --bloom 1% --origin"),
-		nil)
+	o, err := parse("--rate 1000 --window 72h --dup 5% --result 200 --key 46 --spare 0.5 --bloom 1% --origin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,37 +32,32 @@ func TestParseOptions(t *testing.T) {
 
 func TestParseOptionsRefuses(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                               "-rate is missing",
-		"-window 1h -rate NaN":           "-rate is missing",
-		"-window 1h -rate Inf":           "-rate is missing",
-		"-rate 1":                        "-window is missing",
-		needed + "-dup 1":                "-dup is 1",
-		needed + "-dup -1%":              "-dup is -0.01",
-		needed + "-dup x":                "-dup: is no number",
-		needed + "-dup NaN":              "-dup is NaN",
-		needed + "-result -1":            "-result is -1",
-		needed + "-result 999999999999":  "-result is 999999999999",
-		needed + "-key 256":              "-key is 256",
-		needed + "-spare -0.1":           "-spare is -0.1",
-		needed + "-bloom 0":              "-bloom is 0",
-		needed + "-bloom 50%":            "-bloom is 0.5",
-		needed + "-prefix=":              `-prefix: "" is not`,
-		needed + "-prefix {x}":           `-prefix: "{x}" is not`,
-		"-rate 0.0001 -window 1s":        "there is nothing to plan",
-		"-rate 4000000 -window 1000s":    "up to 4e+09",
-		needed + "more":                  `unexpected argument "more"`,
-		needed + "-what":                 "not defined: -what",
-		"-rate 1000 -window 1h -spare x": "-spare: is no number",
+		"":                                  "--rate and --window are missing",
+		"--window 1h --rate NaN":            "--rate is missing",
+		"--window 1h --rate Inf":            "--rate is missing",
+		"--rate 1":                          "--window is missing",
+		needed + "--dup 1":                  "--dup is 1",
+		needed + "--dup -1%":                "--dup is -0.01",
+		needed + "--dup x":                  "a share is written as 0.05 or 5%",
+		needed + "--dup NaN":                "--dup is NaN",
+		needed + "--result -1":              "--result is -1",
+		needed + "--result 999999999999":    "--result is 999999999999",
+		needed + "--key 256":                "--key is 256",
+		needed + "--spare -0.1":             "--spare is -0.1",
+		needed + "--bloom 0":                "--bloom is 0",
+		needed + "--bloom 50%":              "--bloom is 0.5",
+		needed + "--prefix=":                `--prefix: "" is not`,
+		needed + "--prefix {x}":             `--prefix: "{x}" is not`,
+		"--rate 0.0001 --window 1s":         "there is nothing to plan",
+		"--rate 4000000 --window 1000s":     "up to 4e+09",
+		needed + "more":                     `unexpected argument "more"`,
+		needed + "-what":                    "unknown shorthand flag",
+		"--rate 1000 --window 1h --spare x": "a share is written as 0.05 or 5%",
 	} {
-		_, err := ParseOptions(strings.Fields(args), nil)
+		_, err := parse(args)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
 		}
-	}
-	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(out.String(), "Exit code") {
-		t.Errorf("%v, %s", err, out.String())
 	}
 }
 
@@ -99,7 +97,7 @@ func TestOvergrownBuckets(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	o, err := ParseOptions(strings.Fields("-rate 2000 -window 24h -dup 5% -key 46"), nil)
+	o, err := parse("--rate 2000 --window 24h --dup 5% --key 46")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +146,11 @@ func TestPlan(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := Main(strings.Fields(needed+"-json"), &out, &errOut); code != ExitDone ||
+	s := &cli.Streams{Out: &out, Err: &errOut}
+	run := func(args string) int {
+		return cli.Run(t.Context(), s, Command(), strings.Fields(args)...)
+	}
+	if code := run(needed + "--json"); code != cli.Done ||
 		errOut.Len() > 0 {
 		t.Fatal(code, errOut.String())
 	}
@@ -159,17 +161,17 @@ func TestCommand(t *testing.T) {
 		t.Errorf("%v, %+v", err, p)
 	}
 	out.Reset()
-	if code := Main(strings.Fields(needed), &out, &errOut); code != ExitDone {
+	if code := run(needed); code != cli.Done {
 		t.Fatal(code, errOut.String())
 	}
-	for _, want := range []string{"3.6 M keys in a window of 1h0m0s", "compact", "MiB",
+	for _, want := range []string{"3.6 M keys in a window of 1h", "compact", "MiB",
 		"PostgreSQL"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	if code := Main(nil, &out, &errOut); code != ExitUsage ||
-		!strings.HasPrefix(errOut.String(), "onceward plan: -rate") {
+	if code := run(""); code != cli.Usage ||
+		!strings.HasPrefix(errOut.String(), "onceward plan: --rate") {
 		t.Error(code, errOut.String())
 	}
 }

@@ -99,7 +99,7 @@ func openKafka(ctx context.Context, o Options) (*kafka, error) {
 
 // notAsked names the flag, and who has not answered.
 func notAsked(err error, o Options) error {
-	return fmt.Errorf("-brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
+	return fmt.Errorf("--brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
 }
 
 func dial(brokers []string, c *sarama.Config, dryRun bool) (_ *kafka, err error) {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -46,18 +48,54 @@ func (l *letter) header(name string) string {
 	return kafkasarama.Message(l.ConsumerMessage).Header(name)
 }
 
-// line is what is printed: everything foreign is quoted.
-func (l *letter) line(f fate, reason error) string {
-	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s/%d@%d scope=%q attempts=%q record=%s error=%q",
-		f, l.id,
-		l.header(kafkaadapter.HeaderTopic)+"/"+l.header(kafkaadapter.HeaderPartition)+"@"+
-			l.header(kafkaadapter.HeaderOffset),
-		l.Topic, l.Partition, l.Offset, l.scope, l.header(kafkaadapter.HeaderAttempts), l.record,
-		l.header(kafkaadapter.HeaderError))
+// deadLetter is what --json writes of one.
+type deadLetter struct {
+	Fate     string `json:"fate"` // sent, would (in a dry run), settled, left or failed
+	ID       string `json:"id"`
+	From     string `json:"from"`   // topic/partition@offset of the message
+	At       string `json:"letter"` // topic/partition@offset
+	Scope    string `json:"scope"`
+	Attempts string `json:"attempts"`
+	Record   string `json:"record"` // the state of the key
+	Error    string `json:"error"`  // for which it was parked
+	Reason   string `json:"reason,omitempty"`
+}
+
+// view is the letter with what became of it.
+func (l *letter) view(f fate, reason error) *deadLetter {
+	v := &deadLetter{Fate: string(f), ID: l.id, Scope: l.scope, Record: l.record,
+		From: l.header(kafkaadapter.HeaderTopic) + "/" + l.header(kafkaadapter.HeaderPartition) +
+			"@" + l.header(kafkaadapter.HeaderOffset),
+		At:       fmt.Sprintf("%s/%d@%d", l.Topic, l.Partition, l.Offset),
+		Attempts: l.header(kafkaadapter.HeaderAttempts), Error: l.header(kafkaadapter.HeaderError)}
 	if reason != nil {
-		s += fmt.Sprintf(" reason=%q", reason)
+		v.Reason = reason.Error()
+	}
+	return v
+}
+
+// line is what is printed: everything foreign is quoted.
+func (v *deadLetter) line() string {
+	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s scope=%q attempts=%q record=%s error=%q",
+		v.Fate, v.ID, v.From, v.At, v.Scope, v.Attempts, v.Record, v.Error)
+	if v.Reason != "" {
+		s += fmt.Sprintf(" reason=%q", v.Reason)
 	}
 	return s
+}
+
+// report prints what became of a letter, and writes down who has sent it.
+func (r *run) report(l *letter, f fate, reason error) {
+	v := l.view(f, reason)
+	if r.options.JSON {
+		_ = json.NewEncoder(r.out).Encode(v) // as Fprintln, which the rest is printed with
+	} else {
+		fmt.Fprintln(r.out, v.line())
+	}
+	if f == sent && !r.seen {
+		cli.Audit(r.errOut, "replay", "id", v.ID, "letter", v.At, "to",
+			l.header(kafkaadapter.HeaderTopic), "was", v.Record, "is", "sent")
+	}
 }
 
 // wanted applies the filters.
@@ -84,7 +122,7 @@ func (r *run) prepare(ctx context.Context, l *letter) (*kafkaadapter.Message, er
 	topic := l.header(kafkaadapter.HeaderTopic)
 	if topic == l.Topic {
 		return nil, leave{errors.New(
-			"it lies in the topic that it came from: -topic is not of dead letters")}
+			"it lies in the topic that it came from: --topic is not of dead letters")}
 	}
 	if topic != "" {
 		if ok, err := r.kafka.hasTopic(topic); err != nil {
@@ -126,11 +164,11 @@ func (r *run) lookUp(ctx context.Context, l *letter) error {
 	case old && !r.options.Expired:
 		return leave{fmt.Errorf(
 			"it is %v old, more than the window, and has no record: it may have been replayed before, "+
-				"and have succeeded; -expired sends it", age.Round(time.Second))}
+				"and have succeeded; --expired sends it", age.Round(time.Second))}
 	case !old && !r.options.Unrecorded:
 		return leave{fmt.Errorf(
 			"no record was found under its id and scope %q: its attempts were given up longer than the consumer's Hold ago, "+
-				"an earlier run ended before it was sent, or -redis, -prefix and -namespace are not the consumer's; if they are, -unrecorded sends it", l.scope)}
+				"an earlier run ended before it was sent, or --redis, --prefix and --namespace are not the consumer's; if they are, --unrecorded sends it", l.scope)}
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ type part struct {
 func (k *kafka) parts(topic, group string) ([]*part, error) {
 	numbers, err := k.client.Partitions(topic)
 	if err != nil {
-		return nil, fmt.Errorf("-topic %q: %w", topic, err)
+		return nil, fmt.Errorf("--topic %q: %w", topic, err)
 	}
 	if err := k.checkGroup(group); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (k *kafka) parts(topic, group string) ([]*part, error) {
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-group %q: %w", group, err)
+		return nil, fmt.Errorf("--group %q: %w", group, err)
 	}
 	all := make([]*part, 0, len(numbers))
 	for _, n := range numbers {
@@ -48,11 +48,11 @@ func (k *kafka) parts(topic, group string) ([]*part, error) {
 func (k *kafka) checkGroup(group string) error {
 	described, err := k.admin.DescribeConsumerGroups([]string{group})
 	if err != nil {
-		return fmt.Errorf("-group %q: %w", group, err)
+		return fmt.Errorf("--group %q: %w", group, err)
 	}
 	for _, d := range described {
 		if len(d.Members) > 0 {
-			return fmt.Errorf("-group %q has members: it must be this command's own", group)
+			return fmt.Errorf("--group %q has members: it must be this command's own", group)
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (k *kafka) part(topic string, n int32, committed *sarama.OffsetFetchRespons
 	}
 	if p.done.next > newest {
 		return nil, fmt.Errorf(
-			"offset %d is committed, and the partition ends at %d: it is another topic by now; choose another -group", p.done.next, newest)
+			"offset %d is committed, and the partition ends at %d: it is another topic by now; choose another --group", p.done.next, newest)
 	}
 	p.done = p.done.with(p.done.next, oldest) // what retention has deleted
 	p.position = p.done.next

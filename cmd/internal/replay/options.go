@@ -2,14 +2,14 @@ package replay
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/broker"
-	"github.com/onceward/onceward/cmd/internal/flags"
+	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -22,12 +22,8 @@ type Options struct {
 	// Group remembers which letters are done.
 	Group string
 
-	// Redis is the URL of the consumer's store.
-	Redis string
-	// RedisCluster says that the URL names nodes of a Cluster.
-	RedisCluster bool
-	// RedisPassword replaces that of the URL, unless it is empty.
-	RedisPassword string
+	// Server is the Redis of the consumer's store.
+	Server server.Options
 	// Namespace and Window are those of the consumer.
 	Namespace string
 	Window    time.Duration
@@ -45,131 +41,101 @@ type Options struct {
 	Unrecorded bool
 	// Expired sends letters too that may have been processed longer than Window ago.
 	Expired bool
+	// JSON writes for programs.
+	JSON bool
+
+	layout, secretEnv string
 }
 
-// DefaultGroup is the consumer group unless -group names another.
+// DefaultGroup is the consumer group unless --group names another.
 const DefaultGroup = "onceward-replay"
 
-const usage = `Usage: onceward replay -brokers HOST:PORT,... -topic DEAD -redis URL -namespace NAME -window DURATION [flags]
+// Command returns the command.
+func Command() *cli.Command { return new(Options).command() }
 
-Sends dead letters back to the topics they came from, under the ids they had: the key is
-made claimable again, the message is sent with acks of all replicas, and then the offset of
-the letter is committed. Ends where the topic ended when it began. It may be interrupted,
-and run again: it goes on where it stopped.
+func (o *Options) command() *cli.Command {
+	return &cli.Command{
+		Use: "replay", Short: "Send dead letters back to their topics, under the ids they had",
+		Long: `Sends dead letters back to the topics they came from, under the ids they had: replay makes the key
+claimable again, sends the message with acks of all replicas, and then commits the offset of the
+letter. It ends where the topic ended when it began. It may be interrupted and run again: it
+continues where it stopped.
 
-A letter whose message has been processed since is skipped. One whose key is uncertain or
-in flight, which is none, or which a flag leaves out stays where it is for another run: the
-group's offset stays at the first of them, and its metadata names the ones behind that are
-done. Prints a line per letter, and on a terminal how far it is.
+A letter whose message has been processed since is skipped. A letter stays where it is for another
+run when its key is uncertain or in flight, or when a flag leaves it out. The group's offset stays at
+the first of them, and its metadata names the ones behind it that are done. replay prints a line for
+each letter. Each letter that is sent is also a line of the log on standard error.
 
--namespace, -prefix, -window and the layout must be those of the consumer; the scope of a key
-is in its letter. A letter without a record is left: with another store or namespace no record
-is found, and what has succeeded since would run again. "record=none" in most lines is a sign
-of that; look at it first with -n. -unrecorded and -expired send such letters. The Redis user needs the keys
-ow-lease:* beside the consumer's, for the lease that keeps a second run away.
-
-Exit code: 0 all selected letters were sent or had been processed; 1 some are left where
-they are, or an error ended the run; 2 wrong flags, or a server that cannot be reached or
-refuses: nothing was sent; 130 interrupted.
-
-Flags:
-`
-
-// raw are flags that need a second look.
-type raw struct {
-	layout, secretEnv, redisPasswordEnv string
+--namespace, --prefix, --window and the layout must be those of the consumer; the scope of a key is
+in its letter. A letter without a record is left: with another store or namespace no record is
+found, and a message that has succeeded since would run again. "record=none" in most lines is a sign
+of that; look at it first with --dry-run. --unrecorded and --expired send such letters. The Redis
+user also needs the keys ow-lease:*, for the lease that keeps a second run away.`,
+		Example: `onceward replay --brokers 127.0.0.1:9092 --topic orders.dead --redis redis://127.0.0.1:6379 \
+    --namespace shop --window 7d --dry-run`,
+		Exits: map[int]string{
+			cli.Done:  "all selected letters were sent or had been processed",
+			cli.No:    "some are left where they are, or an error ended the run",
+			cli.Usage: "wrong usage, or a server that cannot be reached or refuses: nothing was sent",
+		},
+		Flags: o.flags,
+		Check: func([]string) error { return o.check() },
+		Run:   o.run,
+		Hide:  o.Server.Hide,
+	}
 }
 
-// ParseOptions reads the flags, and secrets from the environment. flag.ErrHelp is returned
-// after usage has been written to out; any other error names the flag.
-func ParseOptions(args []string, out io.Writer) (Options, error) {
-	var o Options
-	var r raw
-	f := flag.NewFlagSet("replay", flag.ContinueOnError)
-	o.kafkaFlags(f)
-	o.redisFlags(f, &r)
-	o.letterFlags(f)
-	if err := flags.Parse(f, args, usage, out); err != nil {
-		return o, err
-	}
-	if err := o.resolve(r); err != nil {
-		return o, err
-	}
-	return o, o.check()
-}
-
-func (o *Options) kafkaFlags(f *flag.FlagSet) {
+func (o *Options) flags(f *cli.Flags) {
 	o.Kafka.Flags(f)
 	f.StringVar(&o.Topic, "topic", "", "dead-letter `topic`")
 	f.StringVar(&o.Group, "group", DefaultGroup,
 		"consumer `group` that remembers which letters are done; not the consumer's")
-}
-
-func (o *Options) redisFlags(f *flag.FlagSet, r *raw) {
-	f.StringVar(&o.Redis, "redis", "",
-		"`URL` redis://user@host:port/db of the consumer's Redis, or rediss://")
-	f.BoolVar(&o.RedisCluster, "redis-cluster", false,
-		"the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
-	f.StringVar(&r.redisPasswordEnv, "redis-password-env",
-		"", "`variable` of the environment that holds the password")
+	o.Server.RedisFlags(f)
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the consumer's Deduper")
 	f.DurationVar(&o.Window, "window", 0, "window of the consumer's Deduper")
 	f.StringVar(&o.Store.Prefix, "prefix", redisadapter.DefaultPrefix,
 		"`prefix` of the consumer's keys in Redis")
-	f.StringVar(&r.layout, "layout", "full",
-		"`layout` of the consumer's keys: full or compact")
-	f.StringVar(&r.secretEnv, "secret-env",
+	f.ChoiceVar(&o.layout, "layout", "full", "`layout` of the consumer's keys", "full", "compact")
+	f.StringVar(&o.secretEnv, "secret-env",
 		"", "`variable` of the environment that holds the secret of the layout compact")
-	f.IntVar(&o.Store.ExpectedKeys, "expected-keys", 0,
-		"expected `keys` of the layout compact")
+	f.IntVar(&o.Store.ExpectedKeys, "expected-keys", 0, "expected `keys` of the layout compact")
+	f.Require("brokers", "topic", "redis", "namespace", "window")
+	f.Setting("namespace", "window", "prefix", "secret-env")
+	o.letterFlags(f)
 }
 
-func (o *Options) letterFlags(f *flag.FlagSet) {
-	f.BoolVar(&o.DryRun, "n", false, "dry run: show what would be done, change and commit nothing")
+func (o *Options) letterFlags(f *cli.Flags) {
+	f.BoolVarP(&o.DryRun, "dry-run", "n", false,
+		"show what would be done, change and commit nothing")
 	f.IntVar(&o.Max, "max", 0, "send at most this `number` of letters (default all)")
-	f.Func("id", "send the letters of this message `id` alone; may be repeated",
-		func(id string) error {
-			if id == "" {
-				return errors.New("is empty")
-			}
-			o.IDs = append(o.IDs, id)
-			return nil
-		})
-	f.StringVar(&o.Error, "error", "", "send the letters alone whose error contains this `text`")
+	f.StringArrayVar(&o.IDs, "id", nil,
+		"send only the letters of this message `id`; may be repeated")
+	f.StringVar(&o.Error, "error", "", "send only the letters whose error contains this `text`")
 	f.BoolVar(&o.Unrecorded, "unrecorded", false,
-		"send letters, too, that are younger than the window and have no record: right where their\n"+
+		"send also letters that are younger than the window and have no record: right where their "+
 			"records were given up, wrong where the store or the namespace is not the consumer's")
 	f.BoolVar(&o.Expired, "expired", false,
-		"send letters, too, that are older than the window and have no record: one that was\n"+
-			"replayed before, and succeeded, has its effect again")
+		"send also letters that are older than the window and have no record: the effect of a letter "+
+			"that was replayed before, and succeeded, runs again")
+	f.BoolVar(&o.JSON, "json", false, "write a JSON object on a line for each letter, and the counts")
 }
 
-// resolve looks at what flags stand for.
-func (o *Options) resolve(r raw) error {
-	layouts := map[string]redisadapter.Layout{
-		"full": redisadapter.Full, "compact": redisadapter.Compact,
+// read looks at what flags stand for.
+func (o *Options) read() error {
+	if o.layout == "compact" {
+		o.Store.Layout = redisadapter.Compact
 	}
-	layout, known := layouts[r.layout]
-	if !known {
-		return fmt.Errorf("-layout is %q; full and compact are known", r.layout)
-	}
-	o.Store.Layout = layout
 	if err := o.Kafka.Check(); err != nil {
 		return err
 	}
-	var secret string
-	for _, v := range []struct {
-		flag, name string
-		to         *string
-	}{
-		{"-redis-password-env", r.redisPasswordEnv, &o.RedisPassword},
-		{"-secret-env", r.secretEnv, &secret},
-	} {
-		if *v.to = os.Getenv(v.name); v.name != "" && *v.to == "" {
-			return fmt.Errorf("%s: the environment has no %s", v.flag, v.name)
-		}
+	if err := o.Server.CheckRedis(); err != nil {
+		return err
 	}
-	if secret != "" {
+	if o.secretEnv != "" {
+		secret := os.Getenv(o.secretEnv)
+		if secret == "" {
+			return fmt.Errorf("--secret-env: the environment has no %s", o.secretEnv)
+		}
 		o.Store.Secret = []byte(secret)
 	}
 	return nil
@@ -178,18 +144,14 @@ func (o *Options) resolve(r raw) error {
 // check finds the first flag that makes no sense.
 func (o *Options) check() error {
 	switch {
-	case o.Topic == "":
-		return errors.New("-topic is missing")
 	case o.Group == "":
-		return errors.New("-group is empty")
-	case o.Redis == "":
-		return errors.New("-redis is missing")
-	case o.Namespace == "":
-		return errors.New("-namespace is missing")
+		return errors.New("--group is empty")
+	case slices.Contains(o.IDs, ""):
+		return errors.New("--id is empty")
 	case o.Window <= 0:
-		return errors.New("-window is missing, or not positive: it tells letters whose messages may have been processed, and forgotten, since")
+		return errors.New("--window is not positive: it tells letters whose messages may have been processed, and forgotten, since")
 	case o.Max < 0:
-		return fmt.Errorf("-max is %d; it must not be negative", o.Max)
+		return fmt.Errorf("--max is %d; it must not be negative", o.Max)
 	}
-	return nil
+	return o.read()
 }

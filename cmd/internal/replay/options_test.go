@@ -1,9 +1,6 @@
 package replay
 
 import (
-	"bytes"
-	"errors"
-	"flag"
 	"slices"
 	"strings"
 	"testing"
@@ -13,20 +10,20 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-const needed = "-brokers a:1,b:2 -topic dead -redis redis://r -namespace n -window 1h "
+const needed = "--brokers a:1,b:2 --topic dead --redis redis://r --namespace n --window 1h "
 
 func TestParseOptions(t *testing.T) {
 	t.Setenv("KAFKA_PASSWORD", "k")
 	t.Setenv("REDIS_PASSWORD", "r")
 	t.Setenv("SECRET", "0123456789abcdef")
-	o, err := ParseOptions(strings.Fields(needed+
-		"-sasl-user u -sasl-password-env KAFKA_PASSWORD -redis-password-env REDIS_PASSWORD -layout compact "+
-		"-secret-env SECRET -expected-keys 9 -id x -id y -tls -n"), nil)
+	o, err := parse(strings.Fields(needed +
+		"--sasl-user u --sasl-password-env KAFKA_PASSWORD --redis-password-env REDIS_PASSWORD --layout compact " +
+		"--secret-env SECRET --expected-keys 9 --id x --id y --tls -n")...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(o.Kafka.Brokers, []string{"a:1", "b:2"}) || o.Group != DefaultGroup ||
-		o.Kafka.SASL != (broker.SASL{User: "u", Password: "k"}) || o.RedisPassword != "r" ||
+		o.Kafka.SASL != (broker.SASL{User: "u", Password: "k"}) ||
 		o.Store.Layout != redisadapter.Compact || string(o.Store.Secret) != "0123456789abcdef" ||
 		o.Store.ExpectedKeys != 9 ||
 		!slices.Equal(o.IDs, []string{"x", "y"}) || !o.DryRun || !o.Kafka.TLS.On ||
@@ -38,43 +35,31 @@ func TestParseOptions(t *testing.T) {
 func TestParseOptionsRefuses(t *testing.T) {
 	t.Setenv("KAFKA_PASSWORD", "k")
 	for args, want := range map[string]string{
-		"-topic dead":                                `-brokers: "" is not host:port`,
-		needed + "-brokers a":                        `-brokers: "a" is not host:port`,
-		needed + "-topic=":                           "-topic is missing",
-		needed + "-group=":                           "-group is empty",
-		needed + "-redis=":                           "-redis is missing",
-		needed + "-namespace=":                       "-namespace is missing",
-		needed + "-window 0":                         "-window is missing",
-		needed + "-max -1":                           "-max is -1",
-		needed + "-id=":                              "-id",
-		needed + "-layout tight":                     `-layout is "tight"`,
-		needed + "-tls-ca x":                         "need -tls",
-		needed + "-tls -tls-cert x":                  "need each other",
-		needed + "-sasl-user u":                      "-sasl-user and -sasl-password-env need each other",
-		needed + "-sasl-password-env KAFKA_PASSWORD": "-sasl-user and -sasl-password-env need each other",
-		needed + "-sasl-password-env UNSET_PASSWORD": "-sasl-password-env: the environment has no UNSET_PASSWORD",
-		needed + "-secret-env UNSET_SECRET":          "-secret-env: the environment has no UNSET_SECRET",
-		needed + "-redis-password-env UNSET":         "-redis-password-env: the environment has no UNSET",
-		needed + "-sasl-mechanism plain":             "-sasl-mechanism needs -sasl-user",
-		needed + "-sasl-user u -sasl-password-env KAFKA_PASSWORD -sasl-mechanism x": `-sasl-mechanism is "x"`,
+		"--topic dead":                                "--brokers, --redis, --namespace and --window are missing",
+		needed + "--brokers a":                        `--brokers: "a" is not host:port`,
+		needed + "--topic=":                           "--topic is missing",
+		needed + "--group=":                           "--group is empty",
+		needed + "--redis=":                           "--redis is missing",
+		needed + "--namespace=":                       "--namespace is missing",
+		needed + "--window 0":                         "--window is not positive",
+		needed + "--max -1":                           "--max is -1",
+		needed + "--id=":                              "--id",
+		needed + "--layout tight":                     "one of full, compact",
+		needed + "--tls-ca x":                         "need --tls",
+		needed + "--tls --tls-cert x":                 "need each other",
+		needed + "--sasl-user u":                      "--sasl-user and --sasl-password-env need each other",
+		needed + "--sasl-password-env KAFKA_PASSWORD": "--sasl-user and --sasl-password-env need each other",
+		needed + "--sasl-password-env UNSET_PASSWORD": "--sasl-password-env: the environment has no UNSET_PASSWORD",
+		needed + "--secret-env UNSET_SECRET":          "--secret-env: the environment has no UNSET_SECRET",
+		needed + "--redis-password-env UNSET":         "--redis-password-env: the environment has no UNSET",
+		needed + "--sasl-mechanism plain":             "--sasl-mechanism needs --sasl-user",
+		needed + "--sasl-user u --sasl-password-env KAFKA_PASSWORD --sasl-mechanism x": "one of plain, scram-sha-256, scram-sha-512",
 		needed + "more":  `unexpected argument "more"`,
-		needed + "-what": "not defined: -what",
+		needed + "-what": "unknown shorthand flag",
 	} {
-		_, err := ParseOptions(strings.Fields(args), nil)
+		_, err := parse(strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
-	}
-}
-
-func TestParseOptionsHelp(t *testing.T) {
-	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"Exit code", "-brokers", "-expired"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("help lacks %q", want)
 		}
 	}
 }

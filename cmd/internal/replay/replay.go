@@ -2,29 +2,17 @@ package replay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/kafkaadapter"
-)
-
-// Exit codes of Main.
-const (
-	// ExitDone: all selected letters were sent, or had been processed.
-	ExitDone = 0
-	// ExitLeft: some are left where they are, or an error ended the run.
-	ExitLeft = 1
-	// ExitUsage: wrong flags, or a server that cannot be reached or refuses; nothing was sent.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended.
-	ExitInterrupted = 130
 )
 
 const (
@@ -38,48 +26,35 @@ const (
 )
 
 // errEnough ends a run that has sent Options.Max letters.
-var errEnough = errors.New("-max letters have been sent")
+var errEnough = errors.New("--max letters have been sent")
 
-// Main replays with the command's flags and returns an exit code. When ctx ends it ends
-// after the letter that is under way.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
-	fail := func(code int, err error) int {
-		fmt.Fprintf(errOut, "onceward replay: %v\n", err)
-		return code
-	}
+// run replays. When ctx ends it ends after the letter that is under way.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
+	r, err := open(ctx, *o, s)
 	if err != nil {
-		return fail(ExitUsage, err)
-	}
-	logging.Disable() // go-redis writes what it also returns
-	r, err := open(ctx, o, out)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return fail(ExitInterrupted, errors.New("interrupted"))
-	case err != nil:
-		return fail(ExitUsage, err)
+		return err
 	}
 	defer r.close()
-	err = r.watched(ctx, errOut)
+	err = r.watched(ctx)
 	r.summary()
-	switch {
-	case ctx.Err() != nil:
-		return fail(ExitInterrupted, errors.New("interrupted"))
-	case err != nil && !errors.Is(err, errEnough):
-		return fail(ExitLeft, err)
-	case r.count[left] > 0:
-		return ExitLeft
+	if n := r.count[sent]; n > 0 {
+		cli.Audit(s.Err, "replay", "topic", o.Topic, "group", o.Group, "sent", n)
 	}
-	return ExitDone
+	switch {
+	case err != nil && !errors.Is(err, errEnough):
+		return cli.Fail(cli.No, err)
+	case r.count[left] > 0:
+		return cli.Fail(cli.No, nil)
+	}
+	return nil
 }
 
 // run is one run of the command.
 type run struct {
 	options Options
 	out     io.Writer
+	errOut  io.Writer
+	seen    bool // a person sees what is written to out next to errOut
 	kafka   *kafka
 	store   *store
 	parts   []*part
@@ -90,10 +65,11 @@ type run struct {
 }
 
 // open connects to everything and finds out what there is to do.
-func open(ctx context.Context, o Options, out io.Writer) (_ *run, err error) {
+func open(ctx context.Context, o Options, s *cli.Streams) (_ *run, err error) {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	r := &run{options: o, out: out, lock: ctx, unlock: func() {}, count: make(map[fate]int)}
+	r := &run{options: o, out: s.Out, errOut: s.Err, lock: ctx, unlock: func() {},
+		count: make(map[fate]int)}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -128,17 +104,18 @@ func (r *run) close() {
 
 // watched runs under a bar, if somebody watches. Elsewhere the lines of the letters tell how far it
 // is.
-func (r *run) watched(ctx context.Context, errOut io.Writer) error {
-	if !progress.OnTerminal(errOut) {
+func (r *run) watched(ctx context.Context) error {
+	if !progress.OnTerminal(r.errOut) {
 		return r.run(ctx)
 	}
 	var offsets int64
 	for _, p := range r.parts {
 		offsets += max(0, p.end-p.position)
 	}
-	r.meter = progress.Start(errOut, "replaying", offsets)
+	r.meter = progress.Start(r.errOut, "replaying", offsets)
 	defer r.meter.Stop()
-	r.out = r.meter.Over(r.out)
+	r.seen = progress.OnTerminal(r.out)
+	r.out, r.errOut = r.meter.Over(r.out), r.meter.Over(r.errOut)
 	return r.run(ctx)
 }
 
@@ -173,7 +150,7 @@ func (r *run) partition(ctx context.Context, p *part) error {
 		case err := <-messages.Errors():
 			return err
 		case <-idle.C:
-			fmt.Fprintf(r.out, "%s/%d: nothing came for %v from offset %d on, below its end at %d\n", r.options.Topic, p.number, quiet, p.position, p.end)
+			fmt.Fprintf(r.errOut, "%s/%d: nothing came for %v from offset %d on, below its end at %d\n", r.options.Topic, p.number, quiet, p.position, p.end)
 			return nil
 		case m := <-messages.Messages():
 			from := p.position
@@ -223,12 +200,12 @@ func (r *run) letter(ctx context.Context, p *part, l *letter) error {
 	}
 	done := p.done.with(l.Offset, l.Offset+1)
 	if text := done.text(); len(text) > maxFinished {
-		return fmt.Errorf("%s/%d@%d: too many letters are left between others that are done: deal with those first, or choose another -group",
+		return fmt.Errorf("%s/%d@%d: too many letters are left between others that are done: deal with those first, or choose another --group",
 			l.Topic, l.Partition, l.Offset)
 	}
 	f, err := r.send(ctx, l)
 	r.count[f]++
-	fmt.Fprintln(r.out, l.line(f, err))
+	r.report(l, f, err)
 	switch {
 	case f == failed:
 		return err
@@ -267,6 +244,11 @@ func (r *run) summary() {
 	done, verb := r.count[sent], "sent"
 	if r.options.DryRun {
 		done, verb = r.count[wouldGo], "would be sent"
+	}
+	if r.options.JSON {
+		_ = json.NewEncoder(r.out).Encode(map[string]any{"dry_run": r.options.DryRun, "sent": done,
+			"settled": r.count[settled], "left": r.count[left], "unwanted": r.count[unwanted]})
+		return
 	}
 	fmt.Fprintf(r.out, "%d %s, %d processed since, %d left where they are, %d not selected\n",
 		done, verb, r.count[settled], r.count[left], r.count[unwanted])

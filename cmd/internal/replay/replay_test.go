@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -33,15 +34,15 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 	r.wantConsumed(3)
 	broken.stop()
 	mended := r.consume(false)
-	out := r.replay(ExitDone)
+	out := r.replay(cli.Done)
 	r.wantIn(out, `sent     id="id-0" from="orders/0@0" letter=orders.dead/0@`,
 		` scope="consumer/orders" attempts="1" record=failed error="cannot be charged"`,
 		"3 sent, 0 processed since, 0 left")
 	r.wantConsumed(6)
 	mended.wantEffects(t, 3)
 	r.wantCommitted(3, "")
-	r.wantIn(r.replay(ExitDone), "0 sent, 0 processed since, 0 left")
-	r.wantIn(r.replay(ExitDone, "-group", "another"),
+	r.wantIn(r.replay(cli.Done), "0 sent, 0 processed since, 0 left")
+	r.wantIn(r.replay(cli.Done, "--group", "another"),
 		"settled", "0 sent, 3 processed since, 0 left")
 	r.wantConsumed(6)
 	if got := len(r.ids(orders)); got != 6 {
@@ -60,7 +61,7 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 			r.letters(2)
 			crash := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
 				Group: DefaultGroup, Err: kerr.NotCoordinator, Count: -1})
-			r.wantIn(r.replay(ExitLeft), "sent ", "the offset cannot be committed", "1 sent")
+			r.wantIn(r.replay(cli.No), "sent ", "the offset cannot be committed", "1 sent")
 			crash.Remove()
 			r.wantCommitted(-1, "")
 			var c *consumer
@@ -71,11 +72,11 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 				want = "1 sent, 1 processed since"
 			}
 			if !processed { // the key is free since the first run, and nothing is on record
-				r.wantIn(r.replay(ExitLeft), "-unrecorded sends it",
+				r.wantIn(r.replay(cli.No), "--unrecorded sends it",
 					"1 sent, 0 processed since, 1 left")
 				want = "1 sent, 0 processed since"
 			}
-			r.wantIn(r.replay(ExitDone, "-unrecorded"), want)
+			r.wantIn(r.replay(cli.Done, "--unrecorded"), want)
 			r.wantCommitted(2, "")
 			if !processed {
 				c = r.consume(false)
@@ -94,12 +95,12 @@ func TestSendFails(t *testing.T) {
 	r.letters(2)
 	down := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: orders,
 		Err: kerr.NotEnoughReplicas, Count: -1})
-	r.wantIn(r.replay(ExitLeft), `failed   id="id-0"`, "in-sync replicas", "0 sent")
+	r.wantIn(r.replay(cli.No), `failed   id="id-0"`, "in-sync replicas", "0 sent")
 	r.wantCommitted(-1, "")
 	down.Remove()
-	r.wantIn(r.replay(ExitLeft), "record=none", "-unrecorded sends it",
+	r.wantIn(r.replay(cli.No), "record=none", "--unrecorded sends it",
 		"1 sent, 0 processed since, 1 left")
-	r.wantIn(r.replay(ExitDone, "-unrecorded"), "record=none", "1 sent")
+	r.wantIn(r.replay(cli.Done, "--unrecorded"), "record=none", "1 sent")
 	if got := r.ids(orders); !slices.Equal(got, []string{"id-1", "id-0"}) {
 		t.Errorf("sent %v", got)
 	}
@@ -110,7 +111,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	r := newRig(t)
 	r.letters(3)
 	before := r.redis.Dump()
-	out := r.replay(ExitDone, "-n", "-max", "2")
+	out := r.replay(cli.Done, "-n", "--max", "2")
 	r.wantIn(out, `would    id="id-0"`, `would    id="id-1"`, "2 would be sent, 0 processed since")
 	if after := r.redis.Dump(); after != before {
 		t.Errorf("Redis has changed:\n%s\nbefore:\n%s", after, before)
@@ -121,7 +122,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	if r.cluster.GroupInfo(DefaultGroup) != nil {
 		t.Error("there is a group")
 	}
-	r.wantIn(r.replay(ExitDone), "3 sent")
+	r.wantIn(r.replay(cli.Done), "3 sent")
 }
 
 // What a filter leaves out is there for a later run, and what it let through is not sent
@@ -132,16 +133,16 @@ func TestFiltersLoseNothing(t *testing.T) {
 	r.letters(5)
 	r.fail("slow")
 	r.letter("slow", fmt.Errorf("timed out"))
-	r.wantIn(r.replay(ExitDone, "-id", "id-1", "-id", "id-3"),
+	r.wantIn(r.replay(cli.Done, "--id", "id-1", "--id", "id-3"),
 		"2 sent, 0 processed since, 0 left where they are, 4 not selected")
 	r.wantCommitted(0, "onceward-replay/1 1+1 1+1")
-	r.wantIn(r.replay(ExitDone, "-error", "timed out"), `id="slow"`,
+	r.wantIn(r.replay(cli.Done, "--error", "timed out"), `id="slow"`,
 		"1 sent, 0 processed since, 0 left where they are, 3 not selected")
 	r.wantCommitted(0, "onceward-replay/1 1+1 1+1 1+1")
-	r.wantIn(r.replay(ExitDone, "-max", "1"), `id="id-0"`, "1 sent")
+	r.wantIn(r.replay(cli.Done, "--max", "1"), `id="id-0"`, "1 sent")
 	r.wantCommitted(2, "onceward-replay/1 1+1 1+1")
 	r.redis.FastForward(2 * window) // no record remembers any of it
-	r.wantIn(r.replay(ExitDone, "-unrecorded"),
+	r.wantIn(r.replay(cli.Done, "--unrecorded"),
 		"2 sent, 0 processed since, 0 left where they are, 0 not selected")
 	r.wantCommitted(6, "")
 	want := []string{"id-1", "id-3", "slow", "id-0", "id-2", "id-4"}
@@ -167,14 +168,14 @@ func TestWhatStays(t *testing.T) {
 	r.send(&sarama.ProducerMessage{Topic: dead, Headers: itself})
 	r.letters(2)
 
-	out := r.replay(ExitLeft)
+	out := r.replay(cli.No)
 	r.wantIn(out, "2 sent, 0 processed since, 6 left", dedup.ErrUncertain.Error(),
 		dedup.ErrInFlight.Error(), "not a dead letter",
 		"another payload", `no topic \"gone\"`, "it lies in the topic that it came from")
 	r.wantCommitted(0, "onceward-replay/1 6+2")
 	uncertain()
 	held()
-	r.wantIn(r.replay(ExitLeft), "1 sent, 1 processed since, 4 left")
+	r.wantIn(r.replay(cli.No), "1 sent, 1 processed since, 4 left")
 	r.wantCommitted(2, "onceward-replay/1 4+2")
 	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1", "held"}) {
 		t.Errorf("sent %v", got)
@@ -230,9 +231,9 @@ func TestLetterOlderThanTheWindow(t *testing.T) {
 	id := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderID), Value: []byte("old")}
 	r.send(&sarama.ProducerMessage{Topic: dead, Timestamp: time.Now().Add(-window - time.Minute),
 		Headers: []sarama.RecordHeader{old, id}})
-	r.wantIn(r.replay(ExitLeft), "record=none", "-expired sends it", "1 left")
+	r.wantIn(r.replay(cli.No), "record=none", "--expired sends it", "1 left")
 	r.wantCommitted(-1, "")
-	r.wantIn(r.replay(ExitDone, "-expired"), "1 sent")
+	r.wantIn(r.replay(cli.Done, "--expired"), "1 sent")
 	r.wantCommitted(1, "")
 }
 
@@ -272,9 +273,9 @@ func TestInterrupted(t *testing.T) {
 	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup,
 		Err: kerr.NotCoordinator, Count: 1})
 	ctx, cancel := context.WithCancel(t.Context())
-	r.wantIn(r.replayTo(ctx, &cancelling{cancel: cancel}, ExitInterrupted), "1 sent", "interrupted")
+	r.wantIn(r.replayTo(ctx, &cancelling{cancel: cancel}, cli.Interrupted), "1 sent", "interrupted")
 	r.wantCommitted(1, "")
-	r.wantIn(r.replay(ExitDone), "3 sent")
+	r.wantIn(r.replay(cli.Done), "3 sent")
 	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1", "id-2", "id-3"}) {
 		t.Errorf("sent %v", got)
 	}
@@ -295,8 +296,8 @@ func TestOneRunAtATime(t *testing.T) {
 		time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	r.wantIn(r.replay(ExitUsage), "another run")
-	r.wantIn(r.replay(ExitDone, "-n"), "1 would be sent") // which frees nothing
+	r.wantIn(r.replay(cli.Usage), "another run")
+	r.wantIn(r.replay(cli.Done, "-n"), "1 would be sent") // which frees nothing
 	if sent := r.ids(orders); len(sent) > 0 {
 		t.Errorf("sent %v", sent)
 	}
@@ -328,7 +329,7 @@ func TestEndsAtAMarker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.wantIn(r.replay(ExitDone), "letter=orders.dead/0@2",
+	r.wantIn(r.replay(cli.Done), "letter=orders.dead/0@2",
 		"nothing came for 5s from offset 3 on, below its end at 4", "1 sent")
 	r.wantCommitted(3, "")
 }
@@ -359,9 +360,9 @@ func TestInterruptedWhileBrokersHang(t *testing.T) {
 	})
 	var errOut bytes.Buffer
 	began := time.Now()
-	code := Main(ctx, strings.Fields("-brokers "+l.Addr().String()+
-		" -topic t -redis redis://127.0.0.1:1 -namespace n -window 1h"), io.Discard, &errOut)
-	if took := time.Since(began); code != ExitInterrupted || took > 5*time.Second {
+	code := execute(ctx, strings.Fields("--brokers "+l.Addr().String()+
+		" --topic t --redis redis://127.0.0.1:1 --namespace n --window 1h"), io.Discard, &errOut)
+	if took := time.Since(began); code != cli.Interrupted || took > 5*time.Second {
 		t.Errorf("exit code %d after %v, %s", code, took, errOut.String())
 	}
 }
@@ -377,19 +378,19 @@ func TestMainRefuses(t *testing.T) {
 		return info != nil && len(info.Members) > 0, "nobody has joined"
 	})
 	for _, row := range []struct{ args, want string }{
-		{"-topic missing", `-topic "missing"`},
-		{"-brokers 127.0.0.1:1", "-brokers: "},
-		{"-redis redis://127.0.0.1:1", "-redis: "},
-		{"-redis http://x", "-redis: "},
-		{"-prefix nobody", `nobody has kept records under "nobody"`},
-		{"-layout compact", "Secret"},
-		{"-layout seen-only", "layout"},
-		{"-namespace a/b", "Namespace"},
-		{"-group consumer", "has members"},
-		{"-tls -tls-ca /nonexistent", "-tls-ca: "},
-		{"-tls -tls-cert /nonexistent -tls-key /nonexistent", "-tls-cert"},
+		{"--topic missing", `--topic "missing"`},
+		{"--brokers 127.0.0.1:1", "--brokers: "},
+		{"--redis redis://127.0.0.1:1", "--redis: "},
+		{"--redis http://x", `--redis has the scheme "http"`},
+		{"--prefix nobody", `nobody has kept records under "nobody"`},
+		{"--layout compact", "Secret"},
+		{"--layout seen-only", "layout"},
+		{"--namespace a/b", "Namespace"},
+		{"--group consumer", "has members"},
+		{"--tls --tls-ca /nonexistent", "--tls-ca: "},
+		{"--tls --tls-cert /nonexistent --tls-key /nonexistent", "--tls-cert"},
 	} {
-		r.wantIn(r.replay(ExitUsage, strings.Fields(row.args)...), "onceward replay: ", row.want)
+		r.wantIn(r.replay(cli.Usage, strings.Fields(row.args)...), "onceward replay: ", row.want)
 	}
 	member.stop()
 	if sent := r.ids(orders); len(sent) > 0 {

@@ -175,10 +175,10 @@ func (r *rig) replayTo(ctx context.Context, out output, wantCode int, args ...st
 
 func (r *rig) main(ctx context.Context, out, errOut io.Writer, wantCode int, args ...string) {
 	r.t.Helper()
-	args = append([]string{"-brokers", strings.Join(r.cluster.ListenAddrs(), ","), "-topic",
-		dead, "-redis", "redis://" + r.redis.Addr(),
-		"-namespace", "payments", "-window", window.String()}, args...)
-	if code := Main(ctx, args, out, errOut); code != wantCode {
+	args = append([]string{"--brokers", strings.Join(r.cluster.ListenAddrs(), ","), "--topic",
+		dead, "--redis", "redis://" + r.redis.Addr(),
+		"--namespace", "payments", "--window", window.String()}, args...)
+	if code := execute(ctx, args, out, errOut); code != wantCode {
 		r.t.Errorf("onceward replay %q: exit code %d, want %d\n%v%v", args[10:], code, wantCode,
 			out, errOut)
 	}

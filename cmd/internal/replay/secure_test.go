@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/cmd/internal/broker"
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 // certificate makes a certificate that is its own authority, and writes both parts down.
@@ -81,25 +82,25 @@ func TestTLSAndSASL(t *testing.T) {
 		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool,
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}))
 	r.letters(3)
-	sure := []string{"-tls", "-tls-ca", certFile, "-tls-cert", certFile, "-tls-key", keyFile}
+	sure := []string{"--tls", "--tls-ca", certFile, "--tls-cert", certFile, "--tls-key", keyFile}
 	with := func(args ...string) []string { return append(args, sure...) }
 	for _, refused := range [][]string{
-		with("-sasl-user", "user-512", "-sasl-password-env", "WRONG"),
-		with("-sasl-user", "plain-user", "-sasl-password-env", "WRONG", "-sasl-mechanism", "plain"),
+		with("--sasl-user", "user-512", "--sasl-password-env", "WRONG"),
+		with("--sasl-user", "plain-user", "--sasl-password-env", "WRONG", "--sasl-mechanism", "plain"),
 		with(),
-		{"-tls", "-tls-ca", certFile, "-sasl-user", "user-512", "-sasl-password-env", "RIGHT"},
-		{"-tls", "-tls-cert", certFile, "-tls-key", keyFile, "-sasl-user", "user-512",
-			"-sasl-password-env", "RIGHT"},
+		{"--tls", "--tls-ca", certFile, "--sasl-user", "user-512", "--sasl-password-env", "RIGHT"},
+		{"--tls", "--tls-cert", certFile, "--tls-key", keyFile, "--sasl-user", "user-512",
+			"--sasl-password-env", "RIGHT"},
 	} {
-		r.wantIn(r.replay(ExitUsage, refused...), "-brokers: ")
+		r.wantIn(r.replay(cli.Usage, refused...), "--brokers: ")
 	}
 	for _, args := range [][]string{
-		with("-sasl-user", "user-512", "-sasl-password-env", "RIGHT"),
-		with("-sasl-user", "user-256", "-sasl-password-env", "RIGHT", "-sasl-mechanism",
+		with("--sasl-user", "user-512", "--sasl-password-env", "RIGHT"),
+		with("--sasl-user", "user-256", "--sasl-password-env", "RIGHT", "--sasl-mechanism",
 			"scram-sha-256"),
-		with("-sasl-user", "plain-user", "-sasl-password-env", "RIGHT", "-sasl-mechanism", "plain"),
+		with("--sasl-user", "plain-user", "--sasl-password-env", "RIGHT", "--sasl-mechanism", "plain"),
 	} {
-		r.wantIn(r.replay(ExitDone, append(args, "-max", "1")...), "1 sent")
+		r.wantIn(r.replay(cli.Done, append(args, "--max", "1")...), "1 sent")
 	}
 	if sent := r.ids(orders); len(sent) != 3 {
 		t.Errorf("sent %v", sent)

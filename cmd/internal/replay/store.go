@@ -32,9 +32,9 @@ type store struct {
 // openStore opens the Deduper of the consumer. It writes nothing: a prefix that nobody has
 // used is refused, for no letter's record can be there.
 func openStore(ctx context.Context, o Options) (_ *store, err error) {
-	client, err := redisClient(o)
+	client, err := o.Server.OpenRedis()
 	if err != nil {
-		return nil, fmt.Errorf("-redis: %w", err)
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -43,10 +43,10 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 	}()
 	defer server.CutOff(ctx, client)()
 	if n, err := client.Exists(ctx, o.Store.Prefix+":layout").Result(); err != nil {
-		return nil, fmt.Errorf("-redis: %w", server.Unanswered(err))
+		return nil, fmt.Errorf("--redis: %w", o.Server.Unanswered(err))
 	} else if n == 0 {
 		return nil, fmt.Errorf(
-			"-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Store.Prefix)
+			"--prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Store.Prefix)
 	}
 	compact := o.Store.Layout == redisadapter.Compact
 	if compact {
@@ -72,27 +72,6 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 	return &store{client: client, dedup: d}, nil
 }
 
-func redisClient(o Options) (redis.UniversalClient, error) {
-	if o.RedisCluster {
-		c, err := redis.ParseClusterURL(o.Redis)
-		if err != nil {
-			return nil, err
-		}
-		if o.RedisPassword != "" {
-			c.Password = o.RedisPassword
-		}
-		return redis.NewClusterClient(c), nil
-	}
-	c, err := redis.ParseURL(o.Redis)
-	if err != nil {
-		return nil, err
-	}
-	if o.RedisPassword != "" {
-		c.Password = o.RedisPassword
-	}
-	return redis.NewClient(c), nil
-}
-
 func (s *store) close() { _ = s.client.Close() }
 
 // lock keeps other runs from the topic: of two, one could free a key that the other one's
@@ -106,11 +85,11 @@ func (s *store) lock(ctx context.Context, o Options) (context.Context, func(), e
 		lockTTL)
 	if errors.Is(err, lease.ErrHeld) {
 		return nil, nil, fmt.Errorf(
-			"-topic: another run is replaying %q, or was killed less than %v ago: %w", o.Topic,
+			"--topic: another run is replaying %q, or was killed less than %v ago: %w", o.Topic,
 			lockTTL, err)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("-redis: %w", err)
+		return nil, nil, fmt.Errorf("--redis: %w", err)
 	}
 	held, stop := l.KeepAlive(ctx)
 	return held, func() {

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 // terminal is a terminal, and all that it has been sent.
@@ -88,13 +90,13 @@ func TestBar(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.letters(4)
-	r.replay(ExitDone, "-max", "1")
+	r.replay(cli.Done, "--max", "1")
 	screen := newTerminal(t)
 	r.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
 		screen.until("0 of 3")
 		return nil, nil, false // as if it had not been there
 	})
-	r.main(t.Context(), screen.File, screen.File, ExitDone)
+	r.main(t.Context(), screen.File, screen.File, cli.Done)
 	text := screen.until("3 sent, ")
 	const wipe = "\r\x1b[K"
 	lines := strings.Split(text, "\r\n")

@@ -4,31 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
-	"os/user"
 	"time"
 
-	"github.com/redis/go-redis/v9/logging"
-
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/loopback"
 	"github.com/onceward/onceward/console"
-)
-
-// Exit codes of Main.
-const (
-	// ExitDone: help was asked for.
-	ExitDone = 0
-	// ExitUsage: wrong flags, a server that cannot be reached or refuses, or an address that cannot
-	// be listened on.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended, which is how it ends.
-	ExitInterrupted = 130
 )
 
 // Bounds of what one client may take.
@@ -40,27 +26,8 @@ const (
 	shutdownTime = 5 * time.Second
 )
 
-// Main serves the console until ctx ends, and returns an exit code. Addresses and the log of
-// changes are written to out and errOut.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
-	if err == nil {
-		logging.Disable() // go-redis writes what it also returns
-		err = o.run(ctx, out, errOut)
-	}
-	if ctx.Err() != nil {
-		fmt.Fprintln(errOut, "onceward console: interrupted")
-		return ExitInterrupted
-	}
-	fmt.Fprintf(errOut, "onceward console: %s\n", o.Server.Hide(err.Error()))
-	return ExitUsage
-}
-
-// run returns when ctx has ended, or with what went wrong.
-func (o *Options) run(ctx context.Context, out, errOut io.Writer) error {
+// run serves the console until ctx has ended, and returns its cause.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	store, err := o.Open(ctx)
 	if err != nil {
 		return err
@@ -68,12 +35,12 @@ func (o *Options) run(ctx context.Context, out, errOut io.Writer) error {
 	defer store.Close()
 	if store.Window != 0 {
 		if o.Window != 0 && o.Window != store.Window {
-			return fmt.Errorf("-window is %v; the keys of this layout have one of %v", o.Window,
+			return fmt.Errorf("--window is %v; the keys of this layout have one of %v", o.Window,
 				store.Window)
 		}
 		o.Window = store.Window
 	}
-	logger := slog.New(slog.NewTextHandler(errOut, nil))
+	logger := slog.New(slog.NewTextHandler(s.Err, nil))
 	pages, err := o.pages(store.Name, console.Options{
 		Store: store.Store, Namespace: o.Namespace, Window: o.Window, Hold: o.Hold, Logger: logger,
 		ShowError: func(err error) string {
@@ -87,21 +54,21 @@ func (o *Options) run(ctx context.Context, out, errOut io.Writer) error {
 	if o.Cert != "" {
 		cert, err := tls.LoadX509KeyPair(o.Cert, o.Key)
 		if err != nil {
-			return fmt.Errorf("-tls-cert, -tls-key: %w", err)
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
 		}
 		certs = append(certs, cert)
 	}
 	var listening net.ListenConfig
 	l, err := listening.Listen(ctx, "tcp", o.Listen)
 	if err != nil {
-		return fmt.Errorf("-listen: %w", err)
+		return fmt.Errorf("--listen: %w", err)
 	}
 	scheme := "http"
 	if certs != nil {
 		scheme = "https"
 		l = tls.NewListener(l, &tls.Config{Certificates: certs, MinVersion: tls.VersionTLS12})
 	}
-	return o.serve(ctx, l, pages, scheme+"://"+l.Addr().String()+"/", out, errOut)
+	return o.serve(ctx, l, pages, scheme+"://"+l.Addr().String()+"/", s)
 }
 
 func (o *Options) pages(name string, c console.Options) (http.Handler, error) {
@@ -111,36 +78,28 @@ func (o *Options) pages(name string, c console.Options) (http.Handler, error) {
 			if name, _, ok := r.BasicAuth(); ok {
 				return name, nil
 			}
-			return operator(), nil
+			return cli.Operator(), nil
 		}
 	}
 	return console.New(c)
 }
 
-// operator is who has started the command: nobody else has the address.
-func operator() string {
-	if u, err := user.Current(); err == nil {
-		return u.Username
-	}
-	return ""
-}
-
 func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler, at string,
-	out, errOut io.Writer) error {
+	s *cli.Streams) error {
 	if !loopback.Is(o.Listen) && o.Cert == "" {
-		fmt.Fprintln(errOut,
-			"onceward console: the password and the pages go in clear: give -tls-cert and -tls-key")
+		fmt.Fprintln(s.Err,
+			"onceward console: the password and the pages go in clear: give --tls-cert and --tls-key")
 	}
 	first := true
 	gated := newGate(pages, o.Password, func(token string) {
 		if !first {
-			fmt.Fprint(out, "for another browser: ")
+			fmt.Fprint(s.Out, "for another browser: ")
 		}
 		first = false
-		fmt.Fprintf(out, "%s?token=%s\n", at, token)
+		fmt.Fprintf(s.Out, "%s?token=%s\n", at, token)
 	})
 	if o.Password != "" {
-		fmt.Fprintln(out, at)
+		fmt.Fprintln(s.Out, at)
 	}
 	server := &http.Server{
 		Handler: gated, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,

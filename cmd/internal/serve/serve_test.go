@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"html"
 	"io"
 	"net/http"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -71,10 +71,10 @@ func start(t *testing.T, args ...string) *command {
 		}
 	}()
 	go func() {
-		c.ended <- Main(ctx, args, out, c.errOut)
+		c.ended <- execute(ctx, args, out, c.errOut)
 		_ = out.Close()
 	}()
-	t.Cleanup(func() { c.stop(ExitInterrupted) })
+	t.Cleanup(func() { c.stop(cli.Interrupted) })
 	return c
 }
 
@@ -154,7 +154,7 @@ func inSQLite(t *testing.T) (dedup.Store, []string) {
 		t.Fatal(err)
 	}
 	fill(t, store)
-	return store, []string{"-sql", "sqlite:" + file, "-namespace", "shop"}
+	return store, []string{"--sql", "sqlite:" + file, "--namespace", "shop"}
 }
 
 // fill leaves the key doubtful of namespace shop uncertain.
@@ -237,9 +237,9 @@ func resolve(t *testing.T, c *command, store dedup.Store) {
 
 func TestSQLite(t *testing.T) {
 	store, flags := inSQLite(t)
-	c := start(t, append(flags, "-changes", "-window", "24h")...)
+	c := start(t, append(flags, "--changes", "--window", "24h")...)
 	resolve(t, c, store)
-	c.stop(ExitInterrupted)
+	c.stop(cli.Interrupted)
 	if !strings.Contains(c.errOut.String(), "onceward console: interrupted") {
 		t.Errorf("said %q", c.errOut)
 	}
@@ -253,14 +253,14 @@ func TestRedis(t *testing.T) {
 			t.Cleanup(func() { _ = client.Close() })
 			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
 				OnFinding: func(preflight.Finding) {}}
-			flags := []string{"-redis", "redis://" + addr, "-prefix", opts.Prefix, "-changes",
-				"-window", "24h"}
+			flags := []string{"--redis", "redis://" + addr, "--prefix", opts.Prefix, "--changes",
+				"--window", "24h"}
 			if layout == redisadapter.Compact {
 				t.Setenv("SECRET", "0123456789abcdef")
 				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"),
 					testWindow, 1000
 				// the layout knows its window
-				flags = append(flags[:len(flags)-2], "-secret-env", "SECRET")
+				flags = append(flags[:len(flags)-2], "--secret-env", "SECRET")
 			}
 			store, err := redisadapter.New(t.Context(), client, opts)
 			if err != nil {
@@ -272,7 +272,7 @@ func TestRedis(t *testing.T) {
 	}
 }
 
-// Without -changes nobody changes a thing.
+// Without --changes nobody changes a thing.
 func TestReadOnly(t *testing.T) {
 	store, flags := inSQLite(t)
 	c := start(t, flags...)
@@ -349,7 +349,7 @@ func TestPassword(t *testing.T) {
 	const password = "correct horse battery"
 	t.Setenv("PASSWORD", password)
 	_, flags := inSQLite(t)
-	c := start(t, append(flags, "-remote", "-listen", "0.0.0.0:0", "-password-env", "PASSWORD")...)
+	c := start(t, append(flags, "--remote", "--listen", "0.0.0.0:0", "--password-env", "PASSWORD")...)
 	base := strings.Replace(strings.Replace(c.line(), "0.0.0.0", "127.0.0.1", 1), "[::]",
 		"127.0.0.1", 1)
 	with := func(password string) func(*http.Request) {
@@ -386,33 +386,30 @@ func TestRefuses(t *testing.T) {
 	_, flags := inSQLite(t)
 	sqlite := strings.Join(flags, " ")
 	for args, want := range map[string]string{
-		"":                                            "-redis or -sql is missing",
-		sqlite + " -listen 0.0.0.0:0":                 "-remote allows it",
-		sqlite + " -listen :0":                        "-remote allows it",
-		sqlite + " -listen example.com:80":            "-remote allows it",
-		sqlite + " -listen [::]:0 -remote":            "-remote needs -password-env",
-		sqlite + " -listen nowhere":                   "not host:port",
-		sqlite + " -password-env NOT_SET":             "the environment has no NOT_SET",
-		sqlite + " -password-env SHORT":               "at least 12",
-		sqlite + " -tls-cert x":                       "need each other",
-		sqlite + " -tls-cert x -tls-key y":            "-tls-cert, -tls-key",
-		sqlite + " -window -1s":                       "-window is -1s",
-		sqlite + " -hold -1s":                         "-hold is -1s",
-		sqlite + " -table nothing":                    "nothing",
-		sqlite + " -listen 127.0.0.1:99999":           "-listen",
-		"-redis redis://:hunter22@127.0.0.1:1":        "127.0.0.1:1",
-		"-sql sqlite:/nowhere/at/all":                 "no database",
-		sqlite + " more":                              `unexpected argument "more"`,
-		"-redis redis://x -table t -listen 0.0.0.0:0": "need -sql",
+		"":                                               "--redis or --sql is missing",
+		sqlite + " --listen 0.0.0.0:0":                   "--remote allows it",
+		sqlite + " --listen :0":                          "--remote allows it",
+		sqlite + " --listen example.com:80":              "--remote allows it",
+		sqlite + " --listen [::]:0 --remote":             "--remote needs --password-env",
+		sqlite + " --listen nowhere":                     "not host:port",
+		sqlite + " --password-env NOT_SET":               "the environment has no NOT_SET",
+		sqlite + " --password-env SHORT":                 "at least 12",
+		sqlite + " --tls-cert x":                         "need each other",
+		sqlite + " --tls-cert x --tls-key y":             "--tls-cert, --tls-key",
+		sqlite + " --window -1s":                         "--window is -1s",
+		sqlite + " --hold -1s":                           "--hold is -1s",
+		sqlite + " --table nothing":                      "nothing",
+		sqlite + " --listen 127.0.0.1:99999":             "--listen",
+		"--redis redis://:hunter22@127.0.0.1:1":          "127.0.0.1:1",
+		"--sql sqlite:/nowhere/at/all":                   "no database",
+		sqlite + " more":                                 `unexpected argument "more"`,
+		"--redis redis://x --table t --listen 0.0.0.0:0": "need --sql",
 	} {
 		var out, errOut bytes.Buffer
-		code := Main(t.Context(), strings.Fields(args), &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), want) ||
+		code := execute(t.Context(), strings.Fields(args), &out, &errOut)
+		if code != cli.Usage || !strings.Contains(errOut.String(), want) ||
 			strings.Contains(errOut.String(), "hunter22") {
 			t.Errorf("%s: exit code %d, %q; want %q", args, code, errOut.String(), want)
 		}
-	}
-	if code := Main(t.Context(), []string{"-h"}, io.Discard, io.Discard); code != ExitDone {
-		t.Error(fmt.Sprint("-h: exit code ", code))
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -26,6 +25,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // for database/sql
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -53,69 +53,94 @@ type engine struct {
 	secret      string
 }
 
+// inRedis and inSQL are settings that belong to one of the two alone.
+var (
+	inRedis = []string{"redis", "cluster", "redis-password-env", "prefix", "secret-env"}
+	inSQL   = []string{"sql", "schema", "table"}
+	// Names are those of both.
+	Names = slices.Concat(inRedis, inSQL)
+)
+
 // Flags registers the flags.
-func (o *Options) Flags(f *flag.FlagSet) {
+func (o *Options) Flags(f *cli.Flags) {
+	o.RedisFlags(f)
+	o.SQLFlags(f)
+	f.Instead("redis", inSQL...)
+	f.Instead("sql", inRedis...)
+}
+
+// RedisFlags registers those of Redis alone, for a command that has no other; see CheckRedis.
+func (o *Options) RedisFlags(f *cli.Flags) {
 	f.StringVar(&o.Redis, "redis", "",
 		"`URL` redis://user@host:port/db, or rediss:// with TLS; Sentinels: ?master_name=NAME, their others ?addr=host:port")
-	f.BoolVar(&o.Cluster, "redis-cluster",
+	f.BoolVar(&o.Cluster, "cluster",
 		false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
 	f.StringVar(&o.passwordEnv, "redis-password-env",
 		"", "`variable` of the environment that holds the password of Redis")
-	o.SQLFlags(f)
+	f.Setting("redis", "cluster", "redis-password-env")
 }
 
 // SQLFlags registers those of databases alone, for a command that has no other; see CheckSQL.
-func (o *Options) SQLFlags(f *flag.FlagSet) {
+func (o *Options) SQLFlags(f *cli.Flags) {
 	f.StringVar(&o.SQL, "sql", "",
-		"`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE;\n"+
+		"`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE; "+
 			"env:VARIABLE takes it from the environment")
+	f.Setting("sql")
 }
 
 // errRedis and errSQL tell the form alone: what cannot be read may be a password.
 var (
 	errRedis = errors.New(
-		"-redis is no URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
-			"or comes with -redis-password-env")
+		"--redis is no URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
+			"or comes with --redis-password-env")
 	errSQL = errors.New(
-		"-sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
+		"--sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
 )
 
-// Check reads what the flags stand for, and connects to nothing. Exactly one of -redis and -sql is
+// Check reads what the flags stand for, and connects to nothing. Exactly one of --redis and --sql is
 // wanted. Errors name the flag.
 func (o *Options) Check() error {
 	switch {
 	case o.Redis == "" && o.SQL == "":
-		return errors.New("-redis or -sql is missing")
+		return errors.New("--redis or --sql is missing")
 	case o.Redis != "" && o.SQL != "":
-		return errors.New("-redis and -sql exclude each other")
+		return errors.New("--redis and --sql exclude each other")
 	case o.Redis == "" && (o.Cluster || o.passwordEnv != ""):
-		return errors.New("-redis-cluster and -redis-password-env need -redis")
-	}
-	if o.passwordEnv != "" {
-		if o.password = os.Getenv(o.passwordEnv); o.password == "" {
-			return fmt.Errorf("-redis-password-env: the environment has no %s", o.passwordEnv)
-		}
+		return errors.New("--cluster and --redis-password-env need --redis")
 	}
 	if o.Redis != "" {
-		client, err := o.OpenRedis()
-		if err != nil {
-			return err
-		}
-		return client.Close()
+		return o.CheckRedis()
 	}
 	return o.readDSN()
+}
+
+// CheckRedis is Check where there are RedisFlags alone.
+func (o *Options) CheckRedis() error {
+	if o.passwordEnv != "" {
+		if o.password = os.Getenv(o.passwordEnv); o.password == "" {
+			return fmt.Errorf("--redis-password-env: the environment has no %s", o.passwordEnv)
+		}
+	}
+	client, err := o.OpenRedis()
+	if err != nil {
+		return err
+	}
+	return client.Close()
 }
 
 // CheckSQL is Check where there are SQLFlags alone.
 func (o *Options) CheckSQL() error {
 	if o.SQL == "" {
-		return errors.New("-sql is missing")
+		return errors.New("--sql is missing")
 	}
 	return o.readDSN()
 }
 
 // OpenRedis makes a client, which connects when it is used.
 func (o *Options) OpenRedis() (redis.UniversalClient, error) {
+	if !strings.Contains(o.Redis, "://") {
+		o.Redis = "redis://" + o.Redis
+	}
 	u, err := url.Parse(o.Redis)
 	if err != nil {
 		return nil, errRedis
@@ -150,8 +175,8 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	return redis.NewClient(c), nil
 }
 
-// ErrClustered is that -redis is a node, and the client not one of a Cluster.
-var ErrClustered = errors.New("-redis: the server is part of a Cluster: add -redis-cluster")
+// ErrClustered is that --redis is a node, and the client not one of a Cluster.
+var ErrClustered = errors.New("--redis: the server is part of a Cluster: add --cluster")
 
 // Clustered reports whether client takes a node of a Cluster for a server of its own: it answers
 // for its own slots, and anything else looks as if it were not there. Unknown without the right to
@@ -175,7 +200,7 @@ func (o *Options) failover(c *redis.FailoverOptions) {
 	o.override(&c.Password)
 }
 
-// Sentinels are the options by which -redis finds its server, or nil when it is no URL of
+// Sentinels are the options by which --redis finds its server, or nil when it is no URL of
 // Sentinels.
 func (o *Options) Sentinels() *redis.FailoverOptions {
 	u, err := url.Parse(o.Redis)
@@ -208,15 +233,15 @@ func (o *Options) pool(size *int) {
 func redisFault(err error) error {
 	const unexpected, scheme = "redis: unexpected option: ", "redis: invalid URL scheme: "
 	if option, ok := strings.CutPrefix(err.Error(), unexpected); ok {
-		return fmt.Errorf("-redis has the unknown parameter %s", option)
+		return fmt.Errorf("--redis has the unknown parameter %s", option)
 	}
 	if scheme, ok := strings.CutPrefix(err.Error(), scheme); ok {
-		return fmt.Errorf("-redis has the scheme %q; redis, rediss and unix are known", scheme)
+		return fmt.Errorf("--redis has the scheme %q; redis, rediss and unix are known", scheme)
 	}
 	return errRedis
 }
 
-// Dialect of -sql.
+// Dialect of --sql.
 func (o *Options) Dialect() sqladapter.Dialect { return o.engine.dialect }
 
 // OpenSQL makes a pool, which connects when it is used. A patient one waits for other writers of
@@ -236,12 +261,12 @@ func (o *Options) OpenSQL(patient bool) (*sql.DB, error) {
 	return db, nil
 }
 
-// readDSN finds the engine of -sql.
+// readDSN finds the engine of --sql.
 func (o *Options) readDSN() error {
 	dsn := o.SQL
 	if name, ok := strings.CutPrefix(dsn, "env:"); ok {
 		if dsn = os.Getenv(name); dsn == "" {
-			return fmt.Errorf("-sql: the environment has no %s", name)
+			return fmt.Errorf("--sql: the environment has no %s", name)
 		}
 	}
 	var err error
@@ -308,7 +333,7 @@ func mysqlDSN(text string) (string, error) {
 func (o *Options) readSQLite(dsn string) error {
 	file, _, _ := strings.Cut(strings.TrimPrefix(dsn, "file:"), "?")
 	if _, err := os.Stat(file); err != nil && (!o.NewFile || !errors.Is(err, fs.ErrNotExist)) {
-		return fmt.Errorf("-sql: there is no database %q: %w", file, errors.Unwrap(err))
+		return fmt.Errorf("--sql: there is no database %q: %w", file, errors.Unwrap(err))
 	}
 	o.engine = engine{dialect: sqladapter.SQLite, driver: "sqlite", dsn: dsn}
 	return nil
@@ -426,7 +451,7 @@ func (o *Options) addrs() ([]string, error) {
 	return nil, nil
 }
 
-// PlainSQL returns the addresses on other machines that the DSN of -sql may speak to without TLS,
+// PlainSQL returns the addresses on other machines that the DSN of --sql may speak to without TLS,
 // and what it says of TLS. Sockets and addresses of this machine are left out. Use it after
 // CheckSQL.
 func (o *Options) PlainSQL() (addrs []string, says string, err error) {

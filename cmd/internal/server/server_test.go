@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,43 +13,41 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/sqladapter"
 )
 
 func parse(t *testing.T, args ...string) (*Options, error) {
 	t.Helper()
 	var o Options
-	f := flag.NewFlagSet("", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	o.Flags(f)
-	if err := f.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	return &o, o.Check()
+	err := cli.Parse(&cli.Command{Use: "x", Flags: o.Flags,
+		Check: func([]string) error { return o.Check() },
+		Run:   func(context.Context, *cli.Streams) error { return nil }}, args...)
+	return &o, err
 }
 
 func TestCheckRefuses(t *testing.T) {
 	t.Setenv("PASSWORD", "hunter22")
 	for args, want := range map[string]string{
-		"":                               "-redis or -sql is missing",
-		"-redis redis://a -sql sqlite:x": "exclude each other",
-		"-redis-cluster -sql sqlite:x":   "need -redis",
-		"-redis-password-env NOT_SET -redis redis://a":         "the environment has no NOT_SET",
-		"-redis redis://u:hunter22/x@host":                     "must be escaped",
-		"-redis redis://:hunter22#x@host":                      "must be escaped",
-		"-redis redis://u:%hunter22@host":                      "must be escaped",
-		"-redis http://u:hunter22@host":                        `the scheme "http"`,
-		"-redis redis://u:hunter22@host/x":                     "-redis",
-		"-redis redis://u:hunter22@host?what=1":                "the unknown parameter what",
-		"-redis redis://u:hunter22@host?master_name=m&what=1":  "the unknown parameter what",
-		"-redis-cluster -redis redis://u:hunter22@host?what=1": "the unknown parameter what",
-		"-sql oracle://u:hunter22@host":                        "-sql is none of",
-		"-sql postgres://u:%hunter22@host":                     "-sql is none of",
-		"-sql postgres://":                                     "-sql is none of",
-		"-sql mysql://u:hunter22@":                             "-sql is none of",
-		"-sql u:hunter22@tcp(host)":                            "-sql is none of",
-		"-sql env:NOT_SET":                                     "the environment has no NOT_SET",
-		"-sql sqlite:/not/there.db":                            `there is no database "/not/there.db"`,
+		"":                                 "--redis or --sql is missing",
+		"--redis redis://a --sql sqlite:x": "exclude each other",
+		"--cluster --sql sqlite:x":         "need --redis",
+		"--redis-password-env NOT_SET --redis redis://a":       "the environment has no NOT_SET",
+		"--redis redis://u:hunter22/x@host":                    "must be escaped",
+		"--redis redis://:hunter22#x@host":                     "must be escaped",
+		"--redis redis://u:%hunter22@host":                     "must be escaped",
+		"--redis http://u:hunter22@host":                       `the scheme "http"`,
+		"--redis redis://u:hunter22@host/x":                    "--redis",
+		"--redis redis://u:hunter22@host?what=1":               "the unknown parameter what",
+		"--redis redis://u:hunter22@host?master_name=m&what=1": "the unknown parameter what",
+		"--cluster --redis redis://u:hunter22@host?what=1":     "the unknown parameter what",
+		"--sql oracle://u:hunter22@host":                       "--sql is none of",
+		"--sql postgres://u:%hunter22@host":                    "--sql is none of",
+		"--sql postgres://":                                    "--sql is none of",
+		"--sql mysql://u:hunter22@":                            "--sql is none of",
+		"--sql u:hunter22@tcp(host)":                           "--sql is none of",
+		"--sql env:NOT_SET":                                    "the environment has no NOT_SET",
+		"--sql sqlite:/not/there.db":                           `there is no database "/not/there.db"`,
 	} {
 		_, err := parse(t, strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -64,7 +61,7 @@ func TestCheckRefuses(t *testing.T) {
 
 func TestOpenRedis(t *testing.T) {
 	t.Setenv("PASSWORD", "other")
-	o, err := parse(t, "-redis", "rediss://u:p@host:1234/2", "-redis-password-env", "PASSWORD")
+	o, err := parse(t, "--redis", "rediss://u:p@host:1234/2", "--redis-password-env", "PASSWORD")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +75,8 @@ func TestOpenRedis(t *testing.T) {
 		t.Errorf("%T", client)
 	}
 	_ = client.Close()
-	if o, err = parse(t, "-redis-cluster",
-		"-redis", "redis://u:p@host:1234?addr=two:1"); err != nil {
+	if o, err = parse(t, "--cluster",
+		"--redis", "redis://u:p@host:1234?addr=two:1"); err != nil {
 		t.Fatal(err)
 	}
 	if client, err = o.OpenRedis(); err != nil {
@@ -113,7 +110,7 @@ func TestReadDSN(t *testing.T) {
 		"file:" + file + "?_txlock=immediate": {sqladapter.SQLite,
 			"sqlite", "file:" + file + "?_txlock=immediate", ""},
 	} {
-		o, err := parse(t, "-sql", dsn)
+		o, err := parse(t, "--sql", dsn)
 		if err != nil || o.engine != want {
 			t.Errorf("%s: %+v, %v; want %+v", dsn, o.engine, err, want)
 		}
@@ -121,7 +118,7 @@ func TestReadDSN(t *testing.T) {
 }
 
 func TestHide(t *testing.T) {
-	o, err := parse(t, "-redis", "redis://u:hunter22@host")
+	o, err := parse(t, "--redis", "redis://u:hunter22@host")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,25 +134,25 @@ func TestLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]bool{
-		"-redis redis://localhost":                                      true,
-		"-redis redis://127.0.0.2:1":                                    true,
-		"-redis redis://[::1]:1":                                        true,
-		"-redis unix:///run/redis.sock":                                 true,
-		"-redis redis://0.0.0.0:1":                                      false,
-		"-redis redis://192.0.2.1":                                      false,
-		"-redis redis://localhost.example.com":                          false,
-		"-redis-cluster -redis redis://127.0.0.1:1?addr=127.0.0.1:2":    true,
-		"-redis-cluster -redis redis://127.0.0.1:1?addr=192.0.2.1:2":    false,
-		"-redis redis://127.0.0.1:1?master_name=m":                      true,
-		"-redis redis://127.0.0.1:1?master_name=m&addr=192.0.2.1:26379": false,
-		"-sql sqlite:" + file:                                           true,
-		"-sql postgres://u@127.0.0.1/db":                                true,
-		"-sql postgres:///db?host=/run/postgresql":                      true,
-		"-sql postgres://u@db.example.com/db":                           false,
-		"-sql postgres:///db?host=127.0.0.1,192.0.2.1&port=1,2":         false,
-		"-sql mysql://u@127.0.0.1/db":                                   true,
-		"-sql u@unix(/run/mysqld.sock)/db":                              true,
-		"-sql u@tcp(db.example.com:3306)/db":                            false,
+		"--redis redis://localhost":                                      true,
+		"--redis redis://127.0.0.2:1":                                    true,
+		"--redis redis://[::1]:1":                                        true,
+		"--redis unix:///run/redis.sock":                                 true,
+		"--redis redis://0.0.0.0:1":                                      false,
+		"--redis redis://192.0.2.1":                                      false,
+		"--redis redis://localhost.example.com":                          false,
+		"--cluster --redis redis://127.0.0.1:1?addr=127.0.0.1:2":         true,
+		"--cluster --redis redis://127.0.0.1:1?addr=192.0.2.1:2":         false,
+		"--redis redis://127.0.0.1:1?master_name=m":                      true,
+		"--redis redis://127.0.0.1:1?master_name=m&addr=192.0.2.1:26379": false,
+		"--sql sqlite:" + file:                                           true,
+		"--sql postgres://u@127.0.0.1/db":                                true,
+		"--sql postgres:///db?host=/run/postgresql":                      true,
+		"--sql postgres://u@db.example.com/db":                           false,
+		"--sql postgres:///db?host=127.0.0.1,192.0.2.1&port=1,2":         false,
+		"--sql mysql://u@127.0.0.1/db":                                   true,
+		"--sql u@unix(/run/mysqld.sock)/db":                              true,
+		"--sql u@tcp(db.example.com:3306)/db":                            false,
 	} {
 		o, err := parse(t, strings.Fields(args)...)
 		if err != nil {
@@ -194,13 +191,13 @@ func TestMinPool(t *testing.T) {
 // What is no more than a time that was over tells nobody where to look: it gets the address.
 func TestUnanswered(t *testing.T) {
 	for args, want := range map[string]string{
-		"-redis redis://u:hunter22@192.0.2.1:7000":              "from 192.0.2.1:7000:",
-		"-redis redis://192.0.2.1":                              "from 192.0.2.1:6379:",
-		"-redis redis://192.0.2.1:1?master_name=m&addr=h:2":     "from 192.0.2.1:1, h:2:",
-		"-redis unix:///run/redis.sock":                         "from the server:",
-		"-sql postgres://u:hunter22@db.example.com/db":          "from db.example.com:5432:",
-		"-sql postgres:///db?host=192.0.2.1,192.0.2.2&port=1,2": "from 192.0.2.1:1, 192.0.2.2:2:",
-		"-sql u:hunter22@tcp(db.example.com:3306)/db":           "from db.example.com:3306:",
+		"--redis redis://u:hunter22@192.0.2.1:7000":              "from 192.0.2.1:7000:",
+		"--redis redis://192.0.2.1":                              "from 192.0.2.1:6379:",
+		"--redis redis://192.0.2.1:1?master_name=m&addr=h:2":     "from 192.0.2.1:1, h:2:",
+		"--redis unix:///run/redis.sock":                         "from the server:",
+		"--sql postgres://u:hunter22@db.example.com/db":          "from db.example.com:5432:",
+		"--sql postgres:///db?host=192.0.2.1,192.0.2.2&port=1,2": "from 192.0.2.1:1, 192.0.2.2:2:",
+		"--sql u:hunter22@tcp(db.example.com:3306)/db":           "from db.example.com:3306:",
 	} {
 		o, err := parse(t, strings.Fields(args)...)
 		if err != nil {

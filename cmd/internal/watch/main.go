@@ -5,9 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,47 +14,16 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/progress"
-)
-
-// Exit codes of Main.
-const (
-	// ExitDone: -for is over.
-	ExitDone = 0
-	// ExitUsage: wrong flags, or nothing answered the first time.
-	ExitUsage = 2
-	// ExitInterrupted: ctx ended.
-	ExitInterrupted = 130
 )
 
 // askTime bounds what all sources may take for one tick.
 const askTime = 5 * time.Second
 
-// Main watches with the command's flags until ctx ends or -for is over, and returns an exit code.
-func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
-	o, err := ParseOptions(args, out)
-	if errors.Is(err, flag.ErrHelp) {
-		return ExitDone
-	}
-	if err == nil {
-		logging.Disable() // go-redis writes what it also returns
-		err = watch(ctx, &o, out)
-	}
-	switch {
-	case ctx.Err() != nil:
-		fmt.Fprintln(errOut, "onceward watch: interrupted")
-		return ExitInterrupted
-	case err != nil:
-		fmt.Fprintf(errOut, "onceward watch: %s\n", o.Server.Hide(err.Error()))
-		return ExitUsage
-	}
-	return ExitDone
-}
-
-// watch shows ticks.
-func watch(ctx context.Context, o *Options, out io.Writer) error {
+// run shows ticks until ctx ends or --for is over.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	w, err := open(o)
 	if err != nil {
 		return err
@@ -73,7 +40,7 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 	}
 	ticker := time.NewTicker(o.Every)
 	defer ticker.Stop()
-	screen := progress.OnTerminal(out) && !o.JSON
+	screen := progress.OnTerminal(s.Out) && !o.JSON
 	over := false
 	for left := o.For / o.Every; ; left-- { // the tick that is due with the end is shown
 		select {
@@ -91,7 +58,7 @@ func watch(ctx context.Context, o *Options, out io.Writer) error {
 			return context.Cause(ctx)
 		}
 		t := o.tick(before, after)
-		if err := t.write(out, o, screen); err != nil {
+		if err := t.write(s, o, screen); err != nil {
 			return err
 		}
 		if over {
@@ -179,13 +146,13 @@ func (w *watcher) look(ctx context.Context) *view {
 		})
 	}
 	if w.redis != nil {
-		ask("-redis", func() (func(), error) {
+		ask("--redis", func() (func(), error) {
 			s, err := askRedis(ctx, w.redis)
 			return func() { v.servers = s }, err
 		})
 	}
 	if w.db != nil {
-		ask("-sql", func() (func(), error) {
+		ask("--sql", func() (func(), error) {
 			c, err := askTable(ctx, w.db, w.o.Table)
 			return func() { v.table = c }, err
 		})
@@ -196,7 +163,7 @@ func (w *watcher) look(ctx context.Context) *view {
 
 // named says who has not answered; a URL is named already.
 func (w *watcher) named(source string, err error) error {
-	if source == "-redis" || source == "-sql" {
+	if source == "--redis" || source == "--sql" {
 		return w.o.Server.Unanswered(err)
 	}
 	return err
@@ -220,9 +187,9 @@ func (v *view) or(older *view) *view {
 		}
 		v.at[source] = at
 		switch source {
-		case "-redis":
+		case "--redis":
 			v.servers = older.servers
-		case "-sql":
+		case "--sql":
 			v.table = older.table
 		default:
 			v.processes[source] = older.processes[source]
@@ -252,10 +219,10 @@ func (o *Options) tick(before, after *view) *Tick {
 		t.Processes = p
 	}
 	if after.servers != nil && before.servers != nil {
-		t.Servers = servers(before.servers, after.servers, since("-redis"))
+		t.Servers = servers(before.servers, after.servers, since("--redis"))
 	}
 	if after.table != nil && before.table != nil {
-		t.Table = tableOf(o.Table, before.table, after.table, since("-sql"))
+		t.Table = tableOf(o.Table, before.table, after.table, since("--sql"))
 	}
 	return t
 }
@@ -270,17 +237,20 @@ func reasons(failed map[string]string) (all []string) {
 }
 
 // write shows a tick: on a screen in the place of the last, as one line, or as JSON.
-func (t *Tick) write(out io.Writer, o *Options, screen bool) error {
+func (t *Tick) write(s *cli.Streams, o *Options, screen bool) error {
 	if o.JSON {
-		return json.NewEncoder(out).Encode(t)
+		return json.NewEncoder(s.Out).Encode(t)
 	}
 	lines := t.lines()
 	if !screen {
-		_, err := fmt.Fprintln(out, t.At.Format(time.TimeOnly)+"  "+strings.Join(lines, " | "))
+		_, err := fmt.Fprintln(s.Out, t.At.Format(time.TimeOnly)+"  "+strings.Join(lines, " | "))
 		return err
 	}
 	const home, erase = "\x1b[H", "\x1b[J"
-	_, err := fmt.Fprintf(out, "%s%sonceward watch  %s, every %v\n\n%s\n", home,
-		erase, t.At.Format(time.TimeOnly), o.Every, strings.Join(lines, "\n"))
+	_, err := fmt.Fprintf(s.Out, "%s%sonceward watch  %s, every %v\n\n", home,
+		erase, t.At.Format(time.TimeOnly), o.Every)
+	for _, line := range lines {
+		err = errors.Join(err, s.Lines(4, line))
+	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Tick is what -json writes each time.
+// Tick is what --json writes each time.
 type Tick struct {
 	At        time.Time  `json:"at"`
 	Seconds   float64    `json:"seconds"` // that the rates are of

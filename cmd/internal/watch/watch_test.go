@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"flag"
 	"fmt"
 	"math"
 	"net/http"
@@ -16,33 +14,29 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
 
 func TestParseOptionsRefuses(t *testing.T) {
-	const url = "-metrics http://a:1/metrics "
+	const url = "--metrics http://a:1/metrics "
 	for args, want := range map[string]string{
-		"":                                     "-metrics, -redis or -sql is missing",
-		"-metrics a:1":                         "-metrics has a URL",
-		"-metrics http://u:hunter22@a,ftp://b": "-metrics has a URL",
-		url + "-every 1ms":                     "-every is 1ms",
-		url + "-for 1s":                        "less than -every",
-		url + "-table t":                       "need -sql",
-		url + "-redis-cluster":                 "-redis or -sql is missing",
-		url + "more":                           `unexpected argument "more"`,
-		"-redis redis://r -name n":             "-name needs -metrics",
-		"-sql u@tcp(h:1)/db":                   "mysql does not count",
+		"":                                      "--metrics, --redis or --sql is missing",
+		"--metrics a:1":                         "--metrics has a URL",
+		"--metrics http://u:hunter22@a,ftp://b": "--metrics has a URL",
+		url + "--every 1ms":                     "--every is 1ms",
+		url + "--for 1s":                        "less than --every",
+		url + "--table t":                       "need --sql",
+		url + "--cluster":                       "--redis or --sql is missing",
+		url + "more":                            `unexpected argument "more"`,
+		"--redis redis://r --name n":            "--name needs --metrics",
+		"--sql u@tcp(h:1)/db":                   "mysql does not count",
 	} {
-		_, err := ParseOptions(strings.Fields(args), nil)
+		_, err := parsed(strings.Fields(args)...)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(want)) ||
 			strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
 		}
-	}
-	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
-		!strings.Contains(out.String(), "Exit code") {
-		t.Errorf("%v, %s", err, out.String())
 	}
 }
 
@@ -186,7 +180,7 @@ func TestMainOnProcesses(t *testing.T) {
 	t.Cleanup(process.Close)
 	gone := "http://u:hunter22@127.0.0.1:1/metrics"
 	var out, errOut bytes.Buffer
-	args := []string{"-metrics", process.URL + "," + gone, "-every", "100ms", "-for", "5s", "-json"}
+	args := []string{"--metrics", process.URL + "," + gone, "--every", "100ms", "--for", "5s", "--json"}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	enough := writer(func(p []byte) (int, error) {
@@ -196,7 +190,7 @@ func TestMainOnProcesses(t *testing.T) {
 		}
 		return n, err
 	})
-	if code := Main(ctx, args, enough, &errOut); code != ExitInterrupted {
+	if code := execute(ctx, args, enough, &errOut); code != cli.Interrupted {
 		t.Fatalf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
 	for line := range strings.Lines(out.String()) {
@@ -213,14 +207,14 @@ func TestMainOnProcesses(t *testing.T) {
 		t.Errorf("a password is told: %s%s", out.String(), errOut.String())
 	}
 	out.Reset()
-	if code := Main(t.Context(), []string{"-metrics", process.URL, "-every", "100ms", "-for",
-		"250ms"}, &out, &errOut); code != ExitDone || !strings.Contains(out.String(), "claims ") {
+	if code := execute(t.Context(), []string{"--metrics", process.URL, "--every", "100ms", "--for",
+		"250ms"}, &out, &errOut); code != cli.Done || !strings.Contains(out.String(), "claims ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
 	for range 5 { // the tick that is due with the end
 		out.Reset()
-		if code := Main(t.Context(), []string{"-metrics", process.URL, "-every", "100ms", "-for",
-			"100ms"}, &out, &errOut); code != ExitDone || strings.Count(out.String(), "\n") != 1 {
+		if code := execute(t.Context(), []string{"--metrics", process.URL, "--every", "100ms", "--for",
+			"100ms"}, &out, &errOut); code != cli.Done || strings.Count(out.String(), "\n") != 1 {
 			t.Errorf("exit code %d, not one line: %q%s", code, out.String(), errOut.String())
 		}
 	}
@@ -240,14 +234,14 @@ func TestUnanswered(t *testing.T) {
 	missing := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(missing.Close)
 	for args, want := range map[string]string{
-		"-metrics http://127.0.0.1:1/": "http://127.0.0.1:1/: ",
-		"-metrics " + other.URL:        "no metric of onceward", "-metrics " + missing.URL: "404",
-		"-redis redis://127.0.0.1:1":               "-redis: ",
-		"-sql postgres://u:hunter22@127.0.0.1:1/d": "-sql: ",
+		"--metrics http://127.0.0.1:1/": "http://127.0.0.1:1/: ",
+		"--metrics " + other.URL:        "no metric of onceward", "--metrics " + missing.URL: "404",
+		"--redis redis://127.0.0.1:1":               "--redis: ",
+		"--sql postgres://u:hunter22@127.0.0.1:1/d": "--sql: ",
 	} {
 		var out, errOut bytes.Buffer
-		code := Main(t.Context(), strings.Fields(args), &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), want) ||
+		code := execute(t.Context(), strings.Fields(args), &out, &errOut)
+		if code != cli.Usage || !strings.Contains(errOut.String(), want) ||
 			strings.Contains(errOut.String(), "hunter22") || out.Len() > 0 {
 			t.Errorf("%s: exit code %d, %s%s", args, code, out.String(), errOut.String())
 		}
@@ -257,7 +251,7 @@ func TestUnanswered(t *testing.T) {
 // until watches a server until its tick is as wanted.
 func until(t *testing.T, args []string, between func(), wanted func(*Tick) bool) {
 	t.Helper()
-	o, err := ParseOptions(args, nil)
+	o, err := parsed(args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +280,7 @@ func until(t *testing.T, args []string, between func(), wanted func(*Tick) bool)
 
 func TestServers(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
-		until(t, []string{"-redis", "redis://" + servertest.Redis(t)}, func() {},
+		until(t, []string{"--redis", "redis://" + servertest.Redis(t)}, func() {},
 			func(tick *Tick) bool {
 				return len(tick.Servers) == 1 && tick.Servers[0].Commands > 0 &&
 					tick.Servers[0].UsedMemory > 0
@@ -294,7 +288,7 @@ func TestServers(t *testing.T) {
 	})
 	t.Run("postgres", func(t *testing.T) {
 		table, dsn := servertest.Prefix(t), servertest.Postgres(t)
-		o, err := ParseOptions([]string{"-sql", dsn}, nil)
+		o, err := parsed("--sql", dsn)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +305,7 @@ func TestServers(t *testing.T) {
 		}
 		do("CREATE TABLE " + table + " (id int)")
 		t.Cleanup(func() { do("DROP TABLE " + table) })
-		until(t, []string{"-sql", dsn, "-table", table}, func() {
+		until(t, []string{"--sql", dsn, "--table", table}, func() {
 			do("INSERT INTO " + table + " VALUES (1)")
 		}, func(tick *Tick) bool {
 			return tick.Table != nil && tick.Table.Name == table && tick.Table.Inserted > 0

@@ -12,7 +12,7 @@ import (
 // TestBrowserDemo: the console of a demo while it runs, after its last crash: what its workers have
 // told, of whom four were killed in each composition.
 func TestBrowserDemo(t *testing.T) {
-	d := demo.Start(t, "-takes", "2m", "-messages", "3000")
+	d := demo.Start(t, "--takes", "2m", "--messages", "3000")
 	d.Await("Claimed: ")
 	for range 4 {
 		d.Await("SIGKILL")

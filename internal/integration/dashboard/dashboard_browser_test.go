@@ -89,7 +89,7 @@ func TestBrowserDashboardHasData(t *testing.T) {
 // and doubts nothing.
 func TestBrowserDashboardOfDemo(t *testing.T) {
 	d := readDashboard(t)
-	run := demo.Start(t, "-takes", "2m", "-messages", "3000")
+	run := demo.Start(t, "--takes", "2m", "--messages", "3000")
 	p := prometheus{t, servertest.Prometheus(t,
 		map[string]string{"prometheus.yml": scrapeConfig([]string{run.Host})})}
 	p.awaitUp(1)

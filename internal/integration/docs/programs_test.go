@@ -511,7 +511,7 @@ func TestOperatingGuide(t *testing.T) {
 	run := func(want string, args ...string) {
 		t.Helper()
 		out, err := exec.CommandContext(t.Context(), command,
-			append(args, "-redis", "redis://"+server.Addr())...).CombinedOutput()
+			append(args, "--redis", "redis://"+server.Addr())...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("onceward %v: %v; want %q in\n%s", args, err, want, out)
 		}
@@ -536,13 +536,13 @@ func TestOperatingGuide(t *testing.T) {
 	charge("order-7", 503, "")
 	charge("order-7", 409, "uncertain")
 	run("1 uncertain", "uncertain")
-	run("state         uncertain", "inspect", "order-7", "-namespace", "charges")
-	run("is succeeded", "resolve", "order-7", "-namespace", "charges", "-done", "-window",
-		"24h", "-yes")
+	run("state         uncertain", "inspect", "order-7", "--namespace", "charges")
+	run("is succeeded", "resolve", "order-7", "--namespace", "charges", "--done", "--window",
+		"24h", "--yes")
 	charge("order-7", 410, "") // done, and its receipt is not known
 
 	charge("order-8", 503, "")
-	run("is released", "resolve", "order-8", "-namespace", "charges", "-released", "-yes")
+	run("is released", "resolve", "order-8", "--namespace", "charges", "--released", "--yes")
 	// what was released keeps its count: the attempt and the resolving
 	charge("order-8", 200, "charged, attempt 3")
 	charge("order-8", 200, "charged, attempt 3")

@@ -1,4 +1,4 @@
-// Package demo runs `onceward demo -listen`, whose pages and metrics tests look at.
+// Package demo runs `onceward demo --listen`, whose pages and metrics tests look at.
 package demo
 
 import (
@@ -32,7 +32,7 @@ func Start(t *testing.T, flags ...string) *Demo {
 		t.Fatalf("build the command: %v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(),
-		program, append([]string{"demo", "-listen", "127.0.0.1:0"}, flags...)...)
+		program, append([]string{"demo", "--listen", "127.0.0.1:0"}, flags...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

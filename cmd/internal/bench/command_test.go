@@ -1,0 +1,18 @@
+package bench
+
+import (
+	"context"
+	"io"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+)
+
+func parse(args ...string) (o Options, err error) {
+	err = cli.Parse(o.command(), args...)
+	return o, err
+}
+
+func execute(ctx context.Context, args []string, in io.Reader, out,
+	errOut io.Writer) int {
+	return cli.Run(ctx, &cli.Streams{In: in, Out: out, Err: errOut}, Command(), args...)
+}

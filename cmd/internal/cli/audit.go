@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+)
+
+// Audit writes to errOut who has changed what, and when: a line of log/slog, whose message is
+// "audit". The pairs of args say what was changed, what it was and what it is.
+func Audit(errOut io.Writer, change string, args ...any) {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	slog.New(slog.NewTextHandler(errOut, nil)).
+		Info("audit", append([]any{"who", Operator() + "@" + host, "change", change}, args...)...)
+}
+
+// Operator is the user who runs the command; where sudo says who has asked for it, that user, too.
+func Operator() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if by := os.Getenv("SUDO_USER"); by != "" && by != name {
+		name = by + "(as " + name + ")"
+	}
+	return name
+}

@@ -1,0 +1,230 @@
+// Package cli is what the commands of onceward share: flags and where their values come from, exit
+// codes, help, and output that fits the terminal.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes. A command says in Command.Exits what they mean for it.
+const (
+	Done        = 0
+	No          = 1 // the answer is no, or something is left to do
+	Usage       = 2
+	Critical    = 3
+	Interrupted = 130
+)
+
+// usual are the meanings of codes for a command that does not say another.
+var usual = map[int]string{
+	Done:        "success",
+	Usage:       "wrong usage, or a server that cannot be reached or refuses",
+	Interrupted: "interrupted",
+}
+
+// Command is one of the command line.
+type Command struct {
+	// Use is the name and the operands; at most MaxArgs operands are possible.
+	Use     string
+	MaxArgs int
+	// Short is one line, Long what help adds, Example lines of a shell.
+	Short, Long, Example string
+	// Exits are the meanings of exit codes where they are not the usual ones.
+	Exits map[int]string
+	// Flags registers flags. Nil: there are none.
+	Flags func(f *Flags)
+	// Check looks at flags and operands, and connects to nothing. Its errors name the flag.
+	Check func(args []string) error
+	// Run does the work. An error has the exit code 2, unless it is an Exit.
+	Run func(ctx context.Context, s *Streams) error
+	// Hide removes passwords from the text of an error. Nil: there are none.
+	Hide func(text string) string
+	// Hidden commands are not listed.
+	Hidden bool
+}
+
+// ExitCodes returns all codes with their meanings.
+func (c *Command) ExitCodes() map[int]string {
+	all := make(map[int]string)
+	for _, codes := range []map[int]string{usual, c.Exits} {
+		for code, meaning := range codes {
+			all[code] = meaning
+		}
+	}
+	return all
+}
+
+// Exit is an error with an exit code of its own.
+type Exit struct {
+	Code int
+	Err  error // nil: nothing is printed
+}
+
+// Error implements error.
+func (e *Exit) Error() string { return fmt.Sprint(e.Err) }
+
+// Unwrap returns the error.
+func (e *Exit) Unwrap() error { return e.Err }
+
+// Fail gives an error an exit code; without an error, nothing is printed.
+func Fail(code int, err error) error { return &Exit{code, err} }
+
+// Root is the command line of all commands.
+func Root(s *Streams, long string, commands ...*Command) *cobra.Command {
+	root := &cobra.Command{
+		Use: "onceward", Long: long, SilenceErrors: true, SilenceUsage: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			c.SetOut(s.Err)
+			return errors.Join(c.Help(), &Exit{Code: Usage})
+		},
+	}
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetHelpFunc(s.help)
+	for _, c := range commands {
+		root.AddCommand(c.cobra(s))
+	}
+	return root
+}
+
+// Execute runs a command line and returns its exit code.
+func Execute(ctx context.Context, s *Streams, root *cobra.Command, args []string) int {
+	logging.Disable() // go-redis writes what it also returns
+	root.SetArgs(args)
+	c, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return Done
+	}
+	var exit *Exit
+	code := Usage
+	if errors.As(err, &exit) {
+		code = exit.Code
+	}
+	said := exit != nil && exit.Err == nil // the output has the answer
+	if ctx.Err() != nil && code != Interrupted && !said {
+		code, err = Interrupted, errors.New("interrupted")
+	}
+	if !said {
+		fmt.Fprintf(s.Err, "%s: %v\n", c.CommandPath(), err)
+	}
+	return code
+}
+
+// Run runs one command with what follows its name, and returns its exit code.
+func Run(ctx context.Context, s *Streams, c *Command, args ...string) int {
+	root := Root(s, "", c)
+	return Execute(ctx, s, root, append([]string{root.Commands()[0].Name()}, args...))
+}
+
+// Parse sets the flags of a command, checks them, and does not run it.
+func Parse(c *Command, args ...string) error {
+	only := *c
+	only.Run = func(context.Context, *Streams) error { return nil }
+	var errOut strings.Builder
+	s := &Streams{Out: io.Discard, Err: &errOut}
+	if code := Run(context.Background(), s, &only, args...); code != Done {
+		return errors.New(strings.TrimSpace(errOut.String()))
+	}
+	return nil
+}
+
+// commandOf finds the Command of cobra's.
+type commandKey struct{}
+
+func (c *Command) cobra(s *Streams) *cobra.Command {
+	made := &cobra.Command{
+		Use: c.Use, Short: c.Short, Long: c.Long, Example: c.Example, Hidden: c.Hidden,
+		DisableFlagsInUseLine: true, ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	made.SetContext(context.WithValue(context.Background(), commandKey{}, c))
+	f := &Flags{FlagSet: made.Flags(), sources: make(map[string]string)}
+	f.SortFlags = false
+	if c.Flags != nil {
+		c.Flags(f)
+		f.complete(made)
+	}
+	made.SetFlagErrorFunc(explain)
+	made.RunE = func(run *cobra.Command, args []string) error {
+		err := c.run(run, s, f, args)
+		var exit *Exit
+		if err == nil || errors.As(err, &exit) && exit.Err == nil {
+			return err
+		}
+		text := f.origins(err.Error())
+		if c.Hide != nil {
+			text = c.Hide(text)
+		}
+		return &hidden{text, err}
+	}
+	return made
+}
+
+// hidden is an error with a text that has no password.
+type hidden struct {
+	text string
+	error
+}
+
+// Error implements error.
+func (h *hidden) Error() string { return h.text }
+
+// Unwrap returns the error that the text is of.
+func (h *hidden) Unwrap() error { return h.error }
+
+func (c *Command) run(made *cobra.Command, s *Streams, f *Flags, args []string) error {
+	if len(args) > c.MaxArgs {
+		return fmt.Errorf("unexpected argument %q", args[c.MaxArgs])
+	}
+	if err := f.settle(made, s.Env); err != nil {
+		return err
+	}
+	if c.Check != nil {
+		if err := c.Check(args); err != nil {
+			return err
+		}
+	}
+	return c.Run(made.Root().Context(), s)
+}
+
+// explain adds to an error of the flags what they are, and which one may be meant.
+func explain(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	if short := unknown.GetSpecifiedShortnames(); short != "" {
+		if name, _, _ = strings.Cut(short, "="); c.Flags().Lookup(name) != nil {
+			return fmt.Errorf("-%s: the names of flags have two dashes: --%s", name, name)
+		}
+	}
+	near := &cobra.Command{SuggestionsMinimumDistance: 2}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		near.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	if found := near.SuggestionsFor(name); len(found) > 0 {
+		slices.Sort(found)
+		return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(found, " or --"))
+	}
+	return fmt.Errorf("%w; %s --help lists the flags", err, c.CommandPath())
+}
+
+// WriteJSON writes a value for programs.
+func WriteJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Find returns the Command that a command of cobra was made of, or nil for one of cobra's own.
+func Find(c *cobra.Command) *Command {
+	if c.Context() == nil {
+		return nil
+	}
+	found, _ := c.Context().Value(commandKey{}).(*Command)
+	return found
+}
+
+// help is cobra's help function.
+func (s *Streams) help(c *cobra.Command, _ []string) {
+	width := s.Width
+	if width == 0 {
+		width = 100
+	}
+	out := c.OutOrStdout()
+	text := c.Long
+	if text == "" {
+		text = c.Short
+	}
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		fmt.Fprintf(out, "%s\n\n", flow(paragraph, width))
+	}
+	if c.HasParent() {
+		fmt.Fprintf(out, "Usage:\n  %s\n", Synopsis(c))
+	} else {
+		fmt.Fprintf(out, "Usage:\n  %s COMMAND [flags]\n", c.Name())
+	}
+	if c.Example != "" {
+		fmt.Fprintf(out, "\nExamples:\n  %s\n",
+			strings.ReplaceAll(strings.TrimSpace(c.Example), "\n", "\n  "))
+	}
+	listCommands(out, c, width)
+	if flags := c.LocalFlags(); flags.HasAvailableFlags() {
+		fmt.Fprintf(out, "\nFlags:\n%s", flags.FlagUsagesWrapped(width))
+	}
+	if made := Find(c); made != nil {
+		fmt.Fprint(out, "\nExit codes:\n")
+		codes := made.ExitCodes()
+		for _, code := range slices.Sorted(maps.Keys(codes)) {
+			fmt.Fprintf(out, "  %-3d  %s\n", code, wrap(codes[code], width, 7))
+		}
+	}
+}
+
+// Synopsis is the line of a command with its operands.
+func Synopsis(c *cobra.Command) string {
+	text := c.UseLine()
+	if c.HasAvailableLocalFlags() {
+		text += " [flags]"
+	}
+	return text
+}
+
+// listCommands lists those below c.
+func listCommands(out io.Writer, c *cobra.Command, width int) {
+	if !c.HasAvailableSubCommands() {
+		return
+	}
+	fmt.Fprint(out, "\nCommands:\n")
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() || sub.Name() == "help" {
+			const column = 14
+			fmt.Fprintf(out, "  %-*s%s\n", column-2, sub.Name(), wrap(sub.Short, width, column))
+		}
+	}
+}
+
+// flow fills the lines of a paragraph anew, unless they are indented or a list.
+func flow(paragraph string, width int) string {
+	if strings.Contains(paragraph, "\n  ") || strings.HasPrefix(paragraph, "  ") {
+		return paragraph
+	}
+	return wrap(strings.Join(strings.Fields(paragraph), " "), width, 0)
+}

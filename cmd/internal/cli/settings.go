@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// fileVariable names the file of settings; without it that is onceward/config in the user's
+// directory of configuration.
+const fileVariable = "ONCEWARD_CONFIG"
+
+// variable of the environment that has the value of a flag.
+func variable(name string) string {
+	return "ONCEWARD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// setting is a value that is not from the command line.
+type setting struct{ value, source string }
+
+// settle gives flags that are not on the command line their settings: those of the environment,
+// and then, for what is left, those of the file.
+func (f *Flags) settle(c *cobra.Command, env func(string) (string, bool)) error {
+	if len(f.settings) > 0 && env != nil {
+		if err := f.take(fromEnvironment(f.settings, env)); err != nil {
+			return err
+		}
+		inFile, err := fromFile(c.Root(), env)
+		if err == nil {
+			err = f.take(inFile)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return f.missing()
+}
+
+// take sets the flags of one source. Flags that were set before it are from stronger sources.
+func (f *Flags) take(from map[string]setting) error {
+	excluded := make(map[string]bool)
+	for name, of := range f.instead {
+		for _, other := range of {
+			excluded[other] = excluded[other] || f.Changed(name)
+		}
+	}
+	stronger := make(map[string]bool)
+	f.Visit(func(flag *pflag.Flag) { stronger[flag.Name] = true })
+	for _, name := range f.settings {
+		s, found := from[name]
+		if !found || excluded[name] || stronger[name] {
+			continue
+		}
+		f.sources[name] = s.source
+		if err := f.Set(name, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fromEnvironment(names []string, env func(string) (string, bool)) map[string]setting {
+	found := make(map[string]setting)
+	for _, name := range names {
+		if value, ok := env(variable(name)); ok && value != "" {
+			found[name] = setting{value, "the environment, " + variable(name)}
+		}
+	}
+	return found
+}
+
+// fromFile reads lines "name = value" of the settings of all commands.
+func fromFile(root *cobra.Command, env func(string) (string, bool)) (map[string]setting, error) {
+	path, named := filePath(env)
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the file of settings: %w", err)
+	}
+	known := allSettings(root)
+	found := make(map[string]setting)
+	number := 0
+	for line := range strings.Lines(string(text)) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || value == "" || !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%s:%d is not name = value; the names are %s", path, number,
+				strings.Join(known, ", "))
+		}
+		found[name] = setting{value, fmt.Sprintf("%s:%d", path, number)}
+	}
+	return found, nil
+}
+
+// filePath returns where the settings are, and whether somebody has said so.
+func filePath(env func(string) (string, bool)) (path string, named bool) {
+	if path, named = env(fileVariable); named && path != "" {
+		return path, true
+	}
+	if dir, ok := env("XDG_CONFIG_HOME"); ok && dir != "" {
+		return filepath.Join(dir, "onceward", "config"), false
+	}
+	if home, ok := env("HOME"); ok && home != "" {
+		return filepath.Join(home, ".config", "onceward", "config"), false
+	}
+	return "", false
+}
+
+// allSettings names those of all commands.
+func allSettings(root *cobra.Command) (names []string) {
+	for _, c := range root.Commands() {
+		c.Flags().VisitAll(func(flag *pflag.Flag) {
+			if strings.HasSuffix(flag.Usage, " [$"+variable(flag.Name)+"]") {
+				names = append(names, flag.Name)
+			}
+		})
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// origins adds to the text of an error where the values of the flags in it come from.
+func (f *Flags) origins(text string) string {
+	full := text
+	for _, name := range f.settings {
+		source := f.sources[name]
+		named := regexp.MustCompile(`--` + regexp.QuoteMeta(name) + `([^-\w]|$)`)
+		if source != "" && named.MatchString(text) {
+			full += fmt.Sprintf("\n--%s is from %s", name, source)
+		}
+	}
+	return full
+}

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Streams are what a command reads and writes.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Env looks up a variable of the environment. Nil: there are none, and no file of settings.
+	Env func(name string) (string, bool)
+	// Width is that of the terminal; zero where Out is none, and lines may be of any length.
+	Width int
+	// Color allows colors.
+	Color bool
+}
+
+// Standard are those of the process.
+func Standard() *Streams {
+	s := &Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.LookupEnv}
+	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+		s.Width = width
+		s.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	}
+	return s
+}
+
+// Style is how a text is shown where there are colors.
+type Style string
+
+// Styles of texts.
+const (
+	Bold   Style = "1"
+	Red    Style = "31"
+	Green  Style = "32"
+	Yellow Style = "33"
+)
+
+// Paint shows a text in a style.
+func (s *Streams) Paint(style Style, text string) string {
+	if !s.Color || text == "" {
+		return text
+	}
+	return "\x1b[" + string(style) + "m" + text + "\x1b[0m"
+}
+
+// Table writes rows below their head. When a line is longer than the terminal is wide, each row
+// becomes a block of lines instead: its first value, and below it the names and values of the rest.
+func (s *Streams) Table(head []string, rows [][]string) error {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{head}, rows...) {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if s.Width > 0 && utf8.RuneCountInString(strings.TrimRight(line, " \n")) > s.Width {
+			return s.blocks(head, rows)
+		}
+	}
+	first, rest, _ := strings.Cut(text.String(), "\n")
+	_, err := fmt.Fprintf(s.Out, "%s\n%s", s.Paint(Bold, first), rest)
+	return err
+}
+
+func (s *Streams) blocks(head []string, rows [][]string) error {
+	for _, row := range rows {
+		if _, err := fmt.Fprintln(s.Out, s.Paint(Bold, strings.TrimSpace(head[0]+" "+row[0]))); err != nil {
+			return err
+		}
+		fields := make([][2]string, 0, len(row))
+		for i := 1; i < len(row); i++ {
+			fields = append(fields, [2]string{"  " + head[i], row[i]})
+		}
+		if err := s.Fields(fields...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fields writes names and values, one a line, and breaks values that are too long for the terminal.
+func (s *Streams) Fields(fields ...[2]string) error {
+	most := 0
+	for _, field := range fields {
+		most = max(most, utf8.RuneCountInString(field[0]))
+	}
+	var text strings.Builder
+	for _, field := range fields {
+		pad := strings.Repeat(" ", most-utf8.RuneCountInString(field[0])+2)
+		text.WriteString(strings.TrimRight(field[0]+pad+wrap(field[1], s.Width, most+2), " ") + "\n")
+	}
+	_, err := io.WriteString(s.Out, text.String())
+	return err
+}
+
+// Lines writes a text, broken between words where it is too long for the terminal. Lines that
+// follow are indented.
+func (s *Streams) Lines(indent int, text string) error {
+	_, err := fmt.Fprintln(s.Out, wrap(text, s.Width, indent))
+	return err
+}
+
+// wrap breaks a text that begins at a column into lines that begin there, too. A word that is
+// longer than a line is cut.
+func wrap(text string, width, column int) string {
+	const least = 20
+	if width == 0 || utf8.RuneCountInString(text)+column <= width {
+		return text
+	}
+	room, used := max(width-column, least), 0
+	var out strings.Builder
+	for _, word := range strings.Fields(text) {
+		for part := range pieces(word, room) {
+			n := utf8.RuneCountInString(part)
+			switch {
+			case used == 0:
+			case used+1+n > room:
+				out.WriteString("\n" + strings.Repeat(" ", column))
+				used = 0
+			default:
+				out.WriteByte(' ')
+				used++
+			}
+			out.WriteString(part)
+			used += n
+		}
+	}
+	return out.String()
+}
+
+// pieces are parts of a word that fit into a line.
+func pieces(word string, room int) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		runes := []rune(word)
+		for len(runes) > room {
+			if !yield(string(runes[:room])) {
+				return
+			}
+			runes = runes[room:]
+		}
+		yield(string(runes))
+	}
+}
