@@ -83,7 +83,7 @@ func (o *Options) RedisFlags(f *cli.Flags) {
 // SQLFlags registers those of databases alone, for a command that has no other; see CheckSQL.
 func (o *Options) SQLFlags(f *cli.Flags) {
 	f.StringVar(&o.SQL, "sql", "",
-		"`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE; "+
+		"`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver, or sqlite:FILE; "+
 			"env:VARIABLE takes it from the environment")
 	f.Setting("sql")
 }
