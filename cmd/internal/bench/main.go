@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
-	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/progress"
 )
 
@@ -45,7 +44,7 @@ func (o *Options) bench(ctx context.Context, s *cli.Streams) error {
 	if local, err := o.Server.Local(); err != nil {
 		return err
 	} else if !local && !o.Yes {
-		yes, err := confirm.Ask(ctx, "The server is on another machine. Load it?", s.In, errOut)
+		yes, err := cli.Ask(ctx, "The server is on another machine. Load it?", s.In, errOut)
 		if err != nil {
 			return err
 		}

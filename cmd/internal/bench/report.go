@@ -139,10 +139,10 @@ func (s *Side) row(name string) []string {
 func (r *Report) lines() (lines []string) {
 	if b := r.Onceward.BytesPerKey; b != nil {
 		const million = 1e6
-		line := fmt.Sprintf("room   %s for a million keys", size(*b*million))
+		line := fmt.Sprintf("room   %s for a million keys", cli.Size(*b*million))
 		if r.MaxMemory > 0 {
 			line += fmt.Sprintf(", %.1f %% of maxmemory (%s)", 100**b*million/r.MaxMemory,
-				size(r.MaxMemory))
+				cli.Size(r.MaxMemory))
 		}
 		lines = append(lines, line)
 	}
@@ -183,15 +183,4 @@ func span(ms float64) string {
 		}
 	}
 	return d.String()
-}
-
-// size is bytes with a unit.
-func size(n float64) string {
-	for _, unit := range []string{"B", "KiB", "MiB"} {
-		if n < 1024 {
-			return fmt.Sprintf("%.1f %s", n, unit)
-		}
-		n /= 1024
-	}
-	return fmt.Sprintf("%.1f GiB", n)
 }

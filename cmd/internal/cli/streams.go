@@ -152,3 +152,16 @@ func pieces(word string, room int) func(yield func(string) bool) {
 		yield(string(runes))
 	}
 }
+
+// Size is a number of bytes, in the unit in which it has few digits.
+func Size(bytes float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	i := 0
+	for ; bytes >= 1024 && i < len(units)-1; i++ {
+		bytes /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f B", bytes)
+	}
+	return fmt.Sprintf("%.1f %s", bytes, units[i])
+}

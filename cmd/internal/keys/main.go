@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
-	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -105,7 +104,7 @@ func (o *Options) ask(ctx context.Context, v *View, what string, std *cli.Stream
 	if err := v.print(std, o.what()); err != nil {
 		return err
 	}
-	yes, err := confirm.Ask(ctx, what, std.In, std.Out)
+	yes, err := cli.Ask(ctx, what, std.In, std.Out)
 	if err == nil && !yes {
 		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errNo)
 	}

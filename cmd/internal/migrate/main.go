@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
-	"github.com/onceward/onceward/cmd/internal/confirm"
 	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
@@ -165,7 +164,7 @@ func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error
 	if err := s.print(std, false); err != nil {
 		return err
 	}
-	yes, err := confirm.Ask(ctx, "Drop it?", std.In, std.Out)
+	yes, err := cli.Ask(ctx, "Drop it?", std.In, std.Out)
 	if err == nil && !yes {
 		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errLeft)
 	}

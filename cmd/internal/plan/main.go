@@ -44,7 +44,7 @@ func (p *Plan) redis() [][]string {
 			expected, shards = fmt.Sprint(r.ExpectedKeys), fmt.Sprint(r.Shards)
 		}
 		rows = append(rows, []string{r.Layout, r.Keeps, fmt.Sprintf("%.1f", r.BytesPerKey),
-			count(r.Keys), size(r.Bytes), size(r.MaxMemory), expected, shards,
+			count(r.Keys), cli.Size(float64(r.Bytes)), cli.Size(float64(r.MaxMemory)), expected, shards,
 			odds(r.FalseDuplicate), odds(r.FalsePerYear)})
 	}
 	return rows
@@ -54,7 +54,7 @@ func (p *Plan) bloom() [][]string {
 	rows := [][]string{{"Bloom filter", "bytes a process", "bytes a key", "generations", "hashes",
 		"new keys taken for known"}}
 	for _, b := range p.Bloom {
-		rows = append(rows, []string{b.Kind, size(b.Bytes), fmt.Sprintf("%.1f", b.BytesPerKey),
+		rows = append(rows, []string{b.Kind, cli.Size(float64(b.Bytes)), fmt.Sprintf("%.1f", b.BytesPerKey),
 			fmt.Sprint(b.Generations), fmt.Sprint(b.Hashes), odds(b.FalsePositives)})
 	}
 	return rows
@@ -65,7 +65,7 @@ func (p *Plan) sql() [][]string {
 		"bytes"}}
 	for _, s := range p.SQL {
 		rows = append(rows, []string{s.Engine, s.Retention, fmt.Sprint(s.Tables), count(s.Rows),
-			fmt.Sprintf("%.0f", s.BytesPerKey), size(s.Bytes)})
+			fmt.Sprintf("%.0f", s.BytesPerKey), cli.Size(float64(s.Bytes))})
 	}
 	return rows
 }
@@ -76,20 +76,6 @@ func odds(v float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1e", v)
-}
-
-// size is in the unit in which it has some digits.
-func size(n uint64) string {
-	const unit = 1024
-	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	i := 0
-	for ; v >= unit && i < len(units)-1; i++ {
-		v /= unit
-	}
-	if i == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %s", v, units[i])
 }
 
 // count is a number of keys or rows.

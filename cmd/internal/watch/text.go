@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 // lines are what people read of a tick: what is zero is left out where there is a sum.
@@ -18,11 +20,11 @@ func (t *Tick) lines() (lines []string) {
 	for _, s := range t.Servers {
 		limit := "no limit"
 		if s.MaxMemory > 0 {
-			limit = fmt.Sprintf("%.0f%% of %s", 100*s.UsedMemory/s.MaxMemory, size(s.MaxMemory))
+			limit = fmt.Sprintf("%.0f%% of %s", 100*s.UsedMemory/s.MaxMemory, cli.Size(s.MaxMemory))
 		}
 		lines = append(lines,
 			fmt.Sprintf("%s: memory %s, %s; commands %s, evicted %s, expired %s; %.0f clients (all of the server)",
-				s.Addr, size(s.UsedMemory), limit, perSecond(s.Commands), perSecond(s.Evicted),
+				s.Addr, cli.Size(s.UsedMemory), limit, perSecond(s.Commands), perSecond(s.Evicted),
 				perSecond(s.Expired), s.Clients))
 	}
 	if r := t.Table; r != nil {
@@ -118,15 +120,4 @@ func perSecond(rate float64) string {
 		return "<0.1/s"
 	}
 	return fmt.Sprintf("%.1f/s", rate)
-}
-
-// size is bytes with a unit.
-func size(n float64) string {
-	for _, unit := range []string{"B", "KiB", "MiB"} {
-		if n < 1024 {
-			return fmt.Sprintf("%.1f %s", n, unit)
-		}
-		n /= 1024
-	}
-	return fmt.Sprintf("%.1f GiB", n)
 }

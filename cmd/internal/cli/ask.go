@@ -1,5 +1,4 @@
-// Package confirm asks a person before something is changed for good.
-package confirm
+package cli
 
 import (
 	"bufio"
@@ -9,12 +8,13 @@ import (
 	"strings"
 )
 
-// Ask writes a question, and reports whether the answer was yes; no answer is a no. It returns with
-// the context's cause when ctx ends first, and goes on to wait for a line of in.
+// Ask writes a question, and reports whether the answer was yes; no answer is a no. When ctx ends
+// first it returns its cause, and a goroutine stays that reads a line of in: a terminal heeds no
+// context, and the process ends with the command.
 func Ask(ctx context.Context, question string, in io.Reader, out io.Writer) (bool, error) {
 	fmt.Fprintf(out, "\n%s [y/N] ", question)
 	answers := make(chan string, 1)
-	go func() { // the terminal heeds no context; the process ends with the command
+	go func() {
 		answer, _ := bufio.NewReader(in).ReadString('\n')
 		answers <- strings.ToLower(strings.TrimSpace(answer))
 	}()

@@ -1,4 +1,4 @@
-package confirm
+package cli
 
 import (
 	"bytes"
@@ -7,6 +7,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestAsk(t *testing.T) {
@@ -14,9 +17,9 @@ func TestAsk(t *testing.T) {
 		"\n": false, "n\n": false, "yess\n": false, "\ny\n": false} {
 		var out bytes.Buffer
 		got, err := Ask(t.Context(), "Drop it?", strings.NewReader(answer), &out)
-		if err != nil || got != want || !strings.Contains(out.String(), "Drop it? [y/N] ") {
-			t.Errorf("%q: %t, %v, %q", answer, got, err, out.String())
-		}
+		require.NoError(t, err)
+		assert.Equal(t, want, got, "%q", answer)
+		assert.Equal(t, "\nDrop it? [y/N] ", out.String())
 	}
 }
 
@@ -26,7 +29,14 @@ func TestNobodyAnswers(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
-	if yes, err := Ask(ctx, "Drop it?", in, io.Discard); yes || !errors.Is(err, gone) {
-		t.Errorf("%t, %v", yes, err)
+	yes, err := Ask(ctx, "Drop it?", in, io.Discard)
+	assert.False(t, yes)
+	assert.ErrorIs(t, err, gone)
+}
+
+func TestSize(t *testing.T) {
+	for bytes, want := range map[float64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB",
+		1 << 30: "1.0 GiB", 1 << 60: "1024.0 PiB"} {
+		assert.Equal(t, want, Size(bytes))
 	}
 }
