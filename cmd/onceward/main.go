@@ -24,13 +24,14 @@ import (
 	"github.com/onceward/onceward/cmd/internal/watch"
 )
 
-const long = `onceward shows what a store knows of keys, settles keys that a person has to settle, and finds what
-loses claims or effects.
+const long = `onceward shows what a store knows of keys, settles keys that a person has to settle, and finds
+what loses claims or effects.
 
 Many flags take their value also from the environment (ONCEWARD_REDIS for --redis) and from a file
 of lines such as "redis = redis://127.0.0.1:6379": $ONCEWARD_CONFIG, or onceward/config in
-$XDG_CONFIG_HOME or ~/.config. The command line is stronger than the environment, and the environment
-is stronger than the file. Durations are written as 30s, 10m, 36h or 7d. NO_COLOR=1 turns colors off.`
+$XDG_CONFIG_HOME or ~/.config. The command line is stronger than the environment, and the
+environment is stronger than the file. Durations are written as 30s, 10m, 36h or 7d. NO_COLOR=1
+turns colors off.`
 
 func main() { os.Exit(run(os.Args[1:], cli.Standard())) }
 

@@ -18,14 +18,17 @@ import (
 // asked are all commands: with nothing on the command line, with flags that make no sense, and with
 // servers at ADDR. Without flags demo, plan and version ask nobody.
 var asked = map[string]struct{ nothing, bad, says, servers string }{
-	"bench":   {"--redis or --sql is missing", "--redis ADDR --dup 1", "--dup is 1", "--redis ADDR"},
-	"console": {"--redis or --sql is missing", "--redis ADDR --listen x", "--listen is", "--redis ADDR"},
-	"demo":    {"", "--messages 0", "--messages is 0", "--kafka ADDR"},
+	"bench": {"--redis or --sql is missing", "--redis ADDR --dup 1", "--dup is 1",
+		"--redis ADDR"},
+	"console": {"--redis or --sql is missing", "--redis ADDR --listen x", "--listen is",
+		"--redis ADDR"},
+	"demo": {"", "--messages 0", "--messages is 0", "--kafka ADDR"},
 	"doctor": {"--redis, --sql, --brokers or --kafka-config is missing", "--brokers a:1", "--window",
 		"--redis redis://u:hunter22@ADDR"},
 	"forget": {"KEY is missing", "k --namespace a/b --redis ADDR", "--namespace has",
 		"k --namespace n --yes --redis ADDR"},
-	"inflight": {"--redis or --sql is missing", "--redis ADDR --limit 0", "--limit is 0", "--redis ADDR"},
+	"inflight": {"--redis or --sql is missing", "--redis ADDR --limit 0", "--limit is 0",
+		"--redis ADDR"},
 	"inspect": {"KEY is missing", "k --namespace n --redis http://u:hunter22@ADDR", "the scheme",
 		"k --namespace n --sql postgres://u:hunter22@ADDR/d"},
 	"migrate": {"--kind is missing", "--kind x", "one of marks, fence", "--kind store --sql postgres://u@ADDR/d"},
@@ -34,8 +37,9 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 		"--brokers ADDR --topic t --redis ADDR --namespace n --window 7d"},
 	"resolve": {"KEY is missing", "k --namespace n --redis ADDR", "--done and --released",
 		"k --namespace n --released --yes --redis ADDR"},
-	"uncertain": {"--redis or --sql is missing", "--older 3x", "a duration is written", "--redis ADDR"},
-	"version":   {"", "x", "unexpected argument", ""},
+	"uncertain": {"--redis or --sql is missing", "--older 3x", "a duration is written",
+		"--redis ADDR"},
+	"version": {"", "x", "unexpected argument", ""},
 	"watch": {"--metrics, --redis or --sql is missing", "--redis ADDR --every 1ms", "--every is",
 		"--redis ADDR"},
 }
@@ -67,7 +71,8 @@ func TestEveryCommand(t *testing.T) {
 			refused(t, name, strings.ReplaceAll(test.bad, "ADDR", "127.0.0.1:1"), test.says)
 			refused(t, name, "--no-such-flag", "unknown flag: --no-such-flag")
 			if test.servers != "" {
-				refused(t, name, strings.ReplaceAll(test.servers, "ADDR", "127.0.0.1:1"), "127.0.0.1:1")
+				refused(t, name, strings.ReplaceAll(test.servers, "ADDR", "127.0.0.1:1"),
+					"127.0.0.1:1")
 				interrupted(t, name, test.servers)
 			}
 			for _, width := range []int{60, 80} {
@@ -140,7 +145,8 @@ func TestPlanFits(t *testing.T) {
 	for _, width := range []int{60, 80} {
 		_, out, _ := execute(t.Context(), width, "plan", "--rate", "2000", "--window", "3d")
 		for line := range strings.Lines(out) {
-			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width, line)
+			assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width,
+				line)
 		}
 		assert.Contains(t, out, "compact")
 	}

@@ -326,7 +326,8 @@ func TestBytesPerKey(t *testing.T) {
 // A run ends when its keys are used up, and not later.
 func TestMaxKeys(t *testing.T) {
 	m := miniredis.RunT(t)
-	r := run(t, "--redis", "redis://"+m.Addr(), "--for", "1h", "--max-keys", "2000", "--workers", "2")
+	r := run(t, "--redis", "redis://"+m.Addr(), "--for", "1h", "--max-keys", "2000", "--workers",
+		"2")
 	if n := r.Onceward.New + r.Bare.New; r.Ended != "max_keys" || n > 2000 || n < 1500 ||
 		r.Rounds < 1 {
 		t.Errorf("%d keys, ended %s after %d rounds", n, r.Ended, r.Rounds)

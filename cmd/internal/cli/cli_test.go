@@ -45,7 +45,8 @@ func (v *values) command() *Command {
 }
 
 // look runs the command with an environment and a file of settings.
-func look(t *testing.T, env map[string]string, file, args string) (v values, code int, says string) {
+func look(t *testing.T, env map[string]string, file, args string) (v values, code int,
+	says string) {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "onceward"), 0o700))
@@ -185,7 +186,8 @@ func TestHelp(t *testing.T) {
 		c := v.command()
 		c.Long = strings.Repeat("It looks at a key. ", 20)
 		var out bytes.Buffer
-		require.Equal(t, Done, Run(t.Context(), &Streams{Out: &out, Err: &out, Width: width}, c, "-h"))
+		require.Equal(t, Done, Run(t.Context(), &Streams{Out: &out, Err: &out, Width: width}, c,
+			"-h"))
 		for _, want := range []string{"onceward look [KEY] [flags]", "--redis URL",
 			"[$ONCEWARD_REDIS]", "Exit codes:", "  1    there is none", "  130  interrupted"} {
 			assert.Contains(t, out.String(), want)

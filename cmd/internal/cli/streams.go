@@ -75,7 +75,8 @@ func (s *Streams) Table(head []string, rows [][]string) error {
 
 func (s *Streams) blocks(head []string, rows [][]string) error {
 	for _, row := range rows {
-		if _, err := fmt.Fprintln(s.Out, s.Paint(Bold, strings.TrimSpace(head[0]+" "+row[0]))); err != nil {
+		if _, err := fmt.Fprintln(s.Out, s.Paint(Bold,
+			strings.TrimSpace(head[0]+" "+row[0]))); err != nil {
 			return err
 		}
 		fields := make([][2]string, 0, len(row))
@@ -98,7 +99,8 @@ func (s *Streams) Fields(fields ...[2]string) error {
 	var text strings.Builder
 	for _, field := range fields {
 		pad := strings.Repeat(" ", most-utf8.RuneCountInString(field[0])+2)
-		text.WriteString(strings.TrimRight(field[0]+pad+wrap(field[1], s.Width, most+2), " ") + "\n")
+		text.WriteString(strings.TrimRight(field[0]+pad+wrap(field[1], s.Width, most+2),
+			" ") + "\n")
 	}
 	_, err := io.WriteString(s.Out, text.String())
 	return err

@@ -136,7 +136,8 @@ func TestKafkaInSync(t *testing.T) {
 	topic := k.topic("alone", 1, 3, "min.insync.replicas=1", "retention.ms=3600000")
 	names(t, "warning", "min_insync_replicas", k.args("--topics", topic, "--window", "2h")...)
 	clean(t, k.args("--topics",
-		k.topic("well", 1, 3, "min.insync.replicas=2", "retention.ms=3600000"), "--window", "2h")...)
+		k.topic("well", 1, 3, "min.insync.replicas=2", "retention.ms=3600000"), "--window",
+		"2h")...)
 }
 
 func setups(t *testing.T, k *kafka, prefix string) {
@@ -152,13 +153,15 @@ func setups(t *testing.T, k *kafka, prefix string) {
 			k.args("--topics", compacted, "--window", "9000h")...)
 	})
 	t.Run("unclean leader", func(t *testing.T) {
-		names(t, "warning", "unclean_leader_election", k.args("--topics", day, "--window", "24h")...)
+		names(t, "warning", "unclean_leader_election", k.args("--topics", day, "--window",
+			"24h")...)
 	})
 	t.Run("one replica", func(t *testing.T) {
 		names(t, "warning", "replication_factor", k.args("--topics", day, "--window", "24h")...)
 	})
 	t.Run("group", func(t *testing.T) {
-		names(t, "note", "no_offset", k.args("--topics", day, "--group", group, "--window", "24h")...)
+		names(t, "note", "no_offset", k.args("--topics", day, "--group", group, "--window",
+			"24h")...)
 		k.send(day, 4, 2*time.Hour)
 		k.commit(group, day, 2)
 		names(t, "warning", "lag_beyond_window", k.args("--group", group, "--window", "1h")...)

@@ -114,7 +114,7 @@ func (s *store) printList(ctx context.Context, o *Options, std *cli.Streams) err
 	if l == nil {
 		return err
 	}
-	failed := error(nil)
+	var failed error
 	if o.JSON {
 		failed = cli.WriteJSON(std.Out, l)
 	} else {

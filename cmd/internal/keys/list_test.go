@@ -97,7 +97,8 @@ func TestListEndsEarly(t *testing.T) {
 				}
 				proxy.SetRules(rule)
 				var out, errOut bytes.Buffer
-				code := execute(ctx, "inflight", append([]string{"--limit", "1000", form}, r.flags...),
+				code := execute(ctx, "inflight", append([]string{"--limit", "1000", form},
+					r.flags...),
 					strings.NewReader(""), &out, &errOut)
 				if code != test.code || !strings.Contains(errOut.String(), test.says) {
 					t.Errorf("exit code %d, %q", code, errOut.String())

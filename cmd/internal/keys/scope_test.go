@@ -101,7 +101,8 @@ func asServed(t *testing.T, r *rig, more string) {
 	r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop"+more, "there is no record", `principal "bob"`)
 	// With the key alone: which keys have a scope, and the flags that give it.
 	r.wants(cli.No, "inspect evt_A --namespace shop"+more, "there is no record", "have a scope",
-		"--webhook PROVIDER --endpoint", "--method METHOD --url", "--grpc", "--group GROUP --topic TOPIC")
+		"--webhook PROVIDER --endpoint", "--method METHOD --url", "--grpc",
+		"--group GROUP --topic TOPIC")
 }
 
 func TestKeysWithAScope(t *testing.T) {

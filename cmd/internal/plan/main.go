@@ -44,7 +44,8 @@ func (p *Plan) redis() [][]string {
 			expected, shards = fmt.Sprint(r.ExpectedKeys), fmt.Sprint(r.Shards)
 		}
 		rows = append(rows, []string{r.Layout, r.Keeps, fmt.Sprintf("%.1f", r.BytesPerKey),
-			count(r.Keys), cli.Size(float64(r.Bytes)), cli.Size(float64(r.MaxMemory)), expected, shards,
+			count(r.Keys), cli.Size(float64(r.Bytes)), cli.Size(float64(r.MaxMemory)), expected,
+			shards,
 			odds(r.FalseDuplicate), odds(r.FalsePerYear)})
 	}
 	return rows
@@ -54,7 +55,8 @@ func (p *Plan) bloom() [][]string {
 	rows := [][]string{{"Bloom filter", "bytes a process", "bytes a key", "generations", "hashes",
 		"new keys taken for known"}}
 	for _, b := range p.Bloom {
-		rows = append(rows, []string{b.Kind, cli.Size(float64(b.Bytes)), fmt.Sprintf("%.1f", b.BytesPerKey),
+		rows = append(rows, []string{b.Kind, cli.Size(float64(b.Bytes)), fmt.Sprintf("%.1f",
+			b.BytesPerKey),
 			fmt.Sprint(b.Generations), fmt.Sprint(b.Hashes), odds(b.FalsePositives)})
 	}
 	return rows

@@ -86,7 +86,8 @@ func TestTLSAndSASL(t *testing.T) {
 	with := func(args ...string) []string { return append(args, sure...) }
 	for _, refused := range [][]string{
 		with("--sasl-user", "user-512", "--sasl-password-env", "WRONG"),
-		with("--sasl-user", "plain-user", "--sasl-password-env", "WRONG", "--sasl-mechanism", "plain"),
+		with("--sasl-user", "plain-user", "--sasl-password-env", "WRONG", "--sasl-mechanism",
+			"plain"),
 		with(),
 		{"--tls", "--tls-ca", certFile, "--sasl-user", "user-512", "--sasl-password-env", "RIGHT"},
 		{"--tls", "--tls-cert", certFile, "--tls-key", keyFile, "--sasl-user", "user-512",
@@ -98,7 +99,8 @@ func TestTLSAndSASL(t *testing.T) {
 		with("--sasl-user", "user-512", "--sasl-password-env", "RIGHT"),
 		with("--sasl-user", "user-256", "--sasl-password-env", "RIGHT", "--sasl-mechanism",
 			"scram-sha-256"),
-		with("--sasl-user", "plain-user", "--sasl-password-env", "RIGHT", "--sasl-mechanism", "plain"),
+		with("--sasl-user", "plain-user", "--sasl-password-env", "RIGHT", "--sasl-mechanism",
+			"plain"),
 	} {
 		r.wantIn(r.replay(cli.Done, append(args, "--max", "1")...), "1 sent")
 	}

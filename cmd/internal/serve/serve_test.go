@@ -349,7 +349,8 @@ func TestPassword(t *testing.T) {
 	const password = "correct horse battery"
 	t.Setenv("PASSWORD", password)
 	_, flags := inSQLite(t)
-	c := start(t, append(flags, "--remote", "--listen", "0.0.0.0:0", "--password-env", "PASSWORD")...)
+	c := start(t, append(flags, "--remote", "--listen", "0.0.0.0:0", "--password-env",
+		"PASSWORD")...)
 	base := strings.Replace(strings.Replace(c.line(), "0.0.0.0", "127.0.0.1", 1), "[::]",
 		"127.0.0.1", 1)
 	with := func(password string) func(*http.Request) {

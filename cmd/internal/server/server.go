@@ -97,8 +97,8 @@ var (
 		"--sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
 )
 
-// Check reads what the flags stand for, and connects to nothing. Exactly one of --redis and --sql is
-// wanted. Errors name the flag.
+// Check reads what the flags stand for, and connects to nothing. Exactly one of --redis and --sql
+// is wanted. Errors name the flag.
 func (o *Options) Check() error {
 	switch {
 	case o.Redis == "" && o.SQL == "":

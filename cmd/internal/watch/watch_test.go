@@ -180,7 +180,8 @@ func TestMainOnProcesses(t *testing.T) {
 	t.Cleanup(process.Close)
 	gone := "http://u:hunter22@127.0.0.1:1/metrics"
 	var out, errOut bytes.Buffer
-	args := []string{"--metrics", process.URL + "," + gone, "--every", "100ms", "--for", "5s", "--json"}
+	args := []string{"--metrics", process.URL + "," + gone, "--every", "100ms", "--for", "5s",
+		"--json"}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	enough := writer(func(p []byte) (int, error) {
@@ -213,7 +214,8 @@ func TestMainOnProcesses(t *testing.T) {
 	}
 	for range 5 { // the tick that is due with the end
 		out.Reset()
-		if code := execute(t.Context(), []string{"--metrics", process.URL, "--every", "100ms", "--for",
+		if code := execute(t.Context(), []string{"--metrics", process.URL, "--every", "100ms",
+			"--for",
 			"100ms"}, &out, &errOut); code != cli.Done || strings.Count(out.String(), "\n") != 1 {
 			t.Errorf("exit code %d, not one line: %q%s", code, out.String(), errOut.String())
 		}
