@@ -40,6 +40,8 @@ func TestRun(t *testing.T) {
 		{"console", 2, "", "onceward console: --redis or --sql is missing"},
 		{"console -h", 0, "Exit codes:", ""},
 		{"console --redis redis://127.0.0.1:1 --listen 0.0.0.0:0", 2, "", "--remote allows it"},
+		{"proxy -h", 0, "Exit codes:", ""},
+		{"proxy --unscoped --upstream http://127.0.0.1:1", 2, "", "onceward proxy: --redis is missing"},
 		{"version", 0, "onceward ", ""},
 		{"version", 0, ", go1.", ""},
 		{"--version", 0, "commit ", ""},

@@ -33,6 +33,8 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 		"k --namespace n --sql postgres://u:hunter22@ADDR/d"},
 	"migrate": {"--kind is missing", "--kind x", "one of marks, fence", "--kind store --sql postgres://u@ADDR/d"},
 	"plan":    {"--rate and --window are missing", "--rate 1 --window 1", "a duration is written", ""},
+	"proxy": {"--redis is missing", "--redis ADDR --unscoped --upstream x", "--upstream is not",
+		"--redis redis://u:hunter22@ADDR --unscoped --upstream http://127.0.0.1:1"},
 	"replay": {"--brokers, --topic, --redis, --namespace and --window are missing", "--max x", "--max",
 		"--brokers ADDR --topic t --redis ADDR --namespace n --window 7d"},
 	"resolve": {"KEY is missing", "k --namespace n --redis ADDR", "--done and --released",

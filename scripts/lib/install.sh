@@ -15,6 +15,8 @@ missing_packages() {
   command -v promtool > /dev/null || echo prometheus # its tests of the alert rules; it is not started
   command -v zsh > /dev/null || echo zsh # these two take what the command writes for them
   command -v fish > /dev/null || echo fish
+  command -v curl > /dev/null || echo curl # these two are clients of onceward proxy
+  command -v node > /dev/null || echo nodejs
   command -v redis-server > /dev/null && command -v redis-cli > /dev/null || echo redis-server
   postgres_bin > /dev/null || echo postgresql
   command -v mariadb-install-db > /dev/null && command -v mariadb > /dev/null || echo mariadb-server

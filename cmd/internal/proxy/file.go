@@ -1,0 +1,130 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Route is what a path of the service has.
+type Route struct {
+	// Path is exact, or with a slash at its end a prefix. The longest one of a request counts.
+	Path string `yaml:"path"`
+	// Plain passes everything untouched, for streams and uploads.
+	Plain bool `yaml:"plain"`
+	// The rest is as in httpadapter.Config.
+	Methods       []string      `yaml:"methods"`
+	Optional      *bool         `yaml:"optional"` // nil is the flag
+	Keep          string        `yaml:"keep"`
+	Timeout       time.Duration `yaml:"timeout"`
+	RequestLimit  int           `yaml:"request-limit"`
+	ResponseLimit int           `yaml:"response-limit"`
+	Headers       []string      `yaml:"headers"`
+	MaxInFlight   int           `yaml:"max-in-flight"`
+	// Irreversible keeps a key as uncertain where the service has got the request and it is not
+	// known what it did, instead of letting the retry run.
+	Irreversible bool `yaml:"irreversible"`
+}
+
+// Hook is a path that receives the webhooks of a provider.
+type Hook struct {
+	// Path receives, and To is the path at the service; default the same.
+	Path string `yaml:"path"`
+	To   string `yaml:"to"`
+	// Provider is the preset, and Endpoint what the events are for; it is part of every key.
+	Provider string   `yaml:"provider"`
+	Endpoint string   `yaml:"endpoint"`
+	Secrets  []Secret `yaml:"secrets"`
+	// URL is the public one, of twilio and square; WebhookIDs are of paypal.
+	URL        string   `yaml:"url"`
+	WebhookIDs []string `yaml:"webhook-ids"`
+	// Events are the types that the service handles; default all.
+	Events     []string      `yaml:"events"`
+	Window     time.Duration `yaml:"window"`
+	Timeout    time.Duration `yaml:"timeout"`
+	Relabelled bool          `yaml:"relabelled"`
+}
+
+// Secret is where a secret is: a variable of the environment or a file, never the setting itself.
+type Secret struct {
+	Env  string `yaml:"env"`
+	File string `yaml:"file"`
+}
+
+// read returns the secret; errors name where it is and nothing of it.
+func (s Secret) read() (string, error) {
+	switch {
+	case (s.Env == "") == (s.File == ""):
+		return "", errors.New("a secret has one of env and file")
+	case s.Env != "":
+		if text := os.Getenv(s.Env); text != "" {
+			return text, nil
+		}
+		return "", fmt.Errorf("the environment has no %s", s.Env)
+	}
+	data, err := os.ReadFile(s.File)
+	text := strings.TrimRight(string(data), "\r\n")
+	if err == nil && text == "" {
+		err = fmt.Errorf("%s is empty", s.File)
+	}
+	return text, err
+}
+
+// readFile sets what the file of --config says, except what was given as a flag.
+func (o *Options) readFile() error {
+	if o.Config == "" {
+		return nil
+	}
+	data, err := os.ReadFile(o.Config)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	var file struct {
+		Routes   []Route           `yaml:"routes"`
+		Webhooks []Hook            `yaml:"webhooks"`
+		Settings map[string]string `yaml:",inline"`
+	}
+	if err := decode(data, &file); err != nil {
+		return fmt.Errorf("--config: %s: %w", o.Config, err)
+	}
+	o.Routes, o.Webhooks = file.Routes, file.Webhooks
+	f := o.given
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(file.Settings)) {
+		switch {
+		case f.Lookup(name) == nil || name == "config" || name == "check":
+			all = append(all, fmt.Errorf("--config: %s: %q is not a setting", o.Config, name))
+		case !f.Given(name):
+			if err := f.Set(name, file.Settings[name]); err != nil {
+				all = append(all, fmt.Errorf("--config: %s: %s: %w", o.Config, name, err))
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// decode reads YAML, and JSON, of which YAML refuses tabs. A name that is not known is an error.
+func decode(data []byte, into any) error {
+	if json.Valid(data) {
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, data); err != nil {
+			return err
+		}
+		data = compact.Bytes()
+	}
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	d.KnownFields(true)
+	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}

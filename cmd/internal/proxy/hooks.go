@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter/webhook"
+)
+
+// provider makes the preset, with its secrets.
+func (h *Hook) provider() (webhook.Provider, error) {
+	var secrets []string
+	for _, s := range h.Secrets {
+		text, err := s.read()
+		if err != nil {
+			return webhook.Provider{}, fmt.Errorf("secrets: %w", err)
+		}
+		secrets = append(secrets, text)
+	}
+	switch h.Provider {
+	case "twilio", "square":
+		if h.URL == "" {
+			return webhook.Provider{}, errors.New("url is missing: the provider signs it")
+		}
+	case "paypal":
+		return webhook.PayPal(webhook.PayPalConfig{WebhookIDs: h.WebhookIDs})
+	}
+	preset, ok := map[string]func(...string) (webhook.Provider, error){
+		"standard": webhook.StandardWebhooks, "stripe": webhook.Stripe, "github": webhook.GitHub,
+		"shopify": webhook.Shopify, "slack": webhook.Slack, "adyen": webhook.Adyen,
+		"mailgun": webhook.Mailgun,
+		"twilio": func(tokens ...string) (webhook.Provider, error) {
+			return webhook.Twilio(h.URL, tokens...)
+		},
+		"square": func(keys ...string) (webhook.Provider, error) {
+			return webhook.Square(h.URL, keys...)
+		},
+	}[h.Provider]
+	if !ok {
+		return webhook.Provider{}, fmt.Errorf("provider is %q; standard, stripe, github, shopify, "+
+			"slack, twilio, adyen, paypal, square and mailgun are known", h.Provider)
+	}
+	return preset(secrets...)
+}
+
+// hooks are the locations of the webhooks. Each has a Deduper of its own: its window is that of the
+// provider.
+func (o *Options) hooks(store dedup.Store, s *site) ([]location, error) {
+	var all []location
+	var errs []error
+	for i := range o.Webhooks {
+		h := &o.Webhooks[i]
+		receiver, err := o.hook(store, s, h)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("webhooks[%d] %s: %w", i, h.Path, err))
+			continue
+		}
+		all = append(all, location{path: h.Path, handler: s.count(h.Path, receiver), only: true})
+		if h.To != "" && h.To != h.Path {
+			all = append(all, location{path: h.To, only: true}) // for verified events alone
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func (o *Options) hook(store dedup.Store, s *site, h *Hook) (http.Handler, error) {
+	p, err := h.provider()
+	if err != nil {
+		return nil, err
+	}
+	window := h.Window
+	if window == 0 {
+		window = max(webhook.DefaultWindow, p.Horizon)
+	}
+	run, err := s.runner("webhook."+h.Endpoint, store, dedup.Config{Namespace: o.Namespace,
+		Window: window, LeaseTTL: o.Lease, Logger: s.log})
+	if err != nil {
+		return nil, err
+	}
+	cfg := webhook.Config{Endpoint: h.Endpoint, Timeout: h.Timeout, Relabelled: h.Relabelled,
+		Logger: s.log}
+	if len(h.Events) > 0 {
+		cfg.Handles = func(event string) bool { return slices.Contains(h.Events, event) }
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = o.Timeout
+	}
+	receiver, err := webhook.New(run, p, h.forward(s.upstream), cfg)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		receiver.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, r)))
+	}), nil
+}
+
+// requestKey is that of a webhook's request, and endpointKey of its endpoint, in a context.
+type (
+	requestKey  struct{}
+	endpointKey struct{}
+)
+
+// forward is the handler of a verified event: the service gets the request as the provider has
+// sent it. Only 2xx is done. After anything else the provider sends it again: an answer of 4xx may
+// be a mistake of the service, and an event that is acknowledged for it would be lost.
+func (h *Hook) forward(u *upstream) webhook.Handler {
+	return func(ctx context.Context, d *webhook.Delivery) error {
+		in, _ := ctx.Value(requestKey{}).(*http.Request)
+		r := in.Clone(context.WithValue(ctx, endpointKey{}, h.Endpoint))
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(d.Body)), int64(len(d.Body))
+		r.TransferEncoding = nil
+		if h.To != "" {
+			r.URL.Path, r.URL.RawPath = h.To, ""
+		}
+		answer := &statusOnly{header: http.Header{}}
+		u.deliver(answer, r)
+		if answer.status < 200 || answer.status > 299 {
+			return fmt.Errorf("the service answered %d", answer.status)
+		}
+		return nil
+	}
+}
+
+// deliver forwards, and takes a status for the answer whose body has broken off.
+func (u *upstream) deliver(w *statusOnly, r *http.Request) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http
+			panic(p)
+		}
+	}()
+	r.Header.Del("Upgrade")
+	u.proxy.ServeHTTP(w, r)
+}
+
+// statusOnly is a ResponseWriter that keeps the status; zero where nothing was answered.
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (s *statusOnly) Header() http.Header { return s.header }
+
+func (s *statusOnly) WriteHeader(status int) {
+	if s.status == 0 && status >= 200 {
+		s.status = status
+	}
+}
+
+func (s *statusOnly) Write(p []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	return len(p), nil
+}

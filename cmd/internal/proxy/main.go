@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// openTime bounds how long Redis may take to answer at the start.
+const openTime = 20 * time.Second
+
+// errCut is that requests were still under way at the end of --grace.
+var errCut = errors.New("requests were cut off at the end of --grace")
+
+// run serves until ctx ends, and returns nil when all requests had ended. Addresses are written to
+// the output, the log to the errors.
+func (o *Options) run(ctx context.Context, s *cli.Streams) error {
+	if o.Check {
+		_, err := fmt.Fprintln(s.Out, "the settings are right")
+		return err
+	}
+	err := o.proxy(ctx, s.Out, s.Err)
+	if errors.Is(err, errCut) {
+		fmt.Fprintf(s.Err, "onceward proxy: %v\n", err)
+		return cli.Fail(cli.No, nil)
+	}
+	return err
+}
+
+func (o *Options) proxy(ctx context.Context, out, errOut io.Writer) error {
+	log := slog.New(slog.NewTextHandler(errOut, nil))
+	certs, err := o.certificates()
+	if err != nil {
+		return err
+	}
+	client, err := o.Server.OpenRedis()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	store, err := o.open(ctx, client, log)
+	if err != nil {
+		return err
+	}
+	s, err := o.build(store, log)
+	if err != nil {
+		return err
+	}
+	return o.serve(ctx, s, client, certs, out)
+}
+
+// open connects to Redis.
+func (o *Options) open(ctx context.Context, client redis.UniversalClient,
+	log *slog.Logger) (*redisadapter.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	defer server.CutOff(ctx, client)()
+	store, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: o.Prefix,
+		OnFinding: func(f preflight.Finding) { log.Warn("redis", "finding", f.String()) }})
+	switch {
+	case err != nil && server.Clustered(ctx, client):
+		return nil, server.ErrClustered
+	case err != nil:
+		return nil, o.Server.Unanswered(fmt.Errorf("--redis: %w", err))
+	}
+	return store, nil
+}
+
+// clients is the server that they connect to. It has no WriteTimeout: streams pass through it.
+func (o *Options) clients(s *site, certs *certificates) *http.Server {
+	server := &http.Server{
+		Handler: s, ReadHeaderTimeout: min(headerTime, o.ReadTimeout), ReadTimeout: o.ReadTimeout,
+		IdleTimeout: keepTime, MaxHeaderBytes: headerBytes,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	if certs != nil {
+		server.TLSConfig = certs.config()
+	}
+	return server
+}
+
+// Bounds of what one client may take.
+const (
+	headerTime  = 10 * time.Second
+	keepTime    = 2 * time.Minute
+	headerBytes = 64 << 10
+)

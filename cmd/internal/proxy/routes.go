@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// keeps are the values of a route's keep.
+var keeps = map[string]func(int) bool{
+	"": httpadapter.KeepIETF, "ietf": httpadapter.KeepIETF,
+	"stripe-v1": httpadapter.KeepStripeV1, "stripe-v2": httpadapter.KeepStripeV2,
+}
+
+// location is a path and what serves it.
+type location struct {
+	path    string
+	handler http.Handler
+	only    bool // no other location may serve the path: a webhook's
+}
+
+// router finds the location of a request. It compares paths as a service might: decoded, without
+// dots and doubled slashes, and webhooks in any case, with or without a slash at their end.
+// Otherwise another spelling of a webhook's path would reach the service unverified.
+type router struct{ locations []location }
+
+func (m *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := path.Clean("/" + r.URL.Path)
+	var best *location
+	for i := range m.locations {
+		p := &m.locations[i]
+		if p.only && strings.EqualFold(at, p.path) {
+			best = p
+			break
+		}
+		if !p.only && covers(p.path, at) && (best == nil || len(p.path) > len(best.path)) {
+			best = p
+		}
+	}
+	switch {
+	case r.Method == http.MethodConnect:
+		problem(w, http.StatusMethodNotAllowed, "CONNECT is not served.")
+	case best == nil || best.handler == nil:
+		problem(w, http.StatusNotFound, "Nothing is served here.")
+	default:
+		best.handler.ServeHTTP(w, r)
+	}
+}
+
+// covers reports whether a path of the settings is that of a request, or its prefix.
+func covers(p, at string) bool {
+	return at == p || strings.HasSuffix(p, "/") && (strings.HasPrefix(at, p) || at+"/" == p)
+}
+
+// checkPaths finds paths that cannot be told apart, and values that are not known.
+func (o *Options) checkPaths() error {
+	var all []error
+	taken := map[string]string{}
+	take := func(field, p string) {
+		key := strings.ToLower(path.Clean(p))
+		switch before, twice := taken[key]; {
+		case !strings.HasPrefix(p, "/"), path.Clean(p) != strings.TrimSuffix(p, "/") && p != "/":
+			all = append(all, fmt.Errorf(
+				"%s: path is %q; it must begin with / and be in its simplest form", field, p))
+		case twice:
+			all = append(all, fmt.Errorf("%s: path %q is also that of %s", field, p, before))
+		default:
+			taken[key] = field
+		}
+	}
+	for i, r := range o.Routes {
+		field := fmt.Sprintf("routes[%d]", i)
+		take(field, r.Path)
+		if keeps[r.Keep] == nil {
+			all = append(all, fmt.Errorf(
+				"%s: keep is %q; ietf, stripe-v1 and stripe-v2 are known", field, r.Keep))
+		}
+	}
+	endpoints := map[string]bool{}
+	for i := range o.Webhooks {
+		h, field := &o.Webhooks[i], fmt.Sprintf("webhooks[%d]", i)
+		take(field, h.Path)
+		if h.To != "" && h.To != h.Path {
+			take(field+": to", h.To)
+		}
+		if endpoints[h.Endpoint] {
+			all = append(all, fmt.Errorf("%s: endpoint %q is also another's", field, h.Endpoint))
+		}
+		endpoints[h.Endpoint] = true
+	}
+	return errors.Join(all...)
+}
+
+// routes are the locations of the configuration; without one, all paths have keys.
+func (o *Options) routes(run httpadapter.Runner, s *site) ([]location, error) {
+	var all []location
+	var errs []error
+	configured := o.Routes
+	if len(configured) == 0 {
+		configured = []Route{{Path: "/"}}
+	}
+	for i := range configured {
+		r := &configured[i]
+		h, err := o.route(run, s, r)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("routes[%d] %s: %w", i, r.Path, err))
+			continue
+		}
+		all = append(all, location{path: r.Path, handler: s.count(r.Path, h)})
+	}
+	return all, errors.Join(errs...)
+}
+
+func (o *Options) route(run httpadapter.Runner, s *site, r *Route) (http.Handler, error) {
+	if r.Plain {
+		return s.upstream, nil
+	}
+	cfg := httpadapter.Config{
+		Methods: r.Methods, Optional: o.Optional, Keep: keeps[r.Keep],
+		Timeout: r.Timeout, RequestLimit: r.RequestLimit, ResponseLimit: r.ResponseLimit,
+		Headers: r.Headers, MaxInFlight: r.MaxInFlight, Logger: s.log,
+	}
+	if r.Optional != nil {
+		cfg.Optional = *r.Optional
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = o.Timeout
+	}
+	if name := o.SameHost; name != "" {
+		cfg.SameHost = func(string) string { return name }
+	}
+	m, err := httpadapter.New(run, o.Principal.scope, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if r.Irreversible {
+		return m.Handler(irreversible(s.upstream, keeps[r.Keep])), nil
+	}
+	return m.Handler(s.upstream), nil
+}
+
+// irreversible puts on record that the service may do what cannot be taken back. An answer that
+// is not kept then leaves the key uncertain, unless its status says that nothing began.
+func irreversible(next http.Handler, keep func(int) bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if _, keyed := dedup.FromContext(ctx); keyed {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
+				httpadapter.Forgo(ctx)
+				problem(w, http.StatusServiceUnavailable, "Nothing was done.")
+				return
+			}
+			w = &refusals{ResponseWriter: w, refused: func(status int) {
+				if status >= 400 && status < 500 && !keep(status) && !httpadapter.KeepIETF(status) {
+					httpadapter.Forgo(ctx)
+				}
+			}}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// refusals reports the status.
+type refusals struct {
+	http.ResponseWriter
+	refused func(status int)
+}
+
+func (w *refusals) WriteHeader(status int) {
+	w.refused(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *refusals) Unwrap() http.ResponseWriter { return w.ResponseWriter }

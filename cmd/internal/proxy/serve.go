@@ -1,0 +1,148 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+)
+
+// readyTime is how long Redis may take to answer /readyz.
+const readyTime = time.Second
+
+// serve listens, says where, and drains when ctx ends.
+func (o *Options) serve(ctx context.Context, s *site, client redis.UniversalClient,
+	certs *certificates, out io.Writer) error {
+	var listening net.ListenConfig
+	l, err := listening.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	la, err := listening.Listen(ctx, "tcp", o.Admin)
+	if err != nil {
+		return fmt.Errorf("--admin: %w", err)
+	}
+	var draining atomic.Bool
+	admin := &http.Server{Handler: o.admin(s, client, &draining), ReadHeaderTimeout: headerTime}
+	defer func() { _ = admin.Close() }()
+	server, served, scheme := o.clients(s, certs), make(chan error, 2), "http"
+	go func() { served <- admin.Serve(la) }()
+	if certs != nil {
+		defer certs.watch(s.log)()
+		scheme = "https"
+		go func() { served <- server.ServeTLS(l, "", "") }()
+	} else {
+		go func() { served <- server.Serve(l) }()
+	}
+	fmt.Fprintf(out, "clients: %s://%s   operators: http://%s\n", scheme, l.Addr(), la.Addr())
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	draining.Store(true)
+	return o.drain(context.WithoutCancel(ctx), s, server)
+}
+
+// drain lets the requests under way end, those too whose client has gone.
+func (o *Options) drain(ctx context.Context, s *site, server *http.Server) error {
+	s.log.Info("draining", "delay", o.DrainDelay, "grace", o.Grace)
+	delay := time.NewTimer(o.DrainDelay)
+	defer delay.Stop()
+	<-delay.C
+	ctx, cancel := context.WithTimeout(ctx, o.Grace)
+	defer cancel()
+	err := server.Shutdown(ctx)
+	if err = errors.Join(err, s.close(ctx)); err == nil {
+		return nil
+	}
+	_ = server.Close()
+	return errors.Join(errCut, err)
+}
+
+// admin answers operators. It says nothing of keys or clients.
+func (o *Options) admin(s *site, client redis.UniversalClient, draining *atomic.Bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+		defer cancel()
+		switch {
+		case draining.Load():
+			http.Error(w, "draining", http.StatusServiceUnavailable)
+		case client.Ping(ctx).Err() != nil:
+			http.Error(w, "Redis does not answer", http.StatusServiceUnavailable)
+		default:
+			fmt.Fprintln(w, "ready")
+		}
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// certificates are those of TLS, from files that may change.
+type certificates struct {
+	cert, key string
+	now       atomic.Pointer[tls.Certificate]
+}
+
+// certificates reads the files; nil without TLS.
+func (o *Options) certificates() (*certificates, error) {
+	if o.Cert == "" {
+		return nil, nil //nolint:nilnil // without TLS there are none
+	}
+	c := &certificates{cert: o.Cert, key: o.Key}
+	return c, c.load()
+}
+
+func (c *certificates) load() error {
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	c.now.Store(&pair)
+	return nil
+}
+
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.now.Load(), nil
+		}}
+}
+
+// watch reads the files again at each SIGHUP. Where they cannot be used, the old ones stay.
+func (c *certificates) watch(log *slog.Logger) (stop func()) {
+	hup, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		defer close(ended)
+		for range hup {
+			if err := c.load(); err != nil {
+				log.Error("the certificates stay as they are", "error", err)
+			} else {
+				log.Info("the certificates were read again")
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hup)
+		close(hup)
+		<-ended
+	}
+}

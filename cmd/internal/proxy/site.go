@@ -1,0 +1,132 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	sdk "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/onceward/onceward/contrib/telemetry"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+)
+
+// site is what the settings describe, ready to serve.
+type site struct {
+	http.Handler
+
+	log      *slog.Logger
+	upstream *upstream
+	registry *prometheus.Registry
+	provider *sdk.MeterProvider
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	dedupers []*dedup.Deduper
+}
+
+// tryOut builds the site on a store in memory, which finds errors before anything is connected.
+func (o *Options) tryOut() error {
+	if o.target == nil { // that is an error already
+		return nil
+	}
+	_, err := o.build(dedup.Memory(1), slog.New(slog.DiscardHandler))
+	return err
+}
+
+// build makes the site on a store.
+func (o *Options) build(store dedup.Store, log *slog.Logger) (*site, error) {
+	s := &site{log: log, upstream: newUpstream(o.target, o.TrustForwarded, log)}
+	if err := s.measure(); err != nil {
+		return nil, err
+	}
+	cfg := dedup.Config{Namespace: o.Namespace, Window: o.Window, LeaseTTL: o.Lease, Wait: o.Wait,
+		Logger: log}
+	for i := range o.Routes {
+		if limit := o.Routes[i].ResponseLimit; limit > resultLimit {
+			cfg.ResultLimit = max(cfg.ResultLimit, limit)
+		}
+	}
+	run, err := s.runner("proxy", store, cfg)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := o.routes(run, s)
+	hooks, errHooks := o.hooks(store, s)
+	s.Handler = &router{append(hooks, routes...)}
+	return s, errors.Join(err, errHooks)
+}
+
+// resultLimit is the default of dedup.Config.ResultLimit.
+const resultLimit = 256 << 10
+
+// runner makes the Deduper of some locations, and measures it under a name.
+func (s *site) runner(name string, store dedup.Store,
+	cfg dedup.Config) (httpadapter.Runner, error) {
+	m, err := telemetry.NewMetrics(s.provider, telemetry.Config{Name: name, Window: cfg.Window})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Observer = m.Observer()
+	d, err := dedup.New(store, cfg)
+	if err != nil {
+		return nil, named(err)
+	}
+	s.dedupers = append(s.dedupers, d)
+	return httpadapter.Claimed(d)
+}
+
+// named names the flag where an error names the field of dedup.Config.
+func named(err error) error {
+	var input *dedup.InputError
+	if errors.As(err, &input) {
+		switch field := strings.TrimPrefix(input.Field, "Config."); field {
+		case "Namespace", "Window", "Wait":
+			return fmt.Errorf("--%s %s", strings.ToLower(field), input.Reason)
+		case "LeaseTTL":
+			return fmt.Errorf("--lease %s", input.Reason)
+		}
+	}
+	return err
+}
+
+// measure makes the metrics of requests, next to those of package telemetry.
+func (s *site) measure() error {
+	s.registry = prometheus.NewRegistry()
+	reader, err := exporter.New(exporter.WithRegisterer(s.registry), exporter.WithoutScopeInfo())
+	if err != nil {
+		return err
+	}
+	s.provider = sdk.NewMeterProvider(sdk.WithReader(reader))
+	s.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "onceward_proxy_requests_total", Help: "Requests that were answered.",
+	}, []string{"path", "code"})
+	s.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "onceward_proxy_request_duration_seconds", Help: "From the request to its answer.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+	}, []string{"path"})
+	return errors.Join(s.registry.Register(s.requests), s.registry.Register(s.seconds))
+}
+
+// count measures what a location answers. Its path is that of the settings: the number of series
+// does not grow with what clients send.
+func (s *site) count(path string, next http.Handler) http.Handler {
+	label := prometheus.Labels{"path": path}
+	return promhttp.InstrumentHandlerDuration(s.seconds.MustCurryWith(label),
+		promhttp.InstrumentHandlerCounter(s.requests.MustCurryWith(label), next))
+}
+
+// close waits until the handlers have ended, or ctx has.
+func (s *site) close(ctx context.Context) error {
+	var err error
+	for _, d := range s.dedupers {
+		err = errors.Join(err, d.Close(ctx))
+	}
+	return err
+}
