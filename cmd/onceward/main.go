@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceward/onceward/cmd/internal/audit"
 	"github.com/onceward/onceward/cmd/internal/bench"
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/demo"
@@ -39,7 +40,7 @@ func main() { os.Exit(run(os.Args[1:], cli.Standard())) }
 // root is the command line.
 func root(s *cli.Streams) *cobra.Command {
 	commands := []*cli.Command{
-		bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(), doctor.Command(),
+		audit.Command(), bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(), doctor.Command(),
 		migrate.Command(), plan.Command(), proxy.Command(), replay.Command(), versionCommand(), watch.Command(),
 	}
 	made := cli.Root(s, long, append(commands, keys.Commands()...)...)

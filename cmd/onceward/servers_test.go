@@ -18,6 +18,8 @@ import (
 // asked are all commands: with nothing on the command line, with flags that make no sense, and with
 // servers at ADDR. Without flags demo, plan and version ask nobody.
 var asked = map[string]struct{ nothing, bad, says, servers string }{
+	"audit": {"one of --topic, --file and --table", "--file - --id x --max 0", "--max is 0",
+		"--brokers ADDR --topic t"},
 	"bench": {"--redis or --sql is missing", "--redis ADDR --dup 1", "--dup is 1",
 		"--redis ADDR"},
 	"console": {"--redis or --sql is missing", "--redis ADDR --listen x", "--listen is",

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
@@ -33,6 +35,34 @@ func (o *Options) Config(client string) (*sarama.Config, error) {
 		Authenticate(c, o.SASL)
 	}
 	return c, nil
+}
+
+// Franz is the same for franz-go.
+func (o *Options) Franz(client string) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(client),
+		kgo.DialTimeout(10 * time.Second)}
+	if o.TLS.On {
+		c, err := tlsConfig(o.TLS)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.DialTLSConfig(c))
+	}
+	if o.SASL.User != "" {
+		opts = append(opts, kgo.SASL(o.SASL.mechanism()))
+	}
+	return opts, nil
+}
+
+func (s SASL) mechanism() sasl.Mechanism {
+	auth := scram.Auth{User: s.User, Pass: s.Password}
+	switch s.Mechanism {
+	case "plain":
+		return plain.Auth{User: s.User, Pass: s.Password}.AsMechanism()
+	case "scram-sha-256":
+		return auth.AsSha256Mechanism()
+	}
+	return auth.AsSha512Mechanism()
 }
 
 func tlsConfig(t TLS) (*tls.Config, error) {
@@ -61,17 +91,16 @@ func tlsConfig(t TLS) (*tls.Config, error) {
 func Authenticate(c *sarama.Config, s SASL) {
 	c.Net.SASL.Enable = true
 	c.Net.SASL.User, c.Net.SASL.Password = s.User, s.Password
-	auth := scram.Auth{User: s.User, Pass: s.Password}
-	var mechanism sasl.Mechanism
 	switch s.Mechanism {
 	case "plain":
 		c.Net.SASL.Mechanism = sarama.SASLTypePlaintext
 		return
 	case "scram-sha-256":
-		c.Net.SASL.Mechanism, mechanism = sarama.SASLTypeSCRAMSHA256, auth.AsSha256Mechanism()
+		c.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA256
 	default:
-		c.Net.SASL.Mechanism, mechanism = sarama.SASLTypeSCRAMSHA512, auth.AsSha512Mechanism()
+		c.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA512
 	}
+	mechanism := s.mechanism()
 	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
 		return &scramClient{mechanism: mechanism}
 	}

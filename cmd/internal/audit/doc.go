@@ -1,0 +1,11 @@
+// Package audit counts the duplicates of a Kafka topic, a file of logs or a table, before anybody
+// has changed a line of code for them. It reports their share, causes and ages, ids that are bad
+// keys, and the window and memory that a Deduper needs for this traffic.
+//
+// It reads, and changes nothing: no consumer group, no commit, no lock.
+//
+// Its memory is bounded. It keeps a digest of each id. When there are more ids than it may keep, it
+// continues with every second one of them, then with every fourth. The digest alone decides which
+// ones these are, so it still sees all messages of an id that is kept. It scales what it counts by
+// the share of ids that are left out.
+package audit

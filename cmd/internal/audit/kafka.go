@@ -1,0 +1,151 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/kafkaadapter"
+)
+
+// quiet is how long a partition may send nothing below its end before it is left as it is.
+const quiet = 20 * time.Second
+
+// topic is a Kafka topic to be read, from where an earlier run has ended.
+type topic struct {
+	options *Options
+	client  *kgo.Client
+	ends    map[int32]int64
+	left    int64 // offsets
+}
+
+// openTopic finds out what there is to be read. next has the offset to begin with of partitions
+// that were read before, and gets those of the others. Only what is committed is read.
+func openTopic(ctx context.Context, o *Options, next map[int32]int64) (*topic, error) {
+	opts, err := o.Kafka.Franz("onceward-audit")
+	if err != nil {
+		return nil, err
+	}
+	// Control records show where a partition ends whose last transaction was aborted.
+	client, err := kgo.NewClient(append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.KeepControlRecords(), kgo.FetchMaxBytes(16<<20))...)
+	if err != nil {
+		return nil, fmt.Errorf("--brokers: %w", err)
+	}
+	t := &topic{options: o, client: client, ends: map[int32]int64{}}
+	if err := t.bounds(ctx, kadm.NewClient(client), next); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *topic) close() { t.client.Close() }
+
+func (t *topic) bounds(ctx context.Context, admin *kadm.Client, next map[int32]int64) error {
+	ctx, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	name := t.options.Topic
+	starts, err := admin.ListStartOffsets(ctx, name)
+	if err == nil && t.options.Since > 0 {
+		starts, err = admin.ListOffsetsAfterMilli(ctx,
+			time.Now().Add(-t.options.Since).UnixMilli(), name)
+	}
+	ends, err2 := admin.ListCommittedOffsets(ctx, name)
+	if err = errors.Join(err, err2); err != nil {
+		return fmt.Errorf("--brokers: %w", server.Unanswered(err, t.options.Kafka.Brokers...))
+	}
+	if err := errors.Join(starts.Error(), ends.Error()); err != nil {
+		return fmt.Errorf("--topic %q: %w", name, err)
+	}
+	ends.Each(func(end kadm.ListedOffset) {
+		start, _ := starts.Lookup(name, end.Partition)
+		next[end.Partition] = max(next[end.Partition], start.Offset)
+		t.ends[end.Partition] = end.Offset
+		t.left += max(0, end.Offset-next[end.Partition])
+	})
+	return nil
+}
+
+// read calls yield for each message until it returns false, and moves next behind what was yielded.
+// It reports whether everything was read.
+func (t *topic) read(ctx context.Context, next map[int32]int64, yield func(*message) bool) (bool,
+	error) {
+	from, open := map[int32]kgo.Offset{}, 0
+	for number, end := range t.ends {
+		if next[number] < end {
+			from[number] = kgo.NewOffset().At(next[number])
+			open++
+		}
+	}
+	t.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{t.options.Topic: from})
+	for open > 0 {
+		fetches, err := poll(ctx, t.client)
+		if err != nil {
+			return false, err
+		}
+		if fetches.Empty() {
+			return false, nil
+		}
+		for all := fetches.RecordIter(); !all.Done(); {
+			r := all.Next()
+			if r.Offset >= t.ends[r.Partition] || next[r.Partition] >= t.ends[r.Partition] {
+				continue
+			}
+			if !r.Attrs.IsControl() && !yield(t.options.kafkaMessage(r)) {
+				return false, nil
+			}
+			if next[r.Partition] = r.Offset + 1; next[r.Partition] == t.ends[r.Partition] {
+				open--
+			}
+		}
+	}
+	return true, nil
+}
+
+// poll waits for messages. It returns none where nothing comes for too long.
+func poll(ctx context.Context, client *kgo.Client) (kgo.Fetches, error) {
+	waiting, cancel := context.WithTimeout(ctx, quiet)
+	defer cancel()
+	fetches := client.PollFetches(waiting)
+	switch err := fetches.Err0(); {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	for _, e := range fetches.Errors() {
+		return nil, fmt.Errorf("%s/%d: %w", e.Topic, e.Partition, e.Err)
+	}
+	return fetches, nil
+}
+
+// kafkaMessage finds the id and payload as the options say.
+func (o *Options) kafkaMessage(r *kgo.Record) *message {
+	m := &kafkaadapter.Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key,
+		Value: r.Value, Timestamp: r.Timestamp}
+	headers := make(kafkaadapter.Headers, len(r.Headers))
+	for i, h := range r.Headers {
+		headers[i] = kafkaadapter.Header{Key: h.Key, Value: h.Value}
+	}
+	m.SetHeaders(headers)
+	out := &message{time: r.Timestamp, partition: r.Partition, produced: true,
+		place: fmt.Sprintf("%s/%d@%d", r.Topic, r.Partition, r.Offset)}
+	_, out.replayed = kafkaadapter.Replayed()(m)
+	out.id, _ = o.id(m)
+	switch {
+	case o.Payload == "":
+		out.payload = r.Value
+	case o.Payload != none:
+		text, _ := pick(r.Value, o.Payload)
+		out.payload = []byte(text)
+	}
+	return out
+}

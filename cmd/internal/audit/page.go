@@ -1,0 +1,33 @@
+package audit
+
+import (
+	"bytes"
+	_ "embed"
+	"html/template"
+)
+
+//go:embed page.tmpl
+var pageText string
+
+var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
+	"number": number, "percent": percent, "age": age, "size": size,
+	"wide": func(n, most uint64) uint64 { return (1000*n + most - 1) / max(most, 1) },
+}).Parse(pageText))
+
+// page is the report as one HTML page, which needs nothing else.
+func (r *Report) page() ([]byte, error) {
+	var page bytes.Buffer
+	err := pageTemplate.Execute(&page, r)
+	return page.Bytes(), err
+}
+
+// MostByAge is the longest bar.
+func (r *Report) MostByAge() (most uint64) {
+	for _, b := range r.Ages {
+		most = max(most, b.Count)
+	}
+	return most
+}
+
+// Covers is how long the messages reach back, for people.
+func (r *Report) Covers() string { return age(r.To.Sub(r.From).Milliseconds()) }

@@ -1,0 +1,112 @@
+package audit
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/plan"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// Report is what the command answers, as JSON has it. Shares are of 1, and of all messages unless a
+// field says otherwise.
+type Report struct {
+	Source   string    `json:"source"`
+	ID       string    `json:"id"`
+	Messages uint64    `json:"messages"`
+	From     time.Time `json:"from,omitzero"` // of the messages' own clocks
+	To       time.Time `json:"to,omitzero"`
+	// Complete says that all of the source was read, as it was when the command began.
+	Complete bool `json:"complete"`
+	// SampledOneIn is how many ids there are for one that was counted: 1 is an exact count.
+	SampledOneIn uint64 `json:"sampled_one_in"`
+
+	Duplicates     uint64  `json:"duplicates"`
+	DuplicateShare float64 `json:"duplicate_share"`
+	Causes         []Count `json:"causes"`
+	Ages           []Bar   `json:"ages"`
+	Half           int64   `json:"age_p50_ms"`
+	Most           int64   `json:"age_p999_ms"`
+	Longest        int64   `json:"age_max_ms"`
+
+	Bad BadIDs `json:"bad_ids"`
+
+	// WindowMS covers twice the longest age that was seen. 0: there was no duplicate with a time.
+	WindowMS int64      `json:"window_ms,omitempty"`
+	Plan     *plan.Plan `json:"plan,omitempty"` // nil: there is no rate
+}
+
+// Count is a part of the duplicates.
+type Count struct {
+	Name  string  `json:"name"`
+	Count uint64  `json:"count"`
+	Share float64 `json:"share"` // of the duplicates
+}
+
+// BadIDs are ids that cannot be keys as they are.
+type BadIDs struct {
+	// Missing is messages without an id, Untimed those without a time.
+	Missing uint64 `json:"missing"`
+	Untimed uint64 `json:"untimed"`
+	// Reused is ids that stand for several payloads, in so many messages.
+	Reused         uint64    `json:"reused"`
+	ReusedMessages uint64    `json:"reused_messages"`
+	ReusedExamples []Example `json:"reused_examples,omitempty"`
+	// Remade is messages with a payload that was there under another id.
+	Remade         uint64    `json:"remade_messages"`
+	RemadeExamples []Example `json:"remade_examples,omitempty"`
+}
+
+// report sums up.
+func (t *tally) report(o *Options, complete bool) *Report {
+	r := &Report{Source: o.source(), ID: o.idText(), Messages: t.Messages, Complete: complete,
+		SampledOneIn: t.weight(), Duplicates: t.Duplicates,
+		DuplicateShare: share(t.Duplicates, t.Messages), Causes: t.causes(), Ages: t.Ages.bars(),
+		Half: t.Ages.within(0.5).Milliseconds(), Most: t.Ages.within(0.999).Milliseconds(),
+		Longest: t.Longest,
+		Bad: BadIDs{Missing: t.Unkeyed, Untimed: t.Untimed, Reused: t.ConflictIDs,
+			ReusedMessages: t.Conflicts, ReusedExamples: t.BadIDs, Remade: t.Renamed,
+			RemadeExamples: t.NewIDs}}
+	if t.First != 0 {
+		r.From, r.To = time.UnixMilli(t.First).UTC(), time.UnixMilli(t.Last).UTC()
+	}
+	if len(r.Ages) > 0 {
+		r.WindowMS = windowFor(span(r.Longest)).Milliseconds()
+	}
+	r.Plan = t.plan(r)
+	return r
+}
+
+func (t *tally) causes() (all []Count) {
+	for c, n := range t.Causes {
+		all = append(all, Count{Name: string(c), Count: n, Share: share(n, t.Duplicates)})
+	}
+	slices.SortFunc(all, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// plan reckons what the window takes at the rate that was seen. Without a second of traffic there
+// is no rate.
+func (t *tally) plan(r *Report) *plan.Plan {
+	seconds := float64(t.Last-t.First) / 1e3
+	if r.WindowMS == 0 || seconds < 1 {
+		return nil
+	}
+	p, err := plan.New(plan.Options{Rate: float64(t.Messages) / seconds, Window: span(r.WindowMS),
+		Dup: min(r.DuplicateShare, 0.999), Prefix: redisadapter.DefaultPrefix,
+		Spare: plan.DefaultSpare, FalsePositives: plan.DefaultFalsePositives})
+	if err != nil { // more than one deployment can remember
+		return nil
+	}
+	return &p
+}
+
+func share(n, of uint64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(n) / float64(of)
+}

@@ -1,0 +1,101 @@
+package audit
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// readTable reads a table in one statement of a read-only transaction, in no order.
+func (o *Options) readTable(ctx context.Context, yield func(*message) bool) (done bool, err error) {
+	db, err := o.Server.OpenSQL(true)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	opening, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	if err := db.PingContext(opening); err != nil {
+		return false, fmt.Errorf("--sql: %w", o.Server.Unanswered(err))
+	}
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return false, err
+	}
+	defer tx.Rollback() //nolint:errcheck // nothing was written
+	rows, err := tx.QueryContext(ctx, o.query())
+	if err != nil {
+		return false, fmt.Errorf("--table %s: %w", o.Table, err)
+	}
+	defer rows.Close() //nolint:errcheck // Err tells
+	for n := 1; rows.Next(); n++ {
+		m := &message{place: fmt.Sprintf("row %d", n)}
+		if err := o.scan(rows, m); err != nil {
+			return false, fmt.Errorf("--table %s: row %d: %w", o.Table, n, err)
+		}
+		if !yield(m) {
+			return false, nil
+		}
+	}
+	return true, rows.Err()
+}
+
+// query selects the id, and the time and payload or NULL.
+func (o *Options) query() string {
+	columns := ""
+	for i, column := range []string{o.ID, o.Time, o.Payload} {
+		if i > 0 {
+			columns += ", "
+		}
+		if column == "" || column == none {
+			columns += "NULL"
+			continue
+		}
+		columns += o.quote(column)
+	}
+	return "SELECT " + columns + " FROM " + o.quote(o.Table)
+}
+
+// quote quotes a name that the options have checked.
+func (o *Options) quote(name string) string {
+	q := "`" // in double quotes SQLite takes the name of a missing column for a text
+	if o.Server.Dialect() == sqladapter.Postgres {
+		q = `"`
+	}
+	quoted := ""
+	for i, part := range parts(name) {
+		if i > 0 {
+			quoted += "."
+		}
+		quoted += q + part + q
+	}
+	return quoted
+}
+
+func (o *Options) scan(rows *sql.Rows, m *message) error {
+	var id sql.NullString
+	var at any
+	if err := rows.Scan(&id, &at, &m.payload); err != nil {
+		return err
+	}
+	m.id = id.String
+	switch at := at.(type) {
+	case nil:
+	case time.Time:
+		m.time = at
+	case []byte:
+		return m.at(string(at))
+	default:
+		return m.at(fmt.Sprint(at))
+	}
+	return nil
+}
+
+func (m *message) at(text string) (err error) {
+	m.time, err = parseTime(text)
+	return err
+}

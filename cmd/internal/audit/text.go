@@ -1,0 +1,167 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+)
+
+// print writes the report for people.
+func (r *Report) print(out io.Writer) error {
+	var text strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&text, format+"\n", args...) }
+	line("%s: %s messages%s, ids from %s", r.Source, number(r.Messages), r.reach(), r.ID)
+	if r.SampledOneIn > 1 {
+		line("There were too many ids to keep: one in %d was counted, and figures are estimates",
+			r.SampledOneIn)
+	}
+	line("")
+	line("Duplicates: %s, %s of the messages", number(r.Duplicates), percent(r.DuplicateShare))
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, c := range r.Causes {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", c.Name, number(c.Count), percent(c.Share))
+	}
+	_ = w.Flush() // to a strings.Builder
+	if len(r.Ages) > 0 {
+		line("")
+		line("How long after the first: half within %s, 99.9 %% within %s, the last after %s",
+			age(r.Half), age(r.Most), age(r.Longest))
+		r.histogram(&text)
+	}
+	line("")
+	r.badIDs(line)
+	line("")
+	r.need(line)
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// reach says how much time the messages cover.
+func (r *Report) reach() string {
+	if r.From.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(" in %s, to %s", age(r.To.Sub(r.From).Milliseconds()),
+		r.To.Format(time.RFC3339))
+}
+
+const barWidth = 40
+
+func (r *Report) histogram(out io.Writer) {
+	most := uint64(1)
+	for _, b := range r.Ages {
+		most = max(most, b.Count)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, b := range r.Ages {
+		bar := strings.Repeat("#", int((b.Count*barWidth+most-1)/most))
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", b.Label(), number(b.Count), bar)
+	}
+	_ = w.Flush() // to a strings.Builder
+}
+
+// Label is the time that a bar stands for.
+func (b Bar) Label() string {
+	if b.WithinMS == 0 {
+		return "later"
+	}
+	return "within " + age(b.WithinMS)
+}
+
+func (r *Report) badIDs(line func(string, ...any)) {
+	b := r.Bad
+	if b.Missing+b.Untimed+b.Reused+b.Remade == 0 {
+		line("Ids: every message has one, and none stands for two payloads")
+		return
+	}
+	line("Ids:")
+	if b.Missing > 0 {
+		line("  %s messages have no id", number(b.Missing))
+	}
+	if b.Untimed > 0 {
+		line("  %s messages have no time: their duplicates have no age", number(b.Untimed))
+	}
+	if b.Reused > 0 {
+		line("  %s ids stand for different payloads, in %s messages: "+
+			"as keys they would drop the later ones", number(b.Reused), number(b.ReusedMessages))
+		for _, e := range b.ReusedExamples {
+			line("    %.80q at %s", e.ID, e.Place)
+		}
+	}
+	if b.Remade > 0 {
+		line("  %s messages have a payload that was there under another id: "+
+			"is the id made anew for each attempt?", number(b.Remade))
+		for _, e := range b.RemadeExamples {
+			line("    %.80q at %s, %s apart", e.ID, e.Place, age(e.ApartMS))
+		}
+	}
+}
+
+// need says which window finds these duplicates, and what it takes.
+func (r *Report) need(line func(string, ...any)) {
+	switch {
+	case r.Duplicates == 0:
+		line("Window: there was no duplicate, so these messages do not say which one is needed")
+		return
+	case r.WindowMS == 0:
+		line("Window: no duplicate has a time, so these messages do not say which one is needed")
+		return
+	}
+	line("Window: %s, twice the longest age that was seen. A duplicate that comes after a longer time "+
+		"than these messages cover is not among them.", age(r.WindowMS))
+	if r.Plan == nil {
+		return
+	}
+	for _, p := range r.Plan.Redis {
+		line("  Redis, %s: %s keys, maxmemory %s", p.Layout, number(p.Keys), size(p.MaxMemory))
+	}
+	for _, p := range r.Plan.SQL {
+		line("  %s, %s: %s rows, %s", p.Engine, p.Retention, number(p.Rows), size(p.Bytes))
+	}
+	line("  onceward plan --rate %.4g --window %s --dup %.3g reckons it with results",
+		r.Plan.Rate, cli.Span(span(r.WindowMS)), r.DuplicateShare)
+}
+
+func percent(share float64) string {
+	switch {
+	case share > 0 && share < 0.0001:
+		return "less than 0.01 %"
+	case share < 0.1:
+		return fmt.Sprintf("%.2f %%", 100*share)
+	}
+	return fmt.Sprintf("%.1f %%", 100*share)
+}
+
+// number has spaces between thousands.
+func number(n uint64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + " " + text[i:]
+	}
+	return text
+}
+
+// age is a duration as people say it.
+func age(ms int64) string {
+	d := span(ms)
+	switch {
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+	case d >= time.Second:
+		d = d.Round(100 * time.Millisecond)
+	}
+	return cli.Span(d)
+}
+
+// size is in the unit in which it has some digits.
+func size(n uint64) string {
+	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	for v >= 1024 && len(units) > 1 {
+		v, units = v/1024, units[1:]
+	}
+	return fmt.Sprintf("%.1f %s", v, units[0])
+}
