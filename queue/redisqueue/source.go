@@ -227,7 +227,7 @@ func (s *Source) idle(ctx context.Context, id string, since time.Duration) error
 	if err != nil || len(claimed) > 0 {
 		return err
 	}
-	// Acknowledged, or trimmed: then XCLAIM has forgotten it, and XAUTOCLAIM cannot tell of it.
+	// Acknowledged, or trimmed: then XCLAIM has forgotten it, and XAUTOCLAIM cannot report it.
 	left, err := s.client.XRangeN(ctx, s.opts.Stream, id, id, 1).Result()
 	if err == nil && len(left) == 0 {
 		err = fmt.Errorf("redisqueue: %s: trimmed, and perhaps not acknowledged before: %s",

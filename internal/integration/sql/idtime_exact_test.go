@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/pgxv5"
@@ -30,7 +31,7 @@ const idTimeWave = 500 // messages
 type trial struct {
 	*shop
 	gun     gun
-	cutter  *cutter
+	cutter  *commitcut.Proxy
 	through *sql.DB
 	pool    *pgxpool.Pool // of pgx, or nil
 
@@ -46,16 +47,12 @@ func newTrial(t *testing.T, field battlefield, overPgx bool) *trial {
 	tr := &trial{shop: s, gun: gun{field: field, server: server, admin: e.open(t),
 		rng: rand.New(rand.NewPCG(8, 0))}}
 	if e.dialect == sqladapter.MySQL {
-		direct, err := mysql.ParseDSN(server.Addr)
-		require.NoError(t, err)
-		tr.cutter = newCutter(t, direct.Addr, newMySQLWire)
-		tr.through = openDB(t, "mysql", mariadbDSN(t, server.Addr, func(cfg *mysql.Config) {
-			cfg.Addr = tr.cutter.addr
-		}))
+		cutter, dsn := commitcut.MySQL(t, server.Addr)
+		tr.cutter, tr.through = cutter, openDB(t, "mysql", mariadbDSN(t, dsn, nil))
 		return tr
 	}
 	var through string
-	tr.cutter, through = newPostgresCutter(t, server.Addr)
+	tr.cutter, through = commitcut.Postgres(t, server.Addr)
 	if overPgx {
 		u, err := url.Parse(postgresURL(t, through, "cache_statement"))
 		require.NoError(t, err)
@@ -117,7 +114,7 @@ func (tr *trial) trouble(t *testing.T, stop <-chan struct{}, halfway <-chan stru
 			tr.gun.server.Start(1)
 		case <-pause.C:
 		}
-		tr.cutter.arm(cutIn(n))
+		tr.cutter.Arm(cutIn(n))
 		tr.armed++
 		if n%4 == 0 {
 			tr.gun.shoot(t, 1)
@@ -164,7 +161,7 @@ func TestIDTimeExact(t *testing.T) {
 			lost, doubled := tr.damage(t, all)
 			t.Logf("%d effects, %d lost, %d doubled; %d deliveries failed, %d COMMITs cut of %d, "+
 				"%d sessions killed, %d times rows moved, %d walks, %d old marks deleted",
-				len(all), lost, doubled, failed, tr.cutter.cuts(), tr.armed, tr.gun.killed,
+				len(all), lost, doubled, failed, tr.cutter.Cuts(), tr.armed, tr.gun.killed,
 				tr.disturbed, tr.walked, tr.deleted)
 			assert.Zero(t, lost)
 			assert.Zero(t, doubled)
@@ -174,7 +171,7 @@ func TestIDTimeExact(t *testing.T) {
 			assert.Zero(t, old, "old marks")
 			assert.Equal(t, len(all), young, "marks of %d messages", len(all))
 			assert.Positive(t, failed)
-			assert.Positive(t, tr.cutter.cuts())
+			assert.Positive(t, tr.cutter.Cuts())
 			assert.Positive(t, tr.gun.killed)
 			assert.Positive(t, tr.disturbed)
 			assert.Positive(t, tr.deleted)
@@ -223,11 +220,11 @@ func TestIDTimeCommitCut(t *testing.T) {
 						batch[i] = uuid7(time.Now(), n)
 					}
 					all = append(all, batch...)
-					c.arm(now)
+					c.Arm(now)
 					first, err := w.do(&through, t.Context(), batch)
-					require.NoError(t, err, "%s, round %d, %v", w.name, round, now.how)
-					if now.how != torn {
-						assert.Equal(t, now.how == undelivered, first, fmt.Sprint(w.name, round))
+					require.NoError(t, err, "%s, round %d, %v", w.name, round, now.How)
+					if now.How != commitcut.Torn {
+						assert.Equal(t, now.How == commitcut.Undelivered, first, fmt.Sprint(w.name, round))
 					}
 				}
 				lost, doubled := s.damage(t, all)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
@@ -290,12 +291,13 @@ func TestPreviousLostCommit(t *testing.T) {
 			both := *c.both
 			both.db = db
 			var done []string
-			for n, how := range []cut{lost, torn, late, undelivered} {
+			for n, how := range []commitcut.How{commitcut.Lost, commitcut.Torn, commitcut.Late,
+				commitcut.Undelivered} {
 				key := uuid7(time.Now(), n)
-				cutter.arm(order{how, 3})
+				cutter.Arm(commitcut.Cut{How: how, Bytes: 3})
 				mark, err := both.do(t.Context(), key)
 				require.NoError(t, err)
-				assert.Equal(t, how == undelivered, mark.First(), "%v", how)
+				assert.Equal(t, how == commitcut.Undelivered, mark.First(), "%v", how)
 				done = append(done, key)
 
 				alone := uuid7(time.Now(), 100+n)
@@ -304,12 +306,12 @@ func TestPreviousLostCommit(t *testing.T) {
 				mark, err = c.both.marks.MarkTx(t.Context(), tx, alone)
 				require.NoError(t, err)
 				require.True(t, mark.First())
-				cutter.arm(order{how, 3})
+				cutter.Arm(commitcut.Cut{How: how, Bytes: 3})
 				require.Error(t, tx.Commit())
 				got, err := c.both.marks.Confirm(t.Context(), c.both.db, alone, mark)
 				require.NoError(t, err)
 				want := sqladapter.Committed
-				if how == undelivered {
+				if how == commitcut.Undelivered {
 					want = sqladapter.NotCommitted
 				}
 				assert.Equal(t, want, got, fmt.Sprint(how))
