@@ -7,8 +7,8 @@ import (
 
 // Delivery is one delivery of a message, by a broker that acknowledges single messages. An
 // adapter makes it of a client's message. Ack and Nack are required. All of its functions are
-// called with a context that ends after some seconds, and, Extend while Park runs aside, never two of
-// them at the same time.
+// called with a context that ends after some seconds. Two of them are never called at the same
+// time, except Extend while Park runs.
 type Delivery struct {
 	// ID names the operation: the same for every delivery and every copy of the message. It must
 	// come from the message, and it has 1-255 bytes of printable UTF-8.

@@ -40,8 +40,9 @@ func main() { os.Exit(run(os.Args[1:], cli.Standard())) }
 // root is the command line.
 func root(s *cli.Streams) *cobra.Command {
 	commands := []*cli.Command{
-		audit.Command(), bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(), doctor.Command(),
-		migrate.Command(), plan.Command(), proxy.Command(), replay.Command(), versionCommand(), watch.Command(),
+		audit.Command(), bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(),
+		doctor.Command(), migrate.Command(), plan.Command(), proxy.Command(), replay.Command(),
+		versionCommand(), watch.Command(),
 	}
 	made := cli.Root(s, long, append(commands, keys.Commands()...)...)
 	made.Version = version().String()

@@ -17,18 +17,19 @@ type purposeOption struct {
 }
 
 // Purpose names the call that a handler makes: with [UnaryClientInterceptor] it carries the
-// DownstreamKey of the running attempt for this purpose. Give each call of a handler a purpose of its
-// own, and the same one in every attempt: two calls with one purpose have one key, so the service
-// answers the second with the result of the first. Without the interceptor the option does nothing.
+// DownstreamKey of the running attempt for this purpose. Give each call of a handler a purpose of
+// its own, and the same one in every attempt: two calls with one purpose have one key, so the
+// service answers the second with the result of the first. Without the interceptor the option does
+// nothing.
 func Purpose(purpose ...string) grpc.CallOption { return purposeOption{purpose: purpose} }
 
 // UnaryClientInterceptor returns an interceptor that sends [dedup.Attempt].DownstreamKey as the
 // metadata idempotency-key ([KeyMetadata]) of each call that has a [Purpose]. A handler that is run
 // again, because its process died, sends the same key again, and the service has the effect once.
 //
-// A call without a Purpose passes as it is, and so does one that has the metadata already. One with a
-// Purpose whose context comes from no attempt is refused with an [*dedup.InputError]: without a key
-// its effect could happen twice.
+// A call without a Purpose passes as it is, and so does one that has the metadata already. One with
+// a Purpose whose context comes from no attempt is refused with an [*dedup.InputError]: without a
+// key its effect could happen twice.
 func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {

@@ -21,8 +21,8 @@ const LagTimeout = 5 * time.Second
 // ObserveOutbox has the lag of an outbox collected, until Close: how many messages are pending,
 // parked and scheduled, each up to outbox.LagLimit, and how old the oldest pending one is. Each
 // collection costs one call of Outbox.Lag, which holds it up for [LagTimeout] at most; when that
-// fails there are no values, and a counter grows. In a service of many processes let one of them observe it:
-// they all would see the same.
+// fails there are no values, and a counter grows. In a service of many processes let one of them
+// observe it: they all would see the same.
 //
 // One outbox for each Metrics: nil arguments and a second outbox are errors.
 func (m *Metrics) ObserveOutbox(box *outbox.Outbox, db *sql.DB) error {

@@ -86,7 +86,8 @@ func TestJSON(t *testing.T) {
 			t.Errorf("after: %+v", s)
 		}
 		if s := read(cli.Done, "--to", "0", "--apply", "--drop", "--yes"); s.Version != 0 ||
-			!s.Applied || len(s.Steps) != r.newest || len(s.Steps[r.newest-1].Drops) == 0 || s.Drops == "" {
+			!s.Applied || len(s.Steps) != r.newest || len(s.Steps[r.newest-1].Drops) == 0 ||
+			s.Drops == "" {
 			t.Errorf("down: %+v", s)
 		}
 	})

@@ -69,8 +69,8 @@ webhooks:
 // The file has what the flags have; a flag goes before it. JSON is read, too, with tabs.
 func TestFile(t *testing.T) {
 	t.Setenv("PROXY_TEST_SECRET", "s")
-	args := []string{"--redis", "redis://127.0.0.1:1", "--upstream", "http://127.0.0.1:1", "--listen",
-		"127.0.0.1:7", "--config"}
+	args := []string{"--redis", "redis://127.0.0.1:1", "--upstream", "http://127.0.0.1:1",
+		"--listen", "127.0.0.1:7", "--config"}
 	for name, text := range map[string]string{
 		"yaml": "listen: 127.0.0.1:9\nwindow: 48h\noptional: true\nprincipal-header: X-Account\n" +
 			"routes:\n- path: /pay\n  timeout: 5s\n",

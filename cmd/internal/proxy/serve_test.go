@@ -126,12 +126,14 @@ func TestCannotServe(t *testing.T) {
 	var out, errOut buffer
 	args := []string{"--redis", "redis://:hunter2@127.0.0.1:1", scoped, "--upstream",
 		"http://127.0.0.1:1"}
-	assert.Equal(t, cli.Usage, cli.Run(t.Context(), &cli.Streams{Out: &out, Err: &errOut}, Command(), args...))
+	streams := &cli.Streams{Out: &out, Err: &errOut}
+	assert.Equal(t, cli.Usage, cli.Run(t.Context(), streams, Command(), args...))
 	assert.Contains(t, errOut.String(), "--redis")
 	assert.NotContains(t, errOut.String(), "hunter2")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.Equal(t, cli.Interrupted, cli.Run(ctx, &cli.Streams{Out: &out, Err: &errOut}, Command(), args...))
-	assert.Equal(t, cli.Done, cli.Run(t.Context(), &cli.Streams{Out: &out, Err: &errOut}, Command(), append(args, "--check")...))
+	assert.Equal(t, cli.Interrupted, cli.Run(ctx, streams, Command(), args...))
+	assert.Equal(t, cli.Done,
+		cli.Run(t.Context(), streams, Command(), append(args, "--check")...))
 	assert.Contains(t, out.String(), "settings are right")
 }

@@ -223,7 +223,8 @@ func TestIDTimeCommitCut(t *testing.T) {
 					first, err := w.do(&through, t.Context(), batch)
 					require.NoError(t, err, "%s, round %d, %v", w.name, round, now.How)
 					if now.How != commitcut.Torn {
-						assert.Equal(t, now.How == commitcut.Undelivered, first, fmt.Sprint(w.name, round))
+						assert.Equal(t, now.How == commitcut.Undelivered, first,
+							fmt.Sprint(w.name, round))
 					}
 				}
 				lost, doubled := s.damage(t, all)

@@ -43,8 +43,8 @@ func BenchmarkProxy(b *testing.B) {
 	require.NoError(b, os.WriteFile(file,
 		[]byte("routes:\n- {path: /payments}\n- {path: /plain, plain: true}\n"), 0o600))
 	proxy := &process{TB: b, dir: b.TempDir(), args: []string{command, "proxy", "--redis",
-		"redis://" + servertest.Redis(b), "--upstream", service.URL, "--unscoped", "--listen", listen,
-		"--admin", free(b), "--prefix", servertest.Prefix(b), "--config", file}}
+		"redis://" + servertest.Redis(b), "--upstream", service.URL, "--unscoped",
+		"--listen", listen, "--admin", free(b), "--prefix", servertest.Prefix(b), "--config", file}}
 	proxy.start()
 	b.Cleanup(proxy.kill)
 	line, err := proxy.out.ReadString('\n')
