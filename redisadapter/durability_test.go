@@ -23,8 +23,15 @@ import (
 func waiting(t *testing.T, client redis.UniversalClient, prefix string,
 	layout redisadapter.Layout) *redisadapter.Store {
 	t.Helper()
+	return waitingFor(t, 200*time.Millisecond, client, prefix, layout)
+}
+
+// waitingFor is waiting with another patience.
+func waitingFor(t *testing.T, patience time.Duration, client redis.UniversalClient, prefix string,
+	layout redisadapter.Layout) *redisadapter.Store {
+	t.Helper()
 	opts := layoutOptions(prefix, layout)
-	opts.Durability = redisadapter.Durability{Replicas: 1, Timeout: 200 * time.Millisecond}
+	opts.Durability = redisadapter.Durability{Replicas: 1, Timeout: patience}
 	store, err := redisadapter.New(t.Context(), client, opts)
 	must(t, err)
 	return store
@@ -150,7 +157,8 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []driver.Finish {
 func TestDurableConformance(t *testing.T) {
 	primary, _ := servertest.RedisPrimary(t)
 	client := redistest.Client(t, &redis.Options{Addr: primary})
-	store := waiting(t, client, servertest.Prefix(t), redisadapter.Full)
+	// longer than a replica needs on a busy machine
+	store := waitingFor(t, 10*time.Second, client, servertest.Prefix(t), redisadapter.Full)
 	deduptest.Run(t, deduptest.Harness{New: func(testing.TB) dedup.Store { return store }})
 }
 
@@ -240,7 +248,7 @@ func TestDurableWhereMemoryIsFull(t *testing.T) {
 func TestDurableBatches(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		client, counts := countingCluster(t)
-		store := waiting(t, client, servertest.Prefix(t), layout)
+		store := waitingFor(t, 10*time.Second, client, servertest.Prefix(t), layout)
 		store.Claim(t.Context(), requests(5000)) // each master knows the scripts afterwards
 		for first := 0; ; first += batchSize {
 			counts.take()

@@ -4,6 +4,6 @@ package sql_test
 
 // How many messages the tests of ids that carry their time have; under the tag long it is more.
 const (
-	idTimeMessages = 3_000 // of each client
+	idTimeMessages = 1_500 // of each client
 	changeMessages = 500
 )

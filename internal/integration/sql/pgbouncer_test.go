@@ -64,7 +64,7 @@ const (
 	// client are on changing connections.
 	bouncedConnections, bouncedClients = 3, 8
 	// bouncedEach is how many messages a client has in each way.
-	bouncedEach    = 10
+	bouncedEach    = 5
 	bouncedEffects = bouncedClients * bouncedEach
 )
 
