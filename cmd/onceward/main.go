@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/keys"
 	"github.com/onceward/onceward/cmd/internal/migrate"
 	"github.com/onceward/onceward/cmd/internal/plan"
+	"github.com/onceward/onceward/cmd/internal/prove"
 	"github.com/onceward/onceward/cmd/internal/proxy"
 	"github.com/onceward/onceward/cmd/internal/replay"
 	"github.com/onceward/onceward/cmd/internal/serve"
@@ -41,8 +42,8 @@ func main() { os.Exit(run(os.Args[1:], cli.Standard())) }
 func root(s *cli.Streams) *cobra.Command {
 	commands := []*cli.Command{
 		audit.Command(), bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(),
-		doctor.Command(), migrate.Command(), plan.Command(), proxy.Command(), replay.Command(),
-		versionCommand(), watch.Command(),
+		doctor.Command(), migrate.Command(), plan.Command(), prove.Command(), proxy.Command(),
+		replay.Command(), versionCommand(), watch.Command(),
 	}
 	made := cli.Root(s, long, append(commands, keys.Commands()...)...)
 	made.Version = version().String()

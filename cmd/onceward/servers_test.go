@@ -16,7 +16,7 @@ import (
 )
 
 // asked are all commands: with nothing on the command line, with flags that make no sense, and with
-// servers at ADDR. Without flags demo, plan and version ask nobody.
+// servers at ADDR. Without flags demo, plan and version ask nobody, and prove asks a program.
 var asked = map[string]struct{ nothing, bad, says, servers string }{
 	"audit": {"one of --topic, --file and --table", "--file - --id x --max 0", "--max is 0",
 		"--brokers ADDR --topic t"},
@@ -35,6 +35,7 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 		"k --namespace n --sql postgres://u:hunter22@ADDR/d"},
 	"migrate": {"--kind is missing", "--kind x", "one of marks, fence", "--kind store --sql postgres://u@ADDR/d"},
 	"plan":    {"--rate and --window are missing", "--rate 1 --window 1", "a duration is written", ""},
+	"prove":   {"there is no program", "--kills -1 -- x", "--kills is -1", ""},
 	"proxy": {"--redis is missing", "--redis ADDR --unscoped --upstream x", "--upstream is not",
 		"--redis redis://u:hunter22@ADDR --unscoped --upstream http://127.0.0.1:1"},
 	"replay": {"--brokers, --topic, --redis, --namespace and --window are missing", "--max x", "--max",

@@ -1,0 +1,106 @@
+package prove
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// effects are what the program has done, by the ids of messages.
+type effects struct {
+	mu   sync.Mutex
+	at   map[string][]time.Time
+	last time.Time
+	// foreign are calls without an id that was sent.
+	foreign int
+	known   map[string]bool
+}
+
+func newEffects(ids []string) *effects {
+	e := &effects{at: map[string][]time.Time{}, known: map[string]bool{}, last: time.Now()}
+	for _, id := range ids {
+		e.known[id] = true
+	}
+	return e
+}
+
+// serve takes calls of the program until stop, on an address of this machine.
+func (e *effects) serve(ctx context.Context) (url string, stop func(), err error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	server := &http.Server{Handler: e, ReadHeaderTimeout: 10 * time.Second}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(l) }) // until Close
+	return "http://" + l.Addr().String() + "/effects", func() {
+		_ = server.Close()
+		running.Wait()
+	}, nil
+}
+
+// ServeHTTP notes an effect.
+func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := r.URL.Query().Get("id")
+	if r.Method != http.MethodPost || id == "" {
+		http.Error(w, "an effect is a POST to $EFFECTS_URL?id=ID", http.StatusBadRequest)
+		return
+	}
+	e.add(id)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (e *effects) add(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = time.Now()
+	e.note(id, e.last)
+}
+
+// note is called with the lock held.
+func (e *effects) note(id string, at time.Time) {
+	if !e.known[id] {
+		e.foreign++
+		return
+	}
+	e.at[id] = append(e.at[id], at)
+}
+
+// state is of how many messages there is an effect, and when the last one was.
+func (e *effects) state() (messages int, last time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.at), e.last
+}
+
+// counted replaces what was noted by the output of a command.
+func (e *effects) counted(ctx context.Context, command string) error {
+	var out, failed bytes.Buffer
+	cmd := exec.CommandContext(ctx, "sh", "-c", command) //nolint:gosec // it is the user's
+	cmd.Stdout, cmd.Stderr = &out, &failed
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("--count: %w: %.300s", err, strings.TrimSpace(failed.String()))
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.at
+	e.at, e.foreign = map[string][]time.Time{}, 0
+	for line := range strings.Lines(out.String()) {
+		if id := strings.TrimSpace(line); id != "" {
+			e.note(id, e.last)
+		}
+	}
+	for id := range e.at {
+		if len(e.at[id]) != len(before[id]) {
+			e.last = time.Now()
+			break
+		}
+	}
+	return nil
+}

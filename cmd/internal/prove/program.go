@@ -1,0 +1,172 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// startTime is how long the program may take until it listens.
+const startTime = 30 * time.Second
+
+// program is the one that is tested. It runs, except between a kill and the next start.
+type program struct {
+	args   []string
+	env    []string
+	addr   string // that it listens on; empty: nobody connects to it
+	output *tail
+
+	mu    sync.Mutex
+	kills []time.Time
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended
+	died  error         // by itself
+}
+
+// start starts it and waits until it listens.
+func (p *program) start(ctx context.Context) error {
+	//nolint:gosec,noctx // it is the user's, and is killed
+	cmd := exec.Command(p.args[0], p.args[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), p.env...), p.output, p.output
+	own(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("the program does not start: %w", err)
+	}
+	ended := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.ended = cmd, ended
+	p.mu.Unlock()
+	go func() {
+		err := cmd.Wait()
+		p.mu.Lock()
+		if p.cmd == cmd {
+			p.died = fmt.Errorf("the program has ended by itself: %w\n%s", reason(err), p.output)
+		}
+		p.mu.Unlock()
+		close(ended)
+	}()
+	return p.listening(ctx, ended)
+}
+
+func reason(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 2 << 10
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.text))
+}
+
+// listening waits until the program accepts connections.
+func (p *program) listening(ctx context.Context, ended <-chan struct{}) error {
+	if p.addr == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", p.addr)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ended:
+			return p.failed()
+		default:
+		}
+		if backoff.Sleep(ctx, 10*time.Millisecond) != nil {
+			return fmt.Errorf("the program does not listen on %s: %w\n%s", p.addr, err, p.output)
+		}
+	}
+}
+
+// failed is how the program has ended by itself; nil while it has not.
+func (p *program) failed() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.died
+}
+
+// kill ends the program, with its children, and notes when.
+func (p *program) kill() {
+	p.mu.Lock()
+	cmd, ended := p.cmd, p.ended
+	p.cmd = nil
+	p.kills = append(p.kills, time.Now())
+	p.mu.Unlock()
+	killAll(cmd)
+	<-ended
+}
+
+// stop kills the program for good, which is not one of the kills.
+func (p *program) stop() {
+	p.mu.Lock()
+	cmd, ended := p.cmd, p.ended
+	p.cmd = nil
+	p.mu.Unlock()
+	if cmd != nil {
+		killAll(cmd)
+		<-ended
+	}
+}
+
+// harass kills the program so many times and starts it again, at random moments.
+func (p *program) harass(ctx context.Context, o *Options, random *rand.Rand,
+	killed func()) error {
+	for range o.Kills {
+		pause := time.Duration((0.2 + 1.6*random.Float64()) * float64(o.Every))
+		if err := backoff.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		if err := p.failed(); err != nil {
+			return err
+		}
+		p.kill()
+		killed()
+		if err := p.start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killsIn are the kills from one moment to another, by their numbers from 1.
+func killsIn(kills []time.Time, from, to time.Time) (numbers []int) {
+	for i, at := range kills {
+		if !at.Before(from) && !at.After(to) && !slices.Contains(numbers, i+1) {
+			numbers = append(numbers, i+1)
+		}
+	}
+	return numbers
+}

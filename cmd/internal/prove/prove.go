@@ -1,0 +1,146 @@
+package prove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/progress"
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// prove runs the whole test.
+func prove(ctx context.Context, o *Options, errOut io.Writer) (_ *Report, err error) {
+	seed := o.Seed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // moments, not secrets
+	ids := make([]string, o.Messages)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("m-%06x-%d", seed&0xffffff, i)
+	}
+	done := newEffects(ids)
+	effectsURL, stop, err := done.serve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	meter := progress.Start(errOut, "killing", int64(o.Kills))
+	defer meter.Stop()
+	p, target, err := o.prepare(ctx, effectsURL)
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	if err := p.start(ctx); err != nil {
+		return nil, err
+	}
+	s := newSender(target, o.Workers)
+	all := order(ids, o.Duplicates, random)
+	if err := o.drive(ctx, p, s, all, random, func() { meter.Add(1) }, done); err != nil {
+		return nil, err
+	}
+	r := judge(ids, s.deliveries(), done, p.kills)
+	r.Program, r.Seed = o.Program, seed
+	return r, nil
+}
+
+// prepare chooses where the program listens, and tells it by its environment.
+func (o *Options) prepare(ctx context.Context, effectsURL string) (p *program, target string,
+	err error) {
+	p = &program{args: o.Program, output: &tail{}, env: []string{"EFFECTS_URL=" + effectsURL}}
+	if o.Topic != "" {
+		p.env = append(p.env, "KAFKA_TOPIC="+o.Topic,
+			"KAFKA_BROKERS="+strings.Join(o.Kafka.Brokers, ","))
+		return p, "", nil
+	}
+	if o.URL != "" {
+		u, err := url.Parse(o.URL)
+		if err != nil {
+			return nil, "", err
+		}
+		p.addr = u.Host
+		if u.Port() == "" {
+			p.addr = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80",
+				"https": "443"}[u.Scheme])
+		}
+		return p, o.URL, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	p.addr = l.Addr().String()
+	_, port, _ := net.SplitHostPort(p.addr)
+	p.env = append(p.env, "PORT="+port)
+	return p, "http://" + p.addr + "/", l.Close()
+}
+
+// drive sends messages while the program is killed, and then lets it end its work.
+func (o *Options) drive(ctx context.Context, p *program, s *sender, all []string,
+	random *rand.Rand, killed func(), done *effects) (err error) {
+	sending, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	var unsent error
+	during := time.Duration(o.Kills) * o.Every
+	running.Go(func() {
+		if o.Topic != "" {
+			unsent = s.produce(sending, o, all, during)
+			return
+		}
+		s.post(sending, all, o.Workers, during)
+	})
+	err = p.harass(ctx, o, random, killed)
+	if err == nil {
+		// what is left must get through without kills
+		settle := time.AfterFunc(o.Settle, cancel)
+		defer settle.Stop()
+	} else {
+		cancel()
+	}
+	running.Wait()
+	cancel()
+	if err = errors.Join(err, unsent, p.failed()); err == nil {
+		err = o.settle(ctx, p, done)
+	}
+	return err
+}
+
+// afterwards is how long effects may come after the last acknowledgement, or after the last effect.
+const afterwards = 2 * time.Second
+
+// settle waits for effects that come after the acknowledgement: until none has come for a while,
+// which is longer where the program consumes a topic and has to catch up.
+func (o *Options) settle(ctx context.Context, p *program, done *effects) error {
+	patience := afterwards
+	if o.Topic != "" {
+		patience = o.Settle
+	}
+	began := time.Now()
+	for {
+		if o.Count != "" {
+			if err := done.counted(ctx, o.Count); err != nil {
+				return err
+			}
+		}
+		messages, last := done.state()
+		quiet := min(time.Since(began), time.Since(last))
+		if quiet > patience || messages == o.Messages && quiet > afterwards/2 {
+			return nil
+		}
+		if err := backoff.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+		if err := p.failed(); err != nil {
+			return err
+		}
+	}
+}

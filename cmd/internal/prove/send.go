@@ -1,0 +1,162 @@
+package prove
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/internal/backoff"
+)
+
+// delivery is one attempt to hand a message to the program.
+type delivery struct {
+	id         string
+	begun, end time.Time
+	ok         bool
+}
+
+// sender sends messages and notes what became of them.
+type sender struct {
+	url    string
+	client *http.Client
+
+	mu  sync.Mutex
+	all []delivery
+}
+
+func newSender(url string, workers int) *sender {
+	return &sender{url: url, client: &http.Client{Timeout: 15 * time.Second,
+		Transport: &http.Transport{MaxIdleConnsPerHost: workers}}}
+}
+
+// order is the ids in the order in which they are sent. Half of the duplicates are right behind
+// their first, so that both are under way at once, and the others anywhere after it.
+func order(ids []string, duplicates float64, random *rand.Rand) []string {
+	type place struct {
+		id string
+		at float64
+	}
+	var all []place
+	for i, id := range ids {
+		at := float64(i)
+		all = append(all, place{id, at})
+		if random.Float64() >= duplicates {
+			continue
+		}
+		at += 0.5
+		if random.IntN(2) == 0 {
+			at += float64(random.IntN(len(ids) - i))
+		}
+		all = append(all, place{id, at})
+	}
+	slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+	sent := make([]string, len(all))
+	for i, p := range all {
+		sent[i] = p.id
+	}
+	return sent
+}
+
+// post sends messages until each was acknowledged, with pauses so that they take about so long.
+func (s *sender) post(ctx context.Context, ids []string, workers int, last time.Duration) {
+	queue := make(chan string)
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for id := range queue {
+				s.one(ctx, id)
+			}
+		})
+	}
+	pause := last / time.Duration(len(ids))
+	for _, id := range ids {
+		_ = backoff.Sleep(ctx, pause)
+		select {
+		case queue <- id:
+		case <-ctx.Done():
+		}
+	}
+	close(queue)
+	running.Wait()
+}
+
+// one sends a message until it is acknowledged, or ctx ends.
+func (s *sender) one(ctx context.Context, id string) {
+	for ctx.Err() == nil {
+		d := delivery{id: id, begun: time.Now()}
+		d.ok = s.attempt(ctx, id)
+		d.end = time.Now()
+		s.mu.Lock()
+		s.all = append(s.all, d)
+		s.mu.Unlock()
+		if d.ok {
+			return
+		}
+		_ = backoff.Sleep(ctx, 50*time.Millisecond)
+	}
+}
+
+func (s *sender) attempt(ctx context.Context, id string) bool {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url,
+		strings.NewReader(fmt.Sprintf(`{"id":%q,"amount":100}`, id)))
+	if err != nil {
+		return false
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Idempotency-Key", id)
+	response, err := s.client.Do(r)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	_ = response.Body.Close()
+	return err == nil && response.StatusCode/100 == 2
+}
+
+// deliveries are all attempts until now.
+func (s *sender) deliveries() []delivery {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all
+}
+
+// produce writes messages to the topic, with pauses so that they take about so long. A message
+// counts as delivered and acknowledged when the broker has it: its consumer must not lose it.
+func (s *sender) produce(ctx context.Context, o *Options, ids []string, last time.Duration) error {
+	opts, err := o.Kafka.Franz("onceward-prove")
+	if err != nil {
+		return err
+	}
+	client, err := kgo.NewClient(append(opts, kgo.DefaultProduceTopic(o.Topic),
+		kgo.RecordDeliveryTimeout(30*time.Second))...)
+	if err != nil {
+		return fmt.Errorf("--brokers: %w", err)
+	}
+	defer client.Close()
+	pause := last / time.Duration(len(ids))
+	for _, id := range ids {
+		_ = backoff.Sleep(ctx, pause)
+		d := delivery{id: id, begun: time.Now(), ok: true}
+		err := client.ProduceSync(ctx, &kgo.Record{Key: []byte(id),
+			Value:   fmt.Appendf(nil, `{"id":%q,"amount":100}`, id),
+			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}}).FirstErr()
+		if err != nil {
+			return fmt.Errorf("--topic %s: %w", o.Topic,
+				server.Unanswered(err, o.Kafka.Brokers...))
+		}
+		s.mu.Lock()
+		s.all = append(s.all, d)
+		s.mu.Unlock()
+	}
+	return nil
+}
