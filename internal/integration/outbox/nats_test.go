@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -94,6 +96,21 @@ func (s *natsServer) start(t *testing.T) {
 		_ = cmd.Process.Signal(syscall.SIGCONT)
 		_ = stdin.Close()
 		<-ended
+	})
+}
+
+// freeze stops the server, and waits until each of its threads has heard of it: one that runs on
+// another processor may still answer after the signal was sent.
+func (s *natsServer) freeze(t *testing.T) {
+	t.Helper()
+	require.NoError(t, s.process.Signal(syscall.SIGSTOP))
+	eventually(t, "the server is frozen", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.process.Pid))
+		require.NoError(t, err)
+		return !slices.ContainsFunc(threads, func(thread string) bool {
+			stat, err := os.ReadFile(thread)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
 	})
 }
 
@@ -248,7 +265,7 @@ func testNATSFrozen(t *testing.T, s *natsServer) {
 	js, topic := natsClient(t, s.url), servertest.Prefix(t)
 	stream(t, js, topic)
 	p := natsPublisher(t, s.url)
-	require.NoError(t, s.process.Signal(syscall.SIGSTOP))
+	s.freeze(t)
 	silent(t, p, topic)
 	require.NoError(t, s.process.Signal(syscall.SIGCONT))
 	require.Equal(t, []error{nil},
