@@ -100,15 +100,15 @@ func (r *Report) print(s *cli.Streams) error {
 	if err := s.Table([]string{"effect", "messages", "examples"}, rows); err != nil {
 		return err
 	}
-	style, verdict := cli.Green, "Every message had its effect once."
+	style, summary := cli.Green, "Every message had its effect once."
 	if !r.Right() {
-		style, verdict = cli.Red, r.verdict()
+		style, summary = cli.Red, r.summary()
 	}
-	_, err := fmt.Fprintln(s.Out, s.Paint(style, verdict))
+	_, err := fmt.Fprintln(s.Out, s.Paint(style, summary))
 	return err
 }
 
-func (r *Report) verdict() string {
+func (r *Report) summary() string {
 	var all []string
 	add := func(what string, wrong []Wrong) {
 		if len(wrong) == 0 {

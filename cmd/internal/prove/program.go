@@ -24,7 +24,7 @@ type program struct {
 	args   []string
 	env    []string
 	addr   string // that it listens on; empty: nobody connects to it
-	output *tail
+	output *lastLines
 
 	mu    sync.Mutex
 	kills []time.Time
@@ -65,24 +65,24 @@ func reason(err error) error {
 	return err
 }
 
-// tail keeps the end of what is written to it.
-type tail struct {
+// lastLines keeps the end of what is written to it.
+type lastLines struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-const tailSize = 2 << 10
+const lastSize = 2 << 10
 
 // Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
+func (t *lastLines) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-tailSize):]
+	t.text = t.text[max(0, len(t.text)-lastSize):]
 	return len(p), nil
 }
 
-func (t *tail) String() string {
+func (t *lastLines) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(string(t.text))

@@ -42,14 +42,14 @@ func newSender(url string, workers int) *sender {
 // order is the ids in the order in which they are sent. Half of the duplicates are right behind
 // their first, so that both are under way at once, and the others anywhere after it.
 func order(ids []string, duplicates float64, random *rand.Rand) []string {
-	type place struct {
+	type position struct {
 		id string
 		at float64
 	}
-	var all []place
+	var all []position
 	for i, id := range ids {
 		at := float64(i)
-		all = append(all, place{id, at})
+		all = append(all, position{id, at})
 		if random.Float64() >= duplicates {
 			continue
 		}
@@ -57,9 +57,9 @@ func order(ids []string, duplicates float64, random *rand.Rand) []string {
 		if random.IntN(2) == 0 {
 			at += float64(random.IntN(len(ids) - i))
 		}
-		all = append(all, place{id, at})
+		all = append(all, position{id, at})
 	}
-	slices.SortStableFunc(all, func(a, b place) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(all, func(a, b position) int { return cmp.Compare(a.at, b.at) })
 	sent := make([]string, len(all))
 	for i, p := range all {
 		sent[i] = p.id
