@@ -115,12 +115,19 @@ func total(t testing.TB, s *servertest.Server, name string) (n int) {
 	require.NoError(t, err)
 	env := strings.Replace(string(s.File("ctl")), "/usr/lib/rabbitmq/bin/rabbitmqctl", "erl_call",
 		1)
-	call := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", env, "ctl",
-		"-e", "-address", fmt.Sprintf("127.0.0.1:%d", port+1))
-	call.Stdin = strings.NewReader(fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(`+
+	ask := fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(`+
 		`rabbit_misc:r(<<"/">>, queue, <<"%s">>)), {ok, {_, N}, _} = ra:leader_query(`+
-		`amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N.`+"\n", name))
-	out, err := call.CombinedOutput()
+		`amqqueue:get_pid(Q), fun rabbit_fifo:query_messages_total/1), N.`+"\n", name)
+	var out []byte
+	for range 300 { // a broker that is busy, or starts again, refuses the call
+		call := exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", env, "ctl",
+			"-e", "-address", fmt.Sprintf("127.0.0.1:%d", port+1))
+		call.Stdin = strings.NewReader(ask)
+		if out, err = call.CombinedOutput(); err == nil {
+			break
+		}
+		<-time.After(100 * time.Millisecond)
+	}
 	require.NoError(t, err, "%s", out)
 	_, err = fmt.Sscanf(string(out), "{ok, %d}", &n)
 	require.NoError(t, err, "%s", out)
