@@ -4,13 +4,16 @@ import (
 	"bytes"
 	_ "embed"
 	"html/template"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
 //go:embed page.tmpl
 var pageText string
 
 var pageTemplate = template.Must(template.New("").Funcs(template.FuncMap{
-	"number": number, "percent": percent, "age": age, "size": size,
+	"number": number, "percent": percent, "age": age,
+	"size": func(n uint64) string { return cli.Size(float64(n)) },
 	"wide": func(n, most uint64) uint64 { return (1000*n + most - 1) / max(most, 1) },
 }).Parse(pageText))
 

@@ -117,10 +117,12 @@ func (r *Report) need(line func(string, ...any)) {
 		return
 	}
 	for _, p := range r.Plan.Redis {
-		line("  Redis, %s: %s keys, maxmemory %s", p.Layout, number(p.Keys), size(p.MaxMemory))
+		line("  Redis, %s: %s keys, maxmemory %s", p.Layout, number(p.Keys),
+			cli.Size(float64(p.MaxMemory)))
 	}
 	for _, p := range r.Plan.SQL {
-		line("  %s, %s: %s rows, %s", p.Engine, p.Retention, number(p.Rows), size(p.Bytes))
+		line("  %s, %s: %s rows, %s", p.Engine, p.Retention, number(p.Rows),
+			cli.Size(float64(p.Bytes)))
 	}
 	line("  onceward plan --rate %.4g --window %s --dup %.3g reckons it with results",
 		r.Plan.Rate, cli.Span(span(r.WindowMS)), r.DuplicateShare)
@@ -155,13 +157,4 @@ func age(ms int64) string {
 		d = d.Round(100 * time.Millisecond)
 	}
 	return cli.Span(d)
-}
-
-// size is in the unit in which it has some digits.
-func size(n uint64) string {
-	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	for v >= 1024 && len(units) > 1 {
-		v, units = v/1024, units[1:]
-	}
-	return fmt.Sprintf("%.1f %s", v, units[0])
 }

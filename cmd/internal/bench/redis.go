@@ -99,9 +99,9 @@ func (r *onRedis) look(ctx context.Context) error {
 			return errors.New("--redis: the server is part of a Cluster: add --cluster")
 		case r.o.Force:
 		case policy != "" && policy != "noeviction":
-			return fmt.Errorf("%s: maxmemory-policy is %s: it would evict the keys of others to make room (--force does it all the same)", addr, policy)
+			return fmt.Errorf("%s: maxmemory-policy is %s: it would evict the keys of others to make room (--force runs it anyway)", addr, policy)
 		case i.full() > fullShare:
-			return fmt.Errorf("%s: %.0f %% of maxmemory are in use, more than %.0f %% (--force does it all the same)", addr, 100*i.full(), 100*fullShare)
+			return fmt.Errorf("%s: %.0f %% of maxmemory are in use, more than %.0f %% (--force runs it anyway)", addr, 100*i.full(), 100*fullShare)
 		}
 	}
 	err = r.masters(ctx, func(ctx context.Context, node *redis.Client) error {

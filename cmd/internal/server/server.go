@@ -91,7 +91,7 @@ func (o *Options) SQLFlags(f *cli.Flags) {
 // errRedis and errSQL tell the form alone: what cannot be read may be a password.
 var (
 	errRedis = errors.New(
-		"--redis is no URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
+		"--redis is not a URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
 			"or comes with --redis-password-env")
 	errSQL = errors.New(
 		"--sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
@@ -200,7 +200,7 @@ func (o *Options) failover(c *redis.FailoverOptions) {
 	o.override(&c.Password)
 }
 
-// Sentinels are the options by which --redis finds its server, or nil when it is no URL of
+// Sentinels are the options by which --redis finds its server, or nil when it is not a URL of
 // Sentinels.
 func (o *Options) Sentinels() *redis.FailoverOptions {
 	u, err := url.Parse(o.Redis)
