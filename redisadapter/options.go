@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/redisscript"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/wire"

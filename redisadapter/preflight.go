@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/advice"
 	"github.com/onceward/onceward/internal/redisscript"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 

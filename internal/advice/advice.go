@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/dedup/preflight"
 )
 
 // Table has, by code, the severity of a finding, why it matters, and how to fix it.

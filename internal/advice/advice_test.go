@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/advice"
-	"github.com/onceward/onceward/preflight"
 )
 
 func TestFinding(t *testing.T) {

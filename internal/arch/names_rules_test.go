@@ -123,5 +123,5 @@ var allowedNames = map[string]string{
 	"examples/saga: Trip":               "a journey",
 	"kafkaadapter/kafkafranz: NewShare": "as Share",
 	"kafkaadapter/kafkafranz: Share":    "Kafka's share groups",
-	"preflight: Finding":                "linters and scanners report findings",
+	"dedup/preflight: Finding":          "linters and scanners report findings",
 }

@@ -1,8 +1,8 @@
 package sqlpreflight
 
 import (
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/advice"
-	"github.com/onceward/onceward/preflight"
 )
 
 // The codes of what [Run] finds. docs/command.md says what each means. Metrics and alarms

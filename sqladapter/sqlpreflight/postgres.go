@@ -3,7 +3,7 @@ package sqlpreflight
 import (
 	"context"
 
-	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 

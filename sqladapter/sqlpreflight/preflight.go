@@ -11,9 +11,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/advice"
 	"github.com/onceward/onceward/internal/sqlname"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 

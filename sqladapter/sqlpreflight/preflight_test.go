@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/advice"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 	"github.com/onceward/onceward/sqladapter/internal/sqlscript"
 )

@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/sqlerr"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 

@@ -24,8 +24,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/backoff"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 

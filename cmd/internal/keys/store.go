@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/migration"

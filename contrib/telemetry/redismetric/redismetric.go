@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
-	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 

@@ -13,8 +13,8 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/metrictest"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 

@@ -17,8 +17,8 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/sqlstore"

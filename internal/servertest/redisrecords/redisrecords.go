@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/queue/queuetest"
 	"github.com/onceward/onceward/redisadapter"
 )

@@ -1,8 +1,8 @@
 package wire
 
 import (
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/advice"
-	"github.com/onceward/onceward/preflight"
 )
 
 // The codes of what [Preflight] finds. docs/command.md says what each means. Metrics and alarms

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/dedup/preflight"
 )
 
 func TestSeverityString(t *testing.T) {
