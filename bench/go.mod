@@ -8,7 +8,6 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/bits-and-blooms/bloom/v3 v3.7.1
 	github.com/bsm/redislock v0.9.4
-	github.com/dchest/siphash v1.2.3
 	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/gofiber/fiber/v2 v2.52.15

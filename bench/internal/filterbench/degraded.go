@@ -2,54 +2,34 @@ package filterbench
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/bits"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/dchest/siphash"
-
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bloom"
 )
 
-// degraded: what is left of a filter that is overloaded, attacked, emptied or read from a snapshot
-// that was damaged. An id that was fed and is called new would be a second effect.
+// degraded: what is left of a filter that is overloaded. An id that was fed and is called new would
+// be a second effect.
 func (e *env) degraded(all *harness.Groups) {
-	keys := min(40_000, e.most())
-	add := func(title string, measure func(s *harness.Setup, keys int)) {
-		all.Add("degraded", 0, title,
-			func(_ context.Context, s *harness.Setup) { measure(s, keys) })
-	}
-	add("ten times the plan, no more memory", overloaded("10x the plan, no more memory", 1))
-	add("ten times the plan, 20 times the memory",
-		overloaded("10x the plan, up to 20x the memory", 20))
-	add("crafted ids", crafted)
-	add("emptied", emptied)
-	add("damaged snapshot", damaged)
-}
-
-// none of what is counted may be there.
-func none(s *harness.Setup, name, side string, count int, unit string) {
-	s.Figure(name, side, float64(count), unit).Wants(harness.Goal("<= 0 " + unit))
+	e.overloaded(all, "10x the plan, no more memory", 1)
+	e.overloaded(all, "10x the plan, up to 20x the memory", 20)
 }
 
 func share(n, of int) float64 { return 100 * float64(n) / float64(of) }
 
-func overloaded(name string, memory uint64) func(s *harness.Setup, keys int) {
-	return func(s *harness.Setup, keys int) {
-		o := options(keys)
+func (e *env) overloaded(all *harness.Groups, name string, memory uint64) {
+	all.Add("degraded", 0, name, func(_ context.Context, s *harness.Setup) {
+		o := options(min(40_000, e.most()))
 		plan := must.Get(o.Plan())
 		o.MaxBytes = int64(memory * plan.Bytes)
 		f, _ := open(o)
@@ -57,15 +37,16 @@ func overloaded(name string, memory uint64) func(s *harness.Setup, keys int) {
 		each(id, f.Add)(0, uint64(n))
 		fed, fresh := answersOf(f, n, id), answersOf(f, n, unknown)
 		grown := float64(f.Stats().Bytes) / float64(plan.Bytes/uint64(plan.Generations))
-		none(s, name+": ids that were fed and are New", "fed", fed[bloom.ProvenNew], "ids")
-		of := func(answer, side string, count int) {
-			s.Figure(name+": new ids that are "+answer, side, share(count, n), "%")
+		of := func(what, side string, value float64, unit string) *harness.Row {
+			return s.Figure(name+": "+what, side, value, unit)
 		}
-		of("New", "new", fresh[bloom.ProvenNew])
-		of("Maybe", "maybe", fresh[bloom.Maybe])
-		of("Unknown(Saturated)", "unknown", fresh[bloom.Unknown])
-		s.Figure(name+": memory of the generation", "memory", grown, "times the plan")
-	}
+		of("ids that were fed and are New", "fed", float64(fed[bloom.ProvenNew]), "ids").
+			Wants("<= 0 ids")
+		of("new ids that are New", "new", share(fresh[bloom.ProvenNew], n), "%")
+		of("new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n), "%")
+		of("new ids that are Unknown(Saturated)", "unknown", share(fresh[bloom.Unknown], n), "%")
+		of("memory of the generation", "memory", grown, "times the plan")
+	})
 }
 
 func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) {
@@ -74,91 +55,6 @@ func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) 
 		count[answer]++
 	}
 	return count
-}
-
-// crafted counts victims after an attacker, who knows one secret, had ids of his choice added.
-func crafted(s *harness.Setup, keys int) {
-	const victims = 16
-	known := [16]byte{}
-	o := options(keys)
-	plan := must.Get(o.Plan())
-	var ids [][16]byte
-	for n := range uint64(victims) {
-		ids = append(ids, craft(known, unknown(n), plan.Bits/512, n<<32)...)
-	}
-	s.Figure("crafted ids that make one victim Maybe", "attacker", float64(len(ids))/victims, "ids")
-	under := func(name string, secret []byte) *harness.Row {
-		o.Secret = secret
-		f, _ := open(o)
-		for _, id := range ids {
-			f.Add(id)
-		}
-		maybe := answersOf(f, victims, unknown)[bloom.Maybe]
-		return s.Figure(name, "victims", share(maybe, victims), "%")
-	}
-	under("victims that are Maybe, secret known to the attacker", known[:])
-	under("victims that are Maybe, random secret (default)", nil).Wants("<= 0 %")
-}
-
-// emptied is a process that begins again, with and without a feed that is loading.
-func emptied(s *harness.Setup, keys int) {
-	f := must.Get(bloom.New(options(keys)))
-	before := answersOf(f, keys, id)
-	f.Begin(source)
-	loading := answersOf(f, keys, id)
-	const fed = "ids that were fed to another process and are New"
-	none(s, "emptied, no feed: "+fed, "no feed", before[bloom.ProvenNew], "ids")
-	none(s, "emptied, loading: "+fed, "loading", loading[bloom.ProvenNew], "ids")
-}
-
-// damaged flips a byte of a snapshot at a time.
-func damaged(s *harness.Setup, _ int) {
-	const flips = 400
-	o := stored(400)
-	var good bytes.Buffer
-	must.Do(filled(o).Save(&good))
-	g := must.Get(bloom.New(o))
-	g.Begin(source)
-	random, accepted := rand.New(rand.NewPCG(1, 2)), 0
-	for range flips {
-		bad := bytes.Clone(good.Bytes())
-		bad[random.IntN(len(bad))] ^= byte(1 + random.IntN(255))
-		if _, err := g.Load(bytes.NewReader(bad), source); err == nil {
-			accepted++
-		}
-	}
-	// The one that was not damaged is loaded.
-	must.Get(g.Load(bytes.NewReader(good.Bytes()), source))
-	none(s, fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips),
-		"damaged", accepted, "snapshots")
-}
-
-// positions is where an id has its bits in a generation of so many blocks. An attacker who knows
-// the secret computes it, because the source of package bloom is public.
-func positions(secret, id [16]byte, blocks uint64) (block, bit uint64) {
-	first, second := siphash.Hash128(binary.LittleEndian.Uint64(secret[:]),
-		binary.LittleEndian.Uint64(secret[8:]), id[:])
-	block, _ = bits.Mul64(first, blocks)
-	return block, second
-}
-
-// craft searches ids that together set all bits of victim: one in each of the eight words of its
-// block.
-func craft(secret, victim [16]byte, blocks, from uint64) (ids [][16]byte) {
-	target, wanted := positions(secret, victim, blocks)
-	for n, have := from, uint8(0); have != 0xff; n++ {
-		block, set := positions(secret, id(n), blocks)
-		shared := have
-		for i := range 8 {
-			if block == target && (set^wanted)>>(6*i)&63 == 0 {
-				shared |= 1 << i
-			}
-		}
-		if shared != have {
-			have, ids = shared, append(ids, id(n))
-		}
-	}
-	return ids
 }
 
 // rates: how often an id that was never added is Maybe, next to what was planned.

@@ -1,6 +1,6 @@
 // Package filterbench measures package bloom, and what is built with it, next to what people use
 // instead: the time of one answer, memory, false positives, rotation, snapshots, and what is left
-// of it when it is overloaded or attacked.
+// of it when it is overloaded.
 package filterbench
 
 import (

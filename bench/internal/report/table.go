@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 )
@@ -103,16 +105,8 @@ func (r run) Outside(row harness.Row) bool {
 	return ok && connections != "8 connections"
 }
 
-// ReachedOutside says how many goals those rows reach; nothing if there are none.
-func (r run) ReachedOutside() string {
-	outside := run{harness.Results{Rows: r.chosen(r.Outside)}}
-	goals := len(outside.Goals())
-	if goals == 0 {
-		return ""
-	}
-	return fmt.Sprintf("With 1 and 32 connections %d of %d goals are reached; the page has them.\n",
-		goals-len(outside.Missed()), goals)
-}
+// Others has those rows alone.
+func (r run) Others() run { return run{harness.Results{Rows: r.chosen(r.Outside)}} }
 
 // clients are the versions that matter most.
 func clients(r harness.Results) string {
@@ -146,10 +140,7 @@ func rounds(r harness.Results) string {
 	for _, row := range r.Rows {
 		most = max(most, row.Rounds)
 	}
-	if most == 1 {
-		return "1 round"
-	}
-	return fmt.Sprintf("%d interleaved rounds", most)
+	return english.Plural(most, "interleaved round", "")
 }
 
 // reached is what the goal speaks of: the ratio, or the value.
@@ -203,14 +194,6 @@ func micros(v float64) string {
 	}
 	return number(v)
 }
-
-// NoRows stands where a run has not measured what a table is about.
-func (run) NoRows() string {
-	return "The newest run in bench/results/bloom.json has no rows of this.\n"
-}
-
-// Run names the run of a table.
-func (r run) Run() string { return fmt.Sprintf("\nCommit %s, %s.\n", r.Commit, r.Date) }
 
 // Sizes are the ids of the windows for which the time of an answer was measured.
 func (r run) Sizes() (sizes []float64) {

@@ -301,15 +301,12 @@ func (d *Deduper) Next(ctx context.Context, ends []dedup.Completion,
 // Won are the completions of the claims that were acquired.
 func Won(claims []*dedup.Claim, result []byte,
 	expected []driver.Outcome) (ends []dedup.Completion) {
+	ends = make([]dedup.Completion, 0, len(claims))
 	for _, c := range claims {
 		expect(c.Key, c.Outcome, expected)
-		if c.Outcome != dedup.Acquired {
-			continue
+		if c.Outcome == dedup.Acquired {
+			ends = append(ends, dedup.Completion{Claim: c, Result: result})
 		}
-		if ends == nil {
-			ends = make([]dedup.Completion, 0, len(claims))
-		}
-		ends = append(ends, dedup.Completion{Claim: c, Result: result})
 	}
 	return ends
 }
