@@ -49,7 +49,7 @@ func TestMarkBatchTx(t *testing.T) {
 	require.NoError(t, err)
 	f := driver.FingerprintOf([]byte("body"))
 	tx, s := beginScript(t,
-		Step{Query: insertManyText(m), Rows: insertedMany(t, func(id driver.ID) bool {
+		Step{Query: withFingerprintText(m), Rows: insertedMany(t, func(id driver.ID) bool {
 			return id != done
 		})},
 		Step{Query: loadText(m), Rows: func(args []any) [][]sqldriver.Value {

@@ -75,7 +75,7 @@ func postgresView(name, columns string, tables []string) string {
 // nothing analyzes these tables, and so nothing makes plans anew.
 func (d *statements) inGeneration(t tableName, number int64) *statements {
 	open, sealed := t.generation(number), t.generation(number-1)
-	into := `INSERT INTO ` + open.open + ` (id, stamp, fingerprint) `
+	into := `INSERT INTO ` + open.open + ` (id, stamp`
 	// The generation that is open in the transaction's snapshot: it may be older than the
 	// names, which are always those of now.
 	current := fmt.Sprintf(` WHERE (SELECT generation FROM %s) = %d`, t.state, number)
@@ -84,11 +84,15 @@ func (d *statements) inGeneration(t tableName, number int64) *statements {
 			id + ` OFFSET 0)`
 	}
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
-	insert := into + `SELECT $1::uuid, ` + postgresStamp + `, $3::bytea` + current +
-		before(`$1::uuid`) + tail
-	insertMany := into + `SELECT b.id, ` + postgresStamp + `, decode(b.fingerprint, 'hex')` +
-		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + current +
-		before(`b.id`) + tail
+	insert := postgresInsert{
+		one: into + `, fingerprint) SELECT $1::uuid, ` + postgresStamp + `, $3::bytea` +
+			current + before(`$1::uuid`) + tail,
+		many: into + `, fingerprint) SELECT b.id, ` + postgresStamp + `, ` + asText.fingerprint +
+			` FROM unnest(` + asText.ids + `, ` + asText.fingerprints + `) AS b(id, fingerprint)` +
+			current + before(`b.id`) + tail,
+		plain: into + `) SELECT b.id, ` + postgresStamp + ` FROM unnest(` + asText.ids +
+			`) AS b(id)` + current + before(`b.id`) + tail,
+	}
 	found := func(table string, g generation) string {
 		return `SELECT m.stamp, m.fingerprint, r.result FROM ` + table + ` AS m LEFT JOIN ` +
 			g.results + ` AS r ON r.id = m.id WHERE m.id = b.id`
@@ -103,7 +107,7 @@ func (d *statements) inGeneration(t tableName, number int64) *statements {
 
 	in := *d
 	in.generation = number
-	in.insert = postgresInsert(insert, insertMany, asText)
+	in.insert = insert.with(asText)
 	in.written = postgresWritten(open.open)
 	in.load = func(es []entry) statement { return statement{load, []any{idArray(es)}} }
 	in.save = func(e entry, result []byte) statement {

@@ -3,6 +3,7 @@ package sqladapter
 import (
 	"database/sql"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
@@ -45,7 +46,7 @@ var asBinary = arrays{
 	fingerprintArray: func(es []entry) any {
 		all := make([][]byte, len(es))
 		for i := range es {
-			if es[i].fingerprint != (driver.Fingerprint{}) {
+			if hasFingerprint(es[i]) {
 				all[i] = es[i].fingerprint[:]
 			}
 		}
@@ -59,11 +60,14 @@ func newPostgres(t tableName, window time.Duration) *statements {
 
 func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 	const now, stamp = postgresNow, postgresStamp
-	into := `INSERT INTO ` + t.full + ` (id, stamp, fingerprint) `
+	into := `INSERT INTO ` + t.full + ` (id, stamp`
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
-	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
-	insertMany := into + `SELECT b.id, ` + stamp + `, ` + a.fingerprint +
-		` FROM unnest(` + a.ids + `, ` + a.fingerprints + `) AS b(id, fingerprint)` + tail
+	insert := postgresInsert{
+		one: into + `, fingerprint) VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail,
+		many: into + `, fingerprint) SELECT b.id, ` + stamp + `, ` + a.fingerprint +
+			` FROM unnest(` + a.ids + `, ` + a.fingerprints + `) AS b(id, fingerprint)` + tail,
+		plain: into + `) SELECT b.id, ` + stamp + ` FROM unnest(` + a.ids + `) AS b(id)` + tail,
+	}
 	columns := `SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, ` +
 		now + `, r.result FROM ` + t.full + ` AS m`
 	results := ` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id`
@@ -90,7 +94,7 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 			` ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)`,
 		// Bounds the parameter text to about 750 KB.
 		chunk:   10_000,
-		insert:  postgresInsert(insert, insertMany, a),
+		insert:  insert.with(a),
 		salt:    saltBits,
 		weakest: sql.LevelReadCommitted,
 		bound:   postgresBound,
@@ -137,16 +141,25 @@ func postgresWritten(table string) func(entry) statement {
 	return func(e entry) statement { return statement{text, []any{dialect.UUID(e.id)}} }
 }
 
-// postgresInsert takes the same parameters for one row as for many.
-func postgresInsert(one, many string, a arrays) func([]entry, int64) statement {
+// postgresInsert has texts of INSERT: of one row, of many, and of many that have no fingerprint,
+// which costs both ends less than an array of NULL.
+type postgresInsert struct{ one, many, plain string }
+
+func (p postgresInsert) with(a arrays) func([]entry, int64) statement {
 	return func(es []entry, salt int64) statement {
-		if len(es) == 1 {
-			return statement{one,
+		switch {
+		case len(es) == 1:
+			return statement{p.one,
 				[]any{dialect.UUID(es[0].id), salt, dialect.Nullable(es[0].fingerprint)}}
+		case slices.ContainsFunc(es, hasFingerprint):
+			return statement{p.many, []any{a.idArray(es), salt, a.fingerprintArray(es)}}
+		default:
+			return statement{p.plain, []any{a.idArray(es), salt}}
 		}
-		return statement{many, []any{a.idArray(es), salt, a.fingerprintArray(es)}}
 	}
 }
+
+func hasFingerprint(e entry) bool { return e.fingerprint != (driver.Fingerprint{}) }
 
 // idArray is an array literal, since database/sql has no arrays.
 func idArray(es []entry) any {

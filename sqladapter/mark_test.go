@@ -35,7 +35,13 @@ func peek(m *Ledger) string { return m.dialect.peek(make([]entry, 1)).text }
 
 // insertManyText and loadManyText are those for several, where there are any.
 func insertManyText(m *Ledger) string { return m.dialect.insert(make([]entry, 2), 0).text }
-func loadManyText(m *Ledger) string   { return m.dialect.load(make([]entry, 2)).text }
+
+// withFingerprintText is that of several of which one has a fingerprint.
+func withFingerprintText(m *Ledger) string {
+	return m.dialect.insert([]entry{{}, {fingerprint: driver.Fingerprint{1}}}, 0).text
+}
+
+func loadManyText(m *Ledger) string { return m.dialect.load(make([]entry, 2)).text }
 
 func newMarks(t *testing.T, d Dialect) *Ledger {
 	t.Helper()

@@ -62,7 +62,7 @@ INSERT INTO "Shop"."marks" (id, stamp, fingerprint) VALUES ($1::uuid, (SELECT (e
 
 SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = $1::uuid
 
-INSERT INTO "Shop"."marks" (id, stamp, fingerprint) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
+INSERT INTO "Shop"."marks" (id, stamp) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint) FROM unnest($1::text::uuid[]) AS b(id) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
 SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), f.result FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM "Shop"."marks" AS m LEFT JOIN "Shop"."marks_results" AS r ON r.id = m.id WHERE m.id = b.id OFFSET 0) AS f
 
@@ -75,6 +75,8 @@ INSERT INTO "Shop"."marks_meta" (one, window_ms) VALUES (1, $1::bigint) ON CONFL
 WITH gone AS (DELETE FROM "Shop"."marks" WHERE ctid = ANY (ARRAY(SELECT ctid FROM "Shop"."marks" WHERE stamp >> 30 < least((SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint) >> 10, (SELECT max(stamp >> 30) FROM "Shop"."marks")) - $1::bigint ORDER BY stamp >> 30 LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id), unused AS (DELETE FROM "Shop"."marks_results" AS r USING gone WHERE r.id = gone.id) SELECT uuid_send(id) FROM gone
 
 INSERT INTO "Shop"."marks_results" (id, result) SELECT id, $2::bytea FROM "Shop"."marks" WHERE id = $1::uuid ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)
+
+INSERT INTO "Shop"."marks" (id, stamp, fingerprint) SELECT b.id, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint), decode(b.fingerprint, 'hex') FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp
 
 SELECT window_ms, walk_begun_ms, newest_ms, (SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint), walk_page, walk_file, coalesce(pg_relation_filenode('"Shop"."marks"'), 0)::bigint, pg_relation_size('"Shop"."marks"') / current_setting('block_size')::bigint, current_setting('server_version_num')::bigint FROM "Shop"."marks_meta" FOR UPDATE SKIP LOCKED
 
