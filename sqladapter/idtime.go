@@ -72,10 +72,28 @@ func (f idForm) text() string {
 	case 0:
 		return "digest"
 	case Snowflake:
-		return fmt.Sprintf("snowflake since %d", f.epoch)
+		return snowflakeForm + strconv.FormatInt(f.epoch, 10)
 	default:
 		return strings.ToLower(f.kind.String())
 	}
+}
+
+// snowflakeForm stands before the epoch.
+const snowflakeForm = "snowflake since "
+
+// parseIDForm is the reverse of text; false for the form of another version.
+func parseIDForm(text string) (f idForm, ok bool) {
+	switch text {
+	case idForm{}.text():
+		return idForm{}, true
+	case idForm{kind: UUIDv7}.text():
+		return idForm{kind: UUIDv7}, true
+	case idForm{kind: ULID}.text():
+		return idForm{kind: ULID}, true
+	}
+	digits, ok := strings.CutPrefix(text, snowflakeForm)
+	epoch, err := strconv.ParseInt(digits, 10, 64)
+	return idForm{Snowflake, epoch}, ok && err == nil
 }
 
 // id is that of a row: the digest, or four bytes of the key's own time before 96 bits of it. The

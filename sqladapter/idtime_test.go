@@ -215,6 +215,37 @@ func onRecord(m *Ledger, form any) Step {
 	}}
 }
 
+// TestRecordedIDTime: what a table is for is read from the table, by a Ledger of any form.
+func TestRecordedIDTime(t *testing.T) {
+	type answer struct {
+		kind  IDTime
+		epoch time.Time
+	}
+	for form, want := range map[string]answer{
+		"digest":                        {},
+		"uuidv7":                        {UUIDv7, time.Time{}},
+		"ulid":                          {ULID, time.Time{}},
+		"snowflake since 1420070400000": {Snowflake, discordEpoch},
+		"snowflake since -1":            {Snowflake, time.UnixMilli(-1)},
+	} {
+		m := newIDs(t, Postgres, ULID)
+		db, _ := openScript(t, onRecord(m, form))
+		kind, epoch, err := m.RecordedIDTime(t.Context(), db)
+		require.NoError(t, err, form)
+		assert.Equal(t, want, answer{kind, epoch}, form)
+	}
+	for _, form := range []any{"uuidv9", "snowflake since", "snowflake since x", "", nil} {
+		m := newIDs(t, Postgres, ULID)
+		db, _ := openScript(t, onRecord(m, form))
+		_, _, err := m.RecordedIDTime(t.Context(), db)
+		require.ErrorContains(t, err, m.table.full, "%v", form)
+	}
+	db, _ := openScript(t) // any statement fails the test
+	kind, _, err := newMarks(t, SQLite).RecordedIDTime(t.Context(), db)
+	require.NoError(t, err)
+	assert.Zero(t, kind)
+}
+
 // TestFirstMarkLooksAtTheForm: a Ledger asks once what the table's ids are. One of another form is
 // refused, and what it has marked is rolled back.
 func TestFirstMarkLooksAtTheForm(t *testing.T) {

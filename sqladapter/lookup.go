@@ -2,6 +2,8 @@ package sqladapter
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -40,4 +42,38 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 	}
 	mark = judge(rows[0], e.fingerprint, false)
 	return mark, true, nil
+}
+
+// RecordedIDTime returns the [Config.IDTime] and [Config.SnowflakeEpoch] for which the table of m
+// was made, whatever those of m are. It is for tools that look into the tables of other programs:
+// a Ledger with these two can. kind is zero where ids are digests. One round trip, three on a pool
+// of MySQL, and none with [SQLite] and [Generations], where all ids are digests.
+func (m *Ledger) RecordedIDTime(ctx context.Context, q Tx) (kind IDTime, epoch time.Time,
+	err error) {
+	if err := m.ready(); err != nil {
+		return 0, time.Time{}, err
+	}
+	if isNil(q) {
+		return 0, time.Time{}, inputError("q", "is nil")
+	}
+	if m.dialect.ids == "" {
+		return 0, time.Time{}, nil
+	}
+	var text string
+	err = m.alone(ctx, q, func(q Tx) (err error) {
+		text, err = m.recordedIDs(ctx, q)
+		return err
+	})
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("sqladapter: %w", err)
+	}
+	form, ok := parseIDForm(text)
+	if !ok {
+		return 0, time.Time{}, fmt.Errorf("sqladapter: table %s has been made for ids of the form %q,"+
+			" which this version does not know; use a newer one", m.table.full, text)
+	}
+	if form.kind == Snowflake {
+		epoch = time.UnixMilli(form.epoch)
+	}
+	return form.kind, epoch, nil
 }

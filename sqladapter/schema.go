@@ -180,22 +180,32 @@ func (m *Ledger) checkIDs(ctx context.Context, tx Tx) error {
 	if m.dialect.ids == "" || m.idsKnown.Load() {
 		return nil
 	}
-	var form sql.NullString
-	err := scanOne(ctx, tx, m.dialect.ids, &form)
-	switch {
-	case errors.Is(err, sql.ErrNoRows), err == nil && !form.Valid, sqlerr.OtherForm(err):
-		return fmt.Errorf("the form of the ids of %s is not on record; call Migrate: %w",
-			m.table.full, cmp.Or(err, sql.ErrNoRows))
-	case err != nil:
-		return fmt.Errorf("form of the ids: %w",
-			sqlerr.NeedsRight(err, "SELECT on "+m.table.meta))
-	case form.String != m.ids.text():
+	form, err := m.recordedIDs(ctx, tx)
+	if err != nil {
+		return err
+	}
+	if form != m.ids.text() {
 		return inputError("IDTime", fmt.Sprintf("makes ids of the form %q, and table %s has been made for %q; "+
 			"name another table, and let the Ledger of this one be its Previous", m.ids.text(),
-			m.table.full, form.String))
+			m.table.full, form))
 	}
 	m.idsKnown.Store(true)
 	return nil
+}
+
+// recordedIDs is the form of the table's ids, as text.
+func (m *Ledger) recordedIDs(ctx context.Context, q Tx) (string, error) {
+	var form sql.NullString
+	err := scanOne(ctx, q, m.dialect.ids, &form)
+	switch {
+	case errors.Is(err, sql.ErrNoRows), err == nil && !form.Valid, sqlerr.OtherForm(err):
+		return "", fmt.Errorf("the form of the ids of %s is not on record; call Migrate: %w",
+			m.table.full, cmp.Or(err, sql.ErrNoRows))
+	case err != nil:
+		return "", fmt.Errorf("form of the ids: %w",
+			sqlerr.NeedsRight(err, "SELECT on "+m.table.meta))
+	}
+	return form.String, nil
 }
 
 // checkForm reads a mark that cannot exist.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
-	"github.com/onceward/onceward/sqladapter"
 )
 
 const (
@@ -125,18 +124,4 @@ Keys of HTTP requests, gRPC calls, webhooks and Kafka messages have a scope, wit
 		hint += "The database also has a table of marks: look with --marks\n"
 	}
 	return fmt.Errorf("%s: %w%s", text, errNone, strings.TrimRight(hint, "\n"))
-}
-
-// marksToo reports whether the database has a table of marks, which was not asked for.
-func (s *store) marksToo(ctx context.Context, o *Options) bool {
-	if s.db == nil || s.marks != nil {
-		return false
-	}
-	m, err := sqladapter.New(sqladapter.Config{Dialect: o.Server.Dialect(), Namespace: "any",
-		Schema: o.Schema})
-	if err != nil {
-		return false
-	}
-	_, _, err = m.Lookup(ctx, s.db, "any")
-	return err == nil
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
@@ -335,36 +336,59 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
+// Marks are found however they are kept, without a flag that says so.
 func TestMarks(t *testing.T) {
-	dsn := servertest.Postgres(t)
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
+	const uuid, ulid = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f", "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	for name, row := range map[string]struct {
+		key, other string
+		edit       func(*sqladapter.Config)
+	}{
+		"digest": {"done", "other", func(*sqladapter.Config) {}},
+		"uuidv7": {uuid, "017f22e2-79b0-7cc3-98c4-dc0c0c073980",
+			func(c *sqladapter.Config) { c.IDTime = sqladapter.UUIDv7 }},
+		"ulid": {ulid, "01ARZ3NDEKTSV4RRFFQ69G5FAW",
+			func(c *sqladapter.Config) { c.IDTime = sqladapter.ULID }},
+		"snowflake": {"175928847299117063", "175928847299117064", func(c *sqladapter.Config) {
+			c.IDTime, c.SnowflakeEpoch = sqladapter.Snowflake, time.UnixMilli(1_420_070_400_123)
+		}},
+		"generations": {"done", "other", func(c *sqladapter.Config) {
+			c.Retention, c.Window = sqladapter.Generations, time.Hour
+		}},
+	} {
+		t.Run(name+"/postgres", func(t *testing.T) {
+			lookAtMarks(t, sqladapter.Postgres, servertest.Postgres(t), row.key, row.other,
+				row.edit)
+		})
+		t.Run(name+"/mysql", func(t *testing.T) {
+			lookAtMarks(t, sqladapter.MySQL, servertest.MariaDB(t), row.key, row.other, row.edit)
+		})
 	}
+}
+
+func lookAtMarks(t *testing.T, d sqladapter.Dialect, dsn, key, other string,
+	edit func(*sqladapter.Config)) {
+	t.Helper()
+	db, err := sql.Open(map[sqladapter.Dialect]string{sqladapter.Postgres: "pgx",
+		sqladapter.MySQL: "mysql"}[d], dsn)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	table := servertest.Prefix(t)
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop",
-		Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := marks.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for _, suffix := range []string{"", "_results", "_meta"} {
-			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+table+suffix)
-		}
+	cfg := sqladapter.Config{Dialect: d, Namespace: "shop", Table: servertest.Prefix(t)}
+	edit(&cfg)
+	marks, err := sqladapter.New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, marks.Migrate(t.Context(), db))
+	t.Cleanup(func() { _ = marks.Migrations().To(context.Background(), db, 0) })
+	_, err = marks.Do(t.Context(), db, key, func(ctx context.Context, tx *sql.Tx) error {
+		return marks.SaveResultTx(ctx, tx, key, []byte("receipt"))
 	})
-	if _, err := marks.Do(t.Context(), db, "done", func(ctx context.Context, tx *sql.Tx) error {
-		return marks.SaveResultTx(ctx, tx, "done", []byte("receipt"))
-	}); err != nil {
-		t.Fatal(err)
+	require.NoError(t, err)
+	r := &rig{t: t, flags: []string{"--sql", dsn, "--table", cfg.Table, "--marks"}}
+	r.wants(cli.Done, "inspect "+key+" --namespace shop --result", d.String()+" marks",
+		"succeeded", `"receipt"`, "not kept (mark)")
+	r.wants(cli.No, "inspect "+other+" --namespace shop", "absent")
+	if cfg.IDTime != 0 {
+		r.wants(cli.Usage, "inspect done --namespace shop", "KEY is not a "+cfg.IDTime.String())
 	}
-	r := &rig{t: t, flags: []string{"--sql", dsn, "--table", table, "--marks"}}
-	r.wants(cli.Done, "inspect done --namespace shop --result", "postgres marks", "succeeded",
-		`"receipt"`, "not kept (mark)")
-	r.wants(cli.No, "inspect other --namespace shop", "absent")
 }
 
 // A server that does not answer, and one that is not there; neither tells a password.

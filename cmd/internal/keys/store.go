@@ -199,8 +199,8 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	}
 	if o.Marks {
 		s.name = dialect.String() + " marks"
-		s.marks, err = sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: o.Namespace,
-			Schema: o.Schema, Table: o.Table})
+		s.marks, err = findMarks(ctx, db, sqladapter.Config{Dialect: dialect,
+			Namespace: o.Namespace, Schema: o.Schema, Table: o.Table})
 		return s, cli.Named(err)
 	}
 	opened, err := sqlstore.New(db,
@@ -258,14 +258,4 @@ func (s *store) lookup(ctx context.Context, o *Options) (dedup.Record, error) {
 	}
 	a := s.Lookup(ctx, []driver.ID{o.ID})[0]
 	return a.Record, a.Err
-}
-
-// mark reads one as a record.
-func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
-	m, found, err := s.marks.Lookup(ctx, s.db, o.Key, dedup.WithScope(o.Scope))
-	if err != nil || !found {
-		return dedup.Record{}, err
-	}
-	return dedup.Record{State: driver.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint,
-		Result: m.Result}, nil
 }

@@ -1,0 +1,69 @@
+package keys
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// findMarks reads from the tables what the Config of the programs says: the kind of the ids, and
+// whether marks are in generations. Otherwise whoever looks would have to know it, and a wrong
+// answer would look like a key that is not there.
+func findMarks(ctx context.Context, db *sql.DB, cfg sqladapter.Config) (*sqladapter.Ledger, error) {
+	marks, err := sqladapter.New(cfg)
+	if err != nil {
+		return nil, cli.Named(err)
+	}
+	kind, epoch, err := marks.RecordedIDTime(ctx, db)
+	switch {
+	case err == nil && kind == 0:
+		return marks, nil
+	case err == nil:
+		cfg.IDTime, cfg.SnowflakeEpoch = kind, epoch
+		return sqladapter.New(cfg)
+	}
+	cfg.Retention = sqladapter.Generations
+	cfg.Window = time.Hour // there must be one, and nothing that is looked up depends on it
+	if inGenerations, newErr := sqladapter.New(cfg); newErr == nil && has(ctx, inGenerations, db) {
+		return inGenerations, nil
+	}
+	return nil, fmt.Errorf("--sql: %w", err)
+}
+
+// has reports whether a Ledger's tables are there.
+func has(ctx context.Context, m *sqladapter.Ledger, db *sql.DB) bool {
+	var input *dedup.InputError // this key carries no time
+	_, _, err := m.Lookup(ctx, db, "any")
+	return err == nil || errors.As(err, &input)
+}
+
+// mark reads one as a record.
+func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
+	m, found, err := s.marks.Lookup(ctx, s.db, o.Key, dedup.WithScope(o.Scope))
+	var input *dedup.InputError
+	if errors.As(err, &input) && input.Field == "key" {
+		return dedup.Record{}, fmt.Errorf("KEY %s", input.Reason)
+	}
+	if err != nil || !found {
+		return dedup.Record{}, err
+	}
+	return dedup.Record{State: driver.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint,
+		Result: m.Result}, nil
+}
+
+// marksToo reports whether the database has a table of marks, which was not asked for.
+func (s *store) marksToo(ctx context.Context, o *Options) bool {
+	if s.db == nil || s.marks != nil {
+		return false
+	}
+	m, err := findMarks(ctx, s.db, sqladapter.Config{Dialect: o.Server.Dialect(),
+		Namespace: "any", Schema: o.Schema})
+	return err == nil && has(ctx, m, s.db)
+}
