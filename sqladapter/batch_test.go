@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -18,9 +19,8 @@ import (
 func parseUUID(t *testing.T, text string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
-	if err != nil || len(b) != 16 {
-		t.Fatalf("not a uuid: %q", text)
-	}
+	require.NoError(t, err)
+	require.Len(t, b, 16, "not a uuid: %q", text)
 	return b
 }
 
@@ -72,22 +72,17 @@ func TestMarkBatchTx(t *testing.T) {
 		dedup.Acquired, dedup.Mismatch, dedup.Mismatch, dedup.Acquired,
 	}
 	for i, mark := range marks {
-		if mark.Outcome != want[i] {
-			t.Errorf("item %d: %v, want %v", i, mark.Outcome, want[i])
-		}
-		if (mark.Err != nil) != (want[i] == dedup.Unknown || want[i] == dedup.Mismatch) {
-			t.Errorf("item %d: Err = %v", i, mark.Err)
-		}
+		assert.Equal(t, want[i], mark.Outcome, "item %d", i)
+		assert.Equal(t, want[i] == dedup.Unknown || want[i] == dedup.Mismatch, mark.Err != nil,
+			"item %d: Err", i)
 	}
 	var input *dedup.InputError
-	if !errors.As(marks[1].Err, &input) {
-		t.Errorf("bad item: %v", marks[1].Err)
-	}
+	assert.ErrorAs(t, marks[1].Err, &input, "bad item")
 	// Prevents deadlocks: two batches that insert overlapping ids in different orders
 	// each hold what the other one waits for.
-	if ids := arrayItems(s.Args[0][0]); len(ids) != 4 || !slices.IsSorted(ids) {
-		t.Errorf("ids are not 4 in ascending order: %v", ids)
-	}
+	ids := arrayItems(s.Args[0][0])
+	assert.Len(t, ids, 4, "ids are not 4 in ascending order")
+	assert.True(t, slices.IsSorted(ids), "ids are not 4 in ascending order")
 }
 
 func TestMarkBatchTxRunsNothing(t *testing.T) {
@@ -95,9 +90,8 @@ func TestMarkBatchTxRunsNothing(t *testing.T) {
 	tx, _ := beginScript(t) // any statement fails the test
 	for _, reqs := range [][]dedup.Request{nil, {}, {{Key: ""}}} {
 		marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
-		if err != nil || len(marks) != len(reqs) {
-			t.Errorf("MarkBatchTx(%v) = %v, %v", reqs, marks, err)
-		}
+		require.NoError(t, err)
+		assert.Len(t, marks, len(reqs))
 	}
 }
 
@@ -107,10 +101,9 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 	for _, state := range []string{"40P01", "55P03"} {
 		tx, _ := beginScript(t, Step{Query: insertManyText(m), Err: codeError(state)})
 		marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
-		if marks != nil || !Retryable(err) ||
-			errors.Is(err, dedup.ErrInFlight) != (state == "55P03") {
-			t.Errorf("%s: %v, %v", state, marks, err)
-		}
+		assert.Nil(t, marks, state)
+		assert.True(t, Retryable(err), state)
+		assert.Equal(t, state == "55P03", errors.Is(err, dedup.ErrInFlight), state)
 	}
 }
 
@@ -126,20 +119,13 @@ func TestMarkBatchTxSQLite(t *testing.T) {
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})
 	require.NoError(t, err)
-	if marks[0].First() == marks[1].First() {
-		t.Errorf("marks = %+v", marks)
-	}
+	assert.NotEqual(t, marks[1].First(), marks[0].First(), "marks = %+v", marks)
 	ids := s.Args[0][0].([]byte)
 	first, second := ids[:16], ids[16:]
-	if s.Args[0][2] != nil {
-		t.Errorf("fingerprints %x, where there are none", s.Args[0][2])
-	}
-	if slices.Compare(first, second) >= 0 {
-		t.Error("ids are not in ascending order")
-	}
-	if len(s.Args[1]) != 1 || !slices.Equal(s.Args[1][0].([]byte), second) {
-		t.Errorf("it asks for %x, want the one that was not inserted", s.Args[1])
-	}
+	assert.Nil(t, s.Args[0][2])
+	assert.Less(t, slices.Compare(first, second), 0, "ids are not in ascending order")
+	require.Len(t, s.Args[1], 1, "it asks")
+	assert.Equal(t, second, s.Args[1][0].([]byte), "it asks")
 }
 
 // TestFingerprintsOfSQLite: they stand in the order of the ids, and zeros where there is none.
@@ -147,7 +133,6 @@ func TestFingerprintsOfSQLite(t *testing.T) {
 	es := []entry{{id: driver.ID{1}}, {id: driver.ID{2}, fingerprint: driver.Fingerprint{7}}}
 	want := make([]byte, 34)
 	want[17] = 7
-	if got, _ := fingerprintBlob(es).([]byte); !slices.Equal(got, want) {
-		t.Errorf("%x, want %x", got, want)
-	}
+	got, _ := fingerprintBlob(es).([]byte)
+	assert.Equal(t, want, got)
 }

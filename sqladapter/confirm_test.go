@@ -3,9 +3,9 @@ package sqladapter
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -47,13 +47,11 @@ func TestConfirm(t *testing.T) {
 			db, s := openScript(t, tt.steps...)
 			s.Begins = tt.begins
 			got, err := m.Confirm(t.Context(), db, testKey, mine)
-			if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (got != Undecided) {
-				t.Errorf("Confirm = %v, %v; want %v, %v", got, err, tt.want, tt.err)
-			}
-			if s.Committed != 0 || s.RolledBack != s.Begun-len(tt.begins) {
-				t.Errorf("%d begun, %d committed, %d rolled back", s.Begun, s.Committed,
-					s.RolledBack)
-			}
+			assert.Equal(t, tt.want, got)
+			assert.ErrorIs(t, err, tt.err)
+			assert.Equal(t, got != Undecided, err == nil)
+			assert.Zero(t, s.Committed, "%d begun", s.Begun)
+			assert.Equal(t, s.Begun-len(tt.begins), s.RolledBack, "%d begun", s.Begun)
 		})
 	}
 }
@@ -93,9 +91,9 @@ func TestConfirmRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := tt.call()
 			var input *dedup.InputError
-			if got != Undecided || !errors.As(err, &input) || input.Field != tt.field {
-				t.Errorf("Confirm = %v, %v; want an InputError on %q", got, err, tt.field)
-			}
+			assert.Equal(t, Undecided, got)
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, tt.field, input.Field)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -111,28 +112,22 @@ func TestDo(t *testing.T) {
 				s.Begins, s.Commits = tt.begins, tt.commits
 				effects := tt.effect
 				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
-					if len(effects) == 0 {
-						t.Error("the effect ran once too often")
+					if !assert.NotEmpty(t, effects, "the effect ran once too often") {
 						return nil
 					}
 					return shift(&effects)
 				}, tt.opts...)
-				if !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) ||
-					mark.Outcome != tt.outcome {
-					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
-				}
-				if dedup.IsPermanent(err) != tt.permanent || !errors.Is(mark.Err, err) {
-					t.Errorf("permanent: %v, want %v; Mark.Err = %v", dedup.IsPermanent(err),
-						tt.permanent, mark.Err)
-				}
-				if len(effects) > 0 || s.Begun != tt.begun || s.Committed != tt.committed {
-					t.Errorf("%d effects did not run, %d begun, %d commits; want %d, %d",
-						len(effects), s.Begun, s.Committed, tt.begun, tt.committed)
-				}
-				if s.RolledBack != tt.begun-len(tt.begins)-tt.committed {
-					t.Errorf("%d of %d transactions were rolled back, %d committed", s.RolledBack,
-						s.Begun, s.Committed)
-				}
+				assert.ErrorIs(t, err, tt.err)
+				assert.Equal(t, tt.err == nil, err == nil)
+				assert.Equal(t, tt.outcome, mark.Outcome)
+				assert.Equal(t, tt.permanent, dedup.IsPermanent(err), "permanent")
+				assert.ErrorIs(t, mark.Err, err, "permanent")
+				assert.Empty(t, effects)
+				assert.Equal(t, tt.begun, s.Begun)
+				assert.Equal(t, tt.committed, s.Committed)
+				assert.Equal(t, tt.begun-len(tt.begins)-tt.committed, s.RolledBack,
+					"%d of %d transactions were rolled back, %d committed", s.RolledBack, s.Begun,
+					s.Committed)
 			})
 		})
 	}
@@ -143,9 +138,10 @@ func TestDoPanics(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t, firstTime(m, 1)...)
 	defer func() {
-		if v := recover(); v != "boom" || s.RolledBack != 1 || s.Committed != 0 {
-			t.Errorf("recovered %v, %d rolled back, %d committed", v, s.RolledBack, s.Committed)
-		}
+		v := recover()
+		assert.Equal(t, "boom", v)
+		assert.Equal(t, 1, s.RolledBack)
+		assert.Zero(t, s.Committed)
 	}()
 	_, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { panic("boom") })
 	t.Errorf("Do returned %v", err)
@@ -162,9 +158,8 @@ func TestDoIsCancelled(t *testing.T) {
 			cancel(why)
 			return nil
 		})
-		if !errors.Is(err, why) || s.Committed != 0 {
-			t.Errorf("Do = %v, %d commits", err, s.Committed)
-		}
+		assert.ErrorIs(t, err, why)
+		assert.Zero(t, s.Committed)
 	})
 	t.Run("in the backoff", func(t *testing.T) {
 		db, _ := openScript(t, firstTime(m, 1)...)
@@ -173,9 +168,8 @@ func TestDoIsCancelled(t *testing.T) {
 			cancel(why)
 			return codeError("40001")
 		})
-		if !errors.Is(err, why) || !errors.Is(err, codeError("40001")) {
-			t.Errorf("Do = %v", err)
-		}
+		assert.ErrorIs(t, err, why)
+		assert.ErrorIs(t, err, codeError("40001"))
 	})
 	for name, row := range map[string]struct {
 		takes time.Duration
@@ -196,10 +190,9 @@ func TestDoIsCancelled(t *testing.T) {
 				}
 				began := time.Now()
 				_, err := m.Do(ctx, db, testKey, nothing)
-				if !errors.Is(err, row.err) || (err == nil) != (row.err == nil) ||
-					time.Since(began) > commitGrace {
-					t.Errorf("Do = %v after %v, want %v", err, time.Since(began), row.err)
-				}
+				assert.ErrorIs(t, err, row.err)
+				assert.Equal(t, row.err == nil, err == nil)
+				assert.LessOrEqual(t, time.Since(began), commitGrace)
 			})
 		})
 	}
@@ -212,12 +205,10 @@ func TestDoIsolation(t *testing.T) {
 	db, s := openScript(t, Step{Query: insertText(m), Rows: func(args []any) [][]sqldriver.Value {
 		return [][]sqldriver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 	}})
-	if mark, err := m.Do(t.Context(), db, testKey, nothing); err != nil || !mark.First() {
-		t.Error(mark, err)
-	}
-	if got := sql.IsolationLevel(s.Isolation); got != sql.LevelSerializable {
-		t.Errorf("begun at %v", got)
-	}
+	mark, err := m.Do(t.Context(), db, testKey, nothing)
+	require.NoError(t, err)
+	assert.True(t, mark.First(), "%v", mark)
+	assert.Equal(t, sql.LevelSerializable, sql.IsolationLevel(s.Isolation))
 }
 
 func TestDoBatch(t *testing.T) {
@@ -239,21 +230,17 @@ func TestDoBatch(t *testing.T) {
 		marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "done", "a", "b", "a\x00"},
 			func(_ context.Context, _ *sql.Tx, first []int) error {
 				runs++
-				if !slices.Equal(first, []int{0, 4}) {
-					t.Errorf("first = %v", first)
-				}
+				assert.Equal(t, []int{0, 4}, first)
 				return nil
 			}, dedup.WithScope("tenant"))
-		if err != nil || runs != 2 || s.Committed != 2 {
-			t.Fatalf("%v after %d runs and %d commits", err, runs, s.Committed)
-		}
+		require.NoError(t, err)
+		require.Equal(t, 2, runs)
+		require.Equal(t, 2, s.Committed)
 		want := []driver.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
 			dedup.Acquired, dedup.Unknown}
 		for i, mark := range marks {
-			if mark.Outcome != want[i] ||
-				dedup.IsPermanent(mark.Err) != (want[i] == dedup.Unknown) {
-				t.Errorf("item %d: %v, %v; want %v", i, mark.Outcome, mark.Err, want[i])
-			}
+			require.Equal(t, want[i], mark.Outcome, "item %d", i)
+			assert.Equal(t, want[i] == dedup.Unknown, dedup.IsPermanent(mark.Err), "item %d", i)
 		}
 	})
 }
@@ -267,10 +254,10 @@ func TestDoBatchOfDuplicates(t *testing.T) {
 			t.Error("the effect ran")
 			return nil
 		})
-	if err != nil || marks[0].Outcome != dedup.Duplicate || marks[1].Outcome != dedup.Duplicate ||
-		s.Committed != 0 {
-		t.Errorf("%v, %v, %d commits", marks, err, s.Committed)
-	}
+	require.NoError(t, err)
+	require.Equal(t, dedup.Duplicate, marks[0].Outcome, "%v", marks)
+	assert.Equal(t, dedup.Duplicate, marks[1].Outcome, "%v", marks)
+	assert.Zero(t, s.Committed, "%v", marks)
 }
 
 func TestDoBatchRunsNothing(t *testing.T) {
@@ -280,9 +267,9 @@ func TestDoBatchRunsNothing(t *testing.T) {
 		marks, err := m.DoBatch(t.Context(), db, keys, func(context.Context, *sql.Tx, []int) error {
 			return errors.New("ran")
 		})
-		if err != nil || len(marks) != len(keys) || s.Begun > 0 {
-			t.Errorf("DoBatch(%q) = %v, %v, %d begun", keys, marks, err, s.Begun)
-		}
+		require.NoError(t, err)
+		assert.Len(t, marks, len(keys))
+		assert.Zero(t, s.Begun)
 	}
 }
 
@@ -292,7 +279,8 @@ func TestDoBatchFailsAsAWhole(t *testing.T) {
 	domain := errors.New("no such account")
 	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b"},
 		func(context.Context, *sql.Tx, []int) error { return domain })
-	if marks != nil || !errors.Is(err, domain) || s.Committed != 0 || s.RolledBack != 1 {
-		t.Errorf("%v, %v, %d commits, %d rolled back", marks, err, s.Committed, s.RolledBack)
-	}
+	assert.Nil(t, marks)
+	assert.ErrorIs(t, err, domain)
+	assert.Zero(t, s.Committed)
+	assert.Equal(t, 1, s.RolledBack)
 }

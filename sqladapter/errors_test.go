@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -67,14 +69,10 @@ func TestRetryable(t *testing.T) {
 		{inputError("key", "is empty"), false},
 	}
 	for _, tt := range tests {
-		if got := Retryable(tt.err); got != tt.want {
-			t.Errorf("Retryable(%v) = %v, want %v", tt.err, got, tt.want)
-		}
+		assert.Equal(t, tt.want, Retryable(tt.err))
 		if tt.err == nil {
 			continue
 		}
-		if got := Retryable(fmt.Errorf("wrapped: %w", tt.err)); got != tt.want {
-			t.Errorf("Retryable(wrapped %v) = %v, want %v", tt.err, got, tt.want)
-		}
+		assert.Equal(t, tt.want, Retryable(fmt.Errorf("wrapped: %w", tt.err)))
 	}
 }

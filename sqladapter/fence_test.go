@@ -7,11 +7,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -47,9 +47,8 @@ func TestFenceGoldenSQL(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			require.NoError(t, err)
-			if got != string(want) {
-				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
-			}
+			assert.Equal(t, string(want), got,
+				"statements differ from %s (run with -update to accept):", file)
 		})
 	}
 }
@@ -79,9 +78,9 @@ func TestNewFence(t *testing.T) {
 			tt.edit(&cfg)
 			f, err := NewFence(cfg)
 			var input *dedup.InputError
-			if f != nil || !errors.As(err, &input) || input.Field != tt.field {
-				t.Errorf("NewFence = %v, %v; want an InputError on %q", f, err, tt.field)
-			}
+			assert.Nil(t, f)
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, tt.field, input.Field)
 		})
 	}
 }
@@ -110,9 +109,8 @@ func TestFenceRefuses(t *testing.T) {
 			tx, _ := beginScript(t)
 			_, err := f.AdvanceBatchTx(t.Context(), tx, tt.spans)
 			var input *dedup.InputError
-			if !errors.As(err, &input) || input.Field != tt.field {
-				t.Errorf("%v; want an InputError on %q", err, tt.field)
-			}
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, tt.field, input.Field)
 		})
 	}
 	db, _ := openScript(t)
@@ -145,9 +143,7 @@ func TestFenceRefuses(t *testing.T) {
 		"to -1": func() error { return f.Migrations().To(t.Context(), db, -1) },
 	} {
 		var input *dedup.InputError
-		if err := call(); !errors.As(err, &input) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.ErrorAs(t, call(), &input, name)
 	}
 }
 
@@ -189,13 +185,11 @@ func TestAdvance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, s := played(t, newFence(t, Postgres), []Span{{orders(3), 10, 20}}, tt.stored)
-			if got[0] != tt.want {
-				t.Errorf("%+v, want %+v", got[0], tt.want)
-			}
-			if want := []any{"billing", `{"orders"}`, `{"pXbM4mQvT1iPzC0yRr0nEg"}`, `{3}`,
-				`{20}`}; len(s.Args) != 1 || !equal(s.Args[0], want) {
-				t.Errorf("args %v, want %v", s.Args, want)
-			}
+			assert.Equal(t, tt.want, got[0])
+			want := []any{"billing", `{"orders"}`, `{"pXbM4mQvT1iPzC0yRr0nEg"}`, `{3}`,
+				`{20}`}
+			require.Len(t, s.Args, 1)
+			assert.True(t, equal(s.Args[0], want), "%v", s.Args)
 		})
 	}
 }
@@ -219,19 +213,16 @@ func TestAdvanceBatch(t *testing.T) {
 	got, s := played(t, newFence(t, Postgres), spans, 55, -1, 30, 99) // NULL/5, orders/1, 4, 9
 	want := []Advance{{Start: 99}, {Start: 10, New: true}, {Start: 55}, {Start: 40, Gap: 10}}
 	for i := range want {
-		if got[i] != want[i] {
-			t.Errorf("span %d: %+v, want %+v", i, got[i], want[i])
-		}
+		assert.Equal(t, want[i], got[i], "span %d", i)
 	}
-	if args := s.Args[0]; args[1] != `{"NULL","orders","orders","orders"}` ||
-		args[3] != `{5,1,4,9}` || args[4] != `{59,19,49,99}` {
-		t.Errorf("args %v", args)
-	}
+	args := s.Args[0]
+	require.Equal(t, `{"NULL","orders","orders","orders"}`, args[1], "args %v", args)
+	require.Equal(t, `{5,1,4,9}`, args[3], "args %v", args)
+	assert.Equal(t, `{59,19,49,99}`, args[4], "args %v", args)
 	tx, _ := beginScript(t)
-	if found, err := newFence(t, Postgres).AdvanceBatchTx(t.Context(), tx, nil); len(found) != 0 ||
-		err != nil {
-		t.Errorf("an empty batch: %v, %v", found, err)
-	}
+	found, err := newFence(t, Postgres).AdvanceBatchTx(t.Context(), tx, nil)
+	require.NoError(t, err)
+	assert.Empty(t, found, "an empty batch")
 }
 
 // TestAdvanceFails: nothing is made up when a statement, its rows or their end fail.
@@ -251,18 +242,17 @@ func TestAdvanceFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tx, _ := beginScript(t, append([]Step{{Query: setOpen}, {Query: releaseOpen}},
 				steps...)...)
-			if got, err := f.AdvanceTx(t.Context(), tx, orders(1), 10, 20); got != (Advance{}) ||
-				err == nil || name != "scan" && !errors.Is(err, broken) {
-				t.Errorf("%+v, %v", got, err)
-			}
+			got, err := f.AdvanceTx(t.Context(), tx, orders(1), 10, 20)
+			assert.Equal(t, Advance{}, got)
+			assert.Error(t, err)
+			assert.False(t, name != "scan" && !errors.Is(err, broken), "%v", err)
 		})
 	}
 	tx, _ := beginScript(t, Step{Query: setOpen}, Step{Query: releaseOpen},
 		Step{Query: both[0].text, Err: codeError("55P03")})
-	if _, err := f.AdvanceTx(context.Background(), tx, orders(1), 10, 20); !errors.Is(err,
-		dedup.ErrInFlight) || !Retryable(err) {
-		t.Errorf("a lock timeout: %v", err)
-	}
+	_, err := f.AdvanceTx(context.Background(), tx, orders(1), 10, 20)
+	assert.ErrorIs(t, err, dedup.ErrInFlight, "a lock timeout")
+	assert.True(t, Retryable(err), "a lock timeout")
 }
 
 // TestFenceDo: the effect runs from where the fence was, in the transaction that has moved it.
@@ -317,14 +307,12 @@ func TestFenceDo(t *testing.T) {
 					starts = append(starts, start)
 					return shift(&tt.effects)
 				})
-			if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
-				t.Errorf("%+v, %v; want %+v, %v", got, err, tt.want, tt.err)
-			}
-			if !slices.Equal(starts, tt.starts) || s.Begun != tt.begun ||
-				s.RolledBack != tt.rolledBack {
-				t.Errorf("effects from %v, %d begun, %d rolled back; want %v, %d, %d", starts,
-					s.Begun, s.RolledBack, tt.starts, tt.begun, tt.rolledBack)
-			}
+			assert.Equal(t, tt.want, got)
+			assert.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.err == nil, err == nil)
+			assert.Equal(t, tt.starts, starts)
+			assert.Equal(t, tt.begun, s.Begun)
+			assert.Equal(t, tt.rolledBack, s.RolledBack)
 		})
 	}
 	var input *dedup.InputError
@@ -342,9 +330,9 @@ func TestFenceDo(t *testing.T) {
 			return new(Fence).Do(t.Context(), db, orders(1), 1, 2, noEffects)
 		},
 	} {
-		if _, err := call(); !errors.As(err, &input) || input.Field != name {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := call()
+		require.ErrorAs(t, err, &input)
+		assert.Equal(t, name, input.Field)
 	}
 }
 

@@ -2,13 +2,13 @@ package sqladapter
 
 import (
 	"database/sql/driver"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -46,15 +46,12 @@ func TestTurnNames(t *testing.T) {
 		g := newNameCycle(m.table)
 		used := []string{g.open.marks, g.open.results, g.sealed.marks, g.sealed.results}
 		bare := strings.Fields(strings.ReplaceAll(strings.Join(used, " "), "`", ""))
-		if !slices.IsSorted(bare) {
-			t.Errorf("a table of %d bytes: not in order: %q", n, bare)
-		}
+		assert.True(t, slices.IsSorted(bare), "a table of %d bytes: not in order: %q", n, bare)
 		seen := map[string]bool{m.table.full: true, m.table.meta: true, m.table.results: true}
 		for _, name := range append(used, g.next.marks, g.next.results, g.gone.marks,
 			g.gone.results) {
-			if len(name) > 65 || seen[name] {
-				t.Errorf("a table of %d bytes: %s", n, name)
-			}
+			assert.LessOrEqual(t, len(name), 65, "a table of %d bytes: %s", n, name)
+			assert.False(t, seen[name], "a table of %d bytes: %s", n, name)
 			seen[name] = true
 		}
 	}
@@ -71,9 +68,7 @@ func TestMySQLEarlier(t *testing.T) {
 		st.Like = name
 		inner := st.Text
 		st.Text = func(text string) [][]driver.Value {
-			if n := len(mysqlIDs(t, text)); n != want {
-				t.Errorf("%s is asked for %d ids, want %d", name, n, want)
-			}
+			assert.Equal(t, want, len(mysqlIDs(t, text)), "%s is asked", name)
 			return inner(text)
 		}
 		return st
@@ -85,9 +80,8 @@ func TestMySQLEarlier(t *testing.T) {
 		tx, []dedup.Request{{Key: "a"}, {Key: "old"}, {Key: "b"}})
 	require.NoError(t, err)
 	for i, mark := range marks {
-		if mark.Outcome != dedup.Duplicate || (i != 1) != (mark.Result != nil) {
-			t.Errorf("item %d: %v, %q", i, mark.Outcome, mark.Result)
-		}
+		assert.Equal(t, dedup.Duplicate, mark.Outcome, "item %d", i)
+		assert.Equal(t, mark.Result != nil, i != 1, "item %d", i)
 	}
 }
 
@@ -159,14 +153,12 @@ func TestRotateMySQL(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, _ := openScript(t, append([]Step{window}, tt.steps...)...)
 				sealed, err := m.Rotate(t.Context(), db)
-				if sealed != tt.sealed || (err == nil) != (tt.fails == "") ||
-					err != nil && !strings.Contains(err.Error(), tt.fails) ||
-					Retryable(err) != tt.retry {
-					t.Errorf("Rotate = %v, %v; want %v, %q", sealed, err, tt.sealed, tt.fails)
-				}
-				if n := db.Stats().OpenConnections; len(tt.steps) > 2 && n != 0 {
-					t.Errorf("%d sessions are left", n)
-				}
+				assert.Equal(t, tt.sealed, sealed)
+				require.Equal(t, tt.fails == "", err == nil)
+				assert.False(t, err != nil && !strings.Contains(err.Error(), tt.fails), "%v", err)
+				assert.Equal(t, tt.retry, Retryable(err))
+				n := db.Stats().OpenConnections
+				assert.False(t, len(tt.steps) > 2 && n != 0, "%d sessions are left", n)
 			})
 		})
 	}
@@ -175,19 +167,17 @@ func TestRotateMySQL(t *testing.T) {
 func TestRotateMySQLInput(t *testing.T) {
 	m := newMySQLTurns(t, "", "marks")
 	var input *dedup.InputError
-	if _, err := m.Rotate(t.Context(), nil); !errors.As(err, &input) || input.Field != "db" {
-		t.Errorf("no database: %v", err)
-	}
+	_, err := m.Rotate(t.Context(), nil)
+	require.ErrorAs(t, err, &input, "no database")
+	assert.Equal(t, "db", input.Field, "no database")
 	db, _ := openScript(t, Step{Query: m.dialect.window, Rows: number(forever)})
-	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
-		t.Errorf("a table that is kept for ever: %v", err)
-	}
-	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) ||
-		input.Field != "Retention" {
-		t.Errorf("deletes in generations: %v", err)
-	}
-	if _, err := newMarks(t, MySQL).Rotate(t.Context(), db); !errors.As(err, &input) ||
-		input.Field != "Retention" {
-		t.Errorf("a table with deletes: %v", err)
-	}
+	_, err = m.Rotate(t.Context(), db)
+	require.ErrorAs(t, err, &input, "a table that is kept for ever")
+	assert.Equal(t, "Window", input.Field, "a table that is kept for ever")
+	_, err = m.DeleteExpired(t.Context(), db, 1)
+	require.ErrorAs(t, err, &input, "deletes in generations")
+	assert.Equal(t, "Retention", input.Field, "deletes in generations")
+	_, err = newMarks(t, MySQL).Rotate(t.Context(), db)
+	require.ErrorAs(t, err, &input, "a table with deletes")
+	assert.Equal(t, "Retention", input.Field, "a table with deletes")
 }

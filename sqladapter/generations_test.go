@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -67,16 +68,16 @@ func TestLearnsOfRotations(t *testing.T) {
 		tx, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		mark, err := m.MarkTx(t.Context(), tx, testKey)
-		if !errors.Is(err, want) || mark.First() != (want == nil) ||
-			Retryable(err) != errors.Is(want, gone) {
-			t.Errorf("mark %d: %v, %v; want %v", i+1, mark.Outcome, err, want)
-		}
+		assert.ErrorIs(t, err, want, "mark %d: %v", i+1, mark.Outcome)
+		assert.Equal(t, want == nil, mark.First(), "mark %d: %v", i+1, mark.Outcome)
+		assert.Equal(t, errors.Is(want, gone), Retryable(err), "mark %d: %v", i+1, mark.Outcome)
 		_ = tx.Rollback()
 	}
 	// A slow transaction's number does not take the others back.
-	if m.generations.learn(4).generation != 4 || m.generations.known.Load().generation != 5 {
-		t.Error("an older generation has replaced a newer one")
-	}
+	assert.EqualValues(t, 4, m.generations.learn(4).generation,
+		"an older generation has replaced a newer one")
+	assert.EqualValues(t, 5, m.generations.known.Load().generation,
+		"an older generation has replaced a newer one")
 }
 
 // TestOldSnapshot: nothing inserted and nothing found means that the snapshot does not see
@@ -88,9 +89,9 @@ func TestOldSnapshot(t *testing.T) {
 	tx, _ := beginScript(t, Step{Query: m.generations.read, Rows: number(2)}, nothing,
 		Step{Query: m.generations.at(2).load(make([]entry, 1)).text})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
-	if !errors.Is(err, errOldSnapshot) || !Retryable(err) || mark.Outcome != dedup.Unknown {
-		t.Errorf("%v, %v; want a retryable error", mark.Outcome, err)
-	}
+	assert.ErrorIs(t, err, errOldSnapshot)
+	assert.True(t, Retryable(err), "%v", err)
+	assert.Equal(t, dedup.Unknown, mark.Outcome)
 }
 
 // TestGenerationMissing: no generation on record is nothing that another try could fix.
@@ -102,10 +103,10 @@ func TestGenerationMissing(t *testing.T) {
 	} {
 		answer.Query = m.generations.read
 		tx, _ := beginScript(t, answer)
-		if _, err := m.MarkTx(t.Context(), tx, testKey); err == nil || Retryable(err) ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("MarkTx = %v, want an error with %s that is not retryable", err, want)
-		}
+		_, err := m.MarkTx(t.Context(), tx, testKey)
+		assert.Error(t, err)
+		assert.False(t, Retryable(err), "%v", err)
+		assert.ErrorContains(t, err, want)
 	}
 }
 
@@ -119,15 +120,11 @@ func TestGenerationNames(t *testing.T) {
 		for _, n := range []int64{0, 1, 12, 1 << 40} {
 			g := m.table.generation(n)
 			for _, name := range []string{g.open, g.sealed, g.results} {
-				if len(name) > 65 || seen[name] {
-					t.Errorf("generation %d has %s", n, name)
-				}
+				assert.LessOrEqual(t, len(name), 65, "generation %d has %s", n, name)
+				assert.False(t, seen[name], "generation %d has %s", n, name)
 				seen[name] = true
 			}
-			if m.table.sealedBare(n) != g.sealed {
-				t.Errorf("generation %d is sealed as %s and called %s",
-					n, m.table.sealedBare(n), g.sealed)
-			}
+			assert.Equal(t, g.sealed, m.table.sealedBare(n), "generation %d is sealed", n)
 		}
 	}
 }
@@ -135,25 +132,21 @@ func TestGenerationNames(t *testing.T) {
 func TestRotateInput(t *testing.T) {
 	m := newGenerations(t, "marks")
 	var input *dedup.InputError
-	if _, err := m.Rotate(t.Context(), nil); !errors.As(err, &input) || input.Field != "db" {
-		t.Errorf("no database: %v", err)
-	}
+	_, err := m.Rotate(t.Context(), nil)
+	require.ErrorAs(t, err, &input, "no database")
+	assert.Equal(t, "db", input.Field, "no database")
 	db, _ := openScript(t, Step{Query: m.dialect.window, Rows: number(forever)})
-	if _, err := newMarks(t, Postgres).Rotate(t.Context(), db); !errors.As(err, &input) ||
-		input.Field != "Retention" {
-		t.Errorf("a table with deletes: %v", err)
-	}
-	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) ||
-		input.Field != "Retention" {
-		t.Errorf("deletes in generations: %v", err)
-	}
-	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
-		t.Errorf("a table that is kept for ever: %v", err)
-	}
+	_, err = newMarks(t, Postgres).Rotate(t.Context(), db)
+	require.ErrorAs(t, err, &input, "a table with deletes")
+	assert.Equal(t, "Retention", input.Field, "a table with deletes")
+	_, err = m.DeleteExpired(t.Context(), db, 1)
+	require.ErrorAs(t, err, &input, "deletes in generations")
+	assert.Equal(t, "Retention", input.Field, "deletes in generations")
+	_, err = m.Rotate(t.Context(), db)
+	require.ErrorAs(t, err, &input, "a table that is kept for ever")
+	assert.Equal(t, "Window", input.Field, "a table that is kept for ever")
 	for r, want := range map[Retention]string{DeleteRows: "deletes", Generations: "generations",
 		9: "unknown"} {
-		if r.text() != want {
-			t.Errorf("%d is called %s", r, r.text())
-		}
+		assert.Equal(t, want, r.text())
 	}
 }

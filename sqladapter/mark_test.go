@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -153,16 +153,12 @@ func TestMarkTx(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tx, _ := beginScript(t, tt.steps...)
 			mark, err := m.MarkTx(t.Context(), tx, testKey, tt.opts...)
-			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) ||
-				(err == nil) != (tt.err == nil) {
-				t.Fatalf("MarkTx = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
-			}
-			if mark.First() != (tt.outcome == dedup.Acquired) {
-				t.Errorf("First() = %v for %v", mark.First(), tt.outcome)
-			}
-			if !errors.Is(mark.Err, err) {
-				t.Errorf("Mark.Err = %v, returned %v", mark.Err, err)
-			}
+			require.Equal(t, tt.outcome, mark.Outcome)
+			require.ErrorIs(t, err, tt.err)
+			require.Equal(t, tt.err == nil, err == nil)
+			assert.Equal(t, tt.outcome == dedup.Acquired, mark.First(), "First() = %v for %v",
+				mark.First(), tt.outcome)
+			assert.ErrorIs(t, mark.Err, err)
 		})
 	}
 }
@@ -179,9 +175,8 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 		Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second,
 		Fingerprint: driver.FingerprintOf([]byte("x")), id: e.id, stamp: at(1, 9),
 	}
-	if fmt.Sprintf("%+v", mark) != fmt.Sprintf("%+v", want) {
-		t.Errorf("mark = %+v, want %+v", mark, want)
-	}
+	assert.Equal(t, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", mark), "mark = %+v, want %+v",
+		mark, want)
 }
 
 // TestDigestsOnly: neither a key nor a scope ever reaches the database.
@@ -194,15 +189,12 @@ func TestDigestsOnly(t *testing.T) {
 			Step{Query: loadText(m), Rows: func([]any) [][]sqldriver.Value {
 				return stored(driver.Fingerprint{})([]any{id[:]})
 			}})
-		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"),
-			dedup.WithFingerprint([]byte("secret body"))); err != nil {
-			t.Fatal(err)
-		}
+		_, err = m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"),
+			dedup.WithFingerprint([]byte("secret body")))
+		require.NoError(t, err)
 		text := fmt.Sprintf("%q", s.Args)
 		for _, secret := range []string{"evt_42", "jane", "tenant-7", "secret"} {
-			if strings.Contains(text, secret) {
-				t.Errorf("%v: %q was sent: %s", d, secret, text)
-			}
+			assert.NotContains(t, text, secret, "%v", d)
 		}
 	}
 }
@@ -328,12 +320,9 @@ func TestBadInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			err := tt.call()
 			var input *dedup.InputError
-			if !errors.As(err, &input) || input.Field != tt.field {
-				t.Fatalf("err = %v, want an InputError on %q", err, tt.field)
-			}
-			if strings.Contains(err.Error(), "kkkk") {
-				t.Errorf("the error repeats the key: %v", err)
-			}
+			require.ErrorAs(t, err, &input)
+			require.Equal(t, tt.field, input.Field)
+			assert.NotContains(t, err.Error(), "kkkk", "the error repeats the key")
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -48,9 +49,7 @@ type mysqlTable struct {
 func (m *mysqlTable) insert() Step {
 	return Step{Like: `INSERT INTO`, Exec: func(text string) int64 {
 		owner, err := strconv.ParseInt(mysqlOwner.FindStringSubmatch(text)[1], 10, 64)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		require.NoError(m.t, err)
 		var fresh int64
 		for _, id := range mysqlIDs(m.t, text) {
 			if _, found := m.owner[string(id)]; !found {
@@ -77,9 +76,8 @@ func (m *mysqlTable) load() Step {
 // results returns one for each id, which must be those of these keys.
 func (m *mysqlTable) results(locked bool, keys ...string) Step {
 	return Step{Like: `SELECT r.id, r.result`, Text: func(text string) (rows [][]sqldriver.Value) {
-		if strings.HasSuffix(text, `LOCK IN SHARE MODE`) != locked {
-			m.t.Errorf("want locks: %v; %s", locked, text)
-		}
+		assert.Equal(m.t, locked, strings.HasSuffix(text, `LOCK IN SHARE MODE`),
+			"want locks: %v; %s", locked, text)
 		asked := mysqlIDs(m.t, text)
 		for _, id := range asked {
 			rows = append(rows, []sqldriver.Value{id, []byte("result")})
@@ -87,12 +85,11 @@ func (m *mysqlTable) results(locked bool, keys ...string) Step {
 		marks := newMarks(m.t, MySQL)
 		for _, key := range keys {
 			e, err := marks.entry(key, nil)
-			if err != nil || len(asked) != len(keys) ||
-				!slices.ContainsFunc(asked, func(id []byte) bool {
-					return string(id) == string(e.id[:])
-				}) {
-				m.t.Errorf("results of %x are read, want those of %q, %v", asked, keys, err)
-			}
+			require.NoError(m.t, err)
+			assert.Len(m.t, asked, len(keys))
+			assert.True(m.t, slices.ContainsFunc(asked, func(id []byte) bool {
+				return string(id) == string(e.id[:])
+			}), "%v", asked)
 		}
 		return rows
 	}}
@@ -140,18 +137,14 @@ func TestMySQLMarkTx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tx, _ := beginScript(t, tt.steps...)
 			mark, err := m.MarkTx(t.Context(), tx, testKey)
-			if mark.Outcome != tt.outcome || tt.err != nil && !errors.Is(err, tt.err) ||
-				(err == nil) != (tt.outcome == dedup.Acquired || tt.outcome == dedup.Duplicate) {
-				t.Errorf("MarkTx = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
-			}
+			assert.Equal(t, tt.outcome, mark.Outcome)
+			assert.False(t, tt.err != nil && !errors.Is(err, tt.err), "%v", err)
+			assert.Equal(t, tt.outcome == dedup.Acquired || tt.outcome == dedup.Duplicate,
+				err == nil)
 			var input *dedup.InputError
-			if errors.As(err, &input) != (tt.field != "") ||
-				input != nil && input.Field != tt.field {
-				t.Errorf("MarkTx = %v, want an InputError on %q", err, tt.field)
-			}
-			if Retryable(err) != tt.retry {
-				t.Errorf("Retryable(%v) = %v", err, !tt.retry)
-			}
+			require.Equal(t, tt.field != "", errors.As(err, &input))
+			assert.False(t, input != nil && input.Field != tt.field, "%v", tt.field)
+			assert.Equal(t, tt.retry, Retryable(err), "Retryable(%v) = %v", err, !tt.retry)
 		})
 	}
 }
@@ -169,9 +162,8 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 	want := []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
 		dedup.Duplicate, dedup.Unknown}
 	for i, mark := range marks {
-		if theirs := i == 1 || i == 3; mark.Outcome != want[i] || theirs != (mark.Result != nil) {
-			t.Errorf("item %d: %v with %q, want %v", i, mark.Outcome, mark.Result, want[i])
-		}
+		assert.Equal(t, want[i], mark.Outcome, "item %d", i)
+		assert.Equal(t, mark.Result != nil, i == 1 || i == 3, "item %d", i)
 	}
 }
 
@@ -188,10 +180,11 @@ func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 			_, err := tx.ExecContext(ctx, "effect")
 			return err
 		})
-	if err != nil || !marks[0].First() || marks[0].Result != nil ||
-		string(marks[1].Result) != "result" || string(marks[2].Result) != "result" {
-		t.Errorf("DoBatch = %v, %v", marks, err)
-	}
+	require.NoError(t, err)
+	require.True(t, marks[0].First(), "DoBatch = %v", marks)
+	require.Nil(t, marks[0].Result, "DoBatch = %v", marks)
+	require.Equal(t, "result", string(marks[1].Result), "DoBatch = %v", marks)
+	assert.Equal(t, "result", string(marks[2].Result), "DoBatch = %v", marks)
 }
 
 // Prevents: half an effect that has committed itself, by LOCK TABLES, is taken for done, when it is
@@ -219,10 +212,10 @@ func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 				db, s := openScript(t, steps...)
 				_, err := m.DoBatch(t.Context(), db, []string{"a", "b"},
 					func(context.Context, *sql.Tx, []int) error { return nil })
-				if err == nil || dedup.IsPermanent(err) != tt.permanent ||
-					errors.Is(err, errCommittedItself) != tt.permanent || s.Committed != 0 {
-					t.Errorf("DoBatch = %v", err)
-				}
+				assert.Error(t, err)
+				assert.Equal(t, tt.permanent, dedup.IsPermanent(err))
+				assert.Equal(t, tt.permanent, errors.Is(err, errCommittedItself))
+				assert.Zero(t, s.Committed)
 			})
 		})
 	}
@@ -233,14 +226,13 @@ func TestMySQLBatchIsSorted(t *testing.T) {
 	var text string
 	tx, _ := beginScript(t, append(isOpen(),
 		Step{Like: `INSERT INTO`, Exec: func(asked string) int64 { text = asked; return 3 }})...)
-	if _, err := m.MarkBatchTx(t.Context(),
-		tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := m.MarkBatchTx(t.Context(),
+		tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}})
+	require.NoError(t, err)
 	ids := mysqlIDs(t, text)
-	if len(ids) != 3 || !slices.IsSortedFunc(ids, slices.Compare[[]byte]) {
-		t.Errorf("ids are not 3 in ascending order: %x", ids)
-	}
+	assert.Len(t, ids, 3, "ids are not 3 in ascending order")
+	assert.True(t, slices.IsSortedFunc(ids, slices.Compare[[]byte]),
+		"ids are not 3 in ascending order")
 }
 
 // guarded is what Do runs around a transaction, up to the end of the effect.
@@ -286,15 +278,11 @@ func TestMySQLDo(t *testing.T) {
 				_, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
 					return shift(&effects)
 				})
-				if (err == nil) != (tt.err == nil) ||
-					tt.err != nil && !errors.Is(err, tt.err) &&
-						!strings.Contains(err.Error(), tt.err.Error()) {
-					t.Errorf("Do = %v, want %v", err, tt.err)
-				}
-				if s.Committed != tt.committed || len(effects) > 0 {
-					t.Errorf("%d commits, want %d; %d effects did not run", s.Committed,
-						tt.committed, len(effects))
-				}
+				require.Equal(t, tt.err == nil, err == nil)
+				assert.False(t, tt.err != nil && !errors.Is(err, tt.err) &&
+					!strings.Contains(err.Error(), tt.err.Error()), "%v", err)
+				assert.Equal(t, tt.committed, s.Committed)
+				assert.Empty(t, effects)
 			})
 		})
 	}
@@ -315,9 +303,8 @@ func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 			synctest.Wait() // for database/sql
 			return ctx.Err()
 		})
-		if !errors.Is(err, context.Canceled) || s.Committed != 0 {
-			t.Errorf("Do = %v, with %d commits", err, s.Committed)
-		}
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Zero(t, s.Committed)
 	})
 }
 
@@ -327,12 +314,9 @@ func TestMySQLDoDiscardsItsSession(t *testing.T) {
 	insert := Step{Like: `INSERT INTO`, Exec: func(string) int64 { return 1 }}
 	db, _ := openScript(t, append(guarded(insert), Step{Query: releaseGuard},
 		Step{Query: autocommitBack, Err: mysqlError(1064)})...)
-	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
-		t.Fatal(err)
-	}
-	if n := db.Stats().OpenConnections; n != 0 {
-		t.Errorf("%d connections are left", n)
-	}
+	_, err := m.Do(t.Context(), db, testKey, nothing)
+	require.NoError(t, err)
+	assert.Zero(t, db.Stats().OpenConnections, "connections are left")
 }
 
 func TestMySQLCheck(t *testing.T) {
@@ -370,10 +354,9 @@ func TestMySQLCheck(t *testing.T) {
 				{Like: "SELECT version", Rows: number(3)}}
 			db, s := openScript(t, append(level, tt.steps...)...)
 			err := m.Check(t.Context(), db)
-			if (err == nil) != (tt.fails == "") ||
-				err != nil && !strings.Contains(err.Error(), tt.fails) || s.Committed != 0 {
-				t.Errorf("Check = %v, want %q", err, tt.fails)
-			}
+			require.Equal(t, tt.fails == "", err == nil)
+			assert.False(t, err != nil && !strings.Contains(err.Error(), tt.fails), "%v", err)
+			assert.Zero(t, s.Committed)
 		})
 	}
 }
@@ -391,8 +374,7 @@ func TestMySQLHalfAnEffectIsNoDuplicate(t *testing.T) {
 		mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
 			return mysqlError(1213)
 		})
-		if !errors.Is(err, errCommittedItself) || !dedup.IsPermanent(err) {
-			t.Errorf("Do = %v, %v", mark.Outcome, err)
-		}
+		assert.ErrorIs(t, err, errCommittedItself, "Do = %v", mark.Outcome)
+		assert.True(t, dedup.IsPermanent(err), "Do = %v", mark.Outcome)
 	})
 }

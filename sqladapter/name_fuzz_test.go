@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
@@ -29,17 +32,20 @@ func FuzzTableName(f *testing.F) {
 				"table": n.full, "results": n.results, "meta": n.meta, "generation": n.state,
 				"open": n.derive("_open"), "sealed": n.derive("_sealed"),
 			} {
-				if seen[name] {
-					t.Errorf("%v: %q.%q: the %s has the name %s of another", d, schema, table,
-						what, name)
-				}
+				assert.False(t, seen[name], "%v: %q.%q: the %s has the name %s of another", d,
+					schema, table, what, name)
 				seen[name] = true
 				for part := range strings.SplitSeq(name, ".") {
-					if len(part) < 3 || len(part) > 65 || part[0] != marks[0] ||
-						part[len(part)-1] != marks[1] ||
-						strings.ContainsAny(part[1:len(part)-1], "\"`[]; \n\x00") {
-						t.Errorf("%v: %q.%q became %s", d, schema, table, name)
-					}
+					require.GreaterOrEqual(t, len(part), 3, "%v: %q.%q became %s", d, schema, table,
+						name)
+					require.LessOrEqual(t, len(part), 65, "%v: %q.%q became %s", d, schema, table,
+						name)
+					require.Equal(t, marks[0], part[0], "%v: %q.%q became %s", d, schema, table,
+						name)
+					require.Equal(t, marks[1], part[len(part)-1], "%v: %q.%q became %s", d, schema,
+						table, name)
+					assert.False(t, strings.ContainsAny(part[1:len(part)-1], "\"`[]; \n\x00"),
+						"%v: %q.%q became %s", d, schema, table, name)
 				}
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -56,9 +57,9 @@ func TestNativeTx(t *testing.T) {
 	require.NoError(t, err)
 	tx := &nativeTx{id: e.id}
 	mark, err := m.MarkTx(t.Context(), tx, "k")
-	if err != nil || mark.Outcome != dedup.Duplicate || len(tx.asked) != 2 {
-		t.Errorf("mark %v, %v after %d statements", mark.Outcome, err, len(tx.asked))
-	}
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Duplicate, mark.Outcome)
+	assert.Len(t, tx.asked, 2)
 }
 
 // nativeTransaction is what Native begins: commits answers in turn.
@@ -90,16 +91,16 @@ func TestNative(t *testing.T) {
 			}}
 		mark, err := n.Do(t.Context(),
 			"k", func(_ context.Context, tx native.Transaction) error {
-				if _, ok := tx.(*nativeTransaction); !ok {
-					t.Errorf("the effect was given %T", tx)
-				}
+				_, ok := tx.(*nativeTransaction)
+				assert.True(t, ok, "the effect was given %T", tx)
 				ran++
 				return nil
 			})
-		if err != nil || mark.Outcome != dedup.Duplicate || begun != 4 || ended != 3 || ran != 2 {
-			t.Errorf("Do = %v, %v after %d runs of %d, %d ended", mark.Outcome, err, ran,
-				begun, ended)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Duplicate, mark.Outcome)
+		assert.Equal(t, 4, begun)
+		assert.Equal(t, 3, ended)
+		assert.Equal(t, 2, ran)
 	})
 }
 
@@ -120,9 +121,8 @@ func TestNativeRefuses(t *testing.T) {
 		"no Ledger":      {Native{Begin: none}, "Ledger"},
 	} {
 		var input *dedup.InputError
-		if _, err := tt.native.Do(t.Context(), "k", nothing); !errors.As(err, &input) ||
-			input.Field != tt.field {
-			t.Errorf("%s: %v, want an InputError on %s", name, err, tt.field)
-		}
+		_, err := tt.native.Do(t.Context(), "k", nothing)
+		require.ErrorAs(t, err, &input, name)
+		assert.Equal(t, tt.field, input.Field, name)
 	}
 }

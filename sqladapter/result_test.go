@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -35,14 +36,10 @@ func TestSaveResultTx(t *testing.T) {
 				tx, _ := beginScript(t, tt.step)
 				err := m.SaveResultTx(t.Context(), tx, "k", []byte("receipt"))
 				var input *dedup.InputError
-				if errors.As(err, &input) != (tt.field != "") ||
-					input != nil && input.Field != tt.field {
-					t.Errorf("SaveResultTx = %v, want an InputError on %q", err, tt.field)
-				}
-				if !errors.Is(err, tt.err) && tt.err != nil ||
-					(err == nil) != (tt.err == nil && tt.field == "") {
-					t.Errorf("SaveResultTx = %v, want %v", err, tt.err)
-				}
+				require.Equal(t, tt.field != "", errors.As(err, &input))
+				assert.False(t, input != nil && input.Field != tt.field, "%v", tt.field)
+				assert.False(t, !errors.Is(err, tt.err) && tt.err != nil, "%v", err)
+				assert.Equal(t, tt.err == nil && tt.field == "", err == nil)
 			})
 		}
 	}
@@ -59,8 +56,7 @@ func TestResultOfADuplicate(t *testing.T) {
 	for payload, want := range map[string]string{"body": "receipt", "another": ""} {
 		tx, _ := beginScript(t, Step{Query: insertText(m)}, found)
 		mark, err := m.MarkTx(t.Context(), tx, "k", dedup.WithFingerprint([]byte(payload)))
-		if string(mark.Result) != want || (err == nil) != (want != "") {
-			t.Errorf("payload %q: result %q, %v; want %q", payload, mark.Result, err, want)
-		}
+		assert.Equal(t, want, string(mark.Result), "payload %q: result", payload)
+		assert.Equal(t, want != "", err == nil, "payload %q: result", payload)
 	}
 }

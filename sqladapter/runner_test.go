@@ -78,17 +78,15 @@ func TestRunnerConfig(t *testing.T) {
 			assert.Nil(t, r)
 		})
 	}
-	if _, err := (*Ledger)(nil).Runner(db); err == nil {
-		t.Error("of no marks")
-	}
+	_, err := (*Ledger)(nil).Runner(db)
+	assert.Error(t, err, "of no marks")
 	r, err := newMarks(t, SQLite).Runner(db)
-	if err != nil || r.Window() != time.Hour || r.ResultLimit() != defaultResultLimit ||
-		!r.Atomic() {
-		t.Errorf("%v, %d, %v, %v", r.Window(), r.ResultLimit(), r.Atomic(), err)
-	}
-	if _, err := (*Runner)(nil).Run(t.Context(), testKey, keeps("x", false)); err == nil {
-		t.Error("Run of no Runner")
-	}
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour, r.Window())
+	assert.Equal(t, defaultResultLimit, r.ResultLimit())
+	assert.True(t, r.Atomic())
+	_, err = (*Runner)(nil).Run(t.Context(), testKey, keeps("x", false))
+	assert.Error(t, err, "Run of no Runner")
 }
 
 // The order of what PostgreSQL and MySQL are sent: the mark alone is impatient, and the result is
@@ -111,10 +109,10 @@ func TestRunnerStatements(t *testing.T) {
 				}},
 		)
 		res, err := r.Run(t.Context(), testKey, keeps("x", true))
-		if err != nil || res.Outcome != dedup.Acquired || s.Committed != 1 ||
-			!slices.Equal(s.Args[2], []any{"7s"}) {
-			t.Errorf("%+v, %v, %d commits, back to %v", res, err, s.Committed, s.Args)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Acquired, res.Outcome)
+		assert.Equal(t, 1, s.Committed)
+		assert.Equal(t, []any{"7s"}, s.Args[2])
 	})
 	t.Run("mysql", func(t *testing.T) {
 		m := newMarks(t, MySQL)
@@ -124,20 +122,19 @@ func TestRunnerStatements(t *testing.T) {
 			Step{Like: "_results", Affected: 1}, Step{Query: releaseGuard},
 			Step{Query: autocommitBack},
 		)...)
-		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil ||
-			res.Outcome != dedup.Acquired || s.Committed != 1 {
-			t.Errorf("%+v, %v, %d commits", res, err, s.Committed)
-		}
+		res, err := r.Run(t.Context(), testKey, keeps("x", false))
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Acquired, res.Outcome)
+		assert.Equal(t, 1, s.Committed)
 	})
 	t.Run("mysql in flight", func(t *testing.T) {
 		r, _ := openRunner(t, newMarks(t, MySQL), guarded(
 			Step{Query: rowWait + "1"}, Step{Like: "INSERT", Err: mysqlError(1205)},
 			Step{Query: autocommitBack}, Step{Query: rowWaitBack},
 		)...)
-		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); !errors.Is(err,
-			dedup.ErrInFlight) || res.Outcome != dedup.InFlight {
-			t.Errorf("%+v, %v", res, err)
-		}
+		res, err := r.Run(t.Context(), testKey, keeps("x", false))
+		assert.ErrorIs(t, err, dedup.ErrInFlight)
+		assert.Equal(t, dedup.InFlight, res.Outcome)
 	})
 }
 
@@ -163,11 +160,11 @@ func TestRunnerUnknown(t *testing.T) {
 				r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
 				s.Commits, s.Begins = []error{row.commit}, row.begins
 				res, err := r.Run(t.Context(), testKey, keeps("x", false))
-				if err == nil || dedup.OutcomeUnknown(err) != row.unknown ||
-					(string(res.Value) == "x") != row.unknown {
-					t.Errorf("Run = %v %q, %v; want it unknown: %v", res.Outcome, res.Value,
-						err, row.unknown)
-				}
+				assert.Error(t, err, "Run = %v %q", res.Outcome, res.Value)
+				assert.Equal(t, row.unknown, dedup.OutcomeUnknown(err), "Run = %v %q", res.Outcome,
+					res.Value)
+				assert.Equal(t, row.unknown, string(res.Value) == "x", "Run = %v %q", res.Outcome,
+					res.Value)
 			})
 		})
 	}
@@ -183,10 +180,9 @@ func TestRunnerBound(t *testing.T) {
 	t.Run("a long effect", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, _ := openRunner(t, m, savedBy(m, releaseUndo)...)
-			if res, err := r.Run(t.Context(), testKey, long); err != nil ||
-				string(res.Value) != "x" {
-				t.Errorf("Run = %q, %v", res.Value, err)
-			}
+			res, err := r.Run(t.Context(), testKey, long)
+			require.NoError(t, err)
+			assert.Equal(t, "x", string(res.Value))
 		})
 	})
 	t.Run("a COMMIT without an answer", func(t *testing.T) {
@@ -196,31 +192,29 @@ func TestRunnerBound(t *testing.T) {
 			began := time.Now()
 			res, err := r.Run(t.Context(), testKey, long)
 			took := time.Since(began) - time.Hour
-			if !dedup.OutcomeUnknown(err) || string(res.Value) != "x" ||
-				took != runnerBound+commitGrace {
-				t.Errorf("Run = %q, %v after %v", res.Value, err, took)
-			}
+			assert.True(t, dedup.OutcomeUnknown(err), "%v", err)
+			assert.Equal(t, "x", string(res.Value))
+			assert.Equal(t, runnerBound+commitGrace, took)
 		})
 	})
 }
 
 // The context of an effect alone has a transaction.
 func TestTxFrom(t *testing.T) {
-	if tx, ok := TxFrom(t.Context()); ok || tx != nil {
-		t.Error("a transaction of nobody")
-	}
+	tx, ok := TxFrom(t.Context())
+	assert.False(t, ok, "a transaction of nobody")
+	assert.Nil(t, tx, "a transaction of nobody")
 	m := newMarks(t, SQLite)
 	r, s := openRunner(t, m, savedBy(m, releaseUndo)[:3]...)
 	res, err := r.Run(t.Context(), testKey, func(ctx context.Context) ([]byte, bool, error) {
 		tx, ok := TxFrom(ctx)
-		if !ok || tx == nil {
-			t.Error("no transaction")
-		}
+		assert.True(t, ok, "no transaction")
+		assert.NotNil(t, tx, "no transaction")
 		return nil, false, nil // which is not saved
 	})
-	if err != nil || res.Outcome != dedup.Acquired || s.Committed != 1 {
-		t.Errorf("%+v, %v", res, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Acquired, res.Outcome)
+	assert.Equal(t, 1, s.Committed)
 }
 
 // A second call of a key is refused before it has a connection, and one after the first is not,
@@ -230,10 +224,10 @@ func TestRunnerGate(t *testing.T) {
 	r, s := openRunner(t, m, slices.Concat(savedBy(m, releaseUndo)[:2], savedBy(m, releaseUndo))...)
 	inside := func(context.Context) ([]byte, bool, error) {
 		res, err := r.Run(t.Context(), testKey, keeps("x", false))
-		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight ||
-			res.Record.State != driver.StateInProgress || s.Begun != 1 {
-			t.Errorf("inside: %+v, %v, %d begun", res, err, s.Begun)
-		}
+		assert.ErrorIs(t, err, dedup.ErrInFlight, "inside")
+		assert.Equal(t, dedup.InFlight, res.Outcome, "inside")
+		assert.Equal(t, driver.StateInProgress, res.Record.State, "inside")
+		assert.Equal(t, 1, s.Begun, "inside")
 		panic("boom")
 	}
 	func() {
@@ -241,9 +235,9 @@ func TestRunnerGate(t *testing.T) {
 		_, err := r.Run(t.Context(), testKey, inside)
 		t.Errorf("a panic is swallowed: %v", err)
 	}()
-	if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil ||
-		res.Outcome != dedup.Acquired || s.RolledBack != 1 || s.Committed != 1 {
-		t.Errorf("after it: %+v, %v, %d rolled back, %d committed", res, err, s.RolledBack,
-			s.Committed)
-	}
+	res, err := r.Run(t.Context(), testKey, keeps("x", false))
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Acquired, res.Outcome, "after it")
+	assert.Equal(t, 1, s.RolledBack, "after it")
+	assert.Equal(t, 1, s.Committed, "after it")
 }

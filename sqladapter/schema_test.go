@@ -2,7 +2,6 @@ package sqladapter
 
 import (
 	sqldriver "database/sql/driver"
-	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -64,9 +63,8 @@ func wantGolden(t *testing.T, name string, parts []string) {
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	if got != string(want) {
-		t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
-	}
+	assert.Equal(t, string(want), got, "statements differ from %s (run with -update to accept):",
+		file)
 }
 
 func TestNew(t *testing.T) {
@@ -117,9 +115,9 @@ func TestNew(t *testing.T) {
 			tt.edit(&cfg)
 			m, err := New(cfg)
 			var input *dedup.InputError
-			if m != nil || !errors.As(err, &input) || input.Field != tt.field {
-				t.Fatalf("New = %v, %v; want an InputError on %q", m, err, tt.field)
-			}
+			require.Nil(t, m)
+			require.ErrorAs(t, err, &input)
+			require.Equal(t, tt.field, input.Field)
 		})
 	}
 	for _, edit := range []func(*Config){
@@ -130,9 +128,8 @@ func TestNew(t *testing.T) {
 	} {
 		cfg := good
 		edit(&cfg)
-		if _, err := New(cfg); err != nil {
-			t.Errorf("New(%+v): %v", cfg, err)
-		}
+		_, err := New(cfg)
+		assert.NoError(t, err)
 	}
 }
 
@@ -176,28 +173,26 @@ func TestMigrate(t *testing.T) {
 		return [][]sqldriver.Value{{int64(1)}}
 	}}
 	db, s = openScript(t, append(done, longer, Step{Query: m.dialect.raise})...)
-	if err := m.Migrate(t.Context(), db); err != nil || s.Committed != 1 {
-		t.Errorf("a longer window than before: %v", err)
-	}
+	require.NoError(t, m.Migrate(t.Context(), db))
+	assert.Equal(t, 1, s.Committed, "a longer window than before")
 	foreign, s := openScript(t,
 		append(slices.Concat([]Step{kind, none}, begun), Step{Like: "SELECT version"},
 			Step{Like: `"onceward_marks" (`}, Step{Like: `"onceward_marks_results" (`},
 			Step{Like: "CREATE INDEX", Err: codeError("42703")},
 			Step{Query: m.dialect.form, Err: codeError("42703")})...)
-	if err := m.Migrate(t.Context(), foreign); err == nil ||
-		!strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) ||
-		s.Committed != 0 {
-		t.Errorf("a table with other columns: %v", err)
-	}
+	err := m.Migrate(t.Context(), foreign)
+	assert.ErrorContains(t, err, `"onceward_marks" is not a table of marks`,
+		"a table with other columns")
+	assert.Zero(t, s.Committed, "a table with other columns")
 	refused, _ := openScript(t, kind, Step{Like: "to_regclass", Err: codeError("42501")},
 		Step{Query: m.dialect.form, Err: codeError("42P01")})
-	if err := m.Migrate(t.Context(), refused); err == nil || strings.Contains(err.Error(), "form") {
-		t.Errorf("no right to: %v", err)
-	}
-	if new(Ledger).Migrations() != nil || (*Ledger)(nil).Migrations() != nil ||
-		!strings.Contains(m.Migrations().SQL(), m.dialect.raise) {
-		t.Error("Migrations().SQL() is not what Migrate runs")
-	}
+	err = m.Migrate(t.Context(), refused)
+	require.Error(t, err, "no right")
+	assert.NotContains(t, err.Error(), "form", "no right")
+	require.Nil(t, new(Ledger).Migrations(), "Migrations().SQL() is not what Migrate runs")
+	assert.Nil(t, (*Ledger)(nil).Migrations(), "Migrations().SQL() is not what Migrate runs")
+	assert.Contains(t, m.Migrations().SQL(), m.dialect.raise,
+		"Migrations().SQL() is not what Migrate runs")
 }
 
 // recorded answers the window on record.
@@ -279,12 +274,9 @@ func TestSetWindow(t *testing.T) {
 	m := newMarks(t, Postgres)
 	db, s := openScript(t, Step{Query: m.dialect.setWindow},
 		Step{Query: m.dialect.setWindow, Err: codeError("42P01")})
-	if err := m.SetWindow(t.Context(), db); err != nil || s.Args[0][0] != int64(3_600_000) {
-		t.Errorf("%v with %v", err, s.Args)
-	}
-	if err := m.SetWindow(t.Context(), db); !errors.Is(err, codeError("42P01")) {
-		t.Errorf("without a table: %v", err)
-	}
+	require.NoError(t, m.SetWindow(t.Context(), db))
+	assert.Equal(t, int64(3_600_000), s.Args[0][0])
+	assert.ErrorIs(t, m.SetWindow(t.Context(), db), codeError("42P01"), "without a table")
 }
 
 func TestLookup(t *testing.T) {
@@ -296,19 +288,20 @@ func TestLookup(t *testing.T) {
 		Step{Query: loadText(m), Rows: stored(body)},
 		Step{Query: loadText(m), Err: codeError("57P01")},
 	)
-	if _, found, err := m.Lookup(t.Context(), db, testKey); found || err != nil {
-		t.Errorf("absent: %v, %v", found, err)
-	}
-	if mark, found, err := m.Lookup(t.Context(), db, testKey); !found || err != nil ||
-		mark.Outcome != dedup.Duplicate || mark.Age != 3*time.Second {
-		t.Errorf("present: %+v, %v, %v", mark, found, err)
-	}
-	if mark, found, err := m.Lookup(t.Context(), db, testKey,
-		dedup.WithFingerprint([]byte("x"))); !found || err != nil ||
-		mark.Outcome != dedup.Mismatch {
-		t.Errorf("other payload: %+v, %v, %v", mark, found, err)
-	}
-	if _, found, err := m.Lookup(t.Context(), db, testKey); found || !Retryable(err) {
-		t.Errorf("server stopping: %v, %v", found, err)
-	}
+	_, found, err := m.Lookup(t.Context(), db, testKey)
+	require.NoError(t, err)
+	assert.False(t, found, "absent")
+	mark, found, err := m.Lookup(t.Context(), db, testKey)
+	require.NoError(t, err)
+	assert.True(t, found, "present")
+	assert.Equal(t, dedup.Duplicate, mark.Outcome, "present")
+	assert.Equal(t, 3*time.Second, mark.Age, "present")
+	mark, found, err = m.Lookup(t.Context(), db, testKey,
+		dedup.WithFingerprint([]byte("x")))
+	require.NoError(t, err)
+	assert.True(t, found, "other payload")
+	assert.Equal(t, dedup.Mismatch, mark.Outcome, "other payload")
+	_, found, err = m.Lookup(t.Context(), db, testKey)
+	assert.False(t, found, "server stopping")
+	assert.True(t, Retryable(err), "server stopping")
 }

@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -80,15 +79,12 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
-	if err := db.Ping(); err != nil || db.Driver() != driver.Driver(d) {
-		t.Error(err, db.Driver())
-	}
-	if _, err := db.Exec("outside", 1); err != nil {
-		t.Error(err)
-	}
-	if _, err := db.Exec("?!"); err == nil {
-		t.Error("a statement that cannot be prepared")
-	}
+	require.NoError(t, db.Ping())
+	assert.Equal(t, driver.Driver(d), db.Driver())
+	_, err = db.Exec("outside", 1)
+	assert.NoError(t, err)
+	_, err = db.Exec("?!")
+	assert.Error(t, err, "a statement that cannot be prepared")
 	tx := func() *sql.Tx {
 		tx, err := db.Begin()
 		require.NoError(t, err)
@@ -97,43 +93,36 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	good := tx()
 	res, err := good.Exec("insert", 1, "two", []byte("three"))
 	require.NoError(t, err)
-	if n, err := res.RowsAffected(); n != 3 || err != nil {
-		t.Error(n, err)
-	}
+	n, err := res.RowsAffected()
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, n)
 	rows, err := good.Query("select")
-	if err != nil || rows.Next() || rows.Err() != nil || rows.Close() != nil { //nolint:sqlclosecheck // COMMIT is next
-		t.Error(err, rows.Err())
-	}
+	require.NoError(t, err)
+	assert.False(t, rows.Next())
+	assert.NoError(t, rows.Err())
+	assert.NoError(t, rows.Close()) //nolint:sqlclosecheck // COMMIT is next
 	assert.NoError(t, good.Commit())
 	bad := tx()
-	if _, err := bad.Exec("ends"); err == nil || Retryable(err) {
-		t.Errorf("the error that ends it is %v", err)
-	}
+	_, err = bad.Exec("ends")
+	assert.Error(t, err, "the error that ends it")
+	assert.False(t, Retryable(err), "the error that ends it")
 	for range 2 {
-		if _, err := bad.Exec("after"); !Retryable(err) {
-			t.Errorf("what follows: %v", err)
-		}
-		if _, err := bad.Query("after"); !Retryable(err) { //nolint:rowserrcheck,sqlclosecheck // there are none
-			t.Errorf("what follows: %v", err)
-		}
+		_, err := bad.Exec("after")
+		assert.True(t, Retryable(err), "what follows: %v", err)
+		_, err = bad.Query("after") //nolint:rowserrcheck,sqlclosecheck // there are none
+		assert.True(t, Retryable(err), "what follows: %v", err)
 	}
-	if err := bad.Commit(); !Retryable(err) {
-		t.Errorf("COMMIT: %v", err)
-	}
+	err = bad.Commit()
+	assert.True(t, Retryable(err), "COMMIT: %v", err)
 	last := tx()
-	if _, err := last.Exec("ends"); err == nil {
-		t.Error("it has not ended")
-	}
+	_, err = last.Exec("ends")
+	assert.Error(t, err, "it has not ended")
 	assert.NoError(t, last.Rollback(), "ROLLBACK")
-	if _, err := db.Exec("outside"); err != nil {
-		t.Error(err)
-	}
+	_, err = db.Exec("outside")
+	assert.NoError(t, err)
 	want := []string{"outside", "insert", "select", "COMMIT", beginAnother, "ROLLBACK",
 		beginAnother, "ROLLBACK", "outside"}
-	if !slices.Equal(d.sent, want) {
-		t.Errorf("sent %q, want %q", d.sent, want)
-	}
-	if _, err := OpenSQLite("onceward_nobody", ""); err == nil {
-		t.Error("a driver that is not registered")
-	}
+	assert.Equal(t, want, d.sent)
+	_, err = OpenSQLite("onceward_nobody", "")
+	assert.Error(t, err, "a driver that is not registered")
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"errors"
 	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -109,22 +109,15 @@ func TestSQLServerDo(t *testing.T) {
 				effects := tt.effect
 				mark, err := m.Do(t.Context(), db, testKey,
 					func(_ context.Context, tx *sql.Tx) error {
-						if tx == nil {
-							t.Error("no transaction")
-						}
+						assert.NotNil(t, tx, "no transaction")
 						return shift(&effects)
 					})
-				if (err == nil) != (tt.err == nil) || !errors.Is(err, tt.err) ||
-					mark.Outcome != tt.outcome {
-					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
-				}
-				if s.Committed != tt.committed || len(effects) > 0 {
-					t.Errorf("%d commits, want %d; %d effects did not run", s.Committed,
-						tt.committed, len(effects))
-				}
-				if n := db.Stats().InUse; n != 0 {
-					t.Errorf("%d sessions were not given back", n)
-				}
+				assert.Equal(t, tt.err == nil, err == nil)
+				assert.ErrorIs(t, err, tt.err)
+				assert.Equal(t, tt.outcome, mark.Outcome)
+				assert.Equal(t, tt.committed, s.Committed)
+				assert.Empty(t, effects)
+				assert.Zero(t, db.Stats().InUse, "sessions were not given back")
 			})
 		})
 	}
@@ -135,12 +128,9 @@ func TestSQLServerDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, dialect.SQLServer)
 	db, _ := openScript(t, begunAs(0, 1, 7), Step{Like: `INSERT INTO`, Affected: 1}, still(7),
 		Step{Query: serverBack + `OFF`, Err: serverError(102)})
-	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
-		t.Fatal(err)
-	}
-	if n := db.Stats().OpenConnections; n != 0 {
-		t.Errorf("%d connections are left", n)
-	}
+	_, err := m.Do(t.Context(), db, testKey, nothing)
+	require.NoError(t, err)
+	assert.Zero(t, db.Stats().OpenConnections, "connections are left")
 }
 
 func TestSQLServerConfirm(t *testing.T) {
@@ -167,10 +157,10 @@ func TestSQLServerConfirm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, slices.Concat([]Step{begun}, tt.steps, []Step{back})...)
 			got, err := m.Confirm(t.Context(), db, testKey, mine)
-			if got != tt.want || !errors.Is(err, tt.err) || s.Committed != 0 || s.RolledBack != 1 {
-				t.Errorf("Confirm = %v, %v; want %v, %v; %d committed, %d rolled back", got,
-					err, tt.want, tt.err, s.Committed, s.RolledBack)
-			}
+			assert.Equal(t, tt.want, got)
+			assert.ErrorIs(t, err, tt.err)
+			assert.Zero(t, s.Committed)
+			assert.Equal(t, 1, s.RolledBack)
 		})
 	}
 }
@@ -197,9 +187,8 @@ func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
 					return tt.effect
 				})
-				if !errors.Is(err, errCommittedItself) || !dedup.IsPermanent(err) {
-					t.Errorf("Do = %v, %v", mark.Outcome, err)
-				}
+				assert.ErrorIs(t, err, errCommittedItself, "Do = %v", mark.Outcome)
+				assert.True(t, dedup.IsPermanent(err), "Do = %v", mark.Outcome)
 			})
 		})
 	}
@@ -223,10 +212,11 @@ func TestSQLServerLostCommitThenDeadlock(t *testing.T) {
 				ran := 0
 				marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "b"},
 					func(context.Context, *sql.Tx, []int) error { ran++; return nil })
-				if err != nil || ran != 1 || marks[0].Outcome != dedup.Duplicate ||
-					marks[1].Err == nil || marks[2].Outcome != dedup.Duplicate {
-					t.Errorf("DoBatch = %+v, %v; %d runs", marks, err, ran)
-				}
+				require.NoError(t, err)
+				assert.Equal(t, 1, ran, "DoBatch = %+v", marks)
+				require.Equal(t, dedup.Duplicate, marks[0].Outcome, "DoBatch = %+v", marks)
+				require.Error(t, marks[1].Err, "DoBatch = %+v", marks)
+				assert.Equal(t, dedup.Duplicate, marks[2].Outcome, "DoBatch = %+v", marks)
 			})
 		})
 	}

@@ -50,9 +50,8 @@ func newServerTable(t *testing.T, m *Ledger, row serverRow, done ...string) *ser
 // insert counts what is new.
 func (s *serverTable) insert() Step {
 	return Step{Like: `INSERT INTO [onceward_marks] (`, Count: func(args []any) (fresh int64) {
-		if len(args) > 2098 { // two of the 2100 are the statement and its declarations
-			s.t.Errorf("%d parameters", len(args))
-		}
+		const most = 2100 - 2 // two are the statement and its declarations
+		assert.LessOrEqual(s.t, len(args), most, "parameters")
 		owner := args[0].(int64) //nolint:forcetypeassert // as the dialect has it
 		var ids [][]byte
 		for i := 1; i < len(args); i += 2 {
@@ -140,19 +139,14 @@ func TestSQLServerMarkTx(t *testing.T) {
 				opts = append(opts, dedup.WithFingerprint([]byte(tt.payload)))
 			}
 			mark, err := m.MarkTx(t.Context(), tx, testKey, opts...)
-			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) ||
-				(err == nil) != (tt.err == nil) || string(mark.Result) != tt.result {
-				t.Errorf("MarkTx = %v %q, %v; want %v %q, %v", mark.Outcome, mark.Result,
-					err, tt.outcome, tt.result, tt.err)
-			}
+			assert.Equal(t, tt.outcome, mark.Outcome)
+			assert.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.err == nil, err == nil)
+			assert.Equal(t, tt.result, string(mark.Result))
 			var input *dedup.InputError
-			if errors.As(err, &input) != (tt.field != "") ||
-				input != nil && input.Field != tt.field {
-				t.Errorf("MarkTx = %v, want an InputError on %q", err, tt.field)
-			}
-			if Retryable(err) != tt.retry {
-				t.Errorf("Retryable(%v) = %v", err, !tt.retry)
-			}
+			require.Equal(t, tt.field != "", errors.As(err, &input))
+			assert.False(t, input != nil && input.Field != tt.field, "%v", tt.field)
+			assert.Equal(t, tt.retry, Retryable(err), "Retryable(%v) = %v", err, !tt.retry)
 		})
 	}
 }
@@ -165,13 +159,12 @@ func TestSQLServerWritesAreGuarded(t *testing.T) {
 		m.dialect.save(entry{}, nil).text} {
 		off, open, insert := strings.Index(text, `SET XACT_ABORT OFF;`),
 			strings.Index(text, `IF XACT_STATE() <> 1 THROW`), strings.Index(text, `INSERT INTO`)
-		if off < 0 || open < off || insert < open {
-			t.Errorf("not guarded: %s", text)
-		}
+		assert.GreaterOrEqual(t, off, 0, "not guarded: %s", text)
+		assert.GreaterOrEqual(t, open, off, "not guarded: %s", text)
+		assert.GreaterOrEqual(t, insert, open, "not guarded: %s", text)
 	}
-	if !strings.Contains(insertText(m), fmt.Sprintf(" THROW %d,", sqlserverNotOpen)) {
-		t.Errorf("the number is not %d: %s", sqlserverNotOpen, insertText(m))
-	}
+	assert.Contains(t, insertText(m), fmt.Sprintf(" THROW %d,", sqlserverNotOpen),
+		"the number is not %d", sqlserverNotOpen)
 }
 
 func TestSQLServerMarkBatchTx(t *testing.T) {
@@ -193,9 +186,7 @@ func TestSQLServerMarkBatchTx(t *testing.T) {
 			marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
 			require.NoError(t, err)
 			for i, mark := range marks {
-				if mark.Outcome != want[i] {
-					t.Errorf("item %d: %v, want %v", i, mark.Outcome, want[i])
-				}
+				assert.Equal(t, want[i], mark.Outcome, "item %d", i)
 			}
 		})
 	}
@@ -214,14 +205,11 @@ func TestSQLServerBatchOfThousands(t *testing.T) {
 	marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
 	require.NoError(t, err)
 	for i, mark := range marks {
-		if !mark.First() {
-			t.Fatalf("item %d: %v", i, mark.Outcome)
-		}
+		require.True(t, mark.First(), "item %d: %v", i, mark.Outcome)
 	}
-	if ids := slices.Concat(table.batches...); len(ids) != len(reqs) ||
-		!slices.IsSortedFunc(ids, slices.Compare[[]byte]) {
-		t.Errorf("%d ids, not ascending", len(ids))
-	}
+	ids := slices.Concat(table.batches...)
+	assert.Len(t, ids, len(reqs))
+	assert.True(t, slices.IsSortedFunc(ids, slices.Compare[[]byte]))
 }
 
 func TestSQLServerSaveResult(t *testing.T) {
@@ -240,13 +228,10 @@ func TestSQLServerSaveResult(t *testing.T) {
 			tx, s := beginScript(t, tt.step)
 			err := m.SaveResultTx(t.Context(), tx, testKey, []byte("receipt"))
 			var input *dedup.InputError
-			if errors.As(err, &input) != (tt.field != "") ||
-				input != nil && input.Field != tt.field || (err == nil) != (tt.field == "") {
-				t.Errorf("SaveResultTx = %v, want an InputError on %q", err, tt.field)
-			}
-			if string(s.Args[0][1].([]byte)) != "receipt" { //nolint:forcetypeassert // as the dialect has it
-				t.Errorf("sent %v", s.Args)
-			}
+			require.Equal(t, tt.field != "", errors.As(err, &input))
+			assert.False(t, input != nil && input.Field != tt.field, "%v", tt.field)
+			assert.Equal(t, tt.field == "", err == nil)
+			assert.Equal(t, []byte("receipt"), s.Args[0][1])
 		})
 	}
 }
@@ -284,10 +269,9 @@ func TestSQLServerCheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, append(slices.Clone(level), tt.steps...)...)
 			err := m.Check(t.Context(), db)
-			if (err == nil) != (tt.fails == "") ||
-				err != nil && !strings.Contains(err.Error(), tt.fails) || s.Committed != 0 {
-				t.Errorf("Check = %v, want %q", err, tt.fails)
-			}
+			require.Equal(t, tt.fails == "", err == nil)
+			assert.False(t, err != nil && !strings.Contains(err.Error(), tt.fails), "%v", err)
+			assert.Zero(t, s.Committed)
 		})
 	}
 	// There is no second session to wait in.
@@ -317,15 +301,13 @@ func TestSQLServerMigrations(t *testing.T) {
 			{Like: `CREATE TABLE [onceward_marks_meta] (`}, {Query: m.dialect.raise},
 			{Query: peek(m)}, {Like: "SET version = 1"},
 		}, begun, []Step{there, level})...)
-	if err := m.Migrations().Up(t.Context(), db); err != nil || s.Begun != 2 || s.Committed != 2 {
-		t.Errorf("Up: %v; %d begun, %d committed", err, s.Begun, s.Committed)
-	}
+	require.NoError(t, m.Migrations().Up(t.Context(), db))
+	assert.Equal(t, 2, s.Begun)
+	assert.Equal(t, 2, s.Committed)
 	db, s = openScript(t, Step{Like: `OBJECT_ID(N'[onceward_migrations]'`},
 		Step{Like: "sp_getapplock", Err: serverError(50918)})
-	if err := m.Migrations().Up(t.Context(), db); !errors.Is(err, serverError(50918)) ||
-		s.Committed != 0 {
-		t.Errorf("Up without the lock: %v", err)
-	}
+	assert.ErrorIs(t, m.Migrations().Up(t.Context(), db), serverError(50918), "Up without the lock")
+	assert.Zero(t, s.Committed, "Up without the lock")
 }
 
 func TestSQLServerDeleteExpired(t *testing.T) {
@@ -340,15 +322,13 @@ func TestSQLServerDeleteExpired(t *testing.T) {
 		Step{Query: `DELETE FROM [onceward_marks_results] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`},
 		Step{Query: `DELETE FROM [onceward_marks] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`})
 	n, err := m.DeleteExpired(t.Context(), db, 1000)
-	if err != nil || n != 1 || s.Committed != 1 {
-		t.Errorf("DeleteExpired = %d, %v; %d committed", n, err, s.Committed)
-	}
-	if args := s.Args[1]; args[0] != int64(3_600_000) || args[1] != int64(1000) {
-		t.Errorf("sent %v", args)
-	}
-	if s.Isolation != sqldriver.IsolationLevel(sql.LevelReadCommitted) {
-		t.Errorf("at isolation %v", s.Isolation)
-	}
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, n)
+	assert.Equal(t, 1, s.Committed)
+	args := s.Args[1]
+	require.Equal(t, int64(3_600_000), args[0], "sent %v", args)
+	assert.Equal(t, int64(1000), args[1], "sent %v", args)
+	assert.Equal(t, sqldriver.IsolationLevel(sql.LevelReadCommitted), s.Isolation, "at isolation")
 }
 
 // TestGoldenSQLServer pins what is around the statements of a mark.
@@ -364,8 +344,7 @@ func TestSQLServerIsForMarks(t *testing.T) {
 	_, runner := newMarks(t, dialect.SQLServer).Runner(new(sql.DB))
 	for name, err := range map[string]error{"fence": fence, "runner": runner} {
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != "Dialect" {
-			t.Errorf("%s: %v, want an InputError on Dialect", name, err)
-		}
+		require.ErrorAs(t, err, &input, name)
+		assert.Equal(t, "Dialect", input.Field, name)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
@@ -26,23 +28,20 @@ func TestOptions(t *testing.T) {
 		sql.LevelSerializable:    pgx.Serializable,
 	} {
 		got, err := options(level)
-		if err != nil || got.IsoLevel != want || !strings.Contains(got.BeginQuery, string(want)) ||
-			strings.Contains(got.BeginQuery, "level") != (want != "") {
-			t.Errorf("%v is %q by %q, %v; want %q", level, got.IsoLevel, got.BeginQuery, err, want)
-		}
+		require.NoError(t, err, "%v", level)
+		assert.Equal(t, want, got.IsoLevel, "%v", level)
+		assert.Contains(t, got.BeginQuery, string(want), "%v", level)
+		assert.Equal(t, want != "", strings.Contains(got.BeginQuery, "level"), "%v", level)
 	}
 	var input *dedup.InputError
-	if _, err := options(sql.LevelLinearizable); !errors.As(err, &input) ||
-		input.Field != "Isolation" {
-		t.Errorf("linearizable: %v", err)
-	}
+	_, err := options(sql.LevelLinearizable)
+	require.ErrorAs(t, err, &input, "linearizable")
+	assert.Equal(t, "Isolation", input.Field, "linearizable")
 }
 
 func TestBadInput(t *testing.T) {
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, pool := t.Context(), (*pgxpool.Pool)(nil)
 	effect := func(context.Context, pgx.Tx) error { return nil }
 	effects := func(context.Context, pgx.Tx, []int) error { return nil }
@@ -106,9 +105,8 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var input *dedup.InputError
-			if err := tt.call(); !errors.As(err, &input) || input.Field != tt.field {
-				t.Errorf("err = %v, want an InputError on %q", err, tt.field)
-			}
+			require.ErrorAs(t, tt.call(), &input)
+			assert.Equal(t, tt.field, input.Field)
 		})
 	}
 }

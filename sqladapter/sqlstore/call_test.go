@@ -2,8 +2,9 @@ package sqlstore
 
 import (
 	"context"
-	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -41,9 +42,10 @@ func TestLeftCallWritesElsewhere(t *testing.T) {
 			continue // it was faster
 		}
 		left++
-		if !errors.Is(answers[0].Err, context.Canceled) || answers[0].Outcome != dedup.Unknown {
-			t.Fatalf("an answer that was given has become %+v", answers[0])
-		}
+		require.ErrorIs(t, answers[0].Err, context.Canceled,
+			"an answer that was given has become %+v", answers[0])
+		require.Equal(t, dedup.Unknown, answers[0].Outcome,
+			"an answer that was given has become %+v", answers[0])
 	}
 	if left == 0 {
 		t.Skip("NOT RUN: no call was left behind")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/dedup/driver"
@@ -40,9 +42,8 @@ func (d *decider) do(t testing.TB, id driver.ID,
 	if write {
 		return ans
 	}
-	if found && !sameRow(&before, &r) {
-		t.Errorf("a row was changed that is not written: %+v became %+v", before, r)
-	}
+	assert.False(t, found && !sameRow(&before, &r),
+		"a row was changed that is not written: %+v became %+v", before, r)
 	return ans
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/driver"
@@ -33,9 +34,8 @@ func TestGoldenStoreSQL(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			require.NoError(t, err)
-			if got != string(want) {
-				t.Errorf("statements differ from %s (run with -update to accept):\n%s", file, got)
-			}
+			assert.Equal(t, string(want), got,
+				"statements differ from %s (run with -update to accept):", file)
 		})
 	}
 }
@@ -79,14 +79,11 @@ func TestSweepInPackets(t *testing.T) {
 	store, err := New(db, Options{Dialect: MySQL})
 	require.NoError(t, err)
 	swept, err := store.Sweep(t.Context(), 10)
-	if err != nil || swept != (SweepResult{Released: 3}) {
-		t.Errorf("Sweep = %+v, %v", swept, err)
-	}
-	if len(s.Args) == 4 && (len(s.Args[2]) != 2*len(claimColumns) ||
-		len(s.Args[3]) != len(claimColumns)) {
-		t.Errorf("two rows and one were to be written, not %d and %d values", len(s.Args[2]),
-			len(s.Args[3]))
-	}
+	require.NoError(t, err)
+	assert.Equal(t, SweepResult{Released: 3}, swept)
+	require.Len(t, s.Args, 4)
+	assert.Len(t, s.Args[2], 2*len(claimColumns), "two rows were to be written")
+	assert.Len(t, s.Args[3], len(claimColumns), "one row was to be written")
 }
 
 var scripted = driver.Renewal{ID: driver.ID{1}, Token: driver.Token{2}, Lease: time.Minute,
@@ -152,15 +149,11 @@ func TestStoreTransaction(t *testing.T) {
 				store, s := scriptStore(t, tt.steps...)
 				s.Commits = tt.commits
 				a := store.Renew(t.Context(), []driver.Renewal{scripted})[0]
-				if a.Held != (tt.want == nil) || !isError(a.Err, tt.want) {
-					t.Errorf("held=%t, %v; want the error %v", a.Held, a.Err, tt.want)
-				}
-				if s.Begun != tt.begun {
-					t.Errorf("%d transactions, want %d", s.Begun, tt.begun)
-				}
-				if s.Isolation != sqldriver.IsolationLevel(sql.LevelReadCommitted) {
-					t.Errorf("isolation level %v", sql.IsolationLevel(s.Isolation))
-				}
+				assert.Equal(t, tt.want == nil, a.Held)
+				assert.True(t, isError(a.Err, tt.want), "%v", a.Err)
+				assert.Equal(t, tt.begun, s.Begun)
+				assert.Equal(t, sqldriver.IsolationLevel(sql.LevelReadCommitted), s.Isolation,
+					"isolation level %v", sql.IsolationLevel(s.Isolation))
 			})
 		})
 	}
@@ -187,12 +180,10 @@ func TestStoreLeavesWithItsContext(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(cause) })
 		began := time.Now()
 		a := store.Renew(ctx, []driver.Renewal{scripted})[0]
-		if a.Held || !errors.Is(a.Err, cause) || !errors.Is(a.Err, context.Canceled) {
-			t.Errorf("held=%t, %v", a.Held, a.Err)
-		}
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("it has taken %v", took)
-		}
+		assert.False(t, a.Held, "%v", a.Held)
+		assert.ErrorIs(t, a.Err, cause)
+		assert.ErrorIs(t, a.Err, context.Canceled)
+		assert.Equal(t, time.Second, time.Since(began), "it has taken")
 	})
 }
 
@@ -229,7 +220,5 @@ func TestStoreBadInput(t *testing.T) {
 		wantField(t, err, field)
 	}
 	wantField(t, store.RunSweeper(t.Context(), SweeperConfig{Every: -1}), "SweeperConfig.Every")
-	if s.Begun != 0 {
-		t.Errorf("%d transactions", s.Begun)
-	}
+	assert.Zero(t, s.Begun)
 }

@@ -4,11 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -32,16 +33,12 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 			Dialect: sqladapter.MySQL, Namespace: "shop", Table: s.table, Window: window,
 			Isolation: sql.LevelReadCommitted,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return m
 	}
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g",
 		Table: s.table + "_fence"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { s.exec(t, `DROP TABLE IF EXISTS `+s.table+`_fence`) }()
 	for _, call := range []struct {
 		name string
@@ -88,22 +85,19 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 		}, time.Minute},
 	} {
 		t.Run(call.name, func(t *testing.T) {
-			if err := call.do(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, call.do(t.Context()))
 			tx, err := off.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
 			if err != nil {
 				_, _ = off.ExecContext(t.Context(), `ROLLBACK`)
 				t.Errorf("a transaction was left open: %v", err)
-			} else if err := tx.Rollback(); err != nil {
-				t.Error(err)
+			} else {
+				assert.NoError(t, tx.Rollback())
 			}
 			var millis int64
-			if err := s.db.QueryRowContext(t.Context(),
-				`SELECT window_ms FROM `+s.table+`_meta`).Scan(&millis); err != nil ||
-				millis != call.want.Milliseconds() {
-				t.Errorf("window on record: %d ms, %v; want %v", millis, err, call.want)
-			}
+			err = s.db.QueryRowContext(t.Context(),
+				`SELECT window_ms FROM `+s.table+`_meta`).Scan(&millis)
+			require.NoError(t, err)
+			assert.Equal(t, call.want.Milliseconds(), millis, "window on record")
 		})
 	}
 }
@@ -128,36 +122,27 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	_, err := s.marks.Do(t.Context(), s.db, "m", func(ctx context.Context, tx *sql.Tx) error {
 		return effect(ctx, tx, "m")
 	})
-	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
-		t.Errorf("Do = %v, want a permanent error that says so", err)
-	}
+	assert.True(t, dedup.IsPermanent(err), "%v", err)
+	assert.ErrorContains(t, err, "committed by itself")
 	_, err = s.marks.DoBatch(t.Context(), s.db, []string{"a", "b"},
 		func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx, "batch") })
-	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
-		t.Errorf("DoBatch = %v, want a permanent error that says so", err)
-	}
+	assert.True(t, dedup.IsPermanent(err), "%v", err)
+	assert.ErrorContains(t, err, "committed by itself")
 	// What ends the try afterwards is an error that passes.
 	_, err = s.marks.Do(t.Context(), s.db, "deadlock", func(ctx context.Context, tx *sql.Tx) error {
 		return errors.Join(effect(ctx, tx, "deadlock"), &mysql.MySQLError{Number: 1213})
 	})
-	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
-		t.Errorf("Do = %v, want a permanent error that says so", err)
-	}
+	assert.True(t, dedup.IsPermanent(err), "%v", err)
+	assert.ErrorContains(t, err, "committed by itself")
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g",
 		Table: s.table + "_fence"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fence.Migrate(t.Context(), s.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, fence.Migrate(t.Context(), s.db))
 	t.Cleanup(func() { s.exec(t, `DROP TABLE `+s.table+`_fence`) })
 	position := sqladapter.Position{Topic: "t", TopicID: "i"}
 	_, err = fence.Do(t.Context(), s.db, position, 0,
 		9, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx, "span") })
-	if err == nil || !strings.Contains(err.Error(), "committed by itself") {
-		t.Errorf("Fence.Do = %v, want an error that says so", err)
-	}
+	assert.ErrorContains(t, err, "committed by itself")
 }
 
 // TestMariaDBLeftOpen: what an application asks outside of a transaction leaves one open on such a
@@ -175,19 +160,14 @@ func TestMariaDBLeftOpen(t *testing.T) {
 		Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence",
 		Isolation: sql.LevelReadCommitted,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	store := newStore(t, off, sqladapter.MySQL, s.table+"_claims")
-	if err := errors.Join(fence.Migrate(t.Context(), s.db),
-		store.Migrate(t.Context())); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(fence.Migrate(t.Context(), s.db),
+		store.Migrate(t.Context()))
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.exec(t, `DROP TABLE `+s.table+`_fence`)
-		if err := store.Drop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, store.Drop(context.WithoutCancel(t.Context())))
 	})
 	for name, call := range map[string]func(ctx context.Context) error{
 		"Do": func(ctx context.Context) error {
@@ -219,13 +199,10 @@ func TestMariaDBLeftOpen(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := off.ExecContext(t.Context(),
-				`SELECT count(*) FROM `+s.ledger); err != nil {
-				t.Fatal(err)
-			}
-			if err := call(t.Context()); err != nil {
-				t.Error(err)
-			}
+			_, err := off.ExecContext(t.Context(),
+				`SELECT count(*) FROM `+s.ledger)
+			require.NoError(t, err)
+			assert.NoError(t, call(t.Context()))
 		})
 	}
 	s.wantEffects(t, []string{"m"})

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/integration/internal/commitcut"
@@ -94,14 +96,14 @@ func (s *shop) underCuts(t *testing.T, c *commitcut.Proxy, w way) {
 		all = append(all, batch...)
 		c.Arm(now)
 		first, err := w.do(s, t.Context(), batch)
-		if err != nil || now.How != commitcut.Torn && first != (now.How == commitcut.Undelivered) {
-			t.Errorf("round %d, %v: first = %v, %v", round, now.How, first, err)
-		}
+		require.NoError(t, err, "round %d, %v: first = %v", round, now.How, first)
+		assert.False(t, now.How != commitcut.Torn && first != (now.How == commitcut.Undelivered),
+			"round %d, %v: first = %v", round, now.How, first)
 	}
 	c.WantCuts(t, before+cutRounds)
-	if lost, doubled := s.damage(t, all); lost != 0 || doubled != 0 {
-		t.Errorf("of %d effects %d are lost and %d doubled", len(all), lost, doubled)
-	}
+	lost, doubled := s.damage(t, all)
+	assert.Zero(t, lost, "of %d effects", len(all))
+	assert.Zero(t, doubled, "of %d effects", len(all))
 }
 
 func (s *shop) byTheBook(ctx context.Context, batch []string) (first bool, err error) {
@@ -142,9 +144,7 @@ func (p *pipeline) disconnect(t *testing.T) {
 	if p.conn == nil || p.conn.IsClosed() {
 		return
 	}
-	if err := p.conn.Close(context.WithoutCancel(t.Context())); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, p.conn.Close(context.WithoutCancel(t.Context())))
 }
 
 func (p *pipeline) redeliver(ctx context.Context, message string) (first bool, err error) {

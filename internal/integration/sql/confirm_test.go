@@ -3,11 +3,12 @@ package sql_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -17,9 +18,9 @@ import (
 func (s *shop) wantVerdict(t *testing.T, message string, mark sqladapter.Mark,
 	want sqladapter.CommitStatus) {
 	t.Helper()
-	if got, err := s.marks.Confirm(t.Context(), s.db, message, mark); err != nil || got != want {
-		t.Errorf("Confirm(%q) = %v, %v; want %v", message, got, err, want)
-	}
+	got, err := s.marks.Confirm(t.Context(), s.db, message, mark)
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
 }
 
 // mark marks a message and its effect in a transaction that is still open.
@@ -30,9 +31,8 @@ func (s *shop) mark(t *testing.T, message string) (*sql.Tx, sqladapter.Mark) {
 	if err == nil {
 		err = s.effect(t.Context(), tx, message)
 	}
-	if err != nil || !mark.First() {
-		t.Fatalf("%q: %v, %v", message, mark.Outcome, err)
-	}
+	require.NoError(t, err)
+	require.True(t, mark.First(), "%q: %v", message, mark.Outcome)
 	return tx, mark
 }
 
@@ -41,34 +41,24 @@ func TestConfirm(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		tx, mark := s.mark(t, "m")
-		if err := tx.Rollback(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tx.Rollback())
 		s.wantVerdict(t, "m", mark, sqladapter.NotCommitted)
 		s.wantVerdict(t, "m", mark, sqladapter.NotCommitted)
 		s.wantMark(t, "m", false)
 		tx, second := s.mark(t, "m")
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tx.Commit())
 		s.wantVerdict(t, "m", second, sqladapter.Committed)
 		s.wantVerdict(t, "m", mark, sqladapter.CommittedByAnother)
 
 		tx = begin(t, s.db, sql.LevelDefault)
 		marks, err := s.marks.MarkBatchTx(t.Context(),
 			tx, []dedup.Request{{Key: "m"}, {Key: "n"}, {Key: "o"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
 		s.wantVerdict(t, "n", marks[1], sqladapter.Committed)
 		s.wantVerdict(t, "o", marks[2], sqladapter.Committed)
 		s.wantEffects(t, []string{"m"})
-		if n := s.db.Stats().InUse; n != 0 {
-			t.Errorf("%d connections are still in a transaction", n)
-		}
+		assert.Zero(t, s.db.Stats().InUse, "connections are still in a transaction")
 	})
 }
 
@@ -110,12 +100,10 @@ func TestConfirmWaitsForCommit(t *testing.T) {
 			default:
 			}
 			release()
-			if err := <-committed; err != nil {
-				t.Fatal(err)
-			}
-			if a := <-confirmed; a.err != nil || a.verdict != sqladapter.Committed {
-				t.Errorf("Confirm = %v, %v; want committed", a.verdict, a.err)
-			}
+			require.NoError(t, <-committed)
+			a := <-confirmed
+			require.NoError(t, a.err)
+			assert.Equal(t, sqladapter.Committed, a.verdict)
 			s.wantMark(t, "m", true)
 		})
 	}
@@ -135,19 +123,16 @@ func latePostgres(t *testing.T) *lateCommit {
 		var n int
 		err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity a JOIN pg_locks l USING (pid)
 			WHERE NOT l.granted AND `+where).Scan(&n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return n > 0
 	}
 	return &lateCommit{
 		shop: s,
 		hold: func() func() {
 			holder := begin(t, s.db, sql.LevelDefault)
-			if _, err := holder.ExecContext(t.Context(),
-				`SELECT pg_advisory_xact_lock($1::int, hashtext($2))`, lock, function); err != nil {
-				t.Fatal(err)
-			}
+			_, err := holder.ExecContext(t.Context(),
+				`SELECT pg_advisory_xact_lock($1::int, hashtext($2))`, lock, function)
+			require.NoError(t, err)
 			return func() { _ = holder.Rollback() }
 		},
 		holds: func() bool {
@@ -167,21 +152,16 @@ func lateMariaDB(t *testing.T) *lateCommit {
 	}
 	s := newShop(t, engine{name: "mariadb", dialect: sqladapter.MySQL, open: open})
 	admin, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = admin.Close() })
 	stage := func(name string) {
-		if _, err := admin.ExecContext(context.WithoutCancel(t.Context()),
-			`BACKUP STAGE `+name); err != nil {
-			t.Fatal(err)
-		}
+		_, err := admin.ExecContext(context.WithoutCancel(t.Context()),
+			`BACKUP STAGE `+name)
+		require.NoError(t, err)
 	}
 	count := func(query string) bool {
 		var n int
-		if err := s.db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.db.QueryRowContext(t.Context(), query).Scan(&n))
 		return n > 0
 	}
 	return &lateCommit{
@@ -212,15 +192,14 @@ func TestConfirmUndecided(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			verdict, err := s.marks.Confirm(ctx, s.db, "m", mark)
-			if verdict != sqladapter.Undecided || err == nil {
-				t.Errorf("Confirm = %v, %v with the transaction open", verdict, err)
-			}
+			assert.Equal(t, sqladapter.Undecided, verdict)
+			assert.Error(t, err)
 			impatient := *s
 			impatient.db = s.impatient(t)
-			if verdict, err := impatient.marks.Confirm(t.Context(), impatient.db,
-				"m", mark); verdict != sqladapter.Undecided || !errors.Is(err, dedup.ErrInFlight) {
-				t.Errorf("Confirm = %v, %v; want undecided, in flight", verdict, err)
-			}
+			verdict, err = impatient.marks.Confirm(t.Context(), impatient.db,
+				"m", mark)
+			assert.Equal(t, sqladapter.Undecided, verdict)
+			assert.ErrorIs(t, err, dedup.ErrInFlight)
 		})
 	}
 }

@@ -7,16 +7,18 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/sqladapter"
 )
 
 // terminate ends the session and waits until it is gone, at most for ten seconds.
 func terminate(t *testing.T, admin *sql.DB, pid int) {
 	t.Helper()
-	if _, err := admin.ExecContext(t.Context(), `SELECT pg_terminate_backend($1::int, 10000)`,
-		pid); err != nil {
-		t.Error(err)
-	}
+	_, err := admin.ExecContext(t.Context(), `SELECT pg_terminate_backend($1::int, 10000)`,
+		pid)
+	assert.NoError(t, err)
 }
 
 // TestKilledBackend: a connection that dies after mark and effect leaves neither.
@@ -25,20 +27,18 @@ func TestKilledBackend(t *testing.T) {
 		s := newShop(t, e)
 		_, err := s.deliver(t.Context(), "m", func(tx *sql.Tx) {
 			var pid int
-			if err := tx.QueryRowContext(t.Context(),
-				`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
-				t.Error(err)
-			}
+			err := tx.QueryRowContext(t.Context(),
+				`SELECT pg_backend_pid()`).Scan(&pid)
+			assert.NoError(t, err)
 			terminate(t, s.db, pid)
 		})
-		if !sqladapter.Retryable(err) {
-			t.Fatalf("commit on a killed connection: %v, want a retryable error", err)
-		}
+		require.True(t, sqladapter.Retryable(err),
+			"commit on a killed connection: %v, want a retryable error", err)
 		s.wantMark(t, "m", false)
 		s.wantEffects(t, nil)
-		if first, err := s.redeliver(t.Context(), "m"); err != nil || !first {
-			t.Fatalf("redelivery: %v, %v", first, err)
-		}
+		first, err := s.redeliver(t.Context(), "m")
+		require.NoError(t, err)
+		require.True(t, first, "redelivery")
 		s.wantEffects(t, []string{"m"})
 	})
 }
@@ -65,10 +65,8 @@ func TestStormOfKills(t *testing.T) {
 		wg.Wait()
 		s.db = admin // the other pool may hold connections that are dead
 		s.wantEffects(t, all)
-		if kills.Load() == 0 || failures.Load() == 0 {
-			t.Errorf("%d kills made %d deliveries fail: nothing was tested", kills.Load(),
-				failures.Load())
-		}
+		assert.NotZero(t, kills.Load())
+		assert.NotZero(t, failures.Load())
 		t.Logf("%d kills, %d failed deliveries", kills.Load(), failures.Load())
 	})
 }
@@ -97,8 +95,7 @@ func (s *shop) deliverUnderKills(t *testing.T, admin *sql.DB, rng *rand.Rand,
 		}
 		// A pooled connection may be found dead by the next delivery: that counts too.
 		failed++
-		if !sqladapter.Retryable(err) {
-			t.Errorf("%q: %v is not retryable", message, err)
+		if !assert.True(t, sqladapter.Retryable(err), "%q: %v is not retryable", message, err) {
 			return failed, killed
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -148,9 +151,7 @@ func overlapping(t *testing.T, c *clerk) {
 // disjoint has batches of new messages, and one old one in each.
 func disjoint(t *testing.T, c *clerk, old []string, both bool) {
 	const batches = 10
-	if err := c.byDoBatch(t.Context(), old); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.byDoBatch(t.Context(), old))
 	c.begun.Store(0)
 	var met toll
 	var wg sync.WaitGroup
@@ -179,10 +180,8 @@ func disjoint(t *testing.T, c *clerk, old []string, both bool) {
 
 func (c *clerk) wantNoRepetition(t *testing.T, met *toll, deliveries int) {
 	t.Helper()
-	if again := c.begun.Load() - int64(deliveries); again != 0 || met.failed.Load() != 0 {
-		t.Errorf("%d deliveries: %d transactions were begun again, %d deliveries failed, %d of them by deadlocks",
-			deliveries, again-met.failed.Load(), met.failed.Load(), met.deadlocks.Load())
-	}
+	assert.Zero(t, c.begun.Load()-int64(deliveries), "%d deliveries", deliveries)
+	assert.Zero(t, met.failed.Load(), "%d deliveries", deliveries)
 }
 
 // TestResultsHoldNobodyUp: while a batch with duplicates is open nobody waits who keeps the result
@@ -193,9 +192,7 @@ func TestResultsHoldNobodyUp(t *testing.T) {
 			for _, old := range []string{"message", "bare"} {
 				t.Run(e.name+"/"+level.String()+"/"+old, func(t *testing.T) {
 					c := mariadbClerk(t, e, level)
-					if err := c.byDoBatch(t.Context(), []string{old}); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, c.byDoBatch(t.Context(), []string{old}))
 					other := *c.shop
 					other.db = c.impatient(t)
 					others := 0
@@ -211,21 +208,19 @@ func TestResultsHoldNobodyUp(t *testing.T) {
 					}
 					marks, err := c.marks.DoBatch(t.Context(), c.db, []string{old, "new 1"},
 						func(context.Context, *sql.Tx, []int) error { return beside() })
-					if err != nil || marks[0].Outcome != dedup.Duplicate || !marks[1].First() {
-						t.Errorf("DoBatch: %v, %v", marks, err)
-					}
+					require.NoError(t, err)
+					require.Equal(t, dedup.Duplicate, marks[0].Outcome, "DoBatch: %v", marks)
+					assert.True(t, marks[1].First(), "DoBatch: %v", marks)
 					if old == "bare" && level != sql.LevelReadCommitted {
 						// its caller wants the result before the effect, from whatever snapshot
 						return
 					}
 					tx := begin(t, c.db, level)
-					if marks, err = c.marks.MarkBatchTx(t.Context(),
-						tx, requests([]string{old, "new 2"})); err != nil || !marks[1].First() {
-						t.Fatal(marks, err)
-					}
-					if err := beside(); err != nil {
-						t.Error("MarkBatchTx:", err)
-					}
+					marks, err = c.marks.MarkBatchTx(t.Context(),
+						tx, requests([]string{old, "new 2"}))
+					require.NoError(t, err)
+					require.True(t, marks[1].First(), "%v", marks)
+					assert.NoError(t, beside())
 				})
 			}
 		}

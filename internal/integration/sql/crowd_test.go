@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/sqladapter"
@@ -74,8 +77,7 @@ func (c crowd) untilAcknowledged(t *testing.T, worker int, batch []string, met *
 		if deadlocked(err) {
 			met.deadlocks.Add(1)
 		}
-		if !sqladapter.Retryable(err) {
-			t.Errorf("worker %d: %v is not retryable", worker, err)
+		if !assert.True(t, sqladapter.Retryable(err), "worker %d: %v", worker, err) {
 			return false
 		}
 		select {
@@ -110,10 +112,9 @@ func TestCrowd(t *testing.T) {
 				}
 				met := c.run(t, all, 5)
 				refused := e.dialect == sqladapter.Postgres && level != sql.LevelReadCommitted
-				if failed, deadlocks := met.failed.Load(), met.deadlocks.Load(); deadlocks != 0 ||
-					failed != 0 && !refused {
-					t.Errorf("%d deliveries failed, %d of them by deadlocks", failed, deadlocks)
-				}
+				failed, deadlocks := met.failed.Load(), met.deadlocks.Load()
+				assert.Zero(t, deadlocks, "%d deliveries failed", failed)
+				assert.False(t, failed != 0 && !refused, "%d deliveries failed", failed)
 				s.wantEffects(t, all)
 			})
 		}
@@ -128,15 +129,12 @@ func TestBatchLocksItsOwnRows(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", e.name, size), func(t *testing.T) {
 				s := newShop(t, e)
 				all := messages(size)
-				if err := s.atomic(t.Context(), 1, all); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.atomic(t.Context(), 1, all))
 				s.win(t, begin(t, s.db, sql.LevelDefault), []string{"somebody else's"})
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
-				if err := s.atomic(ctx, 1, all); err != nil {
-					t.Errorf("a batch of duplicates beside an open transaction: %v", err)
-				}
+				assert.NoError(t, s.atomic(ctx, 1, all),
+					"a batch of duplicates beside an open transaction")
 			})
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -36,38 +39,34 @@ func (s *shop) do(ctx context.Context, message string,
 
 func (s *shop) wantDone(t *testing.T, message string) {
 	t.Helper()
-	if mark, err := s.do(t.Context(), message); err != nil || mark.Outcome != dedup.Duplicate {
-		t.Errorf("%q is %v, %v; want a duplicate", message, mark.Outcome, err)
-	}
+	mark, err := s.do(t.Context(), message)
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Duplicate, mark.Outcome, message)
 }
 
 // TestDoOnce: first, duplicate, failure and panic, on every engine.
 func TestDoOnce(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		if mark, err := s.do(t.Context(), "m"); err != nil || !mark.First() {
-			t.Fatalf("first: %v, %v", mark.Outcome, err)
-		}
+		mark, err := s.do(t.Context(), "m")
+		require.NoError(t, err)
+		require.True(t, mark.First(), "first: %v", mark.Outcome)
 		s.wantDone(t, "m")
-		if _, err := s.do(t.Context(), "bad", func(*sql.Tx) error {
+		_, err = s.do(t.Context(), "bad", func(*sql.Tx) error {
 			return errDomain
-		}); !errors.Is(err, errDomain) {
-			t.Errorf("failure: %v", err)
-		}
+		})
+		assert.ErrorIs(t, err, errDomain, "failure")
 		func() {
 			defer func() {
-				if v := recover(); v != "boom" {
-					t.Errorf("recovered %v", v)
-				}
+				v := recover()
+				assert.Equal(t, "boom", v)
 			}()
 			_, err := s.do(t.Context(), "bad", func(*sql.Tx) error { panic("boom") })
 			t.Errorf("panic: %v", err)
 		}()
 		s.wantMark(t, "bad", false)
 		s.wantEffects(t, []string{"m"})
-		if n := s.db.Stats().InUse; n != 0 {
-			t.Errorf("%d connections are still in a transaction", n)
-		}
+		assert.Zero(t, s.db.Stats().InUse, "connections are still in a transaction")
 	})
 }
 
@@ -77,17 +76,16 @@ func TestDoCancelled(t *testing.T) {
 		s := newShop(t, e)
 		why := errors.New("the partition is gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		if _, err := s.do(ctx, "m", func(*sql.Tx) error {
+		_, err := s.do(ctx, "m", func(*sql.Tx) error {
 			cancel(why)
 			return nil
-		}); !errors.Is(err, why) {
-			t.Errorf("Do = %v", err)
-		}
+		})
+		assert.ErrorIs(t, err, why)
 		s.wantMark(t, "m", false)
 		s.wantEffects(t, nil)
-		if mark, err := s.do(t.Context(), "m"); err != nil || !mark.First() {
-			t.Errorf("redelivery: %v, %v", mark.Outcome, err)
-		}
+		mark, err := s.do(t.Context(), "m")
+		require.NoError(t, err)
+		assert.True(t, mark.First(), "redelivery: %v", mark.Outcome)
 		s.wantEffects(t, []string{"m"})
 	})
 }
@@ -114,9 +112,8 @@ func TestDoConcurrently(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				if firsts.Load() != int64(len(all)) {
-					t.Errorf("%d firsts for %d messages", firsts.Load(), len(all))
-				}
+				assert.Equal(t, int64(len(all)), firsts.Load(), "%d firsts for %d messages",
+					firsts.Load(), len(all))
 				s.wantEffects(t, all)
 			})
 		}
@@ -131,8 +128,7 @@ func (s *shop) doRepeatedly(t *testing.T, message string) sqladapter.Mark {
 		if err == nil {
 			return mark
 		}
-		if !sqladapter.Retryable(err) {
-			t.Errorf("%q: %v is not retryable", message, err)
+		if !assert.True(t, sqladapter.Retryable(err), "%q: %v is not retryable", message, err) {
 			return mark
 		}
 	}
@@ -159,10 +155,9 @@ func TestDoRepeatsAfterTheCrashOfItsSession(t *testing.T) {
 			terminate(t, admin, pid)
 			return nil
 		})
-		if err != nil || !mark.First() || kills != 2 {
-			t.Errorf("Do = %v, %v after %d runs; want the second run to be first", mark.Outcome,
-				err, kills)
-		}
+		require.NoError(t, err)
+		assert.True(t, mark.First(), "Do = %v", mark.Outcome)
+		assert.Equal(t, 2, kills, "Do = %v", mark.Outcome)
 		s.wantEffects(t, []string{"m"})
 	})
 }
@@ -194,21 +189,18 @@ func TestDoRepeatsADeadlock(t *testing.T) {
 				met()
 				return add(to)
 			})
-			if err != nil || !mark.First() {
-				t.Errorf("%s: %v, %v", message, mark.Outcome, err)
-			}
+			require.NoError(t, err)
+			assert.True(t, mark.First(), "%s: %v", message, mark.Outcome)
 		}
 		wg.Go(func() { transfer("there", 1, 2) })
 		wg.Go(func() { transfer("back", 2, 1) })
 		wg.Wait()
-		if runs.Load() < 3 {
-			t.Errorf("%d runs: there was no deadlock", runs.Load())
-		}
+		assert.False(t, runs.Load() < 3, "%d runs: there was no deadlock", runs.Load())
 		var sum int
-		if err := s.db.QueryRowContext(t.Context(),
-			`SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != 4 {
-			t.Errorf("the balances add up to %d, %v; want 4", sum, err)
-		}
+		err := s.db.QueryRowContext(t.Context(),
+			`SELECT sum(balance) FROM `+accounts).Scan(&sum)
+		require.NoError(t, err)
+		assert.Equal(t, 4, sum, "the balances add up")
 		s.wantEffects(t, []string{"there", "back"})
 	})
 }
@@ -218,16 +210,14 @@ func TestDoRepeatsADeadlock(t *testing.T) {
 func TestDoInFlight(t *testing.T) {
 	s := newShop(t, postgres("cache_statement"))
 	holder := begin(t, s.db, sql.LevelDefault)
-	if _, err := s.marks.MarkTx(t.Context(), holder, "m"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.marks.MarkTx(t.Context(), holder, "m")
+	require.NoError(t, err)
 	url := postgresURL(t, servertest.Postgres(t), "exec")
 	impatient := &shop{db: openDB(t, "pgx", url+"&lock_timeout=50ms"), marks: s.marks,
 		dialect: s.dialect, ledger: s.ledger}
-	if mark, err := impatient.do(t.Context(), "m"); !errors.Is(err, dedup.ErrInFlight) ||
-		mark.Outcome != dedup.InFlight {
-		t.Errorf("Do = %v, %v", mark.Outcome, err)
-	}
+	mark, err := impatient.do(t.Context(), "m")
+	assert.ErrorIs(t, err, dedup.ErrInFlight)
+	assert.Equal(t, dedup.InFlight, mark.Outcome)
 	s.wantEffects(t, nil)
 }
 
@@ -240,9 +230,7 @@ func TestDoSwallowedError(t *testing.T) {
 			_, _ = tx.ExecContext(t.Context(), `SELECT 1/0`)
 			return nil
 		})
-		if err == nil {
-			t.Error("Do = nil")
-		}
+		assert.Error(t, err)
 		s.wantMark(t, "m", false)
 		s.wantEffects(t, nil)
 	})
@@ -260,23 +248,22 @@ func TestDoBesideAWriter(t *testing.T) {
 	locked, free := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := s.do(t.Context(), "other", func(*sql.Tx) error {
+		_, err := s.do(t.Context(), "other", func(*sql.Tx) error {
 			close(locked)
 			<-free
 			return nil
-		}); err != nil {
-			t.Errorf("the other writer: %v", err)
-		}
+		})
+		assert.NoError(t, err, "the other writer")
 	})
 	<-locked
-	if _, err := s.do(t.Context(), "m"); !sqladapter.Retryable(err) {
-		t.Errorf("Do beside a writer = %v, want a retryable error", err)
-	}
+	_, err := s.do(t.Context(), "m")
+	assert.True(t, sqladapter.Retryable(err), "Do beside a writer = %v, want a retryable error",
+		err)
 	close(free)
 	wg.Wait()
-	if mark, err := s.do(t.Context(), "m"); err != nil || !mark.First() {
-		t.Errorf("Do = %v, %v", mark.Outcome, err)
-	}
+	mark, err := s.do(t.Context(), "m")
+	require.NoError(t, err)
+	assert.True(t, mark.First(), "Do = %v", mark.Outcome)
 	s.wantEffects(t, []string{"m", "other"})
 }
 
@@ -307,20 +294,16 @@ func TestDoBatchOutcomes(t *testing.T) {
 			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Duplicate, dedup.Unknown},
 		} {
 			marks, err := s.doBatch(t.Context(), keys)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for i, mark := range marks {
-				if mark.Outcome != want[i] || (mark.Err != nil) != (want[i] == dedup.Unknown) {
-					t.Errorf("round %d, item %d: %v, %v; want %v", round, i, mark.Outcome,
-						mark.Err, want[i])
-				}
+				require.Equal(t, want[i], mark.Outcome, "round %d, item %d", round, i)
+				assert.Equal(t, want[i] == dedup.Unknown, mark.Err != nil, "round %d, item %d",
+					round, i)
 			}
 		}
-		if marks, err := s.doBatch(t.Context(), []string{"a", "d", "poison", "e"}); marks != nil ||
-			!errors.Is(err, errDomain) {
-			t.Errorf("a batch with poison: %v, %v", marks, err)
-		}
+		marks, err := s.doBatch(t.Context(), []string{"a", "d", "poison", "e"})
+		assert.Nil(t, marks, "a batch with poison")
+		assert.ErrorIs(t, err, errDomain, "a batch with poison")
 		s.wantEffects(t, []string{"a", "b"})
 		for _, message := range []string{"d", "poison", "e"} {
 			s.wantMark(t, message, false)

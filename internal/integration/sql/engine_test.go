@@ -15,6 +15,8 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
@@ -65,9 +67,7 @@ func inGenerations(e engine) engine {
 func postgresURL(t *testing.T, base, mode string) string {
 	t.Helper()
 	u, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	q := u.Query()
 	q.Set("default_query_exec_mode", mode)
 	q.Set("deadlock_timeout", "10ms") // is a second as shipped, and all the time a deadlock costs
@@ -86,9 +86,7 @@ func mariadb() engine {
 func mariadbDSN(t *testing.T, base string, edit func(*mysql.Config)) string {
 	t.Helper()
 	cfg, err := mysql.ParseDSN(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg.Params = map[string]string{"sql_mode": "'ANSI_QUOTES,STRICT_TRANS_TABLES'"}
 	if edit != nil {
 		edit(cfg)
@@ -153,13 +151,9 @@ func forEachPostgres(t *testing.T, test func(t *testing.T, e engine)) {
 func openDB(t testing.TB, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, db.Close())
 	})
 	db.SetMaxIdleConns(32)
 	return db
@@ -191,18 +185,14 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 		f(&cfg)
 	}
 	marks, err := sqladapter.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger",
 		level: cfg.Isolation}
 	if e.pgx {
 		s.pool = openPool(t, postgresURL(t, servertest.Postgres(t), "cache_statement"))
 	}
 	t.Cleanup(func() { s.drop(t); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
-	if err := marks.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, marks.Migrate(t.Context(), db))
 	s.exec(t, `CREATE TABLE `+s.ledger+` (message text NOT NULL)`)
 	return s
 }
@@ -210,9 +200,7 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 // drop removes what Migrate has made, and what a test has put in its place.
 func (s *shop) drop(t *testing.T) {
 	t.Helper()
-	if err := s.marks.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, s.marks.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0))
 	if s.dialect == sqladapter.Postgres {
 		s.dropGenerations(t)
 	}
@@ -224,9 +212,8 @@ func (s *shop) drop(t *testing.T) {
 // exec also works in a cleanup, when the test's context has ended.
 func (s *shop) exec(t *testing.T, query string, args ...any) {
 	t.Helper()
-	if _, err := s.db.ExecContext(context.WithoutCancel(t.Context()), query, args...); err != nil {
-		t.Errorf("%s: %v", query, err)
-	}
+	_, err := s.db.ExecContext(context.WithoutCancel(t.Context()), query, args...)
+	assert.NoError(t, err, query)
 }
 
 // execTx is a transaction of any client that an effect writes through.
@@ -287,14 +274,10 @@ func (s *shop) wantEffects(t *testing.T, messages []string) {
 	t.Helper()
 	counts := s.effects(t)
 	for _, message := range messages {
-		if counts[message] != 1 {
-			t.Errorf("effect of %q happened %d times", message, counts[message])
-		}
+		assert.Equal(t, 1, counts[message], "effect of %q happened", message)
 		delete(counts, message)
 	}
-	if len(counts) > 0 {
-		t.Errorf("effects nobody asked for: %v", counts)
-	}
+	assert.Empty(t, counts, "effects nobody asked for")
 }
 
 // effects counts the rows of each message in the ledger.
@@ -302,22 +285,16 @@ func (s *shop) effects(t *testing.T) map[string]int {
 	t.Helper()
 	rows, err := s.db.QueryContext(t.Context(),
 		`SELECT message, count(*) FROM `+s.ledger+` GROUP BY message`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = rows.Close() }()
 	counts := map[string]int{}
 	for rows.Next() {
 		var message string
 		var n int
-		if err := rows.Scan(&message, &n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rows.Scan(&message, &n))
 		counts[message] = n
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, rows.Err())
 	return counts
 }
 
@@ -325,20 +302,16 @@ func (s *shop) effects(t *testing.T) map[string]int {
 func (s *shop) wantMark(t *testing.T, message string, want bool) {
 	t.Helper()
 	mark, found, err := s.marks.Lookup(t.Context(), s.db, message)
-	if err != nil || found != want {
-		t.Errorf("Lookup(%q) = %v, %v; want found = %v", message, found, err, want)
-	}
-	if found && mark.Outcome != dedup.Duplicate {
-		t.Errorf("Lookup(%q): outcome %v", message, mark.Outcome)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, want, found)
+	assert.False(t, found && mark.Outcome != dedup.Duplicate, "Lookup(%q): outcome %v", message,
+		mark.Outcome)
 }
 
 func begin(t *testing.T, db *sql.DB, level sql.IsolationLevel) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	return tx
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -61,27 +62,21 @@ func newTill(t *testing.T, e engine, edit ...func(*sqladapter.FenceConfig)) *til
 		s.pool = openPool(t, postgresURL(t, servertest.Postgres(t), "cache_statement"))
 	}
 	var err error
-	if s.Fence, err = sqladapter.NewFence(s.cfg); err != nil {
-		t.Fatal(err)
-	}
+	s.Fence, err = sqladapter.NewFence(s.cfg)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.exec(`DROP TABLE IF EXISTS ` + s.ledger)
-		if err := s.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0))
 	})
-	if err := s.Migrate(t.Context(), s.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Migrate(t.Context(), s.db))
 	s.exec(`CREATE TABLE ` + s.ledger + ` (pos bigint NOT NULL)`)
 	return s
 }
 
 func (s *till) exec(query string) {
 	s.t.Helper()
-	if _, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query); err != nil {
-		s.t.Errorf("%s: %v", query, err)
-	}
+	_, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query)
+	assert.NoError(s.t, err, query)
 }
 
 // record has the effects of [start, to) in tx.
@@ -108,22 +103,20 @@ func (s *till) wantLedger(n int64) {
 	s.t.Helper()
 	var all, distinct, highest int64
 	query := `SELECT count(*), count(DISTINCT pos), coalesce(max(pos), -1) FROM ` + s.ledger
-	if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&all, &distinct,
-		&highest); err != nil {
-		s.t.Fatal(err)
-	}
-	if all != n || distinct != n || highest != n-1 {
-		s.t.Errorf("%d effects of %d offsets up to %d; want each of %d once", all, distinct,
-			highest, n)
-	}
+	err := s.db.QueryRowContext(s.t.Context(), query).Scan(&all, &distinct,
+		&highest)
+	require.NoError(s.t, err)
+	assert.Equal(s.t, n, all)
+	assert.Equal(s.t, n, distinct)
+	assert.Equal(s.t, n-1, highest)
 }
 
 func (s *till) wantNext(p sqladapter.Position, want int64) {
 	s.t.Helper()
-	if next, found, err := s.Lookup(s.t.Context(), s.db, p); next != want || found != (want > 0) ||
-		err != nil {
-		s.t.Errorf("Lookup = %d, %v, %v; want %d", next, found, err, want)
-	}
+	next, found, err := s.Lookup(s.t.Context(), s.db, p)
+	require.NoError(s.t, err)
+	assert.Equal(s.t, want, next)
+	assert.Equal(s.t, want > 0, found)
 }
 
 func (s *till) begin(level sql.IsolationLevel) *sql.Tx { return begin(s.t, s.db, level) }
@@ -168,16 +161,15 @@ func (s *till) moves(t *testing.T, p sqladapter.Position,
 		{"what lay in the gap", 30, 35, advance{Start: 35}, 50},
 	} {
 		got, err := once(p, step.from, step.to)
-		if err != nil || got != step.want {
-			t.Errorf("%s: %+v, %v; want %+v", step.name, got, err, step.want)
-		}
+		require.NoError(t, err, step.name)
+		assert.Equal(t, step.want, got, step.name)
 		s.wantNext(p, step.next)
 	}
 	p.Partition = 2
 	s.wantNext(p, 0)
-	if got, err := once(p, 40, 45); err != nil || got != (advance{Start: 40, New: true}) {
-		t.Errorf("another partition: %+v, %v", got, err)
-	}
+	got, err := once(p, 40, 45)
+	require.NoError(t, err)
+	assert.Equal(t, advance{Start: 40, New: true}, got, "another partition")
 }
 
 // advance is a transaction of the caller's own.
@@ -195,40 +187,32 @@ func (s *till) advance(p sqladapter.Position, from, to int64) (sqladapter.Advanc
 func TestFenceApart(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
-		if _, err := s.once(payments(1), 0, 10); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.once(payments(1), 0, 10)
+		require.NoError(t, err)
 		for name, p := range map[string]sqladapter.Position{
 			"created anew": {Topic: "payments.v1", TopicID: "qXbM4mQvT1iPzC0yRr0nEg", Partition: 1},
 			"case of id":   {Topic: "payments.v1", TopicID: "PXbM4mQvT1iPzC0yRr0nEg", Partition: 1},
 			"case of name": {Topic: "Payments.v1", TopicID: "pXbM4mQvT1iPzC0yRr0nEg", Partition: 1},
 			"NULL":         {Topic: "NULL", TopicID: "NULL", Partition: 1},
 		} {
-			if got, err := s.once(p, 0, 10); err != nil || !got.New {
-				t.Errorf("%s: %+v, %v; want a position of its own", name, got, err)
-			}
+			got, err := s.once(p, 0, 10)
+			require.NoError(t, err, name)
+			assert.True(t, got.New, name)
 		}
 		for _, group := range []string{"IT'S \"BILLING\"", "it's \"billing\" ", "日本"} {
 			cfg := s.cfg
 			cfg.Group = group
 			other, err := sqladapter.NewFence(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			tx := s.begin(sql.LevelDefault)
-			if got, err := other.AdvanceTx(t.Context(), tx, payments(1), 0, 10); err != nil ||
-				!got.New {
-				t.Errorf("group %q: %+v, %v", group, got, err)
-			}
+			got, err := other.AdvanceTx(t.Context(), tx, payments(1), 0, 10)
+			require.NoError(t, err, "group %q", group)
+			assert.True(t, got.New, "group %q", group)
 			_ = tx.Rollback()
 		}
 		tx := s.begin(sql.LevelDefault)
-		if err := s.Forget(t.Context(), tx, payments(1)); err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Forget(t.Context(), tx, payments(1)))
+		require.NoError(t, tx.Commit())
 		s.wantNext(payments(1), 0)
 	})
 }
@@ -267,9 +251,7 @@ func TestFenceZombies(t *testing.T) {
 						t.Error(err)
 						return
 					case err == nil:
-						if got.Gap != 0 {
-							t.Errorf("[%d, %d) found a gap of %d", from, to, got.Gap)
-						}
+						assert.Zero(t, got.Gap, "[%d, %d) found a gap", from, to)
 						if got.Start > from {
 							skipped.Add(1)
 						}
@@ -281,10 +263,8 @@ func TestFenceZombies(t *testing.T) {
 		wg.Wait()
 		s.wantLedger(n)
 		s.wantNext(payments(1), n)
-		if skipped.Load() == 0 || crashed.Load() == 0 {
-			t.Errorf("%d spans were fenced off, %d crashes: nothing was tried", skipped.Load(),
-				crashed.Load())
-		}
+		assert.NotZero(t, skipped.Load())
+		assert.NotZero(t, crashed.Load())
 	})
 }
 
@@ -301,19 +281,15 @@ func TestFenceWaits(t *testing.T) {
 		}{"commit": {(*sql.Tx).Commit, 15}, "rollback": {(*sql.Tx).Rollback, 10}} {
 			t.Run(name, func(t *testing.T) {
 				s := newTill(t, e)
-				if _, err := s.once(payments(1), 0, 10); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.once(payments(1), 0, 10)
+				require.NoError(t, err)
 				first, second := s.begin(sql.LevelReadCommitted), s.begin(sql.LevelReadCommitted)
-				if _, err := s.AdvanceTx(t.Context(), first, payments(1), 10, 15); err != nil {
-					t.Fatal(err)
-				}
+				_, err = s.AdvanceTx(t.Context(), first, payments(1), 10, 15)
+				require.NoError(t, err)
 				answer := make(chan sqladapter.Advance, 1)
 				go func() {
 					got, err := s.AdvanceTx(t.Context(), second, payments(1), 10, 20)
-					if err != nil {
-						t.Error(err)
-					}
+					assert.NoError(t, err)
 					answer <- got
 				}()
 				s.waitForOwner()
@@ -322,12 +298,8 @@ func TestFenceWaits(t *testing.T) {
 					t.Fatalf("answered before the first has ended: %+v", got)
 				default:
 				}
-				if err := end.how(first); err != nil {
-					t.Fatal(err)
-				}
-				if got := <-answer; got.Start != end.start {
-					t.Errorf("start %d, want %d", got.Start, end.start)
-				}
+				require.NoError(t, end.how(first))
+				assert.Equal(t, end.start, (<-answer).Start)
 			})
 		}
 	})
@@ -347,9 +319,7 @@ func (s *till) waitForOwner() {
 		<-tick.C
 		var n int
 		query := `SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE '%` + s.cfg.Table + `%'`
-		if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&n); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, s.db.QueryRowContext(s.t.Context(), query).Scan(&n))
 		return n > 0
 	})
 }
@@ -398,31 +368,27 @@ func TestFenceLevels(t *testing.T) {
 			sql.LevelSerializable} {
 			t.Run(level.String(), func(t *testing.T) {
 				s := newTill(t, e, func(c *sqladapter.FenceConfig) { c.Isolation = level })
-				if _, err := s.once(payments(1), 0, 10); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.once(payments(1), 0, 10)
+				require.NoError(t, err)
 				aside := s.ledger + "_aside" // InnoDB locks what it reads when it is to serialize
 				s.exec(`CREATE TABLE ` + aside + ` (pos bigint NOT NULL)`)
 				defer s.exec(`DROP TABLE ` + aside)
 				late := s.begin(level)
 				// its snapshot
-				if _, err := late.ExecContext(t.Context(),
-					`SELECT count(*) FROM `+aside); err != nil {
-					t.Fatal(err)
-				}
+				_, err = late.ExecContext(t.Context(),
+					`SELECT count(*) FROM `+aside)
+				require.NoError(t, err)
 				for range 2 { // the second time the row is not changed
-					if _, err := s.once(payments(1), 10, 20); err != nil {
-						t.Fatal(err)
-					}
+					_, err := s.once(payments(1), 10, 20)
+					require.NoError(t, err)
 				}
 				got, err := s.AdvanceTx(t.Context(), late, payments(1), 10, 15)
-				if err == nil && got.Start != 15 || err != nil && !sqladapter.Retryable(err) {
-					t.Errorf("%+v, %v", got, err)
-				}
+				assert.False(t, err == nil && got.Start != 15, "%+v", got)
+				assert.False(t, err != nil && !sqladapter.Retryable(err), "%+v", got)
 				_ = late.Rollback()
-				if got, err := s.once(payments(1), 10, 15); err != nil || got.Start != 15 {
-					t.Errorf("run again: %+v, %v", got, err)
-				}
+				got, err = s.once(payments(1), 10, 15)
+				require.NoError(t, err)
+				assert.EqualValues(t, 15, got.Start, "run again")
 				s.wantLedger(20)
 			})
 		}
@@ -446,8 +412,7 @@ func TestFenceBatch(t *testing.T) {
 							To: round*10 + 10}
 					}
 					tx, err := s.db.BeginTx(t.Context(), nil)
-					if err != nil {
-						t.Error(err)
+					if !assert.NoError(t, err) {
 						return
 					}
 					found, err := s.AdvanceBatchTx(t.Context(), tx, spans)
@@ -462,8 +427,8 @@ func TestFenceBatch(t *testing.T) {
 					}
 					_ = tx.Rollback()
 					// InnoDB may deadlock over rows that are not there yet
-					if err != nil && (round > 0 || !sqladapter.Retryable(err)) {
-						t.Error(err)
+					refused := err != nil && (round > 0 || !sqladapter.Retryable(err))
+					if !assert.False(t, refused, "%v", err) {
 						return
 					}
 					if err == nil {
@@ -489,16 +454,12 @@ func TestFenceBusy(t *testing.T) {
 		if e.dialect == sqladapter.MySQL {
 			timeout = `SET innodb_lock_wait_timeout = 1`
 		}
-		if _, err := second.ExecContext(t.Context(), timeout); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.AdvanceTx(t.Context(), first, payments(1), 0, 10); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.AdvanceTx(t.Context(), second, payments(1), 0, 10); !errors.Is(err,
-			dedup.ErrInFlight) {
-			t.Errorf("%+v, %v; want ErrInFlight", got, err)
-		}
+		_, err := second.ExecContext(t.Context(), timeout)
+		require.NoError(t, err)
+		_, err = s.AdvanceTx(t.Context(), first, payments(1), 0, 10)
+		require.NoError(t, err)
+		got, err := s.AdvanceTx(t.Context(), second, payments(1), 0, 10)
+		assert.ErrorIs(t, err, dedup.ErrInFlight, "%+v", got)
 	})
 }
 
@@ -506,14 +467,12 @@ func TestFenceBusy(t *testing.T) {
 func TestFenceClosed(t *testing.T) {
 	s := newTill(t, mariadb())
 	tx := s.begin(sql.LevelDefault)
-	if _, err := tx.ExecContext(t.Context(), `ROLLBACK`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := tx.ExecContext(t.Context(), `ROLLBACK`)
+	require.NoError(t, err)
 	var input *dedup.InputError
-	if _, err := s.AdvanceTx(t.Context(), tx, payments(1), 0, 10); !errors.As(err, &input) ||
-		input.Field != "tx" {
-		t.Errorf("%v", err)
-	}
+	_, err = s.AdvanceTx(t.Context(), tx, payments(1), 0, 10)
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "tx", input.Field)
 	s.wantNext(payments(1), 0)
 }
 
@@ -521,19 +480,14 @@ func TestFenceClosed(t *testing.T) {
 func TestFenceCheck(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
-		if err := s.Migrations().Check(t.Context(), s.db); err != nil {
-			t.Error(err)
-		}
-		if err := s.Migrations().To(t.Context(), s.db, 0); err != nil {
-			t.Fatal(err)
-		}
+		assert.NoError(t, s.Migrations().Check(t.Context(), s.db))
+		require.NoError(t, s.Migrations().To(t.Context(), s.db, 0))
 		var level *migration.LevelError
-		if err := s.Migrations().Check(t.Context(), s.db); !errors.As(err, &level) ||
-			level.Component != "fence" || level.Has != 0 || level.Needs != 1 {
-			t.Errorf("Check = %v", err)
-		}
-		if _, err := s.once(payments(1), 0, 10); err == nil {
-			t.Error("there is no table, and the fence has moved")
-		}
+		require.ErrorAs(t, s.Migrations().Check(t.Context(), s.db), &level)
+		assert.Equal(t, "fence", level.Component)
+		assert.Zero(t, level.Has)
+		assert.Equal(t, 1, level.Needs)
+		_, err := s.once(payments(1), 0, 10)
+		assert.Error(t, err, "there is no table, and the fence has moved")
 	})
 }

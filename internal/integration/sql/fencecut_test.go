@@ -5,6 +5,9 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/integration/internal/commitcut"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -55,10 +58,12 @@ func (s *till) underCuts(c *commitcut.Proxy, w fenceWay, base int64) {
 		got, err := w.do(s, p, from, from+cutSpan, base+int64(p.Partition)*2*cutSpan)
 		again, found := sqladapter.Advance{Start: from, New: from == 0},
 			sqladapter.Advance{Start: from + cutSpan}
-		if err != nil || now.How == commitcut.Undelivered && got != again ||
-			now.How != commitcut.Undelivered && now.How != commitcut.Torn && got != found {
-			s.t.Errorf("round %d, %v: %+v, %v", round, now.How, got, err)
-		}
+		require.NoError(s.t, err, "round %d, %v: %+v", round, now.How, got)
+		assert.False(s.t, now.How == commitcut.Undelivered && got != again, "round %d, %v: %+v",
+			round, now.How, got)
+		assert.False(s.t,
+			now.How != commitcut.Undelivered && now.How != commitcut.Torn && got != found,
+			"round %d, %v: %+v", round, now.How, got)
 		s.wantNext(p, from+cutSpan)
 	}
 	c.WantCuts(s.t, before+cutRounds)

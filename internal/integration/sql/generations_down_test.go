@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -27,15 +30,9 @@ func TestDownAfterABlockedDrop(t *testing.T) {
 			for generation := 1; generation <= 3; generation++ {
 				s.nextGeneration(t, generation, generation > 1)
 			}
-			if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
-				t.Fatal(err)
-			}
-			if left := append(s.relations(t, "r"), s.relations(t, "v")...); len(left) > 0 {
-				t.Errorf("left are %q", left)
-			}
-			if err := s.marks.Migrate(t.Context(), s.db); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.marks.Migrations().To(t.Context(), s.db, 0))
+			assert.Empty(t, append(s.relations(t, "r"), s.relations(t, "v")...))
+			require.NoError(t, s.marks.Migrate(t.Context(), s.db))
 			for generation := 1; generation <= 3; generation++ {
 				s.nextGeneration(t, generation, false)
 			}
@@ -55,17 +52,16 @@ func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
 		reader, old := begin(t, s.db, sql.LevelDefault),
 			s.relation(fmt.Sprintf("_g%d", generation-1))
 		defer func() { _ = reader.Rollback() }()
-		if _, err := reader.ExecContext(ctx, `SELECT 1 FROM `+old); err != nil {
-			t.Fatal(err)
-		}
+		_, err := reader.ExecContext(ctx, `SELECT 1 FROM `+old)
+		require.NoError(t, err)
 		go func() {
 			s.waitForDrop(ctx, old)
 			stop()
 		}()
 	}
-	if sealed, err := s.rotated(ctx); !sealed || (err != nil) != read {
-		t.Fatalf("Rotate = %v, %v; somebody reads: %v", sealed, err, read)
-	}
+	sealed, err := s.rotated(ctx)
+	require.True(t, sealed, "%v", sealed)
+	require.Equal(t, read, err != nil)
 }
 
 // waitForDrop returns when somebody waits for a lock on a table, or ctx ends.

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -22,9 +25,8 @@ import (
 func TestHangingTransaction(t *testing.T) {
 	s := newShop(t, inGenerations(postgres("cache_statement")))
 	hanging := begin(t, s.db, sql.LevelDefault)
-	if _, err := s.marks.MarkTx(t.Context(), hanging, "hanging"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.marks.MarkTx(t.Context(), hanging, "hanging")
+	require.NoError(t, err)
 	s.windowPassed(t, 1)
 	s.wantFirst(t, "due", true)
 
@@ -35,13 +37,12 @@ func TestHangingTransaction(t *testing.T) {
 		if made >= 20 && worst <= 400*time.Millisecond+time.Second {
 			break
 		}
-		if t.Failed() || time.Since(began) > time.Minute {
-			t.Fatalf("never: the last time %d marks were made, and one took %v", made, worst)
-		}
+		require.False(t, t.Failed(), "never: the last time %d marks were made, and one took %v",
+			made, worst)
+		require.LessOrEqual(t, time.Since(began), time.Minute,
+			"never: the last time %d marks were made, and one took %v", made, worst)
 	}
-	if err := hanging.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, hanging.Commit())
 	s.rotate(t, true)
 	s.wantFirst(t, "hanging", false)
 }
@@ -62,8 +63,8 @@ func (s *shop) besideRotate(t *testing.T) (made int, worst time.Duration) {
 				default:
 				}
 				began := time.Now()
-				if first, err := s.deliver(t.Context(), rand.Text(), nil); err != nil || !first {
-					t.Errorf("beside a hanging transaction: %v, %v", first, err)
+				first, err := s.deliver(t.Context(), rand.Text(), nil)
+				if !assert.NoError(t, err) || !assert.True(t, first) {
 					return
 				}
 				mu.Lock()
@@ -77,9 +78,8 @@ func (s *shop) besideRotate(t *testing.T) (made int, worst time.Duration) {
 	took := time.Since(began)
 	close(stop)
 	wg.Wait()
-	if sealed || !sqladapter.Retryable(err) {
-		t.Errorf("Rotate = %v, %v; want a retryable error", sealed, err)
-	}
+	assert.False(t, sealed, "%v", sealed)
+	assert.True(t, sqladapter.Retryable(err), "%v", err)
 	t.Logf("%d marks while Rotate tried for %v; the slowest took %v", made, took, worst)
 	return made, worst
 }
@@ -89,9 +89,7 @@ func newFaultyRotator(t *testing.T, s *shop, tell teller) (rotator *shop, name s
 	t.Helper()
 	name = servertest.Prefix(t)
 	u, err := url.Parse(postgresURL(t, servertest.Postgres(t), "exec"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	q := u.Query()
 	q.Set("application_name", name)
 	u.RawQuery = q.Encode()
@@ -130,46 +128,39 @@ func TestRotatorKilled(t *testing.T) {
 	rotator.rotate(t, true)
 	all := slices.Clone(steps)
 	t.Logf("%d statements: %s", len(all), strings.Join(all, ", "))
-	if !slices.ContainsFunc(all, func(step string) bool {
+	require.True(t, slices.ContainsFunc(all, func(step string) bool {
 		return strings.Contains(step, "ALTER TABLE")
-	}) {
-		t.Fatal("nothing is renamed")
-	}
+	}), "nothing is renamed")
 	failed := 0
 	for die = range all {
 		for _, when = range []string{"before", "after"} {
 			generation++
 			due()
 			if _, err := rotator.marks.Rotate(t.Context(), rotator.db); err != nil {
-				if failed++; !sqladapter.Retryable(err) {
-					t.Errorf("killed %s %q: %v, want a retryable error", when, all[die], err)
-				}
+				failed++
+				assert.True(t, sqladapter.Retryable(err), "killed %s %q: %v", when, all[die], err)
 			}
 			for _, message := range []string{"old ", "new "} {
 				s.wantFirst(t, fmt.Sprint(message, generation), false)
 			}
-			if _, err := s.rotated(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if tables := s.relations(t, "r"); len(tables) != 5 ||
-				!slices.Contains(tables, strings.Trim(s.open(generation+1), `"`)) {
-				t.Fatalf("killed %s %q: left are %q", when, all[die], tables)
-			}
+			_, err := s.rotated(t.Context())
+			require.NoError(t, err)
+			tables := s.relations(t, "r")
+			require.Len(t, tables, 5, "killed %s %q: left", when, all[die])
+			require.Contains(t, tables, strings.Trim(s.open(generation+1), `"`),
+				"killed %s %q: left", when, all[die])
 		}
 	}
-	if failed < len(all) {
-		t.Errorf("%d of %d rotations failed", failed, 2*len(all))
-	}
+	assert.GreaterOrEqual(t, failed, len(all), "%d of %d rotations failed", failed, 2*len(all))
 }
 
 // terminateAll ends the sessions of this name.
 func terminateAll(t *testing.T, admin *sql.DB, name string) {
 	t.Helper()
-	if _, err := admin.ExecContext(t.Context(),
+	_, err := admin.ExecContext(t.Context(),
 		`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1`,
-		name); err != nil {
-		t.Error(err)
-	}
+		name)
+	assert.NoError(t, err)
 }
 
 // TestRotatorFrozen: a rotator that stops when it holds the lock is cut off by the server.
@@ -194,14 +185,13 @@ func TestRotatorFrozen(t *testing.T) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	if mark, err := s.do(ctx, "m"); err != nil || mark.Outcome != dedup.Acquired {
-		t.Errorf("a mark beside a frozen rotator: %v, %v", mark.Outcome, err)
-	}
+	mark, err := s.do(ctx, "m")
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Acquired, mark.Outcome, "a mark beside a frozen rotator")
 	t.Logf("it took %v", time.Since(began))
 	close(thaw)
-	if err := <-answer; !sqladapter.Retryable(err) {
-		t.Errorf("Rotate = %v, want a retryable error", err)
-	}
+	err = <-answer
+	assert.True(t, sqladapter.Retryable(err), "Rotate = %v, want a retryable error", err)
 	s.rotate(t, true)
 	s.wantFirst(t, "m", false)
 }

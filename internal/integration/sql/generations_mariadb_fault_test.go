@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/internal/sqlerr"
@@ -55,20 +58,17 @@ func TestMariaDBRotatorDies(t *testing.T) {
 	rotator.rotate(t, true)
 	all := slices.Clone(steps)
 	t.Logf("%d statements: %s", len(all), strings.Join(all, ", "))
-	if !slices.ContainsFunc(all, func(step string) bool {
+	require.True(t, slices.ContainsFunc(all, func(step string) bool {
 		return strings.Contains(step, "RENAME")
-	}) {
-		t.Fatal("nothing is renamed")
-	}
+	}), "nothing is renamed")
 	for die = range all {
 		s.due(t, die)
 		steps = nil
 		// The last answer is not waited for.
-		if _, err := rotator.marks.Rotate(t.Context(),
-			rotator.db); (err == nil) != (die == len(all)-1) ||
-			err != nil && !sqladapter.Retryable(err) {
-			t.Errorf("died after %q: %v, want a retryable error", all[die], err)
-		}
+		_, err := rotator.marks.Rotate(t.Context(),
+			rotator.db)
+		assert.Equal(t, die == len(all)-1, err == nil, "died after %q", all[die])
+		assert.False(t, err != nil && !sqladapter.Retryable(err), "died after %q", all[die])
 		dead = false
 		s.wantFirst(t, fmt.Sprint("after ", die), true)
 		s.wantFinished(t)
@@ -86,9 +86,8 @@ func TestMariaDBRotatorDies(t *testing.T) {
 func (s *shop) wantFinished(t *testing.T) {
 	t.Helper()
 	poll(t, "a rotation to be finished", func() bool {
-		if _, err := s.marks.Rotate(t.Context(), s.db); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.marks.Rotate(t.Context(), s.db)
+		require.NoError(t, err)
 		dated, err := texts(s.db.QueryContext(t.Context(),
 			`SELECT 1 FROM `+s.turn("_open")+` WHERE owner = 0 AND created_at > `+
 				`TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 - 3600000`))
@@ -109,9 +108,7 @@ func (s *shop) whileRenaming(t *testing.T, then func()) error {
 	rotator := s.told(t, func(what string, do func() error) error {
 		err := do()
 		if strings.Contains(what, "RENAME") {
-			if err == nil {
-				t.Error("RENAME has not waited")
-			}
+			assert.Error(t, err, "RENAME has not waited")
 			if over.Load() {
 				stop()
 			}
@@ -147,9 +144,7 @@ func (s *shop) waitForRename(t *testing.T) (session int) {
 	poll(t, "RENAME to wait", func() bool {
 		err := s.db.QueryRowContext(t.Context(),
 			`SELECT id FROM information_schema.processlist WHERE info LIKE CONCAT('RENAME TABLE%', ?, '%')`, s.table).Scan(&session)
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
-			t.Fatal(err)
-		}
+		require.False(t, err != nil && !errors.Is(err, sql.ErrNoRows), "%v", err)
 		return err == nil
 	})
 	return session
@@ -162,29 +157,22 @@ func TestMariaDBHangingTransaction(t *testing.T) {
 	for name, hang := range map[string]func(t *testing.T, s *shop) (end func()){
 		"open": func(t *testing.T, s *shop) func() {
 			tx := begin(t, s.db, sql.LevelDefault)
-			if _, err := s.marks.MarkTx(t.Context(), tx, "hanging"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.marks.MarkTx(t.Context(), tx, "hanging")
+			require.NoError(t, err)
 			return func() {
-				if err := tx.Commit(); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, tx.Commit())
 			}
 		},
 		"prepared": func(t *testing.T, s *shop) func() {
 			conn, err := s.db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			exec := func(query string) {
-				if _, err := conn.ExecContext(t.Context(), query); err != nil {
-					t.Fatal(err)
-				}
+				_, err := conn.ExecContext(t.Context(), query)
+				require.NoError(t, err)
 			}
 			exec(`XA START '` + s.table + `'`)
-			if _, err := s.marks.MarkTx(t.Context(), conn, "hanging"); err != nil {
-				t.Fatal(err)
-			}
+			_, err = s.marks.MarkTx(t.Context(), conn, "hanging")
+			require.NoError(t, err)
 			exec(`XA END '` + s.table + `'`)
 			exec(`XA PREPARE '` + s.table + `'`)
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
@@ -198,17 +186,14 @@ func TestMariaDBHangingTransaction(t *testing.T) {
 			end := hang(t, s)
 			err := s.whileRenaming(t, func() {
 				began := time.Now()
-				if mark, err := s.do(t.Context(), "beside it"); err != nil || !mark.First() {
-					t.Errorf("a mark while RENAME waits: %v, %v", mark.Outcome, err)
-				}
+				mark, err := s.do(t.Context(), "beside it")
+				require.NoError(t, err)
+				assert.True(t, mark.First(), "a mark while RENAME waits: %v", mark.Outcome)
 				// a second, and the rest for a slow machine
-				if took := time.Since(began); took > 20*time.Second {
-					t.Errorf("it took %v", took)
-				}
+				assert.LessOrEqual(t, time.Since(began), 20*time.Second)
 			})
-			if !errors.Is(err, context.Canceled) || sqlerr.MySQL(err) != lockWaited {
-				t.Errorf("Rotate = %v, want the lock timeout, and that it was told to stop", err)
-			}
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, lockWaited, sqlerr.MySQL(err))
 			s.wantFirst(t, "old 0", false)
 			end()
 			s.rotate(t, true)
@@ -226,31 +211,27 @@ func TestMariaDBRotatorKilled(t *testing.T) {
 	s := newShop(t, inGenerations(mariadb()))
 	s.due(t, 0)
 	hanging := begin(t, s.db, sql.LevelDefault)
-	if _, err := s.marks.MarkTx(t.Context(), hanging, "hanging"); err != nil {
-		t.Fatal(err)
-	}
-	err := s.whileRenaming(t, func() {
+	_, err := s.marks.MarkTx(t.Context(), hanging, "hanging")
+	require.NoError(t, err)
+	err = s.whileRenaming(t, func() {
 		marks, err := s.marks.MarkBatchTx(t.Context(),
 			hanging, requests([]string{"old 0", "new 0", "more"}))
-		if err != nil || marks[0].First() || marks[1].First() || !marks[2].First() {
-			t.Errorf("the transaction that is waited for: %v, %v", marks, err)
-		}
-		if err := s.marks.SaveResultTx(t.Context(), hanging, "more",
-			[]byte("receipt")); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, err)
+		require.False(t, marks[0].First(), "the transaction that is waited for: %v", marks)
+		require.False(t, marks[1].First(), "the transaction that is waited for: %v", marks)
+		assert.True(t, marks[2].First(), "the transaction that is waited for: %v", marks)
+		err = s.marks.SaveResultTx(t.Context(), hanging, "more",
+			[]byte("receipt"))
+		assert.NoError(t, err)
 		// between two calls it is another
 		poll(t, "the session of RENAME to be killed", func() bool {
 			_, err := s.db.ExecContext(t.Context(), fmt.Sprint(`KILL `, s.waitForRename(t)))
 			return err == nil
 		})
 	})
-	if !sqladapter.Retryable(err) || sqlerr.MySQL(err) == lockWaited {
-		t.Errorf("Rotate = %v, want that its session was lost", err)
-	}
-	if err := hanging.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	assert.True(t, sqladapter.Retryable(err), "%v", err)
+	assert.NotEqual(t, lockWaited, sqlerr.MySQL(err))
+	require.NoError(t, hanging.Commit())
 	s.wantFirst(t, "after", true)
 	s.wantFinished(t)
 	for _, message := range []string{"hanging", "old 0", "new 0", "more", "after"} {
@@ -274,15 +255,12 @@ func TestMariaDBDropBlocked(t *testing.T) {
 		return err
 	})
 	sealed, err := rotator.marks.Rotate(t.Context(), rotator.db)
-	if !sealed || !sqladapter.Retryable(err) {
-		t.Errorf("Rotate = %v, %v; want true, and a retryable error", sealed, err)
-	}
-	if mark, err := s.do(t.Context(), "old 0"); err != nil || mark.Outcome != dedup.Duplicate {
-		t.Errorf("a mark beside it: %v, %v", mark.Outcome, err)
-	}
-	if err := reader.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	assert.True(t, sealed, "%v", sealed)
+	assert.True(t, sqladapter.Retryable(err), "%v", err)
+	mark, err := s.do(t.Context(), "old 0")
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Duplicate, mark.Outcome, "a mark beside it")
+	require.NoError(t, reader.Rollback())
 	s.rotate(t, false)
 	s.wantTables(t, 0)
 }

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -36,9 +39,7 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 				if err != nil {
 					return // whether it was committed is open
 				}
-				if !first {
-					t.Errorf("message %s is a duplicate", message)
-				}
+				assert.True(t, first, "message %s is a duplicate", message)
 			}
 		})
 		wg.Go(func() {
@@ -54,10 +55,9 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 		wg.Wait()
 		server.Start(1)
 		for _, suffix := range []string{"_open", "_open_results", "_sealed", "_sealed_results"} {
-			if _, err := texts(s.db.QueryContext(t.Context(),
-				`SELECT 1 FROM `+s.turn(suffix)+` LIMIT 1`)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := texts(s.db.QueryContext(t.Context(),
+				`SELECT 1 FROM `+s.turn(suffix)+` LIMIT 1`))
+			require.NoError(t, err)
 		}
 		marked++
 		s.wantFirst(t, fmt.Sprint(marked-1), true)
@@ -67,9 +67,7 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 		})
 	}
 	t.Logf("%d crashes, %d rotations, %d marks", crashes, sealed, marked)
-	if sealed < crashes {
-		t.Errorf("%d rotations: too few to be hit", sealed)
-	}
+	assert.GreaterOrEqual(t, sealed, crashes, "rotations: too few to be hit")
 }
 
 // TestMariaDBBytesPerKey: what a mark costs on disk, of a million marks made in batches of 256,
@@ -85,10 +83,9 @@ func TestMariaDBBytesPerKey(t *testing.T) {
 			}
 			s.exec(t, `ANALYZE TABLE `+table)
 			var size int64
-			if err := s.db.QueryRowContext(t.Context(),
-				`SELECT data_length + index_length FROM information_schema.tables WHERE table_name = ?`, table).Scan(&size); err != nil {
-				t.Fatal(err)
-			}
+			err := s.db.QueryRowContext(t.Context(),
+				`SELECT data_length + index_length FROM information_schema.tables WHERE table_name = ?`, table).Scan(&size)
+			require.NoError(t, err)
 			var file int64
 			if err := s.db.QueryRowContext(t.Context(),
 				`SELECT file_size FROM information_schema.innodb_sys_tablespaces WHERE name LIKE CONCAT('%/', ?)`, table).Scan(&file); err != nil {
@@ -117,8 +114,7 @@ func (s *shop) costOfRotations(t *testing.T, n int) {
 		s.rotate(t, true)
 		took := time.Since(began)
 		t.Logf("rotation %d takes %v", generation, took)
-		if per := micros(took, n); generation == 2 && per > 1 {
-			t.Errorf("to drop a mark takes %.3f us", per)
-		}
+		per := micros(took, n)
+		assert.False(t, generation == 2 && per > 1, "to drop a mark takes %.3f us", per)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -25,32 +27,31 @@ func TestMariaDBSnapshotBeforeRotation(t *testing.T) {
 			})
 			s.windowPassed(t, 1)
 			late := begin(t, s.db, level)
-			if _, err := late.ExecContext(t.Context(),
-				`SELECT window_ms FROM `+s.relation("_meta")); err != nil {
-				t.Fatal(err) // takes the snapshot
-			}
-			if _, err := s.saves(t.Context(), "m", []byte("receipt")); err != nil {
-				t.Fatal(err)
-			}
+			_, err := late.ExecContext(t.Context(), // takes the snapshot
+				`SELECT window_ms FROM `+s.relation("_meta"))
+			require.NoError(t, err)
+			_, err = s.saves(t.Context(), "m", []byte("receipt"))
+			require.NoError(t, err)
 			s.rotate(t, true)
 			s.wantFirst(t, "open", true)
 
 			mark, err := s.marks.MarkTx(t.Context(), late, "m")
-			if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" {
-				t.Errorf("late: %v %q, %v", mark.Outcome, mark.Result, err)
-			}
-			if n, err := texts(late.QueryContext(t.Context(),
-				`SELECT 1 FROM `+s.turn("_sealed")+` WHERE owner > 0`)); err != nil ||
-				len(n) != 0 != (level != sql.LevelRepeatableRead) {
-				t.Errorf("a plain read shows %d marks, %v; if it shows them at every level, the lock is not needed", len(n), err)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, dedup.Duplicate, mark.Outcome, "late")
+			assert.Equal(t, "receipt", string(mark.Result), "late")
+			n, err := texts(late.QueryContext(t.Context(),
+				`SELECT 1 FROM `+s.turn("_sealed")+` WHERE owner > 0`))
+			require.NoError(t, err)
+			assert.Equal(t, level != sql.LevelRepeatableRead, len(n) != 0,
+				"a plain read shows %d marks", len(n))
 			// InnoDB does not read a table that is younger than the snapshot.
 			for _, batch := range [][]string{{"open"}, {"m", "new"}} {
 				marks, err := s.marks.MarkBatchTx(t.Context(), late, requests(batch))
-				if (err != nil) != (level == sql.LevelRepeatableRead) ||
-					err != nil && !sqladapter.Retryable(err) || err == nil && marks[0].First() {
-					t.Errorf("late, %q: %v, %v", batch, marks, err)
-				}
+				assert.Equal(t, level == sql.LevelRepeatableRead, err != nil, "late, %q: %v", batch,
+					marks)
+				assert.False(t, err != nil && !sqladapter.Retryable(err), "late, %q: %v", batch,
+					marks)
+				assert.False(t, err == nil && marks[0].First(), "late, %q: %v", batch, marks)
 			}
 		})
 	}
@@ -67,17 +68,15 @@ func TestMariaDBDuplicatesHoldNobodyUp(t *testing.T) {
 			s.windowPassed(t, 1)
 			s.wantFirst(t, "old", true)
 			s.rotate(t, true)
-			if mark, err := s.marks.MarkTx(t.Context(), begin(t, s.db, level), "old"); err != nil ||
-				mark.Outcome != dedup.Duplicate {
-				t.Fatal(mark.Outcome, err)
-			}
+			mark, err := s.marks.MarkTx(t.Context(), begin(t, s.db, level), "old")
+			require.NoError(t, err)
+			require.Equal(t, dedup.Duplicate, mark.Outcome)
 			other := *s
 			other.db = s.impatient(t)
 			for i := range 8 {
-				if mark, err := other.do(t.Context(), fmt.Sprint("new ", i)); err != nil ||
-					!mark.First() {
-					t.Fatalf("beside a duplicate: %v, %v", mark.Outcome, err)
-				}
+				mark, err := other.do(t.Context(), fmt.Sprint("new ", i))
+				require.NoError(t, err, "beside a duplicate: %v", mark.Outcome)
+				require.True(t, mark.First(), "beside a duplicate: %v", mark.Outcome)
 			}
 		})
 	}
@@ -93,10 +92,9 @@ func TestMariaDBRotateAutocommitOff(t *testing.T) {
 		c.Params["autocommit"] = "0"
 	}))
 	off.db.SetMaxOpenConns(1)
-	if err := errors.Join(off.marks.Migrate(t.Context(), off.db),
-		off.marks.Check(t.Context(), off.db)); err != nil {
-		t.Fatal(err)
-	}
+	err := errors.Join(off.marks.Migrate(t.Context(), off.db),
+		off.marks.Check(t.Context(), off.db))
+	require.NoError(t, err)
 	off.wantMark(t, "new 0", true)
 	off.rotate(t, true)
 	off.rotate(t, false)
@@ -126,9 +124,7 @@ func (st *storm) mariadbWithoutLock(t *testing.T) {
 	state := st.ledger + "_number"
 	st.exec(t, `CREATE TABLE `+state+` AS SELECT 1 AS number, SYSDATE(6) AS opened`)
 	for number := range 2 {
-		if err := create(t.Context(), number); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, create(t.Context(), number))
 	}
 	t.Cleanup(func() {
 		st.exec(t, `DROP TABLE `+state)

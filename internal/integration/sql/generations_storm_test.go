@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -110,9 +113,8 @@ func TestRotationStorm(t *testing.T) {
 			}
 			t.Logf("%d effects in %d generations: %d doubled within the window, %d lost; %d transactions met a rotation",
 				effects, st.rotated.Load(), doubled, lost, st.refused.Load())
-			if lost != 0 || (doubled > 0) != tt.doubles {
-				t.Errorf("want 0 lost, doubled: %v", tt.doubles)
-			}
+			assert.Zero(t, lost, "effects")
+			assert.Equal(t, tt.doubles, doubled > 0, "%d are doubled", doubled)
 		})
 	}
 }
@@ -213,9 +215,7 @@ func (st *storm) run(t *testing.T, rotations int64) {
 			for !over() {
 				// Each message is new to several workers at once, and comes again later.
 				n := turns.Add(1)/workers - int64(w%2)*rng.Int64N(recent)
-				if err := st.untilAcknowledged(ctx, w, fmt.Sprint(max(n, 0))); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, st.untilAcknowledged(ctx, w, fmt.Sprint(max(n, 0))))
 			}
 		})
 	}
@@ -225,9 +225,7 @@ func (st *storm) run(t *testing.T, rotations int64) {
 			defer tick.Stop()
 			for ; !over(); <-tick.C {
 				sealed, err := st.rotate(ctx)
-				if err != nil && !sqladapter.Retryable(err) {
-					t.Error(err)
-				}
+				assert.False(t, err != nil && !sqladapter.Retryable(err), "%v", err)
 				if sealed {
 					st.rotated.Add(1)
 				}
@@ -235,9 +233,7 @@ func (st *storm) run(t *testing.T, rotations int64) {
 		})
 	}
 	wg.Wait()
-	if st.rotated.Load() < rotations {
-		t.Errorf("%d rotations, want %d", st.rotated.Load(), rotations)
-	}
+	assert.GreaterOrEqual(t, st.rotated.Load(), rotations)
 }
 
 func (st *storm) untilAcknowledged(ctx context.Context, worker int, message string) (err error) {
@@ -266,13 +262,9 @@ func (st *storm) untilAcknowledged(ctx context.Context, worker int, message stri
 func (st *storm) count(t *testing.T) (effects, doubled, lost int) {
 	t.Helper()
 	query := fmt.Sprintf(st.speech.count, st.speech.window.Milliseconds(), st.ledger)
-	if err := st.db.QueryRowContext(t.Context(), query).Scan(&effects, &doubled); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, st.db.QueryRowContext(t.Context(), query).Scan(&effects, &doubled))
 	had, err := texts(st.db.QueryContext(t.Context(), `SELECT DISTINCT message FROM `+st.ledger))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, message := range had {
 		st.acknowledged.Delete(message)
 	}

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -52,9 +55,7 @@ func (s *shop) wantTables(t *testing.T, open int) {
 		want[i] = strings.Trim(name(want[i]), `"`)
 	}
 	slices.Sort(want)
-	if tables := s.relations(t, "r"); !slices.Equal(tables, want) {
-		t.Errorf("there are %q, want %q", tables, want)
-	}
+	assert.Equal(t, want, s.relations(t, "r"))
 }
 
 // dropGenerations removes what Migrate and Rotate have made, whichever generation it is.
@@ -84,9 +85,7 @@ func (s *shop) relations(t *testing.T, kind string) []string {
 			` WHERE relnamespace = current_schema()::regnamespace AND relkind::text = $1`+
 			` AND (relkind = 'v' AND relname IN ($2, $3) OR relname LIKE $4) ORDER BY 1`,
 		kind, s.table, sqlname.Derive(s.table, "_results"), strings.ReplaceAll(like, "_", `\_`)))
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 	return names
 }
 
@@ -102,9 +101,7 @@ func (s *shop) mariadbRelations(t *testing.T, kind string) []string {
 	names, err := texts(s.db.QueryContext(context.WithoutCancel(t.Context()),
 		`SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()`+of,
 		args...))
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 	return names
 }
 
@@ -125,9 +122,9 @@ func (s *shop) windowPassed(t *testing.T, generation int) {
 
 func (s *shop) rotate(t *testing.T, want bool) {
 	t.Helper()
-	if sealed, err := s.rotated(t.Context()); sealed != want || err != nil {
-		t.Fatalf("Rotate = %v, %v; want %v", sealed, err, want)
-	}
+	sealed, err := s.rotated(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, sealed)
 }
 
 // rotated calls Rotate again when the server has cut it off: a machine that lets this process wait
@@ -146,9 +143,9 @@ func (s *shop) rotated(ctx context.Context) (sealed bool, err error) {
 // wantFirst delivers a message, again when a rotation has come in between.
 func (s *shop) wantFirst(t *testing.T, message string, want bool) {
 	t.Helper()
-	if first, err := s.redeliver(t.Context(), message); err != nil || first != want {
-		t.Errorf("%s: first %v, %v; want %v", message, first, err, want)
-	}
+	first, err := s.redeliver(t.Context(), message)
+	require.NoError(t, err)
+	assert.Equal(t, want, first, "%s: first", message)
 }
 
 // TestRotate: what a generation goes through, with its name at every length.
@@ -159,9 +156,8 @@ func TestRotate(t *testing.T) {
 			"long": prefix + strings.Repeat("x", 63-len(prefix))} {
 			t.Run(name, func(t *testing.T) {
 				s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
-				if _, err := s.saves(t.Context(), "first week", []byte("receipt")); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.saves(t.Context(), "first week", []byte("receipt"))
+				require.NoError(t, err)
 				s.rotate(t, false) // it is young
 				s.windowPassed(t, 1)
 				s.rotate(t, false) // nobody was there since
@@ -173,13 +169,11 @@ func TestRotate(t *testing.T) {
 					s.wantMark(t, message, true)
 					s.wantFirst(t, message, false)
 				}
-				if mark, err := s.saves(t.Context(), "first week", nil); err != nil ||
-					string(mark.Result) != "receipt" {
-					t.Errorf("duplicate in the next generation: %q, %v", mark.Result, err)
-				}
-				if _, err := s.saves(t.Context(), "third week", []byte("another")); err != nil {
-					t.Fatal(err)
-				}
+				mark, err := s.saves(t.Context(), "first week", nil)
+				require.NoError(t, err)
+				assert.Equal(t, "receipt", string(mark.Result), "duplicate in the next generation")
+				_, err = s.saves(t.Context(), "third week", []byte("another"))
+				require.NoError(t, err)
 
 				s.windowPassed(t, 2)
 				s.wantFirst(t, "fourth week", true)
@@ -188,29 +182,21 @@ func TestRotate(t *testing.T) {
 				s.wantMark(t, "third week", true)
 				s.wantFirst(t, "first week", true)
 				s.wantFirst(t, "third week", false)
-				if mark, err := s.do(t.Context(), "third week"); err != nil ||
-					string(mark.Result) != "another" {
-					t.Errorf("duplicate with a result: %q, %v", mark.Result, err)
-				}
+				mark, err = s.do(t.Context(), "third week")
+				require.NoError(t, err)
+				assert.Equal(t, "another", string(mark.Result), "duplicate with a result")
 				s.wantTables(t, 3)
 				// Nothing is made anew, or counted back, for a table that is there.
-				if err := errors.Join(s.marks.Migrate(t.Context(), s.db),
-					s.marks.Check(t.Context(), s.db)); err != nil {
-					t.Error(err)
-				}
+				err = errors.Join(s.marks.Migrate(t.Context(), s.db),
+					s.marks.Check(t.Context(), s.db))
+				assert.NoError(t, err)
 				s.wantFirst(t, "fourth week", false)
 
 				// Whatever the tables are called by now, the way down finds them, and the way up
 				// begins anew.
-				if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
-					t.Fatal(err)
-				}
-				if left := append(s.relations(t, "r"), s.relations(t, "v")...); len(left) > 0 {
-					t.Errorf("left are %q", left)
-				}
-				if err := s.marks.Migrate(t.Context(), s.db); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.marks.Migrations().To(t.Context(), s.db, 0))
+				assert.Empty(t, append(s.relations(t, "r"), s.relations(t, "v")...))
+				require.NoError(t, s.marks.Migrate(t.Context(), s.db))
 				s.wantFirst(t, "fourth week", true)
 				s.wantFirst(t, "fourth week", false)
 			})
@@ -228,23 +214,19 @@ func TestRetentionStays(t *testing.T) {
 			config := sqladapter.Config{Dialect: s.dialect, Namespace: "shop", Table: s.table,
 				Window: time.Hour, Retention: sqladapter.Generations - made.retention}
 			other, err := sqladapter.New(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for name, call := range map[string]func(context.Context,
 				*sql.DB) error{"Migrate": other.Migrate, "Check": other.Check} {
 				var input *dedup.InputError
-				if err := call(t.Context(), s.db); !errors.As(err, &input) ||
-					input.Field != "Retention" {
-					t.Errorf("%s = %v, want an InputError on Retention", name, err)
-				}
+				require.ErrorAs(t, call(t.Context(), s.db), &input, name)
+				assert.Equal(t, "Retention", input.Field, name)
 			}
 			unchecked := *s
 			unchecked.marks = other
-			if first, err := unchecked.deliver(t.Context(), "m", nil); err == nil || first ||
-				sqladapter.Retryable(err) {
-				t.Errorf("a mark without a check: %v, %v", first, err)
-			}
+			first, err := unchecked.deliver(t.Context(), "m", nil)
+			assert.Error(t, err, "a mark without a check")
+			assert.False(t, first, "a mark without a check")
+			assert.False(t, sqladapter.Retryable(err), "a mark without a check")
 			s.wantFirst(t, "m", false)
 		})
 	}
@@ -261,29 +243,26 @@ func TestRotationIsLearnt(t *testing.T) {
 			rotator := newRotator(t, s)
 			for generation := 1; generation < 8; generation++ {
 				early, late := fmt.Sprint("early ", generation), fmt.Sprint("late ", generation)
-				if first, err := s.deliver(t.Context(), early, nil); err != nil || !first {
-					t.Fatalf("%s: %v, %v", early, first, err)
-				}
+				first, err := s.deliver(t.Context(), early, nil)
+				require.NoError(t, err, early)
+				require.True(t, first, early)
 				s.windowPassed(t, generation)
-				if _, err := s.doBatch(t.Context(), []string{late, early}); err != nil {
-					t.Fatal(err)
-				}
+				_, err = s.doBatch(t.Context(), []string{late, early})
+				require.NoError(t, err)
 				rotator.rotate(t, true)
 				if generation%2 == 0 {
-					if mark, err := s.do(t.Context(), late); err != nil ||
-						mark.Outcome != dedup.Duplicate {
-						t.Errorf("Do after a rotation: %v, %v", mark.Outcome, err)
-					}
+					mark, err := s.do(t.Context(), late)
+					require.NoError(t, err, "Do after a rotation")
+					assert.Equal(t, dedup.Duplicate, mark.Outcome, "Do after a rotation")
 					continue
 				}
-				if first, err := s.deliver(t.Context(), late, nil); first || err == nil ||
-					!sqladapter.Retryable(err) {
-					t.Fatalf("transaction after a rotation: %v, %v; want a retryable error",
-						first, err)
-				}
-				if first, err := s.deliver(t.Context(), late, nil); first || err != nil {
-					t.Fatalf("the one after it: %v, %v; want a duplicate", first, err)
-				}
+				first, err = s.deliver(t.Context(), late, nil)
+				require.False(t, first, "transaction after a rotation")
+				require.Error(t, err, "transaction after a rotation")
+				require.True(t, sqladapter.Retryable(err), "transaction after a rotation")
+				first, err = s.deliver(t.Context(), late, nil)
+				require.NoError(t, err, "the one after it")
+				require.False(t, first, "the one after it")
 			}
 		})
 	}
@@ -298,9 +277,7 @@ func newRotator(t *testing.T, s *shop, edit ...func(*sqladapter.Config)) *shop {
 		f(&config)
 	}
 	marks, err := sqladapter.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	e := postgres("exec")
 	if s.dialect == sqladapter.MySQL {
 		e = mariadb()
@@ -321,10 +298,9 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			var late []*sql.Tx
 			for range 3 {
 				tx := begin(t, s.db, level)
-				if _, err := tx.ExecContext(t.Context(),
-					`SELECT count(*) FROM `+s.ledger); err != nil {
-					t.Fatal(err) // takes the snapshot
-				}
+				_, err := tx.ExecContext(t.Context(), // takes the snapshot
+					`SELECT count(*) FROM `+s.ledger)
+				require.NoError(t, err)
 				late = append(late, tx)
 			}
 			s.wantFirst(t, "m", true)
@@ -332,30 +308,25 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			s.wantFirst(t, "m", false) // and learns of it
 
 			mark, err := s.marks.MarkTx(t.Context(), late[0], "m")
-			if mark.First() || !sqladapter.Retryable(err) {
-				t.Errorf("mark: %v, %v; want a retryable error", mark.Outcome, err)
-			}
+			assert.False(t, mark.First(), "mark: %v", mark.Outcome)
+			assert.True(t, sqladapter.Retryable(err), "mark: %v", mark.Outcome)
 			_ = late[0].Rollback() // or the next would wait for it
 			reqs := []dedup.Request{{Key: "m"}, {Key: "new"}}
-			if marks, err := s.marks.MarkBatchTx(t.Context(), late[1],
-				reqs); !sqladapter.Retryable(err) {
-				t.Errorf("batch: %v, %v; want a retryable error", marks, err)
-			}
+			marks, err := s.marks.MarkBatchTx(t.Context(), late[1],
+				reqs)
+			assert.True(t, sqladapter.Retryable(err), "batch: %v, %v; want a retryable error",
+				marks, err)
 			_ = late[1].Rollback()
 
 			id, err := driver.NewID("shop", "", "m")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			res, err := late[2].ExecContext(t.Context(),
 				fmt.Sprintf(`INSERT INTO %s (id, stamp) SELECT v.id, 0 FROM (VALUES ('%x'::uuid)) AS v(id)`+
 					` WHERE NOT EXISTS (SELECT 1 FROM %s AS p WHERE p.id = v.id) ON CONFLICT DO NOTHING`, s.open(2), id[:], s.relation("_g1")))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n, err := res.RowsAffected(); err != nil || n != 1 {
-				t.Errorf("without the condition %d rows were inserted, %v; if it is none now, the condition is not needed", n, err)
-			}
+			require.NoError(t, err)
+			n, err := res.RowsAffected()
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, n, "without the condition")
 		})
 	}
 }
@@ -367,9 +338,8 @@ func TestRotateTogether(t *testing.T) {
 		for generation := 1; generation <= 3; generation++ {
 			s.windowPassed(t, generation)
 			s.wantFirst(t, fmt.Sprint("m", generation), true)
-			if sealed := s.rotateTogether(t, 6); sealed != 1 {
-				t.Errorf("%d of six have sealed generation %d", sealed, generation)
-			}
+			sealed := s.rotateTogether(t, 6)
+			assert.Equal(t, 1, sealed, "%d of six have sealed generation %d", sealed, generation)
 		}
 		// Whoever wants to drop does not wait for one that still looks whether there is something
 		// to seal.
@@ -386,9 +356,7 @@ func (s *shop) rotateTogether(t *testing.T, n int) int {
 	for range n {
 		wg.Go(func() {
 			did, err := s.rotated(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			if did {
 				sealed.Add(1)
 			}

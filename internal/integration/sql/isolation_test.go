@@ -2,8 +2,10 @@ package sql_test
 
 import (
 	"database/sql"
-	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -19,33 +21,28 @@ func TestIsolation(t *testing.T) {
 			t.Run(level.String(), func(t *testing.T) {
 				s := newShop(t, e)
 				loser := begin(t, s.db, level)
-				if _, err := loser.ExecContext(t.Context(),
-					`SELECT count(*) FROM `+s.ledger); err != nil {
-					t.Fatal(err) // takes the snapshot before the winner's commit
-				}
-				if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
-					t.Fatalf("winner: %v, %v", first, err)
-				}
+				// It takes the snapshot before the winner's commit.
+				_, err := loser.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger)
+				require.NoError(t, err)
+				first, err := s.deliver(t.Context(), "m", nil)
+				require.NoError(t, err)
+				require.True(t, first, "winner")
 				mark, err := s.marks.MarkTx(t.Context(), loser, "m")
 				if level == sql.LevelReadCommitted {
-					if err != nil || mark.Outcome != dedup.Duplicate {
-						t.Errorf("loser: %v, %v", mark.Outcome, err)
-					}
+					require.NoError(t, err)
+					assert.Equal(t, dedup.Duplicate, mark.Outcome, "loser")
 					return
 				}
 				var state interface{ SQLState() string }
-				if !errors.As(err, &state) || state.SQLState() != "40001" ||
-					!sqladapter.Retryable(err) || mark.Outcome != dedup.Unknown {
-					t.Fatalf("loser: %v, %v; want a retryable 40001", mark.Outcome, err)
-				}
-				if err := loser.Rollback(); err != nil {
-					t.Fatal(err)
-				}
+				require.ErrorAs(t, err, &state, "loser")
+				require.Equal(t, "40001", state.SQLState(), "loser")
+				require.True(t, sqladapter.Retryable(err), "loser")
+				require.Equal(t, dedup.Unknown, mark.Outcome, "loser")
+				require.NoError(t, loser.Rollback())
 				again := begin(t, s.db, level)
-				if mark, err := s.marks.MarkTx(t.Context(), again, "m"); err != nil ||
-					mark.Outcome != dedup.Duplicate {
-					t.Errorf("loser, second try: %v, %v", mark.Outcome, err)
-				}
+				mark, err = s.marks.MarkTx(t.Context(), again, "m")
+				require.NoError(t, err)
+				assert.Equal(t, dedup.Duplicate, mark.Outcome, "loser, second try")
 			})
 		}
 	})
@@ -57,13 +54,10 @@ func TestIsolation(t *testing.T) {
 func TestOneStatementSeesOneSnapshot(t *testing.T) {
 	s := newShop(t, postgres("cache_statement"))
 	winner := begin(t, s.db, sql.LevelDefault)
-	if _, err := s.marks.MarkTx(t.Context(), winner, "m"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.marks.MarkTx(t.Context(), winner, "m")
+	require.NoError(t, err)
 	id, err := driver.NewID("shop", "", "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	answer := make(chan error, 1)
 	go func() {
 		var n int
@@ -75,12 +69,8 @@ func TestOneStatementSeesOneSnapshot(t *testing.T) {
 			SELECT 1 FROM `+s.table+` WHERE id = encode($1::bytea, 'hex')::uuid`, id[:]).Scan(&n)
 	}()
 	waitForLock(t, s.db, s.table)
-	if err := winner.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-answer; !errors.Is(err, sql.ErrNoRows) {
-		t.Fatalf("the one-statement form answered %v; if it now sees the winner's row, MarkTx could use it", err)
-	}
+	require.NoError(t, winner.Commit())
+	require.ErrorIs(t, <-answer, sql.ErrNoRows, "the one-statement form answered")
 	s.wantMark(t, "m", true)
 }
 
@@ -89,18 +79,15 @@ func TestLockTimeout(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		winner := begin(t, s.db, sql.LevelDefault)
-		if _, err := s.marks.MarkTx(t.Context(), winner, "m"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.marks.MarkTx(t.Context(), winner, "m")
+		require.NoError(t, err)
 		loser := begin(t, s.db, sql.LevelDefault)
-		if _, err := loser.ExecContext(t.Context(), `SET LOCAL lock_timeout = '20ms'`); err != nil {
-			t.Fatal(err)
-		}
+		_, err = loser.ExecContext(t.Context(), `SET LOCAL lock_timeout = '20ms'`)
+		require.NoError(t, err)
 		mark, err := s.marks.MarkTx(t.Context(), loser, "m")
-		if mark.Outcome != dedup.InFlight || !errors.Is(err, dedup.ErrInFlight) ||
-			!sqladapter.Retryable(err) {
-			t.Errorf("loser: %v, %v", mark.Outcome, err)
-		}
+		assert.Equal(t, dedup.InFlight, mark.Outcome, "loser")
+		assert.ErrorIs(t, err, dedup.ErrInFlight, "loser")
+		assert.True(t, sqladapter.Retryable(err), "loser")
 	})
 }
 
@@ -115,50 +102,41 @@ func TestSQLiteReadThenMark(t *testing.T) {
 	read := func() *sql.Tx {
 		tx := begin(t, s.db, sql.LevelDefault)
 		var n int
-		if err := tx.QueryRowContext(t.Context(),
-			`SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		err := tx.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM `+s.ledger).Scan(&n)
+		require.NoError(t, err)
 		return tx
 	}
 	late := read()
-	if _, err := s.deliver(t.Context(), "m", nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.marks.MarkTx(t.Context(), late, "m"); !sqladapter.Retryable(err) {
-		t.Fatalf("mark on an old snapshot: %v, want a retryable error", err)
-	}
-	if err := late.Rollback(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.deliver(t.Context(), "m", nil)
+	require.NoError(t, err)
+	_, err = s.marks.MarkTx(t.Context(), late, "m")
+	require.True(t, sqladapter.Retryable(err),
+		"mark on an old snapshot: %v, want a retryable error", err)
+	require.NoError(t, late.Rollback())
 	again := read()
-	if mark, err := s.marks.MarkTx(t.Context(), again, "m"); err != nil ||
-		mark.Outcome != dedup.Duplicate {
-		t.Errorf("second try: %v, %v", mark.Outcome, err)
-	}
+	mark, err := s.marks.MarkTx(t.Context(), again, "m")
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Duplicate, mark.Outcome, "second try")
 }
 
 // TestConn: a transaction begun by hand on a single connection is a transaction too.
 func TestConn(t *testing.T) {
 	s := newShop(t, sqlite())
 	conn, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	for i, want := range []driver.Outcome{dedup.Acquired, dedup.Acquired, dedup.Duplicate} {
 		end := "COMMIT"
 		if i == 0 {
 			end = "ROLLBACK"
 		}
-		if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-			t.Fatal(err)
-		}
-		if mark, err := s.marks.MarkTx(t.Context(), conn, "m"); err != nil || mark.Outcome != want {
-			t.Errorf("round %d: %v, %v; want %v", i, mark.Outcome, err, want)
-		}
-		if _, err := conn.ExecContext(t.Context(), end); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+		require.NoError(t, err)
+		mark, err := s.marks.MarkTx(t.Context(), conn, "m")
+		require.NoError(t, err, "round %d", i)
+		assert.Equal(t, want, mark.Outcome, "round %d", i)
+		_, err = conn.ExecContext(t.Context(), end)
+		require.NoError(t, err)
 	}
 }

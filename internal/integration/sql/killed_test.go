@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -18,6 +17,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -109,9 +111,8 @@ func (s *shop) killEverywhere(t *testing.T, v victim, w way) (all []string) {
 		return batch
 	}
 	first, err := w.do(s, t.Context(), []string{"done"})
-	if err != nil || !first {
-		t.Fatalf("the message before: %v, %v", first, err)
-	}
+	require.NoError(t, err)
+	require.True(t, first, "the message before")
 	all = append(all, "done")
 	v.Batch = next("dry run")
 	steps := v.rehearse(t)
@@ -122,15 +123,14 @@ func (s *shop) killEverywhere(t *testing.T, v victim, w way) (all []string) {
 				continue
 			}
 			v.Step, v.When, v.Batch = i, when, next(fmt.Sprintf("%d %s", i, when))
-			if died := v.run(t); died != fmt.Sprintf("%s %s", when, step) {
-				t.Errorf("it was to be killed %s %q, and was %s", when, step, died)
-			}
+			assert.Equal(t, fmt.Sprintf("%s %s", when, step), v.run(t),
+				"it was to be killed %s %q", when, step)
 			committed := i > commit || i == commit && when == "after"
 			open := i == commit && when == "during"
 			first, err := s.again(t, w, v.Batch)
-			if err != nil || !open && first == committed {
-				t.Errorf("killed %s %q, redelivery: first = %v, %v", when, step, first, err)
-			}
+			require.NoError(t, err, "killed %s %q, redelivery: first = %v", when, step, first)
+			assert.False(t, !open && first == committed, "killed %s %q, redelivery: first = %v",
+				when, step, first)
 		}
 	}
 	slices.Sort(all)
@@ -157,9 +157,7 @@ func around(t *testing.T, done, name string) []string {
 func idOf(t *testing.T, message string) driver.ID {
 	t.Helper()
 	id, err := driver.NewID("shop", "", message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return id
 }
 
@@ -172,9 +170,8 @@ func (s *shop) again(t *testing.T, w way, batch []string) (first bool, err error
 	if err != nil {
 		return false, err
 	}
-	if marks[1].First() || marks[0].Outcome != marks[2].Outcome {
-		t.Errorf("%q are %v", batch, marks)
-	}
+	require.False(t, marks[1].First(), "%q are %v", batch, marks)
+	assert.Equal(t, marks[2].Outcome, marks[0].Outcome, "%q are %v", batch, marks)
 	return marks[0].First(), nil
 }
 
@@ -186,28 +183,24 @@ func (v victim) rehearse(t *testing.T) (steps []string) {
 		steps = append(steps, what)
 		return do()
 	})
-	if err := s.once(t.Context(), v); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.once(t.Context(), v))
 	t.Logf("%d statements: %s", len(steps), strings.Join(steps, ", "))
 	named := func(table string) bool {
 		return slices.ContainsFunc(steps, func(step string) bool {
 			return strings.Contains(step, table)
 		})
 	}
-	if !slices.Contains(steps, "begin") || !slices.Contains(steps, "commit") || !named(v.Table) ||
-		!named(v.Ledger) {
-		t.Fatalf("these are not begin, mark, effect and commit: %q", steps)
-	}
+	require.Contains(t, steps, "begin", "these are not begin, mark, effect and commit")
+	require.Contains(t, steps, "commit", "these are not begin, mark, effect and commit")
+	require.True(t, named(v.Table), "these are not begin, mark, effect and commit")
+	require.True(t, named(v.Ledger), "these are not begin, mark, effect and commit")
 	return steps
 }
 
 func (v victim) shop(t *testing.T, tell teller) *shop {
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop",
 		Table: v.Table, Retention: v.Retention, Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &shop{db: openTold(t, v.Driver, v.DSN, tell), marks: marks, dialect: v.Dialect,
 		table: v.Table, ledger: v.Ledger}
 }
@@ -231,37 +224,25 @@ func (s *shop) once(ctx context.Context, v victim) (err error) {
 func (v victim) run(t *testing.T) (last string) {
 	t.Helper()
 	task, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledAtEveryStatement$")
 	child.Env = append(os.Environ(), victimTask+"="+string(task))
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	said, err := io.ReadAll(bufio.NewReader(out))
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 	var exit *exec.ExitError
-	if err := child.Wait(); !errors.As(err, &exit) ||
-		exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the child ended with %v, not by SIGKILL; it said %q", err, said)
-	}
+	assert.ErrorAs(t, child.Wait(), &exit, "the child ended")
+	assert.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal(), "the child ended")
 	return strings.TrimSpace(string(said))
 }
 
 // beVictim is the child's side.
 func beVictim(t *testing.T, task string) {
 	var v victim
-	if err := json.Unmarshal([]byte(task), &v); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(task), &v))
 	var step int
 	s := v.shop(t, func(what string, do func() error) error {
 		now := step == v.Step

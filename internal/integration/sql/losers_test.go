@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -60,10 +62,8 @@ func (s *shop) losers(t *testing.T, w way, message string, end func(*sql.Tx) err
 		wg.Go(func() {
 			asking.Done()
 			first, err := w.do(s, t.Context(), batch)
-			if err != nil || !ended.Load() {
-				t.Errorf("%s: a loser: first = %v, %v; the winner had ended: %v", message,
-					first, err, ended.Load())
-			}
+			assert.NoError(t, err)
+			assert.True(t, ended.Load(), "%s: a loser: first = %v", message, first)
 			if first {
 				firsts.Add(1)
 			}
@@ -72,33 +72,23 @@ func (s *shop) losers(t *testing.T, w way, message string, end func(*sql.Tx) err
 	asking.Wait()
 	s.waitForLosers(t, losers)
 	ended.Store(true)
-	if err := end(winner); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, end(winner))
 	wg.Wait()
-	if n := firsts.Load(); n != want {
-		t.Errorf("%s: %d losers had the effect, want %d", message, n, want)
-	}
-	if lost, doubled := s.damage(t, batch); lost != 0 || doubled != 0 {
-		t.Errorf("%s: of %d effects %d lost, %d doubled", message, w.size, lost, doubled)
-	}
+	assert.Equal(t, want, firsts.Load(), message)
+	lost, doubled := s.damage(t, batch)
+	assert.Zero(t, lost, "%s: of %d effects", message, w.size)
+	assert.Zero(t, doubled, "%s: of %d effects", message, w.size)
 }
 
 // win marks the batch and has its effects, in an open transaction.
 func (s *shop) win(t *testing.T, tx *sql.Tx, batch []string) {
 	t.Helper()
 	marks, err := s.marks.MarkBatchTx(t.Context(), tx, requests(batch))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, mark := range marks {
-		if !mark.First() {
-			t.Fatalf("winner, %q: %v", batch[i], mark.Outcome)
-		}
+		require.True(t, mark.First(), "winner, %q: %v", batch[i], mark.Outcome)
 	}
-	if err := s.effectOf(t.Context(), tx, batch); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.effectOf(t.Context(), tx, batch))
 }
 
 // TestOldSnapshot is TestIsolation for MariaDB: a loser that has read before the winner came
@@ -117,30 +107,25 @@ func TestOldSnapshot(t *testing.T) {
 							}))
 					}})
 				loser := begin(t, s.db, level)
-				if _, err := loser.ExecContext(t.Context(),
-					`SELECT count(*) FROM `+s.ledger); err != nil {
-					t.Fatal(err)
-				}
-				if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
-					t.Fatalf("winner: %v, %v", first, err)
-				}
+				_, err := loser.ExecContext(t.Context(),
+					`SELECT count(*) FROM `+s.ledger)
+				require.NoError(t, err)
+				first, err := s.deliver(t.Context(), "m", nil)
+				require.NoError(t, err)
+				require.True(t, first, "winner")
 				mark, err := s.marks.MarkTx(t.Context(), loser, "m")
 				if level == sql.LevelReadCommitted || isolated == "OFF" {
-					if err != nil || mark.Outcome != dedup.Duplicate {
-						t.Errorf("loser: %v, %v", mark.Outcome, err)
-					}
+					require.NoError(t, err)
+					assert.Equal(t, dedup.Duplicate, mark.Outcome, "loser")
 					return
 				}
-				if sqlerr.MySQL(err) != 1020 || !sqladapter.Retryable(err) ||
-					mark.Outcome != dedup.Unknown {
-					t.Fatalf("loser: %v, %v; want a retryable 1020", mark.Outcome, err)
-				}
-				if err := loser.Rollback(); err != nil {
-					t.Fatal(err)
-				}
-				if first, err := s.redeliver(t.Context(), "m"); first || err != nil {
-					t.Errorf("loser, second try: first = %v, %v", first, err)
-				}
+				require.Equal(t, 1020, sqlerr.MySQL(err), "loser")
+				require.True(t, sqladapter.Retryable(err), "loser")
+				require.Equal(t, dedup.Unknown, mark.Outcome, "loser")
+				require.NoError(t, loser.Rollback())
+				first, err = s.redeliver(t.Context(), "m")
+				require.NoError(t, err)
+				assert.False(t, first, "loser, second try: first")
 			})
 		}
 	}
@@ -153,10 +138,9 @@ func (s *shop) waitForLosers(t *testing.T, n int) {
 	if query := waiting[s.dialect]; query != "" {
 		poll(t, "the losers to wait", func() bool {
 			var waiting int
-			if err := s.db.QueryRowContext(t.Context(), s.bind(query),
-				"%"+s.table+"%").Scan(&waiting); err != nil {
-				t.Fatal(err)
-			}
+			err := s.db.QueryRowContext(t.Context(), s.bind(query),
+				"%"+s.table+"%").Scan(&waiting)
+			require.NoError(t, err)
 			return waiting >= n
 		})
 	}

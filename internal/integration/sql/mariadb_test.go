@@ -4,11 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -25,29 +26,24 @@ func TestMariaDBIsolation(t *testing.T) {
 				s := newShop(t, e)
 				loser := begin(t, s.db, level)
 				// Takes the snapshot before the winner's commit, and no lock in its way.
-				if _, err := loser.ExecContext(t.Context(),
-					`SELECT window_ms FROM "`+s.table+`_meta"`); err != nil {
-					t.Fatal(err)
-				}
+				_, err := loser.ExecContext(t.Context(),
+					`SELECT window_ms FROM "`+s.table+`_meta"`)
+				require.NoError(t, err)
 				for _, message := range []string{"m", "n"} {
-					if _, err := s.saves(t.Context(), message, []byte("receipt")); err != nil {
-						t.Fatal(err)
-					}
+					_, err := s.saves(t.Context(), message, []byte("receipt"))
+					require.NoError(t, err)
 				}
 				mark, err := s.marks.MarkTx(t.Context(), loser, "m")
-				if err != nil || mark.Outcome != dedup.Duplicate ||
-					string(mark.Result) != "receipt" {
-					t.Errorf("loser: %v %q, %v", mark.Outcome, mark.Result, err)
-				}
+				require.NoError(t, err)
+				assert.Equal(t, dedup.Duplicate, mark.Outcome, "loser")
+				assert.Equal(t, "receipt", string(mark.Result), "loser")
 				marks, err := s.marks.MarkBatchTx(t.Context(), loser,
 					requests([]string{"n", "new"}))
-				if err != nil || marks[0].Outcome != dedup.Duplicate ||
-					string(marks[0].Result) != "receipt" || !marks[1].First() {
-					t.Errorf("loser, in a batch: %v, %v", marks, err)
-				}
-				if err := loser.Rollback(); err != nil {
-					t.Error(err)
-				}
+				require.NoError(t, err)
+				require.Equal(t, dedup.Duplicate, marks[0].Outcome, "loser, in a batch: %v", marks)
+				require.Equal(t, "receipt", string(marks[0].Result), "loser, in a batch: %v", marks)
+				assert.True(t, marks[1].First(), "loser, in a batch: %v", marks)
+				assert.NoError(t, loser.Rollback())
 			})
 		}
 	}
@@ -65,25 +61,22 @@ func TestMariaDBSnapshotIsolation(t *testing.T) {
 					c.Params["innodb_snapshot_isolation"] = "1"
 				}))
 			loser := begin(t, strict.db, sql.LevelRepeatableRead)
-			if _, err := loser.ExecContext(t.Context(),
-				`SELECT count(*) FROM `+s.ledger); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.do(t.Context(), "m"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := loser.ExecContext(t.Context(),
+				`SELECT count(*) FROM `+s.ledger)
+			require.NoError(t, err)
+			_, err = s.do(t.Context(), "m")
+			require.NoError(t, err)
 			mark, err := strict.marks.MarkTx(t.Context(), loser, "m")
 			var server *mysql.MySQLError
-			if !errors.As(err, &server) || server.Number != 1020 || !sqladapter.Retryable(err) ||
-				mark.Outcome != dedup.Unknown {
-				t.Errorf("loser: %v, %v; want a retryable 1020", mark.Outcome, err)
-			}
+			require.ErrorAs(t, err, &server, "loser")
+			assert.EqualValues(t, 1020, server.Number, "loser")
+			assert.True(t, sqladapter.Retryable(err), "loser")
+			assert.Equal(t, dedup.Unknown, mark.Outcome, "loser")
 			// What goes on in a transaction that the server has ended is refused.
 			var input *dedup.InputError
-			if _, err := strict.marks.MarkTx(t.Context(), loser, "n"); !errors.As(err, &input) ||
-				input.Field != "tx" {
-				t.Errorf("after that: %v, want an InputError on tx", err)
-			}
+			_, err = strict.marks.MarkTx(t.Context(), loser, "n")
+			require.ErrorAs(t, err, &input, "after that")
+			assert.Equal(t, "tx", input.Field, "after that")
 			s.wantMark(t, "n", false)
 			strict.wantDone(t, "m")
 		})
@@ -98,58 +91,46 @@ func TestMariaDBRefuses(t *testing.T) {
 	}))
 	for name, call := range map[string]func(context.Context,
 		*sql.DB) error{"Migrate": s.marks.Migrate, "Check": s.marks.Check} {
-		if err := call(t.Context(), found); err == nil ||
-			!strings.Contains(err.Error(), "clientFoundRows") {
-			t.Errorf("%s with clientFoundRows: %v", name, err)
-		}
-		if err := call(t.Context(), s.db); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		err := call(t.Context(), found)
+		assert.ErrorContains(t, err, "clientFoundRows", "%s with clientFoundRows", name)
+		assert.NoError(t, call(t.Context(), s.db), name)
 	}
 	s.exec(t, `ALTER TABLE "`+s.table+`" ENGINE = MyISAM`)
-	if err := s.marks.Check(t.Context(), s.db); err == nil ||
-		!strings.Contains(err.Error(), "InnoDB") {
-		t.Errorf("Check of MyISAM: %v", err)
-	}
+	err := s.marks.Check(t.Context(), s.db)
+	assert.ErrorContains(t, err, "InnoDB", "Check of MyISAM")
 }
 
 // TestMariaDBNoTransaction: on a connection without one the mark is not made.
 func TestMariaDBNoTransaction(t *testing.T) {
 	s := newShop(t, mariadb())
 	conn, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	var input *dedup.InputError
-	if _, err := s.marks.MarkTx(t.Context(), conn, "m"); !errors.As(err, &input) ||
-		input.Field != "tx" {
-		t.Errorf("MarkTx = %v, want an InputError on tx", err)
-	}
-	if _, err := s.marks.MarkBatchTx(t.Context(), conn,
-		[]dedup.Request{{Key: "m"}}); !errors.As(err, &input) || input.Field != "tx" {
-		t.Errorf("MarkBatchTx = %v, want an InputError on tx", err)
-	}
+	_, err = s.marks.MarkTx(t.Context(), conn, "m")
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "tx", input.Field)
+	_, err = s.marks.MarkBatchTx(t.Context(), conn,
+		[]dedup.Request{{Key: "m"}})
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "tx", input.Field)
 	s.wantMark(t, "m", false)
 }
 
 // TestMariaDBInFlight: a lock wait timeout is "in flight", for MarkTx and for Do.
 func TestMariaDBInFlight(t *testing.T) {
 	s := newShop(t, mariadb())
-	if _, err := s.marks.MarkTx(t.Context(), begin(t, s.db, sql.LevelDefault), "m"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.marks.MarkTx(t.Context(), begin(t, s.db, sql.LevelDefault), "m")
+	require.NoError(t, err)
 	loser := *s
 	loser.db = s.impatient(t)
 	mark, err := s.marks.MarkTx(t.Context(), begin(t, loser.db, sql.LevelDefault), "m")
-	if mark.Outcome != dedup.InFlight || !errors.Is(err, dedup.ErrInFlight) ||
-		!sqladapter.Retryable(err) {
-		t.Errorf("MarkTx: %v, %v", mark.Outcome, err)
-	}
-	if mark, err := loser.do(t.Context(), "m"); mark.Outcome != dedup.InFlight ||
-		!errors.Is(err, dedup.ErrInFlight) {
-		t.Errorf("Do: %v, %v", mark.Outcome, err)
-	}
+	assert.Equal(t, dedup.InFlight, mark.Outcome)
+	assert.ErrorIs(t, err, dedup.ErrInFlight)
+	assert.True(t, sqladapter.Retryable(err), "%v", err)
+	mark, err = loser.do(t.Context(), "m")
+	assert.Equal(t, dedup.InFlight, mark.Outcome)
+	assert.ErrorIs(t, err, dedup.ErrInFlight)
 }
 
 // TestMariaDBIgnoredDeadlock: an effect that goes on after a deadlock as if nothing had
@@ -171,21 +152,20 @@ func TestMariaDBIgnoredDeadlock(t *testing.T) {
 			`UPDATE `+accounts+` SET balance = balance + 100 WHERE id = 1`)
 		return err
 	})
-	if err != nil || !mark.First() || runs != 2 {
-		t.Errorf("Do = %v, %v after %d runs; want the second run to be first",
-			mark.Outcome, err, runs)
-	}
+	require.NoError(t, err)
+	assert.True(t, mark.First(), "Do = %v", mark.Outcome)
+	assert.Equal(t, 2, runs, "Do = %v", mark.Outcome)
 	s.wantEffects(t, []string{"m"})
 	var balance int
-	if err := s.db.QueryRowContext(t.Context(),
-		`SELECT max(balance) FROM `+accounts).Scan(&balance); err != nil || balance != 1 {
-		t.Errorf("the largest balance is %d, %v; want 1: what came after the deadlock must not stay", balance, err)
-	}
+	err = s.db.QueryRowContext(t.Context(),
+		`SELECT max(balance) FROM `+accounts).Scan(&balance)
+	require.NoError(t, err)
+	assert.Equal(t, 1, balance, "the largest balance")
 	var autocommit bool
-	if err := s.db.QueryRowContext(t.Context(),
-		`SELECT @@autocommit`).Scan(&autocommit); err != nil || !autocommit {
-		t.Errorf("the session came back with autocommit %v, %v", autocommit, err)
-	}
+	err = s.db.QueryRowContext(t.Context(),
+		`SELECT @@autocommit`).Scan(&autocommit)
+	require.NoError(t, err)
+	assert.True(t, autocommit, "the session came back with autocommit")
 }
 
 // deadlock makes tx the victim of one: the other transaction has written more.
@@ -197,24 +177,18 @@ func (s *shop) deadlock(t *testing.T, tx *sql.Tx, accounts string) {
 			`UPDATE `+accounts+` SET balance = balance + 1 WHERE id IN (`+id+`)`)
 		return err
 	}
-	if err := errors.Join(add(tx, "1"), add(other, "2")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, errors.Join(add(tx, "1"), add(other, "2")))
 	for i := range 50 {
-		if _, err := other.ExecContext(t.Context(), `INSERT INTO `+accounts+` VALUES (?, 0)`,
-			100+i); err != nil {
-			t.Fatal(err)
-		}
+		_, err := other.ExecContext(t.Context(), `INSERT INTO `+accounts+` VALUES (?, 0)`,
+			100+i)
+		require.NoError(t, err)
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := errors.Join(add(other, "1"), other.Commit()); err != nil {
-			t.Errorf("the other transaction: %v", err)
-		}
+		assert.NoError(t, errors.Join(add(other, "1"), other.Commit()), "the other transaction")
 	})
 	var server *mysql.MySQLError
-	if err := add(tx, "2"); !errors.As(err, &server) || server.Number != 1213 {
-		t.Errorf("no deadlock: %v", err)
-	}
+	require.ErrorAs(t, add(tx, "2"), &server, "no deadlock")
+	assert.EqualValues(t, 1213, server.Number, "no deadlock")
 	wg.Wait()
 }

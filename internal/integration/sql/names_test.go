@@ -4,9 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"gorm.io/gorm"
 	gormtests "gorm.io/gorm/utils/tests"
 
@@ -22,9 +23,7 @@ func TestMigrateAnothersTable(t *testing.T) {
 		s.wantFirst(t, "m", true)
 		fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: e.dialect, Group: "g",
 			Table: s.table})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		store := newStore(t, s.db, e.dialect, s.table)
 		for name, component := range map[string]struct {
 			up   func(ctx context.Context, db *sql.DB) error
@@ -37,19 +36,14 @@ func TestMigrateAnothersTable(t *testing.T) {
 				return store.Migrate(ctx)
 			}, store.Drop},
 		} {
-			if err := component.up(t.Context(), s.db); err == nil ||
-				!strings.Contains(err.Error(), s.table) {
-				t.Errorf("%s in a table of marks: %v", name, err)
-			}
-			if err := component.down(t.Context()); err != nil {
-				t.Error(err)
-			}
+			err := component.up(t.Context(), s.db)
+			assert.ErrorContains(t, err, s.table, "%s in a table of marks", name)
+			assert.NoError(t, component.down(t.Context()))
 		}
 		s.wantFirst(t, "m", false)
-		if err := errors.Join(s.marks.Migrate(t.Context(), s.db),
-			s.marks.Check(t.Context(), s.db)); err != nil {
-			t.Error(err)
-		}
+		err = errors.Join(s.marks.Migrate(t.Context(), s.db),
+			s.marks.Check(t.Context(), s.db))
+		assert.NoError(t, err)
 		s.exec(t, `DROP TABLE IF EXISTS "`+s.table+`_forgets"`) // MySQL has committed it
 	})
 }
@@ -61,20 +55,16 @@ func TestGormPoolIsRefused(t *testing.T) {
 	for _, prepare := range []bool{false, true} {
 		g, err := gorm.Open(gormtests.DummyDialector{},
 			&gorm.Config{ConnPool: s.db, PrepareStmt: prepare})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var input *dedup.InputError
-		if _, err := s.marks.MarkTx(t.Context(), g.Statement.ConnPool, "m"); !errors.As(err,
-			&input) || input.Field != "tx" {
-			t.Errorf("prepares %v: MarkTx in %T = %v", prepare, g.Statement.ConnPool, err)
-		}
+		_, err = s.marks.MarkTx(t.Context(), g.Statement.ConnPool, "m")
+		require.ErrorAs(t, err, &input, "prepares %v: MarkTx in %T", prepare, g.Statement.ConnPool)
+		assert.Equal(t, "tx", input.Field, "prepares %v: MarkTx in %T", prepare,
+			g.Statement.ConnPool)
 		err = g.Transaction(func(tx *gorm.DB) error {
 			_, err := s.marks.MarkTx(t.Context(), tx.Statement.ConnPool, "m")
 			return err
 		})
-		if err != nil {
-			t.Errorf("prepares %v: in a transaction: %v", prepare, err)
-		}
+		assert.NoError(t, err, "prepares %v: in a transaction", prepare)
 	}
 }

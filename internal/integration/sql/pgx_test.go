@@ -44,9 +44,7 @@ func forEachMode(t *testing.T, test func(t *testing.T, s *pgxShop, mode string),
 func openPool(t *testing.T, url string) *pgxpool.Pool {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
 }
@@ -164,25 +162,22 @@ func TestPgx(t *testing.T) {
 		mark, err := s.pgxDo(t.Context(), "m", func(tx pgx.Tx) error {
 			return s.marks.SaveResultTx(t.Context(), pgxv5.Wrap(tx), "m", []byte{0, '\'', 0xff})
 		})
-		if err != nil || !mark.First() {
-			t.Fatalf("first: %v, %v", mark.Outcome, err)
-		}
-		if mark, err := s.pgxDo(t.Context(), "m"); err != nil || mark.Outcome != dedup.Duplicate ||
-			string(mark.Result) != "\x00'\xff" {
-			t.Errorf("duplicate: %v %q, %v", mark.Outcome, mark.Result, err)
-		}
-		if _, err := s.pgxDo(t.Context(), "bad", func(pgx.Tx) error {
+		require.NoError(t, err)
+		require.True(t, mark.First(), "first: %v", mark.Outcome)
+		mark, err = s.pgxDo(t.Context(), "m")
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Duplicate, mark.Outcome, "duplicate")
+		assert.Equal(t, "\x00'\xff", string(mark.Result), "duplicate")
+		_, err = s.pgxDo(t.Context(), "bad", func(pgx.Tx) error {
 			return errDomain
-		}); !errors.Is(err, errDomain) {
-			t.Errorf("failure: %v", err)
-		}
+		})
+		assert.ErrorIs(t, err, errDomain, "failure")
 		err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
 			mark := func(tx pgx.Tx, want driver.Outcome, payload string) {
 				got, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), "own",
 					dedup.WithFingerprint([]byte(payload)))
-				if got.Outcome != want || (err != nil) != (want == dedup.Mismatch) {
-					t.Errorf("own transaction: %v, %v; want %v", got.Outcome, err, want)
-				}
+				assert.Equal(t, want, got.Outcome, "own transaction")
+				assert.Equal(t, want == dedup.Mismatch, err != nil, "own transaction")
 			}
 			mark(tx, dedup.Acquired, "10 EUR")
 			inner, err := tx.Begin(t.Context()) // a savepoint
@@ -193,15 +188,11 @@ func TestPgx(t *testing.T) {
 			mark(inner, dedup.Mismatch, "99 EUR")
 			return errors.Join(inner.Rollback(t.Context()), s.pgxEffect(t.Context(), tx, "own"))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		s.wantMark(t, "own", true)
 		s.wantMark(t, "bad", false)
 		s.wantEffects(t, []string{"m", "own"})
-		if n := s.pool.Stat().AcquiredConns(); n != 0 {
-			t.Errorf("%d connections are still in a transaction", n)
-		}
+		assert.Zero(t, s.pool.Stat().AcquiredConns(), "connections are still in a transaction")
 	})
 }
 
@@ -215,9 +206,8 @@ func TestPgxOverlappingBatches(t *testing.T) {
 				mine := slices.Clone(all)
 				rng := rand.New(rand.NewPCG(5, uint64(w)))
 				rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
-				if _, err := s.pgxDoBatch(t.Context(), mine); err != nil {
-					t.Errorf("batch: %v", err)
-				}
+				_, err := s.pgxDoBatch(t.Context(), mine)
+				assert.NoError(t, err, "batch")
 			})
 		}
 		wg.Wait()
@@ -233,20 +223,20 @@ func TestPgxSerializable(t *testing.T) {
 		runs := 0
 		mark, err := s.pgxDo(t.Context(), "m", func(tx pgx.Tx) error {
 			var level string
-			if err := tx.QueryRow(t.Context(),
-				`SHOW transaction_isolation`).Scan(&level); err != nil || level != "serializable" {
-				t.Errorf("level %q, %v", level, err)
-			}
+			err := tx.QueryRow(t.Context(),
+				`SHOW transaction_isolation`).Scan(&level)
+			require.NoError(t, err)
+			assert.Equal(t, "serializable", level)
 			if runs++; runs > 1 {
 				return nil
 			}
-			_, err := tx.Exec(t.Context(),
+			_, err = tx.Exec(t.Context(),
 				`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$`)
 			return err
 		})
-		if err != nil || !mark.First() || runs != 2 {
-			t.Errorf("Do = %v, %v after %d runs", mark.Outcome, err, runs)
-		}
+		require.NoError(t, err)
+		assert.True(t, mark.First(), "Do = %v", mark.Outcome)
+		assert.Equal(t, 2, runs, "Do = %v", mark.Outcome)
 		s.wantEffects(t, []string{"m"})
 	}, serializable)
 }
@@ -261,10 +251,9 @@ func TestPgxKilledBackend(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil || !mark.First() || runs != 2 {
-			t.Errorf("Do = %v, %v after %d runs; want the second run to be first",
-				mark.Outcome, err, runs)
-		}
+		require.NoError(t, err)
+		assert.True(t, mark.First(), "Do = %v", mark.Outcome)
+		assert.Equal(t, 2, runs, "Do = %v", mark.Outcome)
 		s.wantEffects(t, []string{"m"})
 	})
 }
@@ -280,20 +269,19 @@ func TestPgxLostCommit(t *testing.T) {
 			commitcut.Undelivered} {
 			done := fmt.Sprintf("do, %v", how)
 			cutter.Arm(commitcut.Cut{How: how, Bytes: 3})
-			if mark, err := through.pgxDo(t.Context(), done); err != nil ||
-				mark.First() != (how == commitcut.Undelivered) {
-				t.Errorf("%s: %v, %v", done, mark.Outcome, err)
-			}
+			mark, err := through.pgxDo(t.Context(), done)
+			require.NoError(t, err, "%s: %v", done, mark.Outcome)
+			assert.Equal(t, how == commitcut.Undelivered, mark.First(), "%s: %v", done,
+				mark.Outcome)
 			alone := fmt.Sprintf("alone, %v", how)
-			mark := through.lose(t, alone, func() { cutter.Arm(commitcut.Cut{How: how, Bytes: 3}) })
+			mark = through.lose(t, alone, func() { cutter.Arm(commitcut.Cut{How: how, Bytes: 3}) })
 			want := sqladapter.Committed
 			if how == commitcut.Undelivered {
 				want = sqladapter.NotCommitted
 			}
-			if got, err := pgxv5.Confirm(t.Context(), s.marks, s.pool, alone, mark); err != nil ||
-				got != want {
-				t.Errorf("%s: Confirm = %v, %v; want %v", alone, got, err, want)
-			}
+			got, err := pgxv5.Confirm(t.Context(), s.marks, s.pool, alone, mark)
+			require.NoError(t, err, "%s: Confirm", alone)
+			assert.Equal(t, want, got, "%s: Confirm", alone)
 			s.wantMark(t, alone, how != commitcut.Undelivered)
 			if all = append(all, done); how != commitcut.Undelivered {
 				all = append(all, alone)
@@ -307,19 +295,14 @@ func TestPgxLostCommit(t *testing.T) {
 func (s *pgxShop) lose(t *testing.T, message string, arm func()) sqladapter.Mark {
 	t.Helper()
 	tx, err := s.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mark, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), message)
 	if err == nil {
 		err = s.pgxEffect(t.Context(), tx, message)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	arm()
-	if err := tx.Commit(t.Context()); !sqladapter.Retryable(err) {
-		t.Errorf("%s: COMMIT = %v, want it to be lost", message, err)
-	}
+	err = tx.Commit(t.Context())
+	assert.True(t, sqladapter.Retryable(err), "%s: COMMIT = %v, want it to be lost", message, err)
 	return mark
 }

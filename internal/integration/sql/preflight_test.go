@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/servertest"
@@ -20,33 +22,26 @@ import (
 func wantFindings(t *testing.T, db *sql.DB, cfg sqlpreflight.Config, want ...string) {
 	t.Helper()
 	found, err := sqlpreflight.Run(t.Context(), db, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var got []string
 	for i, f := range found {
 		got = append(got, f.Severity.String()+" "+f.Code)
-		if f.Detail == "" || f.Why == "" || f.Fix == "" ||
-			i > 0 && f.Severity > found[i-1].Severity {
-			t.Errorf("finding %d: %s", i, f)
-		}
+		assert.NotEmpty(t, f.Detail, "finding %d", i)
+		assert.NotEmpty(t, f.Why, "finding %d", i)
+		assert.NotEmpty(t, f.Fix, "finding %d", i)
+		assert.False(t, i > 0 && f.Severity > found[i-1].Severity, "finding %d", i)
 	}
 	slices.Sort(got)
 	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("found %q, want %q:\n%v", got, want, found)
-	}
-	if n := db.Stats().InUse; n != 0 {
-		t.Errorf("%d connections were not given back", n)
-	}
+	assert.Equal(t, want, got, "%v", found)
+	assert.Zero(t, db.Stats().InUse, "connections were not given back")
 }
 
 func execAll(t *testing.T, db *sql.DB, statements ...string) {
 	t.Helper()
 	for _, statement := range statements {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %v", statement, err)
-		}
+		_, err := db.ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
 	}
 }
 
@@ -63,21 +58,13 @@ func TestPreflightPostgres(t *testing.T) {
 	execAll(t, db, `ALTER DATABASE onceward SET idle_in_transaction_session_timeout = '1min'`)
 
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres,
 		Group: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db = open("cache_statement")
-	if err := marks.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	if err := fence.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, marks.Migrate(t.Context(), db))
+	require.NoError(t, fence.Migrate(t.Context(), db))
 	tables := []string{"onceward_marks", "onceward_fence"}
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec"} {
 		wantFindings(t, open(mode), pg(tables...))
@@ -88,12 +75,8 @@ func TestPreflightPostgres(t *testing.T) {
 		Dialect: sqladapter.Postgres, Namespace: "shop", Table: "inturn",
 		Retention: sqladapter.Generations, Window: time.Hour,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := inTurn.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, inTurn.Migrate(t.Context(), db))
 	wantFindings(t, open("exec"), pg("inturn"))
 	execAll(t, db, `ALTER TABLE inturn_g1_open SET UNLOGGED`,
 		`ALTER TABLE inturn_g0 DROP CONSTRAINT inturn_g0_pkey`)
@@ -135,23 +118,21 @@ func TestPreflightPostgres(t *testing.T) {
 		`ALTER DATABASE onceward SET default_transaction_isolation = 'serializable'`)
 	poll(t, "the settings", func() bool {
 		var off bool
-		if err := db.QueryRowContext(t.Context(),
-			`SELECT current_setting('fsync') = 'off'`).Scan(&off); err != nil {
-			t.Fatal(err)
-		}
+		err := db.QueryRowContext(t.Context(),
+			`SELECT current_setting('fsync') = 'off'`).Scan(&off)
+		require.NoError(t, err)
 		return off
 	})
 	wantFindings(t, open("exec"), pg(), "critical fsync", "critical full_page_writes",
 		"warning synchronous_commit", "note isolation")
 	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
 	found, err := sqlpreflight.Run(t.Context(), open("exec"), pg())
-	if err != nil || !slices.ContainsFunc(found, func(f preflight.Finding) bool {
+	require.NoError(t, err)
+	assert.True(t, slices.ContainsFunc(found, func(f preflight.Finding) bool {
 		return f.Code == "read_only" && strings.HasPrefix(f.Server, "127.0.0.1:") &&
 			strings.HasSuffix(f.Detail,
 				"default_transaction_read_only is on, transaction_read_only on")
-	}) {
-		t.Errorf("read-only: %v, %v", found, err)
-	}
+	}), "read-only: %v", found)
 }
 
 func TestPreflightMariaDB(t *testing.T) {
@@ -174,29 +155,21 @@ func TestPreflightMariaDB(t *testing.T) {
 	})), my(), "critical client_found_rows")
 
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.MySQL, Namespace: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	generations, err := sqladapter.New(sqladapter.Config{
 		Dialect: sqladapter.MySQL, Namespace: "shop", Table: "turns", Window: time.Hour,
 		Retention: sqladapter.Generations,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, migrate := range []func() error{
 		func() error {
 			return fence.Migrate(t.Context(), db)
 		}, func() error { return marks.Migrate(t.Context(), db) },
 		func() error { return generations.Migrate(t.Context(), db) },
 	} {
-		if err := migrate(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, migrate())
 	}
 	wantFindings(t, db, my("onceward_fence", "onceward_marks", "turns"))
 	execAll(t, db,
@@ -228,21 +201,15 @@ func TestPreflightSQLite(t *testing.T) {
 	wantFindings(t, db, lite())
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite,
 		Group: "g"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, migrate := range []func() error{
 		func() error {
 			return fence.Migrate(t.Context(), db)
 		}, func() error { return marks.Migrate(t.Context(), db) },
 	} {
-		if err := migrate(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, migrate())
 	}
 	wantFindings(t, db, lite("onceward_fence", "onceward_marks"))
 	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`,
@@ -272,9 +239,8 @@ func TestPreflightSQLite(t *testing.T) {
 	shop.Schema = "shop"
 	wantFindings(t, one, shop, "note not_seen", "critical synchronous", "critical no_unique_index")
 	found, err := sqlpreflight.Run(t.Context(), one, shop)
-	if err != nil || !strings.HasSuffix(found[0].Server, "shop.db") {
-		t.Errorf("found at %v, %v", found, err)
-	}
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(found[0].Server, "shop.db"), "found at %v", found)
 	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "critical in_memory",
 		"critical journal_mode")
 }
@@ -290,19 +256,16 @@ func TestPreflightSQLiteLeavesNothing(t *testing.T) {
 			wantFindings(t, db, sqlpreflight.Config{Dialect: sqladapter.SQLite}, want...)
 			for i := range 2 { // held, so that the second is another one
 				conn, err := db.Conn(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				defer func() { _ = conn.Close() }()
 				var timeout int
-				if err := conn.QueryRowContext(t.Context(),
-					`PRAGMA busy_timeout`).Scan(&timeout); err != nil || timeout != 5000 {
-					t.Errorf("connection %d has a busy timeout of %d, %v", i, timeout, err)
-				}
+				err = conn.QueryRowContext(t.Context(),
+					`PRAGMA busy_timeout`).Scan(&timeout)
+				require.NoError(t, err, "connection %d has a busy timeout", i)
+				assert.Equal(t, 5000, timeout, "connection %d has a busy timeout", i)
 				for _, statement := range []string{`BEGIN IMMEDIATE`, `ROLLBACK`} {
-					if _, err := conn.ExecContext(t.Context(), statement); err != nil {
-						t.Errorf("connection %d: %s: %v", i, statement, err)
-					}
+					_, err := conn.ExecContext(t.Context(), statement)
+					assert.NoError(t, err, "connection %d: %s", i, statement)
 				}
 			}
 		})

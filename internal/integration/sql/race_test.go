@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
@@ -33,8 +36,7 @@ func TestEachEffectOnce(t *testing.T) {
 				rng.Shuffle(len(mine), func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
 				for _, message := range mine {
 					first, err := s.redeliver(t.Context(), message)
-					if err != nil {
-						t.Errorf("%q: %v", message, err)
+					if !assert.NoError(t, err, message) {
 						return
 					}
 					if first {
@@ -44,9 +46,8 @@ func TestEachEffectOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if firsts.Load() != int64(len(all)) {
-			t.Errorf("%d firsts for %d messages", firsts.Load(), len(all))
-		}
+		assert.Equal(t, int64(len(all)), firsts.Load(), "%d firsts for %d messages", firsts.Load(),
+			len(all))
 		s.wantEffects(t, all)
 	})
 }
@@ -58,9 +59,7 @@ func waitForLock(t *testing.T, db *sql.DB, table string) {
 		var n int
 		err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE '%' || $1 || '%'`, table).Scan(&n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return n > 0
 	})
 }
@@ -72,9 +71,7 @@ func poll(t *testing.T, what string, yes func() bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !yes() {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute for %s", what)
-		}
+		require.False(t, time.Now().After(deadline), "waited a minute for %s", what)
 		<-tick.C
 	}
 }
@@ -83,24 +80,17 @@ func poll(t *testing.T, what string, yes func() bool) {
 func TestLoserStaysUsable(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		if _, err := s.deliver(t.Context(), "done", nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.deliver(t.Context(), "done", nil)
+		require.NoError(t, err)
 		tx := begin(t, s.db, sql.LevelDefault)
 		for _, message := range []string{"done", "new", "new"} {
 			mark, err := s.marks.MarkTx(t.Context(), tx, message)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if mark.First() {
-				if err := s.effect(t.Context(), tx, message); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, s.effect(t.Context(), tx, message))
 			}
 		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tx.Commit())
 		s.wantEffects(t, []string{"done", "new"})
 	})
 }
@@ -114,16 +104,14 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 		tx := begin(t, s.db, sql.LevelDefault)
 		exec := func(text string) {
 			t.Helper()
-			if _, err := tx.ExecContext(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
+			_, err := tx.ExecContext(t.Context(), text)
+			require.NoError(t, err)
 		}
 		want := func(when, key string, want driver.Outcome) {
 			t.Helper()
-			if mark, err := s.marks.MarkTx(t.Context(), tx, key); err != nil ||
-				mark.Outcome != want {
-				t.Errorf("%s: %v, %v; want %v", when, mark.Outcome, err, want)
-			}
+			mark, err := s.marks.MarkTx(t.Context(), tx, key)
+			require.NoError(t, err)
+			assert.Equal(t, want, mark.Outcome, when)
 		}
 		want("at first", "m", dedup.Acquired)
 		want("again", "m", dedup.Duplicate)
@@ -138,12 +126,11 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 		want("after the release", "n", dedup.Duplicate)
 		marks, err := s.marks.MarkBatchTx(t.Context(),
 			tx, []dedup.Request{{Key: "n"}, {Key: "o"}, {Key: "m"}})
-		if err != nil || marks[0].First() || !marks[1].First() || marks[2].First() {
-			t.Errorf("batch: %v, %v", marks, err)
-		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.False(t, marks[0].First(), "batch: %v", marks)
+		require.True(t, marks[1].First(), "batch: %v", marks)
+		assert.False(t, marks[2].First(), "batch: %v", marks)
+		require.NoError(t, tx.Commit())
 	})
 }
 
@@ -168,21 +155,14 @@ func TestBatchOutcomes(t *testing.T) {
 		} {
 			tx := begin(t, s.db, sql.LevelDefault)
 			marks, err := s.marks.MarkBatchTx(t.Context(), tx, reqs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for i, mark := range marks {
-				if mark.Outcome != want[i] {
-					t.Errorf("round %d, item %d: %v, want %v", round, i, mark.Outcome, want[i])
-				}
+				assert.Equal(t, want[i], mark.Outcome, "round %d, item %d", round, i)
 			}
-			if marks[0].Fingerprint != body || marks[4].Fingerprint != (driver.Fingerprint{}) {
-				t.Errorf("round %d: fingerprints came back as %x and %x", round,
-					marks[0].Fingerprint, marks[4].Fingerprint)
-			}
-			if err := tx.Commit(); err != nil {
-				t.Fatal(err)
-			}
+			require.Equal(t, body, marks[0].Fingerprint, "round %d: fingerprints came back", round)
+			assert.Equal(t, driver.Fingerprint{}, marks[4].Fingerprint,
+				"round %d: fingerprints came back", round)
+			require.NoError(t, tx.Commit())
 		}
 	})
 }

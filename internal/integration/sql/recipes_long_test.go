@@ -5,6 +5,8 @@ package sql_test
 import (
 	"context"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // TestRecipesUnderFire is the run of TestUnderFire, by the book and by what is published. The
@@ -18,10 +20,9 @@ func TestRecipesUnderFire(t *testing.T) {
 			}
 			t.Run(field.name+"/"+r.name, func(t *testing.T) {
 				lost, doubled, burnt := field.burn(t, crashes, r.crowd)
-				if damage := lost > 0 || doubled > 0; damage != r.doubles {
-					t.Errorf("of %d messages %d lost, %d doubled; want damage: %v",
-						len(burnt.messages), lost, doubled, r.doubles)
-				}
+				assert.Equal(t, r.doubles, lost > 0 || doubled > 0,
+					"of %d messages %d lost, %d doubled; want damage", len(burnt.messages), lost,
+					doubled)
 			})
 		}
 	}

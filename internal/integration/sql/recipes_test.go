@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -76,10 +78,9 @@ func TestRecipes(t *testing.T) {
 				lost, doubled := s.damage(t, all)
 				t.Logf("of %d messages %d lost, %d doubled; %d deadlocks", len(all), lost,
 					doubled, met.deadlocks.Load())
-				if lost != 0 || (doubled > 0) != r.doubles ||
-					(met.deadlocks.Load() > 0) != r.deadlocks {
-					t.Errorf("want 0 lost, doubled: %v, deadlocks: %v", r.doubles, r.deadlocks)
-				}
+				assert.Zero(t, lost, "want 0 lost, doubled")
+				assert.Equal(t, r.doubles, doubled > 0, "want 0 lost, doubled")
+				assert.Equal(t, r.deadlocks, met.deadlocks.Load() > 0, "want 0 lost, doubled")
 			})
 		}
 	}

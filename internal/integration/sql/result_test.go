@@ -5,9 +5,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/sqladapter"
@@ -34,30 +36,26 @@ func TestResults(t *testing.T) {
 			"large":  bytes.Repeat([]byte{0xa5, 0}, 128<<10),
 		}
 		for message, result := range results {
-			if mark, err := s.saves(t.Context(), message, result); err != nil || !mark.First() ||
-				mark.Result != nil {
-				t.Fatalf("%s: %v, %v", message, mark.Outcome, err)
-			}
+			mark, err := s.saves(t.Context(), message, result)
+			require.NoError(t, err, "%s: %v", message, mark.Outcome)
+			require.True(t, mark.First(), "%s: %v", message, mark.Outcome)
+			require.Nil(t, mark.Result, "%s: %v", message, mark.Outcome)
 		}
-		if _, err := s.do(t.Context(), "nothing"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.do(t.Context(), "nothing")
+		require.NoError(t, err)
 		keys := []string{"text", "empty", "binary", "large", "nothing", "new"}
 		marks, err := s.doBatch(t.Context(), keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for i, key := range keys {
 			want := results[key]
-			if mark := marks[i]; !bytes.Equal(mark.Result, want) ||
-				(mark.Result != nil) != (len(want) > 0) {
-				t.Errorf("%s: result of %d bytes, nil %v; want %d bytes", key, len(mark.Result),
-					mark.Result == nil, len(want))
+			if len(want) == 0 {
+				want = nil // an empty result comes back as none
 			}
-			if mark, found, err := s.marks.Lookup(t.Context(), s.db, key); err != nil || !found ||
-				!bytes.Equal(mark.Result, want) {
-				t.Errorf("%s: Lookup = %d bytes, %v, %v", key, len(mark.Result), found, err)
-			}
+			assert.Equal(t, want, marks[i].Result, key)
+			mark, found, err := s.marks.Lookup(t.Context(), s.db, key)
+			require.NoError(t, err, key)
+			assert.True(t, found, key)
+			assert.Equal(t, want, mark.Result, key)
 		}
 	})
 }
@@ -70,26 +68,18 @@ func TestResultIsRefused(t *testing.T) {
 		refused := func(key string) {
 			t.Helper()
 			var input *dedup.InputError
-			if err := s.marks.SaveResultTx(t.Context(), tx, key, []byte("x")); !errors.As(err,
-				&input) || input.Field != "key" {
-				t.Errorf("%q: %v, want an InputError on key", key, err)
-			}
+			require.ErrorAs(t, s.marks.SaveResultTx(t.Context(), tx, key, []byte("x")), &input, key)
+			assert.Equal(t, "key", input.Field, key)
 		}
 		refused("absent")
-		if _, err := s.marks.MarkTx(t.Context(), tx, "m"); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.marks.SaveResultTx(t.Context(), tx, "m", []byte("once")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.marks.MarkTx(t.Context(), tx, "m")
+		require.NoError(t, err)
+		require.NoError(t, s.marks.SaveResultTx(t.Context(), tx, "m", []byte("once")))
 		refused("m")
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
-		if mark, _, err := s.marks.Lookup(t.Context(), s.db, "m"); err != nil ||
-			string(mark.Result) != "once" {
-			t.Errorf("result %q, %v", mark.Result, err)
-		}
+		require.NoError(t, tx.Commit())
+		mark, _, err := s.marks.Lookup(t.Context(), s.db, "m")
+		require.NoError(t, err)
+		assert.Equal(t, "once", string(mark.Result))
 	})
 }
 
@@ -98,32 +88,27 @@ func TestResultsGoWithTheirMarks(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })
 		for _, message := range []string{"old", "new"} {
-			if _, err := s.saves(t.Context(), message, []byte(message)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.saves(t.Context(), message, []byte(message))
+			require.NoError(t, err)
 		}
 		_, err := s.marks.Do(t.Context(), s.db, "failed",
 			func(ctx context.Context, tx *sql.Tx) error {
 				return errors.Join(s.marks.SaveResultTx(ctx, tx, "failed", nil), errDomain)
 			})
-		if !errors.Is(err, errDomain) {
-			t.Fatal(err)
-		}
+		require.ErrorIs(t, err, errDomain)
 		s.age(t, "shop", 10, "old")
 		s.deleteExpired(t, 100, 1)
 		s.wantMark(t, "old", false)
 		var kept []byte
-		if err := s.db.QueryRowContext(t.Context(),
-			`SELECT result FROM "`+s.table+`_results"`).Scan(&kept); err != nil ||
-			string(kept) != "new" {
-			t.Errorf("left are results of %q, %v; want new alone", kept, err)
-		}
-		if mark, err := s.saves(t.Context(), "old", []byte("again")); err != nil || !mark.First() {
-			t.Errorf("after the window: %v, %v", mark.Outcome, err)
-		}
-		if mark, err := s.do(t.Context(), "old"); err != nil ||
-			!strings.Contains(string(mark.Result), "again") {
-			t.Errorf("its duplicate: %q, %v", mark.Result, err)
-		}
+		err = s.db.QueryRowContext(t.Context(),
+			`SELECT result FROM "`+s.table+`_results"`).Scan(&kept)
+		require.NoError(t, err)
+		assert.Equal(t, "new", string(kept), "left are results")
+		mark, err := s.saves(t.Context(), "old", []byte("again"))
+		require.NoError(t, err)
+		assert.True(t, mark.First(), "after the window: %v", mark.Outcome)
+		mark, err = s.do(t.Context(), "old")
+		require.NoError(t, err)
+		assert.Contains(t, string(mark.Result), "again", "its duplicate")
 	})
 }

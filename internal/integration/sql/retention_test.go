@@ -2,9 +2,11 @@ package sql_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
@@ -15,9 +17,7 @@ func (s *shop) age(t *testing.T, namespace string, days int, messages ...string)
 	t.Helper()
 	for _, message := range messages {
 		id, err := driver.NewID(namespace, "", message)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ms := int64(days) * 86_400_000
 		where, change := fmt.Sprintf(`id = x'%x'`, id[:]), fmt.Sprintf(`stamp = stamp - %d`, ms<<20)
 		switch s.dialect {
@@ -32,9 +32,9 @@ func (s *shop) age(t *testing.T, namespace string, days int, messages ...string)
 
 func (s *shop) deleteExpired(t *testing.T, limit int, want int64) {
 	t.Helper()
-	if n, err := s.marks.DeleteExpired(t.Context(), s.db, limit); err != nil || n != want {
-		t.Errorf("DeleteExpired(%d) = %d, %v; want %d", limit, n, err, want)
-	}
+	n, err := s.marks.DeleteExpired(t.Context(), s.db, limit)
+	require.NoError(t, err)
+	assert.Equal(t, want, n)
 }
 
 func TestDeleteExpired(t *testing.T) {
@@ -42,9 +42,8 @@ func TestDeleteExpired(t *testing.T) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })
 		old, recent := messages(7), "recent"
 		for _, message := range old {
-			if _, err := s.deliver(t.Context(), message, nil); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.deliver(t.Context(), message, nil)
+			require.NoError(t, err)
 		}
 		// Ten days of downtime: by the wall clock all is expired, but the redeliveries
 		// that end the downtime still need the marks.
@@ -52,9 +51,8 @@ func TestDeleteExpired(t *testing.T) {
 		s.deleteExpired(t, 100, 0)
 
 		// Then traffic goes on, and the old marks are ten days behind it.
-		if _, err := s.deliver(t.Context(), recent, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.deliver(t.Context(), recent, nil)
+		require.NoError(t, err)
 		s.deleteExpired(t, 5, 5)
 		s.deleteExpired(t, 5, 2)
 		s.deleteExpired(t, 5, 0)
@@ -62,9 +60,9 @@ func TestDeleteExpired(t *testing.T) {
 		for _, message := range old {
 			s.wantMark(t, message, false)
 		}
-		if first, err := s.deliver(t.Context(), old[0], nil); err != nil || !first {
-			t.Errorf("a duplicate after the window: first = %v, %v; it runs again", first, err)
-		}
+		first, err := s.deliver(t.Context(), old[0], nil)
+		require.NoError(t, err)
+		assert.True(t, first, "a duplicate after the window: first")
 	})
 }
 
@@ -77,21 +75,17 @@ func TestSharedWindow(t *testing.T) {
 		config := sqladapter.Config{Dialect: e.dialect, Namespace: "other", Table: s.table,
 			Window: 30 * 24 * time.Hour}
 		var err error
-		if neighbour.marks, err = sqladapter.New(config); err != nil {
-			t.Fatal(err)
-		}
+		neighbour.marks, err = sqladapter.New(config)
+		require.NoError(t, err)
 		migrate := func(m *sqladapter.Ledger) {
 			t.Helper()
-			if err := m.Migrate(t.Context(), s.db); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, m.Migrate(t.Context(), s.db))
 		}
 		for _, shop := range []*shop{s, &neighbour} {
 			for _, message := range []string{"old", "new"} {
-				if first, err := shop.deliver(t.Context(), message, nil); err != nil || !first {
-					t.Fatalf("%q: %v, %v; the namespaces have keys of their own", message,
-						first, err)
-				}
+				first, err := shop.deliver(t.Context(), message, nil)
+				require.NoError(t, err, message)
+				require.True(t, first, message)
 			}
 		}
 		s.age(t, "shop", 10, "old")
@@ -100,9 +94,7 @@ func TestSharedWindow(t *testing.T) {
 		migrate(neighbour.marks) // raises it
 		migrate(s.marks)         // does not lower it
 		s.deleteExpired(t, 100, 0)
-		if err := s.marks.SetWindow(t.Context(), s.db); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.marks.SetWindow(t.Context(), s.db))
 		neighbour.deleteExpired(t, 100, 0) // by its own window, which is longer
 		s.deleteExpired(t, 100, 2)
 		s.wantMark(t, "new", true)
@@ -110,14 +102,10 @@ func TestSharedWindow(t *testing.T) {
 
 		config.Window = 0
 		forever, err := sqladapter.New(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		migrate(forever)
-		if _, err := s.marks.DeleteExpired(t.Context(), s.db, 1); err == nil ||
-			!strings.Contains(err.Error(), "SetWindow") {
-			t.Errorf("a table that is kept for ever: %v", err)
-		}
+		_, err = s.marks.DeleteExpired(t.Context(), s.db, 1)
+		assert.ErrorContains(t, err, "SetWindow", "a table that is kept for ever")
 	})
 }
 
@@ -126,13 +114,11 @@ func TestSharedWindow(t *testing.T) {
 func TestDeleteExpiredFutureMark(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 72 * time.Hour })
-		if _, err := s.deliver(t.Context(), "future", nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.deliver(t.Context(), "future", nil)
+		require.NoError(t, err)
 		s.age(t, "shop", -365, "future")
-		if _, err := s.deliver(t.Context(), "present", nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.deliver(t.Context(), "present", nil)
+		require.NoError(t, err)
 		s.deleteExpired(t, 100, 0)
 		s.wantMark(t, "present", true)
 	})

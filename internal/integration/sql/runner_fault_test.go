@@ -5,10 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -29,11 +31,11 @@ func TestRunnerKilled(t *testing.T) {
 					}
 					return s.endSession(ctx, t, admin, tx.(*sql.Tx)) //nolint:forcetypeassert // of database/sql
 				}))
-			if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt" ||
-				res.Attempt != 3 || runs != 3 {
-				t.Errorf("Run = %v %q, attempt %d after %d runs, %v", res.Outcome, res.Value,
-					res.Attempt, runs, err)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, dedup.Acquired, res.Outcome)
+			assert.Equal(t, "receipt", string(res.Value))
+			assert.Equal(t, 3, res.Attempt)
+			assert.Equal(t, 3, runs)
 			s.wantEffects(t, []string{"m"})
 		})
 	}
@@ -50,9 +52,8 @@ func (s *shop) endSession(ctx context.Context, t *testing.T, admin *sql.DB, tx *
 		return err
 	}
 	if s.dialect == sqladapter.MySQL {
-		if _, err := admin.ExecContext(ctx, fmt.Sprintf(`KILL CONNECTION %d`, id)); err != nil {
-			t.Error(err)
-		}
+		_, err := admin.ExecContext(ctx, fmt.Sprintf(`KILL CONNECTION %d`, id))
+		assert.NoError(t, err)
 	} else {
 		terminate(t, admin, id)
 	}
@@ -110,9 +111,9 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 				}
 				return nil
 			}))
-		if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt of "+key {
-			t.Errorf("%s: %v %q, %v", key, res.Outcome, res.Value, err)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Acquired, res.Outcome, key)
+		assert.Equal(t, "receipt of "+key, string(res.Value), key)
 	}
 	wg.Go(func() { transfer("there", 1, 2) })
 	wg.Go(func() { transfer("back", 2, 1) })
@@ -122,18 +123,16 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	if !undo {
 		want, done = 4, []string{"there", "back"}
 	}
-	if err := s.db.QueryRowContext(t.Context(),
-		`SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != want ||
-		runs.Load() < 3 { // the one that runs again may meet the other again
-		t.Errorf("the balances add up to %d after %d runs, %v; want %d after 3 or more",
-			sum, runs.Load(), err, want)
-	}
+	require.NoError(t, s.db.QueryRowContext(t.Context(),
+		`SELECT sum(balance) FROM `+accounts).Scan(&sum))
+	assert.Equal(t, want, sum, "the balances add up")
+	// The one that runs again may meet the other again.
+	assert.GreaterOrEqual(t, runs.Load(), int64(3))
 	s.wantEffects(t, done)
 	for _, key := range []string{"there", "back"} {
-		if mark, _, err := s.marks.Lookup(t.Context(), s.db, key); err != nil ||
-			string(mark.Result) != "receipt of "+key {
-			t.Errorf("%s: %q is stored, %v", key, mark.Result, err)
-		}
+		mark, _, err := s.marks.Lookup(t.Context(), s.db, key)
+		require.NoError(t, err, key)
+		assert.Equal(t, "receipt of "+key, string(mark.Result), key)
 	}
 }
 
@@ -144,15 +143,13 @@ func TestRunnerUndoAfterAnError(t *testing.T) {
 		s := newShop(t, e)
 		r := s.runner(t)
 		breaks := func(ctx context.Context, tx execTx) error {
-			if _, err := tx.ExecContext(ctx, `SELECT 1/0`); err == nil {
-				t.Error("1/0 is not an error")
-			}
+			_, err := tx.ExecContext(ctx, `SELECT 1/0`)
+			assert.Error(t, err, "1/0 is not an error")
 			return nil
 		}
-		if res, err := r.Run(t.Context(), "m", s.writes("m", "paid", false, breaks)); err == nil ||
-			res.Value != nil {
-			t.Errorf("a success that is not one: %v %q", res.Outcome, res.Value)
-		}
+		res, err := r.Run(t.Context(), "m", s.writes("m", "paid", false, breaks))
+		assert.Error(t, err, "a success that is not one: %v", res.Outcome)
+		assert.Nil(t, res.Value, "a success that is not one: %v", res.Outcome)
 		s.wantMark(t, "m", false)
 		for _, want := range []driver.Outcome{dedup.Acquired, dedup.Duplicate} {
 			res, err := r.Run(t.Context(), "m", s.writes("m", "refused", true, breaks))
@@ -180,10 +177,9 @@ func TestRunnerCommittedByItself(t *testing.T) {
 					}
 					return s.effect(ctx, tx, "after")
 				}))
-			if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") ||
-				runs != 1 {
-				t.Errorf("Run = %v after %d runs", err, runs)
-			}
+			assert.True(t, dedup.IsPermanent(err), "%v", err)
+			assert.ErrorContains(t, err, "committed by itself")
+			assert.Equal(t, 1, runs)
 			s.wantEffects(t, []string{"m"})
 		})
 	}
@@ -225,14 +221,12 @@ func (s *shop) asked(t *testing.T, r *sqladapter.Runner, key string,
 	for range maxDeliveries {
 		res, err := r.Run(t.Context(), key, effect)
 		if err == nil {
-			if last := (*answers)[len(*answers)-1]; string(res.Value) != last {
-				t.Errorf("%s: %v %q, want %q", key, res.Outcome, res.Value, last)
-			}
+			assert.Equal(t, (*answers)[len(*answers)-1], string(res.Value), "%s: %v", key,
+				res.Outcome)
 			return
 		}
-		if !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err) {
-			t.Errorf("%s: %v", key, err)
-		}
+		assert.False(t, !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err), "%s: %v",
+			key, err)
 	}
 	t.Errorf("%s: no end", key)
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -13,18 +15,13 @@ import (
 func (s *shop) payments(t *testing.T) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tx, ok := sqladapter.TxFrom(r.Context())
-		if !ok {
-			t.Error("no transaction in the request's context")
+		if !assert.True(t, ok, "no transaction in the request's context") {
 			return
 		}
 		key := r.Header.Get("Idempotency-Key")
-		if err := s.effect(r.Context(), tx, key); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.effect(r.Context(), tx, key))
 		status, err := strconv.Atoi(r.URL.Query().Get("status"))
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(key))
 	})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -76,10 +77,10 @@ func (s *shop) inUse() int {
 func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome driver.Outcome,
 	value string) {
 	t.Helper()
-	if err != nil || res.Outcome != outcome || string(res.Value) != value || res.Attempt != 1 {
-		t.Errorf("Run = %v %q, attempt %d, %v; want %v %q", res.Outcome, res.Value, res.Attempt,
-			err, outcome, value)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, outcome, res.Outcome)
+	assert.Equal(t, value, string(res.Value))
+	assert.Equal(t, 1, res.Attempt)
 }
 
 // TestRunnerOnce: first, duplicate, undo, failure, panic, too large, empty, on every engine.
@@ -97,10 +98,9 @@ func TestRunnerOnce(t *testing.T) {
 		}
 		fails := func(want error, effect httpadapter.Effect) {
 			t.Helper()
-			if res, err := r.Run(t.Context(), "bad", effect); !errors.Is(err, want) ||
-				res.Value != nil {
-				t.Errorf("Run = %q, %v; want %v", res.Value, err, want)
-			}
+			res, err := r.Run(t.Context(), "bad", effect)
+			assert.ErrorIs(t, err, want)
+			assert.Nil(t, res.Value)
 		}
 		fail := func(context.Context, execTx) error { return errDomain }
 		fails(errDomain, s.writes("bad", "x", false, fail))
@@ -110,27 +110,23 @@ func TestRunnerOnce(t *testing.T) {
 		}))
 		func() {
 			defer func() {
-				if v := recover(); v != "boom" {
-					t.Errorf("recovered %v", v)
-				}
+				v := recover()
+				assert.Equal(t, "boom", v)
 			}()
 			_, err := r.Run(t.Context(), "bad",
 				s.writes("bad", "x", false, func(context.Context, execTx) error { panic("boom") }))
 			t.Errorf("panic: %v", err)
 		}()
 		var input *dedup.InputError
-		if _, err := r.Run(t.Context(), "bad",
-			s.writes("bad", strings.Repeat("x", 1001), false)); !errors.As(err, &input) ||
-			input.Field != "result" {
-			t.Errorf("too large: %v", err)
-		}
+		_, err := r.Run(t.Context(), "bad",
+			s.writes("bad", strings.Repeat("x", 1001), false))
+		require.ErrorAs(t, err, &input, "too large")
+		assert.Equal(t, "result", input.Field, "too large")
 		s.wantMark(t, "bad", false)
 		s.wantEffects(t, []string{"m", "empty"})
 		res, err := r.Run(t.Context(), "bad", s.writes("bad", strings.Repeat("x", 1000), false))
 		wantRun(t, res, err, dedup.Acquired, strings.Repeat("x", 1000))
-		if n := s.inUse(); n != 0 {
-			t.Errorf("%d connections are still in a transaction", n)
-		}
+		assert.Zero(t, s.inUse(), "connections are still in a transaction")
 	})
 }
 
@@ -145,20 +141,18 @@ func TestRunnerRecord(t *testing.T) {
 				dedup.WithScope("a"))
 			wantRun(t, res, err, want, "r")
 			rec := res.Record
-			if want == dedup.Duplicate &&
+			assert.False(t, want == dedup.Duplicate &&
 				(rec.State != driver.StateSucceeded ||
 					rec.Fingerprint != driver.FingerprintOf([]byte("body")) ||
 					!bytes.Equal(rec.Result, res.Value) || rec.Remaining <= 0 ||
-					rec.Remaining > time.Hour) {
-				t.Errorf("record %+v", rec)
-			}
+					rec.Remaining > time.Hour), "record %+v", rec)
 		}
 		res, err := r.Run(t.Context(), "m", s.writes("m", "other", false),
 			dedup.WithFingerprint([]byte("other")), dedup.WithScope("a"))
-		if !errors.Is(err, dedup.ErrMismatch) || dedup.IsPermanent(err) ||
-			res.Outcome != dedup.Mismatch || res.Value != nil {
-			t.Errorf("another payload: %v %q, %v", res.Outcome, res.Value, err)
-		}
+		assert.ErrorIs(t, err, dedup.ErrMismatch, "another payload")
+		assert.False(t, dedup.IsPermanent(err), "another payload")
+		assert.Equal(t, dedup.Mismatch, res.Outcome, "another payload")
+		assert.Nil(t, res.Value, "another payload")
 		s.wantEffects(t, []string{"m"})
 		res, err = r.Run(t.Context(), "m", s.writes("in b", "b", false), dedup.WithScope("b"))
 		wantRun(t, res, err, dedup.Acquired, "b")
@@ -181,9 +175,7 @@ func TestRunnerCrowd(t *testing.T) {
 					func(ctx context.Context) ([]byte, bool, error) {
 						effects.Add(1)
 						refused.Wait()
-						if n := s.inUse(); n != 1 {
-							t.Errorf("%d connections are in use", n)
-						}
+						assert.Equal(t, 1, s.inUse(), "connections are in use")
 						return s.writes("m", "receipt", false)(ctx)
 					})
 				if err != nil {
@@ -198,9 +190,8 @@ func TestRunnerCrowd(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if effects.Load() != 1 || inFlight.Load() != crowd-1 {
-			t.Errorf("%d effects, %d in flight", effects.Load(), inFlight.Load())
-		}
+		assert.EqualValues(t, 1, effects.Load())
+		assert.EqualValues(t, crowd-1, inFlight.Load())
 		for range crowd {
 			all.Go(func() {
 				res, err := r.Run(t.Context(), "m", s.writes("m", "again", false))
@@ -221,10 +212,8 @@ func TestRunnerNested(t *testing.T) {
 		r := s.runner(t)
 		res, err := r.Run(t.Context(), "m",
 			s.writes("m", "outer", false, func(ctx context.Context, _ execTx) error {
-				if _, err := r.Run(ctx, "m", s.writes("inner", "inner", false)); !errors.Is(err,
-					dedup.ErrInFlight) {
-					t.Errorf("inside: %v", err)
-				}
+				_, err := r.Run(ctx, "m", s.writes("inner", "inner", false))
+				assert.ErrorIs(t, err, dedup.ErrInFlight, "inside")
 				return nil
 			}))
 		wantRun(t, res, err, dedup.Acquired, "outer")
@@ -241,9 +230,7 @@ func waits(t *testing.T, s *shop, q interface {
 	if s.dialect == sqladapter.MySQL {
 		query = `SELECT @@innodb_lock_wait_timeout`
 	}
-	if err := q.QueryRowContext(t.Context(), query).Scan(&value); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, q.QueryRowContext(t.Context(), query).Scan(&value))
 	return value
 }
 
@@ -257,9 +244,8 @@ func TestRunnerLockTimeout(t *testing.T) {
 		s := newShop(t, e,
 			func(c *sqladapter.Config) { c.LockTimeout = 50 * time.Millisecond })
 		holder := begin(t, s.db, sql.LevelDefault)
-		if _, err := s.marks.MarkTx(t.Context(), holder, "held"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.marks.MarkTx(t.Context(), holder, "held")
+		require.NoError(t, err)
 		own := *s
 		own.db = e.open(t)
 		own.db.SetMaxOpenConns(1)
@@ -267,36 +253,25 @@ func TestRunnerLockTimeout(t *testing.T) {
 		if e.dialect == sqladapter.MySQL {
 			set = `SET innodb_lock_wait_timeout = 43`
 		}
-		if _, err := own.db.ExecContext(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		_, err = own.db.ExecContext(t.Context(), set)
+		require.NoError(t, err)
 		before := waits(t, s, own.db)
 		r, err := s.marks.Runner(own.db)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		res, err := r.Run(t.Context(), "held", s.writes("held", "x", false))
-		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight ||
-			res.Record.Remaining != 0 {
-			t.Errorf("held: %v, %v", res.Outcome, err)
-		}
-		if after := waits(t, s, own.db); after != before {
-			t.Errorf("after the refusal the connection waits %s, not %s", after, before)
-		}
+		assert.ErrorIs(t, err, dedup.ErrInFlight, "held")
+		assert.Equal(t, dedup.InFlight, res.Outcome, "held")
+		assert.Zero(t, res.Record.Remaining, "held")
+		assert.Equal(t, before, waits(t, s, own.db), "after the refusal the connection waits")
 		res, err = r.Run(t.Context(), "m",
 			s.writes("m", "receipt", false, func(_ context.Context, tx execTx) error {
-				if in := waits(t, s, tx.(*sql.Tx)); in != before {
-					t.Errorf("in the effect the connection waits %s, not %s", in, before)
-				}
+				assert.Equal(t, before, waits(t, s, tx.(*sql.Tx)),
+					"in the effect the connection waits")
 				return nil
 			}))
 		wantRun(t, res, err, dedup.Acquired, "receipt")
-		if after := waits(t, s, own.db); after != before {
-			t.Errorf("after it the connection waits %s, not %s", after, before)
-		}
-		if err := holder.Rollback(); err != nil {
-			t.Error(err)
-		}
+		assert.Equal(t, before, waits(t, s, own.db), "after it the connection waits")
+		assert.NoError(t, holder.Rollback())
 		res, err = r.Run(t.Context(), "held", s.writes("held", "late", false))
 		wantRun(t, res, err, dedup.Acquired, "late")
 		s.wantEffects(t, []string{"m", "held"})
@@ -315,10 +290,10 @@ func TestRunnerBesideAWriter(t *testing.T) {
 	res, err := r.Run(t.Context(), "m",
 		s.writes("m", "receipt", false, func(ctx context.Context, _ execTx) error {
 			res, err := r.Run(ctx, "other", s.writes("other", "x", false))
-			if !sqladapter.Retryable(err) || errors.Is(err, dedup.ErrInFlight) ||
-				res.Outcome != dedup.Unknown || dedup.OutcomeUnknown(err) {
-				t.Errorf("beside a writer: %v, %v", res.Outcome, err)
-			}
+			assert.True(t, sqladapter.Retryable(err), "beside a writer")
+			assert.NotErrorIs(t, err, dedup.ErrInFlight, "beside a writer")
+			assert.Equal(t, dedup.Unknown, res.Outcome, "beside a writer")
+			assert.False(t, dedup.OutcomeUnknown(err), "beside a writer")
 			return nil
 		}))
 	wantRun(t, res, err, dedup.Acquired, "receipt")
@@ -336,15 +311,13 @@ func TestRunnerLeavesItsCaller(t *testing.T) {
 		res, err := r.Run(gone, "m",
 			s.writes("m", "receipt", false, func(ctx context.Context, _ execTx) error {
 				cancel(why)
-				if ctx.Err() != nil || ctx.Value(name{}) != "tenant" {
-					t.Errorf("the effect's context: %v, value %v", ctx.Err(), ctx.Value(name{}))
-				}
+				require.NoError(t, ctx.Err())
+				assert.Equal(t, "tenant", ctx.Value(name{}), "the effect's context")
 				return nil
 			}))
 		wantRun(t, res, err, dedup.Acquired, "receipt")
-		if _, err := r.Run(gone, "late", s.writes("late", "x", false)); !errors.Is(err, why) {
-			t.Errorf("of one who has gone: %v", err)
-		}
+		_, err = r.Run(gone, "late", s.writes("late", "x", false))
+		assert.ErrorIs(t, err, why, "of one who has gone")
 		s.wantEffects(t, []string{"m"})
 	})
 }
@@ -353,28 +326,23 @@ func TestRunnerLeavesItsCaller(t *testing.T) {
 func TestRunnerUnderHTTP(t *testing.T) {
 	s := newShop(t, sqlite())
 	r := s.runner(t)
-	if _, err := httpadapter.New(r, httpadapter.Unscoped,
-		httpadapter.Config{Keep: httpadapter.KeepStripeV2}); err == nil {
-		t.Error("KeepStripeV2 goes on from what is undone here, and is not refused")
-	}
+	_, err := httpadapter.New(r, httpadapter.Unscoped,
+		httpadapter.Config{Keep: httpadapter.KeepStripeV2})
+	assert.Error(t, err, "KeepStripeV2 goes on from what is undone here, and is not refused")
 	m, err := httpadapter.New(r, httpadapter.Unscoped, httpadapter.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h := m.Handler(s.payments(t))
 	for i, want := range []string{"", "true"} {
 		for _, status := range []int{201, 422} {
 			key := fmt.Sprintf("key-%d", status)
 			w := pay(h, key, status)
-			if w.Code != status || w.Header().Get("Idempotent-Replayed") != want ||
-				w.Body.String() != key {
-				t.Errorf("round %d: %d %q %v", i, w.Code, w.Body, w.Header())
-			}
+			assert.Equal(t, status, w.Code, "round %d", i)
+			assert.Equal(t, want, w.Header().Get("Idempotent-Replayed"), "round %d", i)
+			assert.Equal(t, key, w.Body.String(), "round %d", i)
 		}
-		if w := pay(h, "key-500", 500); w.Code != 500 ||
-			w.Header().Get("Idempotent-Replayed") != "" {
-			t.Errorf("round %d: %d %v", i, w.Code, w.Header())
-		}
+		w := pay(h, "key-500", 500)
+		assert.Equal(t, 500, w.Code, "round %d", i)
+		assert.Empty(t, w.Header().Get("Idempotent-Replayed"), "round %d", i)
 	}
 	s.wantEffects(t, []string{"key-201"})
 }
@@ -384,9 +352,7 @@ func TestRunnerUnderHTTP(t *testing.T) {
 func TestPanicUnderHTTP(t *testing.T) {
 	s := newShop(t, sqlite())
 	m, err := httpadapter.New(s.runner(t), httpadapter.Unscoped, httpadapter.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	angry := true
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.payments(t).ServeHTTP(w, r)
@@ -396,18 +362,17 @@ func TestPanicUnderHTTP(t *testing.T) {
 	}))
 	func() {
 		defer func() {
-			if v := recover(); v != any(http.ErrAbortHandler) {
-				t.Errorf("recovered %v", v)
-			}
+			v := recover()
+			assert.Equal(t, any(http.ErrAbortHandler), v)
 		}()
 		pay(h, "key", 201)
 	}()
 	s.wantEffects(t, nil)
 	angry = false
 	for _, want := range []string{"", "true"} {
-		if w := pay(h, "key", 201); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != want {
-			t.Errorf("%d %v", w.Code, w.Header())
-		}
+		w := pay(h, "key", 201)
+		assert.Equal(t, 201, w.Code)
+		assert.Equal(t, want, w.Header().Get("Idempotent-Replayed"))
 	}
 	s.wantEffects(t, []string{"key"})
 }
@@ -416,16 +381,14 @@ func TestPanicUnderHTTP(t *testing.T) {
 func TestRunnerIsRefused(t *testing.T) {
 	s := newShop(t, sqlite())
 	var input *dedup.InputError
-	if _, err := s.marks.Runner(nil); !errors.As(err, &input) ||
-		input.Field != "db" {
-		t.Error(err)
-	}
-	if _, err := s.runner(t).Run(t.Context(), "", s.writes("m", "x", false)); !errors.As(err,
-		&input) || input.Field != "key" || dedup.IsPermanent(err) {
-		t.Error(err)
-	}
-	if _, err := s.runner(t).Run(t.Context(), "m", nil); !errors.As(err, &input) ||
-		input.Field != "effect" {
-		t.Error(err)
-	}
+	_, err := s.marks.Runner(nil)
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "db", input.Field)
+	_, err = s.runner(t).Run(t.Context(), "", s.writes("m", "x", false))
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "key", input.Field)
+	assert.False(t, dedup.IsPermanent(err), "%v", err)
+	_, err = s.runner(t).Run(t.Context(), "m", nil)
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, "effect", input.Field)
 }

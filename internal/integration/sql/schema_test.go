@@ -29,18 +29,13 @@ func TestMigrateTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if err := s.marks.Migrate(t.Context(), s.db); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, s.marks.Migrate(t.Context(), s.db))
 			})
 		}
 		wg.Wait()
-		if _, err := s.deliver(t.Context(), "m", nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.marks.Migrate(t.Context(), s.db); err != nil {
-			t.Error(err)
-		}
+		_, err := s.deliver(t.Context(), "m", nil)
+		require.NoError(t, err)
+		assert.NoError(t, s.marks.Migrate(t.Context(), s.db))
 		s.wantMark(t, "m", true)
 	})
 }
@@ -53,9 +48,8 @@ func TestMigrateNames(t *testing.T) {
 		for _, table := range []string{"Mixed_" + prefix,
 			prefix + strings.Repeat("x", 63-len(prefix))} {
 			s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
-			if _, err := s.deliver(t.Context(), "m", nil); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.deliver(t.Context(), "m", nil)
+			require.NoError(t, err)
 			require.NoError(t, s.marks.Migrations().To(t.Context(), s.db, 1))
 			catalog := `SELECT count(*) FROM sqlite_master WHERE type = 'index' AND tbl_name = '` +
 				table + `' AND sql IS NOT NULL`
@@ -67,10 +61,9 @@ func TestMigrateNames(t *testing.T) {
 				catalog = `SELECT count(*) FROM information_schema.statistics WHERE table_name = '` + table + `' AND index_name LIKE '%expiry'`
 			}
 			var indexes int
-			if err := s.db.QueryRowContext(t.Context(), catalog).Scan(&indexes); err != nil ||
-				indexes != 1 {
-				t.Errorf("table %s has %d retention indexes, %v", table, indexes, err)
-			}
+			require.NoError(t, s.db.QueryRowContext(t.Context(), catalog).Scan(&indexes),
+				"table %s", table)
+			assert.Equal(t, 1, indexes, "table %s", table)
 		}
 	})
 }
@@ -82,30 +75,28 @@ func TestMigrateSchema(t *testing.T) {
 		if e.dialect != sqladapter.SQLite {
 			schema = servertest.Prefix(t)
 			db := e.open(t)
-			if _, err := db.ExecContext(t.Context(), `CREATE SCHEMA `+schema); err != nil {
-				t.Fatal(err)
-			}
+			_, err := db.ExecContext(t.Context(), `CREATE SCHEMA `+schema)
+			require.NoError(t, err)
 			cascade := ` CASCADE`
 			if e.dialect == sqladapter.MySQL {
 				cascade = `` // it always does
 			}
 			t.Cleanup(func() {
-				if _, err := db.ExecContext(context.WithoutCancel(t.Context()),
-					`DROP SCHEMA `+schema+cascade); err != nil {
-					t.Error(err)
-				}
+				_, err := db.ExecContext(context.WithoutCancel(t.Context()),
+					`DROP SCHEMA `+schema+cascade)
+				assert.NoError(t, err)
 			})
 		}
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Schema = schema })
-		if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
-			t.Fatal(first, err)
-		}
+		first, err := s.deliver(t.Context(), "m", nil)
+		require.NoError(t, err)
+		require.True(t, first, "%v", first)
 		s.wantMark(t, "m", true)
 		var n int
-		if err := s.db.QueryRowContext(t.Context(),
-			`SELECT count(*) FROM `+schema+`."`+s.table+`"`).Scan(&n); err != nil || n != 1 {
-			t.Errorf("%d marks in the schema, %v", n, err)
-		}
+		err = s.db.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM `+schema+`."`+s.table+`"`).Scan(&n)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
 	})
 }
 
@@ -117,63 +108,45 @@ func TestUpTo(t *testing.T) {
 		t.Cleanup(func() { _ = m.To(context.WithoutCancel(t.Context()), s.db, 0) })
 		var input *dedup.InputError
 		for _, version := range []int{0, m.Newest() + 1} {
-			if err := m.UpTo(t.Context(), s.db, version); !errors.As(err, &input) ||
-				input.Field != "version" {
-				t.Errorf("UpTo %d = %v", version, err)
-			}
+			require.ErrorAs(t, m.UpTo(t.Context(), s.db, version), &input, "UpTo %d", version)
+			assert.Equal(t, "version", input.Field, "UpTo %d", version)
 		}
-		if err := m.UpTo(t.Context(), nil, 1); !errors.As(err, &input) || input.Field != "db" {
-			t.Errorf("UpTo without a pool = %v", err)
-		}
+		require.ErrorAs(t, m.UpTo(t.Context(), nil, 1), &input, "UpTo without a pool")
+		assert.Equal(t, "db", input.Field, "UpTo without a pool")
 		for version := 1; version <= m.Newest(); version++ {
-			if err := m.UpTo(t.Context(), s.db, version); err != nil {
-				t.Fatal(err)
-			}
-			if has, err := m.Version(t.Context(), s.db); err != nil || has != version {
-				t.Errorf("version %d, %v; want %d", has, err, version)
-			}
+			require.NoError(t, m.UpTo(t.Context(), s.db, version))
+			has, err := m.Version(t.Context(), s.db)
+			require.NoError(t, err)
+			assert.Equal(t, version, has)
 		}
-		if err := errors.Join(m.UpTo(t.Context(), s.db, 1),
-			m.Check(t.Context(), s.db)); err != nil {
-			t.Error(err)
-		}
+		err := errors.Join(m.UpTo(t.Context(), s.db, 1),
+			m.Check(t.Context(), s.db))
+		assert.NoError(t, err)
 	})
 	var none *sqlstore.Store
-	if none.Migrations() != nil {
-		t.Error("a nil store has migrations")
-	}
+	assert.Nil(t, none.Migrations(), "a nil store has migrations")
 }
 
 // TestMigrateDownUp: down with what is there, and up again from nothing; the level is told.
 func TestMigrateDownUp(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
-		if _, err := s.deliver(t.Context(), "m", nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.marks.Check(t.Context(), s.db); err != nil {
-			t.Error(err)
-		}
-		if err := s.marks.Migrations().To(t.Context(), s.db, 0); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.deliver(t.Context(), "m", nil)
+		require.NoError(t, err)
+		assert.NoError(t, s.marks.Check(t.Context(), s.db))
+		require.NoError(t, s.marks.Migrations().To(t.Context(), s.db, 0))
 		var level *migration.LevelError
-		if err := s.marks.Check(t.Context(), s.db); !errors.As(err, &level) || level.Has != 0 ||
-			level.Needs != s.marks.Migrations().Newest() || level.Table != s.table {
-			t.Errorf("Check = %v, want a LevelError", err)
-		}
-		if _, err := s.deliver(t.Context(), "m", nil); err == nil {
-			t.Error("there are no tables, and a message was delivered")
-		}
-		if err := s.marks.Migrate(t.Context(), s.db); err != nil {
-			t.Fatal(err)
-		}
-		if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
-			t.Errorf("from nothing: first is %v, %v", first, err)
-		}
-		if err := s.marks.Check(t.Context(), s.db); err != nil {
-			t.Error(err)
-		}
+		require.ErrorAs(t, s.marks.Check(t.Context(), s.db), &level)
+		assert.Zero(t, level.Has)
+		assert.Equal(t, s.marks.Migrations().Newest(), level.Needs)
+		assert.Equal(t, s.table, level.Table)
+		_, err = s.deliver(t.Context(), "m", nil)
+		assert.Error(t, err, "there are no tables, and a message was delivered")
+		require.NoError(t, s.marks.Migrate(t.Context(), s.db))
+		first, err := s.deliver(t.Context(), "m", nil)
+		require.NoError(t, err)
+		assert.True(t, first, "from nothing: first")
+		assert.NoError(t, s.marks.Check(t.Context(), s.db))
 	})
 }
 
@@ -194,15 +167,13 @@ func TestMigrateTellsOfADroppedTable(t *testing.T) {
 			s.exec(t, `DROP `+kind+` "`+s.table+suffix+`"`)
 			for name, call := range map[string]func(context.Context,
 				*sql.DB) error{"Migrate": s.marks.Migrate, "Check": s.marks.Check} {
-				if err := call(t.Context(), s.db); err == nil ||
-					!strings.Contains(err.Error(), "To(ctx, db, 0)") {
-					t.Errorf("%s without %s: %v", name, s.table+suffix, err)
-				}
+				err := call(t.Context(), s.db)
+				assert.ErrorContains(t, err, "To(ctx, db, 0)", "%s without %s", name,
+					s.table+suffix)
 			}
-			if err := errors.Join(s.marks.Migrations().To(t.Context(), s.db, 0),
-				s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
-				t.Error(err)
-			}
+			err := errors.Join(s.marks.Migrations().To(t.Context(), s.db, 0),
+				s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db))
+			assert.NoError(t, err)
 			s.wantFirst(t, "m", true)
 			s.wantFirst(t, "m", false)
 		}
@@ -221,15 +192,14 @@ func TestMigrateRefuses(t *testing.T) {
 			s.drop(t)
 			s.exec(t, `CREATE TABLE "`+s.table+`" (`+columns+`)`)
 			s.exec(t, `INSERT INTO "`+s.table+`" (id) VALUES (1)`)
-			if err := s.marks.Migrate(t.Context(), s.db); err == nil ||
-				!strings.Contains(err.Error(), s.table) || !strings.Contains(err.Error(), "form") {
-				t.Errorf("%s: Migrate = %v, want an error that names the table and why", name, err)
-			}
+			err := s.marks.Migrate(t.Context(), s.db)
+			assert.ErrorContains(t, err, s.table, "%s: Migrate", name)
+			assert.ErrorContains(t, err, "form", "%s: Migrate", name)
 			var n int
-			if err := s.db.QueryRowContext(t.Context(),
-				`SELECT count(*) FROM "`+s.table+`"`).Scan(&n); err != nil || n != 1 {
-				t.Errorf("%s: %d rows are left, %v", name, n, err)
-			}
+			err = s.db.QueryRowContext(t.Context(),
+				`SELECT count(*) FROM "`+s.table+`"`).Scan(&n)
+			require.NoError(t, err, name)
+			assert.Equal(t, 1, n, name)
 			version, err := s.marks.Migrations().Version(t.Context(), s.db)
 			require.NoError(t, err)
 			assert.Zero(t, version, "%s: its way down would drop it", name)
@@ -242,13 +212,10 @@ func TestDigestsAtRest(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		tx := begin(t, s.db, sql.LevelDefault)
-		if _, err := s.marks.MarkTx(t.Context(), tx, "jane@example.org",
-			dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("card 4242"))); err != nil {
-			t.Fatal(err)
-		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.marks.MarkTx(t.Context(), tx, "jane@example.org",
+			dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("card 4242")))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
 		var id, fingerprint []byte
 		var made int64
 		columns := `id, stamp >> 20, fingerprint`
@@ -258,18 +225,16 @@ func TestDigestsAtRest(t *testing.T) {
 		case sqladapter.MySQL:
 			columns = `id, created_at, fingerprint`
 		}
-		if err := s.db.QueryRowContext(t.Context(),
-			`SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &made, &fingerprint); err != nil {
-			t.Fatal(err)
-		}
-		if age := time.Since(time.UnixMilli(made)); len(id) != 16 || len(fingerprint) != 17 ||
-			age.Abs() > time.Hour {
-			t.Errorf("%d and %d bytes, %v old", len(id), len(fingerprint), age)
-		}
-		if text := fmt.Sprintf("%s %s", id, fingerprint); strings.Contains(text, "jane") ||
-			strings.Contains(text, "tenant") || strings.Contains(text, "4242") {
-			t.Errorf("clear text at rest: %q", text)
-		}
+		err = s.db.QueryRowContext(t.Context(),
+			`SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &made, &fingerprint)
+		require.NoError(t, err)
+		assert.Len(t, id, 16)
+		assert.Len(t, fingerprint, 17)
+		assert.LessOrEqual(t, time.Since(time.UnixMilli(made)).Abs(), time.Hour)
+		text := fmt.Sprintf("%s %s", id, fingerprint)
+		assert.NotContains(t, text, "jane", "clear text at rest")
+		assert.NotContains(t, text, "tenant", "clear text at rest")
+		assert.NotContains(t, text, "4242", "clear text at rest")
 	})
 }
 
@@ -283,31 +248,27 @@ func TestMismatch(t *testing.T) {
 			return s.marks.MarkTx(t.Context(), tx, key, opts...)
 		}
 		first, err := mark("Order-1", dedup.WithFingerprint([]byte("10 EUR")))
-		if err != nil || !first.First() {
-			t.Fatal(first, err)
-		}
-		if e.dialect != sqladapter.MySQL && time.Since(first.At).Abs() > time.Hour ||
-			first.Age > time.Minute {
-			t.Errorf("first mark is %v old, made at %v", first.Age, first.At)
-		}
+		require.NoError(t, err)
+		require.True(t, first.First(), "%v", first)
+		assert.False(t, e.dialect != sqladapter.MySQL && time.Since(first.At).Abs() > time.Hour,
+			"first mark")
+		assert.LessOrEqual(t, first.Age, time.Minute, "first mark")
 		other, err := mark("Order-1", dedup.WithFingerprint([]byte("99 EUR")))
-		if other.Outcome != dedup.Mismatch || !errors.Is(err, dedup.ErrMismatch) ||
-			other.Fingerprint != first.Fingerprint || time.Since(other.At).Abs() > time.Hour {
-			t.Errorf("other payload: %+v, %v", other, err)
-		}
+		assert.Equal(t, dedup.Mismatch, other.Outcome, "other payload")
+		assert.ErrorIs(t, err, dedup.ErrMismatch, "other payload")
+		assert.Equal(t, first.Fingerprint, other.Fingerprint, "other payload")
+		assert.LessOrEqual(t, time.Since(other.At).Abs(), time.Hour, "other payload")
 		for _, same := range [][]dedup.Option{nil, {dedup.WithFingerprint([]byte("10 EUR"))}} {
-			if m, err := mark("Order-1", same...); m.Outcome != dedup.Duplicate || err != nil {
-				t.Errorf("duplicate: %v, %v", m.Outcome, err)
-			}
+			m, err := mark("Order-1", same...)
+			require.NoError(t, err, "duplicate")
+			assert.Equal(t, dedup.Duplicate, m.Outcome, "duplicate")
 		}
 		for _, key := range []string{"order-1", "Order-1 ", "Örder-1", "Order-1'; --",
 			"{Order-1}"} {
-			if m, err := mark(key); err != nil || !m.First() {
-				t.Errorf("%q: %v, %v; want a key of its own", key, m.Outcome, err)
-			}
+			m, err := mark(key)
+			require.NoError(t, err, "%q: %v", key, m.Outcome)
+			assert.True(t, m.First(), "%q: %v", key, m.Outcome)
 		}
-		if err := tx.Commit(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, tx.Commit())
 	})
 }

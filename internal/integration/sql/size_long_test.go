@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestBytesPerKey: what a mark costs on disk, heap and all indexes, of a million marks made in
@@ -28,16 +31,13 @@ func TestBytesPerKey(t *testing.T) {
 			table := s.table + tt.table
 			sizes := `SELECT pg_relation_size('` + table + `'), pg_total_relation_size('` +
 				table + `'), pg_relation_size('` + table + `_pkey')`
-			if err := s.db.QueryRowContext(t.Context(), sizes).Scan(&heap, &total,
-				&pk); err != nil {
-				t.Fatal(err)
-			}
+			err := s.db.QueryRowContext(t.Context(), sizes).Scan(&heap, &total,
+				&pk)
+			require.NoError(t, err)
 			per := float64(total) / float64(n)
 			t.Logf("%.1f bytes per key: heap %.1f, primary key %.1f; %.1f us for a mark",
 				per, float64(heap)/float64(n), float64(pk)/float64(n), micros(took, n))
-			if per > tt.limit {
-				t.Errorf("%.1f bytes per key, want at most %v", per, tt.limit)
-			}
+			assert.LessOrEqual(t, per, tt.limit)
 		})
 	}
 }
@@ -52,10 +52,9 @@ func (s *shop) million(t *testing.T, kind string) (n int, took time.Duration) {
 			keys[i] = fmt.Sprintf("%s %08d", kind, n+i)
 		}
 		n += 256
-		if _, err := s.marks.DoBatch(t.Context(), s.db,
-			keys, func(context.Context, *sql.Tx, []int) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.marks.DoBatch(t.Context(), s.db,
+			keys, func(context.Context, *sql.Tx, []int) error { return nil })
+		require.NoError(t, err)
 	}
 	return n, time.Since(began)
 }
@@ -77,8 +76,7 @@ func TestCostOfRotation(t *testing.T) {
 		s.rotate(t, true)
 		took := time.Since(began)
 		t.Logf("rotation %d takes %v", generation, took)
-		if per := micros(took, n); generation == 2 && per > 1 {
-			t.Errorf("to drop a mark takes %.3f us", per)
-		}
+		per := micros(took, n)
+		assert.False(t, generation == 2 && per > 1, "to drop a mark takes %.3f us", per)
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	lite "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
@@ -96,9 +97,7 @@ func endedShop(t *testing.T, open func(driver, dsn string) (*sql.DB, error)) *sh
 			db, err := open("sqlite",
 				sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")+
 					"&_pragma=synchronous(OFF)")
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			return db
 		}})
@@ -116,9 +115,7 @@ func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx
 		if times--; times < 0 {
 			return nil
 		}
-		if err := end(s, ctx, tx); err == nil {
-			t.Error("nothing has ended the transaction")
-		}
+		assert.Error(t, end(s, ctx, tx), "nothing has ended the transaction")
 		*refused = then(s, ctx, tx)
 		return nil
 	}
@@ -130,12 +127,8 @@ func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context,
 	t.Helper()
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite, Group: "g",
 		Table: s.table + "_fence"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fence.Migrate(t.Context(), s.db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, fence.Migrate(t.Context(), s.db))
 	run := func(undo bool) func(ctx context.Context,
 		effect func(context.Context, *sql.Tx) error) error {
 		return func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
@@ -196,19 +189,19 @@ func TestEndedEarly(t *testing.T) {
 	) {
 		var refused error
 		err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused))
-		if err == nil || !strings.Contains(err.Error(),
-			"has ended the transaction before its effect") ||
-			sqladapter.Retryable(err) || dedup.IsPermanent(err) || refused != nil {
-			t.Errorf("the effect went on with %v, and ends with %v", refused, err)
-		}
+		require.NoError(t, refused)
+		assert.ErrorContains(t, err, "has ended the transaction before its effect",
+			"the effect went")
+		assert.False(t, sqladapter.Retryable(err), "the effect went")
+		assert.False(t, dedup.IsPermanent(err), "the effect went")
 		s.wantMark(t, "m", false)
 		want := map[string]int{"after": 1}
 		if then == "savepoint" {
 			want = nil
 		}
-		if got := s.effects(t); len(got) != len(want) || got["after"] != want["after"] {
-			t.Errorf("what is written: %v, want %v", got, want)
-		}
+		got := s.effects(t)
+		assert.Len(t, got, len(want), "what is written")
+		assert.Equal(t, want["after"], got["after"], "what is written")
 	})
 }
 
@@ -220,10 +213,8 @@ func TestOpenSQLite(t *testing.T) {
 			end func(*shop, context.Context, *sql.Tx) error,
 		) {
 			var refused error
-			if err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused)); err != nil ||
-				!sqladapter.Retryable(refused) {
-				t.Errorf("the effect went on with %v, and ends with %v", refused, err)
-			}
+			require.NoError(t, do(t.Context(), s.deaf(t, end, after[then], 1, &refused)))
+			assert.True(t, sqladapter.Retryable(refused), "the effect went")
 			want := []string{"m"}
 			if way == "Runner, undo" {
 				want = nil
@@ -241,9 +232,8 @@ func TestOpenSQLiteForEver(t *testing.T) {
 	var refused error
 	_, err := s.marks.Do(t.Context(), s.db,
 		"m", s.deaf(t, ended["on conflict rollback"], after["writes"], 100, &refused))
-	if !sqladapter.Retryable(err) || !strings.Contains(err.Error(), "tried 5 times") {
-		t.Error(err)
-	}
+	assert.True(t, sqladapter.Retryable(err), "%v", err)
+	assert.ErrorContains(t, err, "tried 5 times")
 	s.wantMark(t, "m", false)
 	s.wantEffects(t, nil)
 }
@@ -256,35 +246,29 @@ func TestOpenSQLiteByHand(t *testing.T) {
 			s := endedShop(t, sqladapter.OpenSQLite)
 			prepared, err := s.db.PrepareContext(t.Context(),
 				`INSERT INTO `+s.ledger+` (message) VALUES (?)`)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer func() { _ = prepared.Close() }()
 			tx := begin(t, s.db, sql.LevelDefault)
-			if mark, err := s.marks.MarkTx(t.Context(), tx, "m"); err != nil || !mark.First() {
-				t.Fatal(mark.Outcome, err)
-			}
-			if err := end(s, t.Context(), tx); err == nil {
-				t.Fatal("nothing has ended the transaction")
-			}
+			mark, err := s.marks.MarkTx(t.Context(), tx, "m")
+			require.NoError(t, err)
+			require.True(t, mark.First(), "%v", mark.Outcome)
+			require.Error(t, end(s, t.Context(), tx), "nothing has ended the transaction")
 			stmt := tx.StmtContext(t.Context(), prepared)
 			defer func() { _ = stmt.Close() }()
-			if _, err := stmt.ExecContext(t.Context(), "after"); !sqladapter.Retryable(err) {
-				t.Errorf("a statement that was prepared before: %v", err)
-			}
-			if _, err := s.marks.MarkTx(t.Context(), tx, "n"); !sqladapter.Retryable(err) {
-				t.Errorf("MarkTx: %v", err)
-			}
-			if err := tx.Commit(); !sqladapter.Retryable(err) {
-				t.Errorf("COMMIT: %v", err)
-			}
+			_, err = stmt.ExecContext(t.Context(), "after")
+			assert.True(t, sqladapter.Retryable(err), "a statement that was prepared before: %v",
+				err)
+			_, err = s.marks.MarkTx(t.Context(), tx, "n")
+			assert.True(t, sqladapter.Retryable(err), "MarkTx: %v", err)
+			err = tx.Commit()
+			assert.True(t, sqladapter.Retryable(err), "COMMIT: %v", err)
 			s.wantEffects(t, nil)
 			s.wantMark(t, "m", false)
 			s.wantMark(t, "n", false)
 			// The connection is as good as new.
-			if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
-				t.Error(first, err)
-			}
+			first, err := s.deliver(t.Context(), "m", nil)
+			require.NoError(t, err)
+			assert.True(t, first, "%v", first)
 			s.wantEffects(t, []string{"m"})
 		})
 	}
@@ -293,9 +277,7 @@ func TestOpenSQLiteByHand(t *testing.T) {
 // TestOpenSQLiteRaw: what is the driver's own is still there.
 func TestOpenSQLiteRaw(t *testing.T) {
 	conn, err := endedShop(t, sqladapter.OpenSQLite).db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	err = conn.Raw(func(c any) error {
 		if _, ok := c.(interface{ Unwrap() driver.Conn }).Unwrap().(interface { //nolint:forcetypeassert // documented
@@ -305,9 +287,7 @@ func TestOpenSQLiteRaw(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, err)
 }
 
 // TestMarkTxEndedEarly: a mark in a transaction that has ended would be committed by itself, before
@@ -317,39 +297,31 @@ func TestMarkTxEndedEarly(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			s := endedShop(t, sql.Open)
 			tx := begin(t, s.db, sql.LevelDefault)
-			if err := end(s, t.Context(), tx); err == nil {
-				t.Fatal("nothing has ended the transaction")
-			}
+			require.Error(t, end(s, t.Context(), tx), "nothing has ended the transaction")
 			var input *dedup.InputError
-			if _, err := s.marks.MarkTx(t.Context(), tx, "m"); !errors.As(err, &input) ||
-				input.Field != "tx" {
-				t.Errorf("MarkTx: %v", err)
-			}
-			if _, err := s.marks.MarkBatchTx(t.Context(),
-				tx, []dedup.Request{{Key: "m"}}); !errors.As(err, &input) || input.Field != "tx" {
-				t.Errorf("MarkBatchTx: %v", err)
-			}
+			_, err := s.marks.MarkTx(t.Context(), tx, "m")
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, "tx", input.Field)
+			_, err = s.marks.MarkBatchTx(t.Context(),
+				tx, []dedup.Request{{Key: "m"}})
+			require.ErrorAs(t, err, &input)
+			assert.Equal(t, "tx", input.Field)
 			_ = tx.Rollback() // there is nothing to roll back, which modernc calls an error
 			s.wantMark(t, "m", false)
 		})
 	}
 	s := endedShop(t, sql.Open)
 	conn, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	if _, err := s.marks.MarkTx(t.Context(), conn, "m"); err == nil {
-		t.Error("MarkTx on a connection without a transaction")
-	}
-	if _, err := conn.ExecContext(t.Context(), `BEGIN`); err != nil {
-		t.Error(err)
-	}
-	if mark, err := s.marks.MarkTx(t.Context(), conn, "m"); err != nil || !mark.First() {
-		t.Error(mark.Outcome, err)
-	}
-	if _, err := conn.ExecContext(t.Context(), `COMMIT`); err != nil {
-		t.Error(err)
-	}
+	_, err = s.marks.MarkTx(t.Context(), conn, "m")
+	assert.Error(t, err, "MarkTx on a connection without a transaction")
+	_, err = conn.ExecContext(t.Context(), `BEGIN`)
+	assert.NoError(t, err)
+	mark, err := s.marks.MarkTx(t.Context(), conn, "m")
+	require.NoError(t, err)
+	assert.True(t, mark.First(), "%v", mark.Outcome)
+	_, err = conn.ExecContext(t.Context(), `COMMIT`)
+	assert.NoError(t, err)
 	s.wantMark(t, "m", true)
 }

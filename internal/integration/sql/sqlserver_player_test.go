@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // playedServer plays what the documentation says of the statements of package sqladapter, to the
@@ -93,10 +95,9 @@ func (s *playedSession) answer(q tdsRequest) []byte {
 		s.rollback()
 		s.aborts, s.implicit = false, false
 	}
-	if q.transaction != s.transaction {
-		s.t.Errorf("the client takes itself to be in %d, and is in %d: %s", q.transaction,
-			s.transaction, q.text)
-	}
+	assert.Equal(s.t, s.transaction, q.transaction,
+		"the client takes itself to be in %d, and is in %d: %s", q.transaction, s.transaction,
+		q.text)
 	if q.kind == tdsManager {
 		return s.manage(q.manager)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	mssql "github.com/microsoft/go-mssqldb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -21,9 +23,7 @@ func serverMarks(t *testing.T) *sqladapter.Ledger {
 	t.Helper()
 	m, err := sqladapter.New(sqladapter.Config{Dialect: sqlserver.Dialect, Namespace: "played",
 		Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -36,19 +36,18 @@ func TestPlayedSQLServerMarks(t *testing.T) {
 	mark, err := m.Do(ctx, db, "a", func(ctx context.Context, tx *sql.Tx) error {
 		return m.SaveResultTx(ctx, tx, "a", []byte("receipt"))
 	}, body)
-	if err != nil || !mark.First() {
-		t.Fatalf("first: %+v, %v", mark, err)
-	}
+	require.NoError(t, err)
+	require.True(t, mark.First(), "first")
 	mark, err = m.Do(ctx, db, "a", mustNotRun(t), body)
-	if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" ||
-		mark.Age != 3*time.Second || mark.Fingerprint != driver.FingerprintOf([]byte("body")) {
-		t.Errorf("duplicate: %+v, %v", mark, err)
-	}
-	if mark, err = m.Do(ctx, db, "a", mustNotRun(t),
-		dedup.WithFingerprint([]byte("other"))); !errors.Is(err, dedup.ErrMismatch) ||
-		mark.Outcome != dedup.Mismatch {
-		t.Errorf("mismatch: %+v, %v", mark, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Duplicate, mark.Outcome, "duplicate")
+	assert.Equal(t, "receipt", string(mark.Result), "duplicate")
+	assert.Equal(t, 3*time.Second, mark.Age, "duplicate")
+	assert.Equal(t, driver.FingerprintOf([]byte("body")), mark.Fingerprint, "duplicate")
+	mark, err = m.Do(ctx, db, "a", mustNotRun(t),
+		dedup.WithFingerprint([]byte("other")))
+	assert.ErrorIs(t, err, dedup.ErrMismatch, "mismatch")
+	assert.Equal(t, dedup.Mismatch, mark.Outcome, "mismatch")
 	keys := make([]string, 700) // in two statements, and with the first one's key
 	for i := range keys {
 		keys[i] = fmt.Sprint("key ", i)
@@ -59,18 +58,15 @@ func TestPlayedSQLServerMarks(t *testing.T) {
 		first = len(at)
 		return nil
 	})
-	if err != nil || first != len(keys)-1 || marks[3].Outcome != dedup.Duplicate ||
-		string(marks[3].Result) != "receipt" {
-		t.Errorf("batch: %d first of %d, %v", first, len(keys), err)
-	}
-	if got := server.declared[0]; got != "@p1 bigint,@p2 varbinary(16),@p3 varbinary(17)" {
-		t.Errorf("declared %s", got)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, len(keys)-1, first, "batch")
+	require.Equal(t, dedup.Duplicate, marks[3].Outcome, "batch")
+	assert.Equal(t, "receipt", string(marks[3].Result), "batch")
+	assert.Equal(t, "@p1 bigint,@p2 varbinary(16),@p3 varbinary(17)", server.declared[0])
 	// Without a CAST this parameter would not go into a binary column.
-	if got := server.declared[3]; !strings.HasPrefix(got,
-		"@p1 bigint,@p2 varbinary(16),@p3 nvarchar(1),") {
-		t.Errorf("declared %.60s", got)
-	}
+	got := server.declared[3]
+	assert.True(t, strings.HasPrefix(got,
+		"@p1 bigint,@p2 varbinary(16),@p3 nvarchar(1),"), "declared %.60s", got)
 }
 
 func mustNotRun(t *testing.T) func(context.Context, *sql.Tx) error {
@@ -129,17 +125,18 @@ func TestPlayedSQLServerDo(t *testing.T) {
 				return nil
 			})
 			var refused mssql.Error
-			if mark.Outcome != tt.outcome || (err == nil) != (tt.err == nil) ||
-				tt.err != nil && (!errors.As(err, &refused) || refused.Number != *tt.err) {
-				t.Errorf("Do = %v, %v", mark.Outcome, err)
-			}
+			assert.Equal(t, tt.outcome, mark.Outcome)
+			require.Equal(t, tt.err == nil, err == nil)
+			assert.False(t,
+				tt.err != nil && (!errors.As(err, &refused) || refused.Number != *tt.err), "%v",
+				err)
 			want := 0
 			if err == nil {
 				want = 1
 			}
-			if effects, stray := server.committed(); effects != want || stray != 0 {
-				t.Errorf("%d effects, want %d; %d in no transaction", effects, want, stray)
-			}
+			effects, stray := server.committed()
+			assert.Equal(t, want, effects)
+			assert.Zero(t, stray)
 		})
 	}
 }
@@ -149,26 +146,20 @@ func TestPlayedSQLServerNoTransaction(t *testing.T) {
 	_, db := playServer(t)
 	m := serverMarks(t)
 	conn, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	_, err = m.MarkTx(t.Context(), conn, "k")
 	var input *dedup.InputError
-	if !errors.As(err, &input) || input.Field != "tx" {
-		t.Errorf("in no transaction: %v", err)
-	}
+	require.ErrorAs(t, err, &input, "in no transaction")
+	assert.Equal(t, "tx", input.Field, "in no transaction")
 	tx, err := conn.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(t.Context(), "FAIL 1205"); !sqladapter.Retryable(err) {
-		t.Errorf("deadlock: %v", err)
-	}
-	if mark, err := m.MarkTx(t.Context(), tx, "k"); mark.First() || err == nil {
-		t.Errorf("after a deadlock: %v, %v", mark.Outcome, err)
-	}
+	_, err = tx.ExecContext(t.Context(), "FAIL 1205")
+	assert.True(t, sqladapter.Retryable(err), "deadlock: %v", err)
+	mark, err := m.MarkTx(t.Context(), tx, "k")
+	assert.False(t, mark.First(), "after a deadlock: %v", mark.Outcome)
+	assert.Error(t, err, "after a deadlock: %v", mark.Outcome)
 }
 
 // Confirm waits for who has not ended, and finds out about who has.
@@ -177,34 +168,23 @@ func TestPlayedSQLServerConfirm(t *testing.T) {
 	m := serverMarks(t)
 	begin := func() (*sql.Tx, sqladapter.Mark) {
 		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		mark, err := m.MarkTx(t.Context(), tx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return tx, mark
 	}
 	tx, mark := begin()
-	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.Undecided ||
-		!errors.Is(err, dedup.ErrInFlight) {
-		t.Errorf("while it is open: %v, %v", verdict, err)
-	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.NotCommitted ||
-		err != nil {
-		t.Errorf("rolled back: %v, %v", verdict, err)
-	}
+	verdict, err := m.Confirm(t.Context(), db, "k", mark)
+	assert.Equal(t, sqladapter.Undecided, verdict, "while it is open")
+	assert.ErrorIs(t, err, dedup.ErrInFlight, "while it is open")
+	require.NoError(t, tx.Rollback())
+	verdict, err = m.Confirm(t.Context(), db, "k", mark)
+	require.NoError(t, err)
+	assert.Equal(t, sqladapter.NotCommitted, verdict, "rolled back")
 	tx, mark = begin()
 	server.lose = "after"
-	if err := tx.Commit(); err == nil {
-		t.Fatal("COMMIT was answered")
-	}
-	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.Committed ||
-		err != nil {
-		t.Errorf("committed: %v, %v", verdict, err)
-	}
+	require.Error(t, tx.Commit(), "COMMIT was answered")
+	verdict, err = m.Confirm(t.Context(), db, "k", mark)
+	require.NoError(t, err)
+	assert.Equal(t, sqladapter.Committed, verdict, "committed")
 }

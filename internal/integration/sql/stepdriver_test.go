@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A teller is told what is about to be sent to the database, and does it.
@@ -15,9 +17,7 @@ type teller func(what string, do func() error) error
 func openTold(t *testing.T, name, dsn string, tell teller) *sql.DB {
 	t.Helper()
 	bare, err := sql.Open(name, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = bare.Close() }()
 	db := sql.OpenDB(toldConnector{bare.Driver(), dsn, tell})
 	t.Cleanup(func() { _ = db.Close() })

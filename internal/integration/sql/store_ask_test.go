@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/resolver"
@@ -51,9 +54,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 					return dedup.Happened([]byte("receipt")), nil
 				},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			ctx, stop := context.WithTimeoutCause(t.Context(), time.Minute,
 				errors.New("the key was not resolved"))
 			defer stop()
@@ -61,9 +62,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			go func() { ran <- r.Run(ctx) }()
 			for state := driver.StateAbsent; state != driver.StateSucceeded; {
 				ans := store.Lookup(ctx, []driver.ID{id})[0]
-				if ans.Err != nil {
-					t.Fatal(ans.Err)
-				}
+				require.NoError(t, ans.Err)
 				state = ans.Record.State
 			}
 			stop()
@@ -73,9 +72,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			for text := range told {
 				all = append(all, text)
 			}
-			if !strings.Contains(strings.Join(all, "\n"), tt.told) {
-				t.Errorf("Failed was told %q, want %q", all, tt.told)
-			}
+			assert.Contains(t, strings.Join(all, "\n"), tt.told, "Failed was told %q", all)
 		})
 	}
 }
@@ -84,9 +81,7 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 func uncertainKey(t *testing.T, store *sqlstore.Store) driver.ID {
 	t.Helper()
 	id, err := driver.NewID("payments", "", "order 4711")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	token := driver.Token{1}
 	danger := driver.Renewal{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
 		Window: time.Hour, Irreversible: true}
@@ -95,15 +90,12 @@ func uncertainKey(t *testing.T, store *sqlstore.Store) driver.ID {
 			[]driver.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
 		store.Renew(t.Context(), []driver.Renewal{danger})[0],
 	} {
-		if ans.Err != nil {
-			t.Fatal(ans.Err)
-		}
+		require.NoError(t, ans.Err)
 	}
 	change := driver.Finish{ID: id, Token: token, State: driver.StateReleased, Hold: time.Hour,
 		Window: time.Hour}
-	if ans := store.Finish(t.Context(), []driver.Finish{change})[0]; ans.Err != nil ||
-		ans.Record.State != driver.StateUncertain {
-		t.Fatalf("%+v, want an uncertain key", ans)
-	}
+	ans := store.Finish(t.Context(), []driver.Finish{change})[0]
+	require.NoError(t, ans.Err)
+	require.Equal(t, driver.StateUncertain, ans.Record.State)
 	return id
 }

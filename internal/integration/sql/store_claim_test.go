@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -30,17 +32,14 @@ func mustAcquire(t testing.TB, store dedup.Store, id driver.ID) driver.ClaimRequ
 func wantAcquired(t testing.TB, store dedup.Store, req driver.ClaimRequest) dedup.Record {
 	t.Helper()
 	a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
-	if a.Err != nil || a.Outcome != dedup.Acquired {
-		t.Fatalf("Claim: %v, %v", a.Outcome, a.Err)
-	}
+	require.NoError(t, a.Err)
+	require.Equal(t, dedup.Acquired, a.Outcome)
 	return a.Record
 }
 
 func lookupOne(t testing.TB, store dedup.Store, id driver.ID) dedup.Record {
 	t.Helper()
 	a := store.Lookup(t.Context(), []driver.ID{id})[0]
-	if a.Err != nil {
-		t.Fatalf("Lookup: %v", a.Err)
-	}
+	require.NoError(t, a.Err)
 	return a.Record
 }

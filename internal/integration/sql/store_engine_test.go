@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
@@ -70,9 +71,7 @@ func storePostgres(name string, params map[string]string) storeEngine {
 	dsn := func(t testing.TB) string {
 		t.Helper()
 		u, err := url.Parse(servertest.Postgres(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		q := u.Query()
 		for key, value := range params {
 			q.Set(key, value)
@@ -108,13 +107,9 @@ func openStore(t testing.TB, e storeEngine) (*sqlstore.Store, *sql.DB, string) {
 	}
 	table := servertest.Prefix(t)
 	store := e.newStore(t, db, table)
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, store.Migrate(t.Context()))
 	t.Cleanup(func() {
-		if err := store.Drop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, store.Drop(context.WithoutCancel(t.Context())))
 	})
 	return store, db, table
 }
@@ -123,9 +118,7 @@ func newStore(t testing.TB, db *sql.DB, dialect sqladapter.Dialect,
 	table string) *sqlstore.Store {
 	t.Helper()
 	store, err := sqlstore.New(db, sqlstore.Options{Dialect: dialect, Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return store
 }
 

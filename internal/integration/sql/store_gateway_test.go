@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/resolver"
@@ -80,9 +83,7 @@ func (g *gateway) counts() (charges, requests int) {
 func (g *gateway) one(t *testing.T, key string, asking bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if asking && g.asking[key] {
-		t.Error("two ask about one key at a time")
-	}
+	assert.False(t, asking && g.asking[key], "two ask about one key at a time")
 	g.asking[key] = asking
 }
 
@@ -117,9 +118,7 @@ func (j *payJob) deduper(t *testing.T) *dedup.Deduper {
 	d, err := dedup.New(newStore(t, db, j.Dialect, j.Table), dedup.Config{
 		Namespace: "payments", Window: payWindow, LeaseTTL: payLease, Labels: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }
 
@@ -156,9 +155,7 @@ func TestPayChild(t *testing.T) {
 		return
 	}
 	var j payJob
-	if err := json.Unmarshal([]byte(task), &j); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(task), &j))
 	die := func(point string) {
 		if point == j.DieAt {
 			fmt.Println("ready")
@@ -166,9 +163,7 @@ func TestPayChild(t *testing.T) {
 		}
 	}
 	_, err := j.pay(t.Context(), j.deduper(t), die)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	die("after the record")
 	t.Fatalf("it was not to die at %q", j.DieAt)
 }
@@ -177,27 +172,18 @@ func TestPayChild(t *testing.T) {
 func (j *payJob) kill(t *testing.T, db *sql.DB) {
 	t.Helper()
 	task, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPayChild$")
 	child.Env = append(os.Environ(), payChild+"="+string(task))
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if killErr := child.Process.Kill(); killErr != nil {
-		t.Error(killErr)
-	}
+	assert.NoError(t, child.Process.Kill())
 	_ = child.Wait() // always an error: it was killed
-	if err != nil || line != "ready\n" {
-		t.Fatalf("the child said %q, %v", line, err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, "ready\n", line, "the child")
 	lapse(t, db, j.Dialect, j.Table, mustID(t, "payments", j.Key), payLease)
 }
 
@@ -212,9 +198,10 @@ func resolverOf(t *testing.T, store *sqlstore.Store, g *gateway,
 			key := d.ID.DownstreamKey("charge")
 			g.one(t, key, true)
 			defer g.one(t, key, false)
-			if d.Record.Label == "" || d.Record.Attempt != 1 || d.Age <= 0 || d.Asked < 1 {
-				t.Errorf("somebody is asked about %+v", d)
-			}
+			assert.NotEmpty(t, d.Record.Label, "somebody is asked about")
+			assert.Equal(t, 1, d.Record.Attempt, "somebody is asked about")
+			assert.False(t, d.Age <= 0, "somebody is asked about")
+			assert.GreaterOrEqual(t, d.Asked, 1, "somebody is asked about")
 			status, receipt, err := call(ctx, http.MethodGet, g.url+"/"+key)
 			switch {
 			case err != nil:
@@ -229,9 +216,7 @@ func resolverOf(t *testing.T, store *sqlstore.Store, g *gateway,
 	}
 	edit(&cfg)
 	r, err := resolver.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -253,9 +238,7 @@ func TestGatewayChargedOnce(t *testing.T) {
 		for range 2 {
 			r := resolverOf(t, store, g, noEdit)
 			running.Go(func() {
-				if err := r.Run(ctx); !errors.Is(err, errStopped) {
-					t.Errorf("Run: %v", err)
-				}
+				assert.ErrorIs(t, r.Run(ctx), errStopped)
 			})
 		}
 		charges := 0
@@ -269,13 +252,11 @@ func TestGatewayChargedOnce(t *testing.T) {
 			j.kill(t, db)
 			receipt, took := redeliverPayment(t, j)
 			charges++
-			if made, requests := g.counts(); made != charges || requests != charges {
-				t.Errorf("killed %s: %d charges and %d requests for %d payments", point, made,
-					requests, charges)
-			}
-			if !strings.HasPrefix(receipt, "receipt of ") {
-				t.Errorf("killed %s: the receipt is %q", point, receipt)
-			}
+			made, requests := g.counts()
+			assert.Equal(t, charges, made, "killed %s", point)
+			assert.Equal(t, charges, requests, "killed %s", point)
+			assert.True(t, strings.HasPrefix(receipt, "receipt of "),
+				"killed %s: the receipt is %q", point, receipt)
 			t.Logf("killed %s: definite after %v", point, took)
 		}
 		stop(errStopped)
@@ -293,10 +274,8 @@ func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Durati
 			return receipt, time.Since(began)
 		}
 		// On a busy machine a claim may also be answered too late to be one.
-		if !errors.Is(err, dedup.ErrUncertain) && !errors.Is(err, dedup.ErrInFlight) &&
-			!dedup.OutcomeUnknown(err) {
-			t.Fatalf("redelivery: %v", err)
-		}
+		require.True(t, errors.Is(err, dedup.ErrUncertain) || errors.Is(err, dedup.ErrInFlight) ||
+			dedup.OutcomeUnknown(err), "redelivery: %v", err)
 	}
 	t.Fatalf("nobody knows for %v", untilDefinite)
 	return "", 0
@@ -316,9 +295,8 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqlstore.Stor
 		var err error
 		page, err = store.List(t.Context(),
 			sqlstore.ListOptions{States: []driver.State{driver.StateUncertain}})
-		if err != nil || time.Since(began) > untilDefinite {
-			t.Fatalf("its lease does not lapse: %v", err)
-		}
+		require.NoError(t, err, "its lease does not lapse")
+		require.LessOrEqual(t, time.Since(began), untilDefinite, "its lease does not lapse")
 	}
 	return store, j
 }
@@ -334,9 +312,9 @@ func TestGatewayPolicies(t *testing.T) {
 	}
 	pass := func(t *testing.T, r *resolver.Resolver, want resolver.Resolved) {
 		t.Helper()
-		if got, err := r.Pass(t.Context()); err != nil || got != want {
-			t.Errorf("a pass has found %+v, %v; want %+v", got, err, want)
-		}
+		got, err := r.Pass(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, want, got, "a pass has found")
 	}
 	t.Run("hold", func(t *testing.T) {
 		g := newGateway(t)
@@ -349,21 +327,17 @@ func TestGatewayPolicies(t *testing.T) {
 		d := j.deduper(t)
 		for range 3 {
 			pass(t, r, resolver.Resolved{Held: 1})
-			if _, err := j.pay(t.Context(), d, func(string) {}); !errors.Is(err,
-				dedup.ErrUncertain) {
-				t.Errorf("a delivery of what is held: %v", err)
-			}
+			_, err := j.pay(t.Context(), d, func(string) {})
+			assert.ErrorIs(t, err, dedup.ErrUncertain, "a delivery of what is held")
 		}
-		if len(told) != 1 || told[0] != "order: it is held" {
-			t.Errorf("alarms: %q", told)
-		}
-		if _, err := d.Mark(t.Context(), j.Key); err != nil {
-			t.Errorf("the operator's Mark: %v", err)
-		}
+		require.Len(t, told, 1, "alarms")
+		assert.Equal(t, "order: it is held", told[0], "alarms")
+		_, err := d.Mark(t.Context(), j.Key)
+		assert.NoError(t, err, "the operator's Mark")
 		pass(t, r, resolver.Resolved{})
-		if charges, requests := g.counts(); charges != 1 || requests != 1 {
-			t.Errorf("%d charges, %d requests", charges, requests)
-		}
+		charges, requests := g.counts()
+		assert.Equal(t, 1, charges)
+		assert.Equal(t, 1, requests)
 	})
 	t.Run("rerun", func(t *testing.T) {
 		g := newGateway(t)
@@ -372,18 +346,16 @@ func TestGatewayPolicies(t *testing.T) {
 			cfg.Policy, cfg.Ask = resolver.PolicyRerun, nil
 		})
 		pass(t, r, resolver.Resolved{Released: 1})
-		if rec := lookupOne(t, store,
-			mustID(t, "payments", j.Key)); rec.State != driver.StateReleased || rec.Attempt != 1 ||
-			rec.Irreversible {
-			t.Errorf("released by the policy: %+v", rec)
-		}
-		if _, took := redeliverPayment(t, j); took > untilDefinite {
-			t.Errorf("rerun after %v", took)
-		}
-		if charges, requests := g.counts(); charges != 1 || requests != 2 {
-			t.Errorf("%d charges, %d requests; the gateway was to refuse the second by its key",
-				charges, requests)
-		}
+		rec := lookupOne(t, store,
+			mustID(t, "payments", j.Key))
+		assert.Equal(t, driver.StateReleased, rec.State, "released by the policy")
+		assert.Equal(t, 1, rec.Attempt, "released by the policy")
+		assert.False(t, rec.Irreversible, "released by the policy")
+		_, took := redeliverPayment(t, j)
+		assert.LessOrEqual(t, took, untilDefinite)
+		charges, requests := g.counts()
+		assert.Equal(t, 1, charges)
+		assert.Equal(t, 2, requests)
 	})
 	t.Run("asked in vain", func(t *testing.T) {
 		g := newGateway(t)
@@ -399,9 +371,8 @@ func TestGatewayPolicies(t *testing.T) {
 			ask := cfg.Ask
 			cfg.Ask = func(ctx context.Context, d resolver.UncertainRecord) (dedup.Resolution,
 				error) {
-				if asks++; d.Asked != asks {
-					t.Errorf("ask %d is told to be number %d", asks, d.Asked)
-				}
+				asks++
+				assert.Equal(t, asks, d.Asked)
 				return ask(ctx, d)
 			}
 		})
@@ -410,9 +381,9 @@ func TestGatewayPolicies(t *testing.T) {
 		}
 		pass(t, r, resolver.Resolved{Held: 1})
 		pass(t, r, resolver.Resolved{Held: 1})
-		if asks != 3 || len(told) != 1 || told[0] != "order: it was asked about 3 times" {
-			t.Errorf("%d asks, alarms %q", asks, told)
-		}
+		assert.Equal(t, 3, asks)
+		require.Len(t, told, 1)
+		assert.Equal(t, "order: it was asked about 3 times", told[0])
 	})
 	t.Run("age", func(t *testing.T) {
 		g := newGateway(t)
@@ -426,8 +397,7 @@ func TestGatewayPolicies(t *testing.T) {
 		})
 		pass(t, r, resolver.Resolved{Unknown: 1})
 		pass(t, r, resolver.Resolved{Waiting: 1})
-		if len(told) != 1 || told[0] != "order: nobody has known for 1µs" {
-			t.Errorf("alarms: %q", told)
-		}
+		require.Len(t, told, 1, "alarms")
+		assert.Equal(t, "order: nobody has known for 1µs", told[0], "alarms")
 	})
 }

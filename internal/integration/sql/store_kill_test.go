@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/backoff"
@@ -51,14 +54,12 @@ func killers(t *testing.T) []killer {
 func databaseOf(t *testing.T, e storeEngine, name string) *sql.DB {
 	t.Helper()
 	admin := openDB(t, e.driver, e.dsn(t))
-	if _, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name); err != nil {
-		t.Fatal(err)
-	}
+	_, err := admin.ExecContext(t.Context(), "CREATE DATABASE "+name)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if _, err := admin.ExecContext(context.WithoutCancel(t.Context()),
-			"DROP DATABASE "+name); err != nil {
-			t.Error(err)
-		}
+		_, err := admin.ExecContext(context.WithoutCancel(t.Context()),
+			"DROP DATABASE "+name)
+		assert.NoError(t, err)
 	})
 	return admin
 }
@@ -68,9 +69,7 @@ func (k *killer) run(ctx context.Context, t *testing.T) (kills int) {
 	for backoff.Sleep(ctx, time.Duration(rand.IntN(int(30*time.Millisecond)))) == nil {
 		ids, err := k.list(ctx)
 		if err != nil || len(ids) == 0 {
-			if err != nil && ctx.Err() == nil {
-				t.Errorf("list sessions: %v", err)
-			}
+			assert.False(t, err != nil && ctx.Err() == nil, "list sessions: %v", err)
 			continue
 		}
 		victim := ids[rand.IntN(len(ids))]
@@ -141,16 +140,13 @@ func TestStoreKilledSessions(t *testing.T) {
 			acquired := int64(0)
 			for _, p := range all {
 				rec := lookupAgain(t, store, p.id)
-				if int64(rec.Attempt) != p.acquired.Load() {
-					t.Errorf("%d claims were won, and the last attempt is %d", p.acquired.Load(),
-						rec.Attempt)
-				}
+				assert.Equal(t, p.acquired.Load(), int64(rec.Attempt),
+					"%d claims were won, and the last attempt is %d", p.acquired.Load(),
+					rec.Attempt)
 				acquired += p.acquired.Load()
 			}
-			if kills == 0 || unknown.Load() == 0 {
-				t.Errorf("%d kills left %d items unknown: nothing was tested",
-					kills, unknown.Load())
-			}
+			assert.NotZero(t, kills)
+			assert.NotZero(t, unknown.Load())
 			t.Logf("%d kills, %d items unknown at first, %d claims won", kills,
 				unknown.Load(), acquired)
 		})
@@ -172,9 +168,7 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 		if a.Outcome != dedup.Acquired {
 			continue
 		}
-		if n := keys[i].holders.Add(1); n != 1 {
-			t.Errorf("%d owners at a time", n)
-		}
+		assert.EqualValues(t, 1, keys[i].holders.Add(1), "owners at a time")
 		keys[i].acquired.Add(1)
 		changes = append(changes, driver.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
 			State: driver.StateReleased, Hold: time.Hour})
@@ -214,10 +208,8 @@ func untilLearnt[T any](t *testing.T, items []T,
 		unknown += int64(len(left))
 		todo = left
 	}
-	if len(todo) > 0 {
-		t.Errorf("%d of %d items could not be learnt: %v", len(todo), len(items),
-			answers[todo[0]].Err)
-	}
+	assert.Empty(t, todo, "%d of %d items could not be learnt: %v", len(todo), len(items),
+		answers[todo[0]].Err)
 	return answers, unknown
 }
 

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter"
@@ -39,15 +42,11 @@ func TestDoChild(t *testing.T) {
 		return
 	}
 	var j doJob
-	if err := json.Unmarshal([]byte(task), &j); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(task), &j))
 	db := openDB(t, j.Driver, j.DSN)
 	d, err := dedup.New(newStore(t, db, j.Dialect, j.Table),
 		dedup.Config{Namespace: "orders", Window: time.Hour, LeaseTTL: doLease})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, n := range rand.Perm(j.Keys) {
 		if j.Stuck {
 			n = 0
@@ -65,9 +64,8 @@ func TestDoChild(t *testing.T) {
 		for errors.Is(err, dedup.ErrInFlight) {
 			res, err = dedup.DoResult(t.Context(), d, key, effect)
 		}
-		if err != nil || res.Value != "shipped "+key {
-			t.Errorf("%s: %q, %v", key, res.Value, err)
-		}
+		require.NoError(t, err, key)
+		assert.Equal(t, "shipped "+key, res.Value, key)
 	}
 }
 
@@ -75,19 +73,13 @@ func TestDoChild(t *testing.T) {
 func (j *doJob) start(t *testing.T) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	task, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDoChild$")
 	child.Env = append(os.Environ(), doChild+"="+string(task))
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	return child, bufio.NewReader(out)
 }
 
@@ -107,22 +99,18 @@ func TestStoreDo(t *testing.T) {
 			stuck := j
 			stuck.Stuck = true
 			victim, out := stuck.start(t)
-			if line, err := out.ReadString('\n'); err != nil || line != "ready\n" {
-				t.Fatalf("the child said %q, %v", line, err)
-			}
+			line, err := out.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, "ready\n", line, "the child")
 			var others sync.WaitGroup
 			for range 3 {
 				child, out := j.start(t)
 				others.Go(func() {
 					_, _ = out.WriteTo(os.Stderr)
-					if err := child.Wait(); err != nil {
-						t.Errorf("a process has failed: %v", err)
-					}
+					assert.NoError(t, child.Wait(), "a process has failed")
 				})
 			}
-			if err := victim.Process.Kill(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, victim.Process.Kill())
 			_ = victim.Wait() // always an error: it was killed
 			first := mustID(t, "orders", "order 0")
 			lapse(t, db, e.dialect, table, first, doLease)
@@ -132,10 +120,10 @@ func TestStoreDo(t *testing.T) {
 				all = append(all, fmt.Sprintf("order %d", n))
 			}
 			s.wantEffects(t, all)
-			if rec := lookupOne(t, newStore(t, db, e.dialect, table), first); rec.Attempt != 2 ||
-				rec.State != driver.StateSucceeded {
-				t.Errorf("the message of the process that was killed: %+v", rec)
-			}
+			rec := lookupOne(t, newStore(t, db, e.dialect, table), first)
+			assert.Equal(t, 2, rec.Attempt, "the message of the process that was killed")
+			assert.Equal(t, driver.StateSucceeded, rec.State,
+				"the message of the process that was killed")
 		})
 	}
 }
@@ -147,16 +135,12 @@ func lapse(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string, i
 	_, err := db.ExecContext(t.Context(),
 		fmt.Sprintf("UPDATE %s SET lease_end = lease_end - %d WHERE id = %s AND state = 1",
 			quotedTable(dialect, table), lease.Microseconds(), idLiteral(dialect, id)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func mustID(t *testing.T, namespace, key string) driver.ID {
 	t.Helper()
 	id, err := driver.NewID(namespace, "", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return id
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/sqlstore"
@@ -31,9 +34,8 @@ func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids [
 		})
 	}
 	for _, a := range store.Finish(t.Context(), changes) {
-		if a.Err != nil || !a.Written {
-			t.Fatalf("Finish: %+v", a)
-		}
+		require.NoError(t, a.Err)
+		require.True(t, a.Written, "%v", a)
 	}
 	return ids
 }
@@ -50,9 +52,7 @@ func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration
 		fmt.Sprintf("UPDATE %s SET since = since - %d, expires = expires - %d WHERE id IN (%s)",
 			quotedTable(e.dialect, table), by.Microseconds(), by.Microseconds(),
 			strings.Join(list, ", ")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // scan returns what is yielded, and the youngest age of each.
@@ -67,9 +67,7 @@ func scan(t testing.TB, store *sqlstore.Store,
 		found[id] = age
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return found
 }
 
@@ -92,15 +90,13 @@ func TestScan(t *testing.T) {
 			State: driver.StateReleased, Hold: time.Hour})
 		danger := driver.Renewal{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
 			Irreversible: true, Window: scanWindow}
-		if a := store.Renew(t.Context(), []driver.Renewal{danger})[0]; !a.Held {
-			t.Fatalf("Renew: %+v", a)
-		}
+		a := store.Renew(t.Context(), []driver.Renewal{danger})[0]
+		require.True(t, a.Held, "Renew: %+v", a)
 		end(t, store, driver.Finish{ID: uncertain.ID, Token: uncertain.Token,
 			State: driver.StateReleased, Window: scanWindow})
-		if err := store.Forget(t.Context(), landed(t, store, scanWindow, 1),
-			time.Hour)[0]; err != nil {
-			t.Fatal(err)
-		}
+		err := store.Forget(t.Context(), landed(t, store, scanWindow, 1),
+			time.Hour)[0]
+		require.NoError(t, err)
 		always := len(young) + 2
 		all := always + len(middle) + len(old) + len(long)
 		for opts, want := range map[sqlstore.ScanOptions]int{
@@ -112,9 +108,7 @@ func TestScan(t *testing.T) {
 			{Age: time.Hour}:                always,
 			{Age: time.Hour, Page: 100_000}: always,
 		} {
-			if found := scan(t, store, opts); len(found) != want {
-				t.Errorf("%+v: %d keys, want %d", opts, len(found), want)
-			}
+			assert.Len(t, scan(t, store, opts), want, "%+v", opts)
 		}
 		found := scan(t, store, sqlstore.ScanOptions{Page: 4})
 		for what, row := range map[string]struct {
@@ -123,15 +117,15 @@ func TestScan(t *testing.T) {
 		}{"young": {young, 0}, "middle": {middle, 2 * time.Hour}, "old": {old, 5 * time.Hour},
 			"of a longer window": {long, 5 * time.Hour}} {
 			for _, id := range row.ids {
-				if is, there := found[id]; !there || is < row.want || is > row.want+time.Minute {
-					t.Errorf("%s: there %t, %v old, want %v", what, there, is, row.want)
-				}
+				is, there := found[id]
+				assert.True(t, there, "%s: there", what)
+				assert.GreaterOrEqual(t, is, row.want, "%s: there", what)
+				assert.LessOrEqual(t, is, row.want+time.Minute, "%s: there", what)
 			}
 		}
 		for what, id := range map[string]driver.ID{"failed": failed.ID, "uncertain": uncertain.ID} {
-			if _, there := found[id]; !there {
-				t.Errorf("what is %s is passed over", what)
-			}
+			_, there := found[id]
+			assert.True(t, there, "what is %s is passed over", what)
 		}
 	})
 }
@@ -145,9 +139,7 @@ func TestScanOfAnotherWindow(t *testing.T) {
 		all := func(driver.ID, time.Duration) error { return nil }
 		err := store.Scan(t.Context(),
 			sqlstore.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
-		if !errors.Is(err, sqlstore.ErrOtherWindow) {
-			t.Errorf("error %v", err)
-		}
+		assert.ErrorIs(t, err, sqlstore.ErrOtherWindow)
 		scan(t, store, sqlstore.ScanOptions{ShortestWindow: scanWindow - time.Second})
 	})
 }
@@ -162,29 +154,26 @@ func TestScanEnds(t *testing.T) {
 		calls++
 		return enough
 	})
-	if err != enough || calls != 1 { //nolint:errorlint // as it is
-		t.Errorf("%d calls, %v", calls, err)
-	}
+	assert.Same(t, enough, err, "an error of the caller is returned as it is")
+	assert.Equal(t, 1, calls)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := store.Scan(ctx, opts, func(driver.ID, time.Duration) error {
+	err = store.Scan(ctx, opts, func(driver.ID, time.Duration) error {
 		return nil
-	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
+	})
+	assert.ErrorIs(t, err, context.Canceled)
 	for field, opts := range map[string]sqlstore.ScanOptions{
 		"ScanOptions.ShortestWindow": {}, "ScanOptions.Age": {ShortestWindow: 1, Age: -1},
 		"ScanOptions.Page": {ShortestWindow: 1, Page: 100_001},
 	} {
 		var input *dedup.InputError
-		if err := store.Scan(t.Context(), opts, func(driver.ID, time.Duration) error {
+		err := store.Scan(t.Context(), opts, func(driver.ID, time.Duration) error {
 			return nil
-		}); !errors.As(err, &input) || input.Field != field {
-			t.Errorf("%s: error %v", field, err)
-		}
+		})
+		require.ErrorAs(t, err, &input)
+		assert.Equal(t, field, input.Field)
 	}
 	var input *dedup.InputError
-	if err := store.Scan(t.Context(), opts, nil); !errors.As(err, &input) || input.Field != "fn" {
-		t.Errorf("no fn: %v", err)
-	}
+	require.ErrorAs(t, store.Scan(t.Context(), opts, nil), &input, "no fn")
+	assert.Equal(t, "fn", input.Field, "no fn")
 }

@@ -3,10 +3,12 @@ package sql_test
 import (
 	"context"
 	"database/sql"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/servertest"
@@ -26,13 +28,11 @@ func makeSchema(t *testing.T, e storeEngine, db *sql.DB) string {
 		db.SetMaxOpenConns(1)
 		create, drop = "ATTACH ':memory:' AS "+name, "DETACH "+name
 	}
-	if _, err := db.ExecContext(t.Context(), create); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.ExecContext(t.Context(), create)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), drop); err != nil {
-			t.Error(err)
-		}
+		_, err := db.ExecContext(context.WithoutCancel(t.Context()), drop)
+		assert.NoError(t, err)
 	})
 	return name
 }
@@ -44,39 +44,25 @@ func TestStoreInASchema(t *testing.T) {
 		elsewhere, db, table := openStore(t, e)
 		store, err := sqlstore.New(db,
 			sqlstore.Options{Dialect: e.dialect, Schema: makeSchema(t, e, db), Table: table})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for range 2 {
-			if err := store.Check(t.Context()); err == nil ||
-				!strings.Contains(err.Error(), "needs a migration") {
-				t.Fatalf("Check without tables: %v", err)
-			}
+			err := store.Check(t.Context())
+			require.ErrorContains(t, err, "needs a migration", "Check without tables")
 			var migrating sync.WaitGroup
 			for range 4 {
 				migrating.Go(func() {
-					if err := store.Migrate(t.Context()); err != nil {
-						t.Errorf("Migrate: %v", err)
-					}
+					assert.NoError(t, store.Migrate(t.Context()))
 				})
 			}
 			migrating.Wait()
-			if err := store.Check(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, store.Check(t.Context()))
 			req := mustAcquire(t, store, randomID())
-			if err := store.Migrate(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if rec := lookupOne(t, store, req.ID); rec.State != driver.StateInProgress {
-				t.Errorf("after Migrate on data: %v", rec.State)
-			}
-			if rec := lookupOne(t, elsewhere, req.ID); rec.State != driver.StateAbsent {
-				t.Errorf("in another schema: %v", rec.State)
-			}
-			if err := store.Drop(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, store.Migrate(t.Context()))
+			assert.Equal(t, driver.StateInProgress, lookupOne(t, store, req.ID).State,
+				"after Migrate on data")
+			assert.Equal(t, driver.StateAbsent, lookupOne(t, elsewhere, req.ID).State,
+				"in another schema")
+			require.NoError(t, store.Drop(t.Context()))
 		}
 	})
 }
@@ -91,10 +77,10 @@ func TestStoreListByIndex(t *testing.T) {
 		var plan string
 		query := "EXPLAIN QUERY PLAN SELECT attempt FROM " + table + " WHERE " + states +
 			" AND id > x'00' ORDER BY id LIMIT 9"
-		if err := db.QueryRowContext(t.Context(), query).Scan(&id, &parent, &unused,
-			&plan); err != nil || !strings.Contains(plan, "_open") {
-			t.Errorf("%s: %s, %v", states, plan, err)
-		}
+		err := db.QueryRowContext(t.Context(), query).Scan(&id, &parent, &unused,
+			&plan)
+		require.NoError(t, err, states)
+		assert.Contains(t, plan, "_open", states)
 	}
 }
 
@@ -127,36 +113,30 @@ func TestStoreList(t *testing.T) {
 		opts := sqlstore.ListOptions{Limit: 3}
 		for more := true; more; more = opts.Cursor != "" {
 			page, err := store.List(t.Context(), opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, entry := range page.Entries {
-				if _, twice := listed[entry.ID]; twice {
-					t.Error("a key is listed twice")
-				}
+				_, twice := listed[entry.ID]
+				assert.False(t, twice, "a key is listed twice")
 				listed[entry.ID] = entry.Record.State
 				// SQLite's clock has milliseconds, in which a doubt may be none yet
-				if entry.Doubt > 0 && entry.Record.State != driver.StateUncertain ||
-					entry.Record.Irreversible != (entry.Record.State == driver.StateUncertain) {
-					t.Errorf("a key that is %v is in doubt for %v", entry.Record.State, entry.Doubt)
-				}
+				assert.False(t, entry.Doubt > 0 && entry.Record.State != driver.StateUncertain,
+					"a key that is %v is in doubt for %v", entry.Record.State, entry.Doubt)
+				assert.Equal(t, entry.Record.State == driver.StateUncertain,
+					entry.Record.Irreversible, "a key that is %v is in doubt for %v",
+					entry.Record.State, entry.Doubt)
 			}
 			foreign += page.Foreign
 			opts.Cursor = page.Cursor
 		}
-		if len(listed) != len(want) || foreign != 1 {
-			t.Errorf("%d keys and %d that cannot be read are listed, want %d and 1", len(listed),
-				foreign, len(want))
-		}
+		assert.Len(t, listed, len(want))
+		assert.Equal(t, 1, foreign)
 		for id, state := range want {
-			if listed[id] != state {
-				t.Errorf("a key that is %v is listed as %v", state, listed[id])
-			}
+			assert.Equal(t, state, listed[id], "a key that")
 		}
 		opts.States = []driver.State{driver.StateSucceeded}
 		opts.Limit = 100
-		if page, err := store.List(t.Context(), opts); err != nil || len(page.Entries) != 5 {
-			t.Errorf("%d finished keys, %v", len(page.Entries), err)
-		}
+		page, err := store.List(t.Context(), opts)
+		require.NoError(t, err)
+		assert.Len(t, page.Entries, 5)
 	})
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/sqladapter/sqlstore"
@@ -29,16 +32,13 @@ func sweepUntil(t *testing.T, store *sqlstore.Store, want sqlstore.SweepResult) 
 	var sum sqlstore.SweepResult
 	for t.Context().Err() == nil && sum != want {
 		swept, err := store.Sweep(t.Context(), 10)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sum.Removed += swept.Removed
 		sum.Released += swept.Released
 		sum.Uncertain += swept.Uncertain
-		if sum.Removed > want.Removed || sum.Released > want.Released ||
-			sum.Uncertain > want.Uncertain {
-			t.Fatalf("swept %+v, want %+v", sum, want)
-		}
+		require.LessOrEqual(t, sum.Removed, want.Removed)
+		require.LessOrEqual(t, sum.Released, want.Released)
+		require.LessOrEqual(t, sum.Uncertain, want.Uncertain)
 	}
 }
 
@@ -53,9 +53,8 @@ func TestSweep(t *testing.T) {
 			req := mustAcquire(t, store, randomID())
 			change := driver.Renewal{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
 				Irreversible: danger, Window: time.Hour, Steps: []byte("charge")}
-			if a := store.Renew(t.Context(), []driver.Renewal{change})[0]; !a.Held {
-				t.Fatalf("Renew: %+v", a)
-			}
+			a := store.Renew(t.Context(), []driver.Renewal{change})[0]
+			require.True(t, a.Held, "Renew: %+v", a)
 			return req
 		}
 		live, released, done := mustAcquire(t, store, randomID()),
@@ -76,42 +75,39 @@ func TestSweep(t *testing.T) {
 			expired.ID: driver.StateAbsent, plain.ID: driver.StateReleased,
 			dangerous.ID: driver.StateUncertain,
 		} {
-			if rec := lookupOne(t, store, id); rec.State != want {
-				t.Errorf("after the sweep: %v, want %v", rec.State, want)
-			}
+			assert.Equal(t, want, lookupOne(t, store, id).State, "after the sweep")
 		}
 		for _, req := range []driver.ClaimRequest{plain, dangerous} {
 			rec := lookupOne(t, store, req.ID)
-			if rec.Attempt != 1 || rec.Fence == 0 || string(rec.Steps) != "charge" ||
-				rec.Remaining < time.Minute {
-				t.Errorf("a claim that was given back is left with %+v", rec)
-			}
+			assert.Equal(t, 1, rec.Attempt, "a claim that was given back is left")
+			assert.NotZero(t, rec.Fence, "a claim that was given back is left")
+			assert.Equal(t, "charge", string(rec.Steps), "a claim that was given back is left")
+			assert.GreaterOrEqual(t, rec.Remaining, time.Minute,
+				"a claim that was given back is left")
 			late := driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
 				NotAttempted: true}
-			if a := store.Finish(t.Context(), []driver.Finish{late})[0]; a.Held || a.Written ||
-				a.Err != nil {
-				t.Errorf("the end of an owner whose claim was given back: %+v", a)
-			}
+			a := store.Finish(t.Context(), []driver.Finish{late})[0]
+			require.NoError(t, a.Err, "the end of an owner whose claim was given back")
+			assert.False(t, a.Held, "the end of an owner whose claim was given back")
+			assert.False(t, a.Written, "the end of an owner whose claim was given back")
 			renewal := driver.Renewal{ID: req.ID, Token: req.Token, Lease: time.Hour}
-			if a := store.Renew(t.Context(), []driver.Renewal{renewal})[0]; a.Held || a.Err != nil {
-				t.Errorf("the renewal of an owner whose claim was given back: %+v", a)
-			}
-			if a := lookupOne(t, store, req.ID); a.Attempt != rec.Attempt || a.State != rec.State {
-				t.Errorf("its owner has changed it from %+v to %+v", rec, a)
-			}
+			a = store.Renew(t.Context(), []driver.Renewal{renewal})[0]
+			require.NoError(t, a.Err, "the renewal of an owner whose claim was given back")
+			assert.False(t, a.Held, "the renewal of an owner whose claim was given back")
+			got := lookupOne(t, store, req.ID)
+			assert.Equal(t, rec.Attempt, got.Attempt, "its owner has changed it")
+			assert.Equal(t, rec.State, got.State, "its owner has changed it")
 		}
 		next := driver.ClaimRequest{ID: plain.ID, Token: randomToken(), Lease: time.Hour}
-		if rec := wantAcquired(t, store, next); rec.Attempt != 2 {
-			t.Errorf("the claim after it is attempt %d", rec.Attempt)
-		}
+		assert.Equal(t, 2, wantAcquired(t, store, next).Attempt, "the claim after it is attempt")
 	})
 }
 
 func end(t *testing.T, store dedup.Store, c driver.Finish) {
 	t.Helper()
-	if a := store.Finish(t.Context(), []driver.Finish{c})[0]; !a.Held || !a.Written {
-		t.Fatalf("Finish: %+v", a)
-	}
+	a := store.Finish(t.Context(), []driver.Finish{c})[0]
+	require.True(t, a.Held, "%v", a)
+	require.True(t, a.Written, "%v", a)
 }
 
 // TestSweepNeverALiveLease lets owners renew short leases in a tight loop, while sweepers
@@ -128,9 +124,7 @@ func TestSweepNeverALiveLease(t *testing.T) {
 			running.Go(func() {
 				for ctx.Err() == nil {
 					swept, err := store.Sweep(ctx, 10)
-					if err != nil && ctx.Err() == nil {
-						t.Errorf("Sweep: %v", err)
-					}
+					assert.False(t, err != nil && ctx.Err() == nil, "Sweep: %v", err)
 					sweeps.Add(1)
 					released.Add(int64(swept.Released))
 				}
@@ -163,9 +157,8 @@ func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 			token = randomToken()
 			held = time.Now()
 			req := driver.ClaimRequest{ID: id, Token: token, Lease: short, Hold: time.Hour}
-			if a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]; a.Err != nil ||
-				a.Outcome != dedup.Acquired {
-				t.Errorf("Claim: %v, %v", a.Outcome, a.Err)
+			a := store.Claim(t.Context(), []driver.ClaimRequest{req})[0]
+			if !assert.NoError(t, a.Err) || !assert.Equal(t, dedup.Acquired, a.Outcome) {
 				return
 			}
 		}
@@ -201,9 +194,7 @@ func TestRunSweeper(t *testing.T) {
 				Swept:  func(s sqlstore.SweepResult) { removed.Add(int64(s.Removed)) },
 				Failed: func(err error) { t.Errorf("sweep: %v", err) },
 			})
-			if !errors.Is(err, errStopped) {
-				t.Errorf("RunSweeper: %v", err)
-			}
+			assert.ErrorIs(t, err, errStopped)
 		})
 	}
 	const n = 7
@@ -217,9 +208,7 @@ func TestRunSweeper(t *testing.T) {
 	}
 	stop(errStopped)
 	running.Wait()
-	if removed.Load() != n {
-		t.Errorf("%d keys were removed, of %d", removed.Load(), n)
-	}
+	assert.EqualValues(t, n, removed.Load())
 }
 
 var errStopped = errors.New("stopped by the test")

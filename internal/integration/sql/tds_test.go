@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"unicode/utf16"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Of TDS ("[MS-TDS]"), the protocol of SQL Server, as much as go-mssqldb needs to talk to a player
@@ -48,9 +50,7 @@ type tdsSession interface {
 func listenTDS(t *testing.T, open func() tdsSession) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var serving sync.WaitGroup
 	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
 	serving.Go(func() {

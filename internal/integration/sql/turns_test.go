@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/integration/internal/commitcut"
@@ -53,9 +55,7 @@ type turns struct {
 func newTurns(t *testing.T, upstream string) *turns {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := &turns{addr: l.Addr().String(), upstream: upstream}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
@@ -268,17 +268,15 @@ func (s *shop) everyTurn(t *testing.T, p *turns, open func() *sql.DB, w way, fau
 	for range 4 { // on a busy machine one request may come in two parts, which are two turns
 		turns = min(turns, life(0, 0, nothing))
 	}
-	if turns < 4 {
-		t.Fatalf("a life of %d turns: what connects, and what marks, has effects and commits is more", turns)
-	}
+	require.GreaterOrEqual(t, turns, 4)
 	for _, fault := range faults {
 		for at := 1; at <= turns; at++ {
 			life(at, fault, then)
 		}
 	}
-	if lost, doubled := s.damage(t, all); lost != 0 || doubled != 0 {
-		t.Errorf("of %d effects %d are lost and %d doubled", len(all), lost, doubled)
-	}
+	lost, doubled := s.damage(t, all)
+	assert.Zero(t, lost, "of %d effects", len(all))
+	assert.Zero(t, doubled, "of %d effects", len(all))
 	t.Logf("%d turns, %d faults: %d effects, each once", turns, turns*len(faults), len(all))
 }
 
@@ -289,16 +287,12 @@ func throughTurns(t *testing.T, e engine, mode, server string) (*turns, func() *
 	var p *turns
 	if e.dialect == sqladapter.MySQL {
 		direct, err := mysql.ParseDSN(server)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p = newTurns(t, direct.Addr)
 		driver, dsn = "mysql", mariadbDSN(t, server, func(cfg *mysql.Config) { cfg.Addr = p.addr })
 	} else {
 		u, err := url.Parse(server)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p = newTurns(t, u.Host)
 		u.Host = p.addr
 		q := u.Query()
@@ -308,9 +302,7 @@ func throughTurns(t *testing.T, e engine, mode, server string) (*turns, func() *
 	}
 	return p, func() *sql.DB {
 		db, err := sql.Open(driver, dsn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return db
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -66,12 +68,10 @@ func TestUnderFire(t *testing.T) {
 			lost, doubled, burnt := field.burn(t, fireCrashes, func(_ *testing.T, s *shop) crowd {
 				return byTheBatch(s.atomic)
 			})
-			if lost != 0 || doubled != 0 {
-				t.Errorf("of %d messages %d lost, %d doubled", len(burnt.messages), lost, doubled)
-			}
-			if burnt.deadlocks > 0 && !field.deadlocks {
-				t.Errorf("%d deadlocks", burnt.deadlocks)
-			}
+			assert.Zero(t, lost, "of %d messages", len(burnt.messages))
+			assert.Zero(t, doubled, "of %d messages", len(burnt.messages))
+			assert.False(t, burnt.deadlocks > 0 && !field.deadlocks, "%d deadlocks",
+				burnt.deadlocks)
 		})
 	}
 }
@@ -109,12 +109,11 @@ func (field battlefield) burn(t *testing.T, crashes int, who func(*testing.T, *s
 	t.Logf("%d messages in %d waves, %d lost, %d doubled; %d sessions killed, %d crashes of the server, %d failed deliveries, %d by deadlocks",
 		len(burnt.messages), burnt.waves, lost, doubled, g.killed, crashes, burnt.failed,
 		burnt.deadlocks)
-	if n := len(s.effects(t)); n != len(burnt.messages)-lost {
-		t.Errorf("%d messages have an effect, of %d", n, len(burnt.messages))
-	}
-	if g.killed < fireKills || burnt.failed < int64(crashes) {
-		t.Error("there was no fire")
-	}
+	n := len(s.effects(t))
+	assert.Equal(t, len(burnt.messages)-lost, n, "%d messages have an effect, of %d", n,
+		len(burnt.messages))
+	assert.GreaterOrEqual(t, g.killed, fireKills, "there was no fire")
+	assert.GreaterOrEqual(t, burnt.failed, int64(crashes), "there was no fire")
 	return lost, doubled, burnt
 }
 

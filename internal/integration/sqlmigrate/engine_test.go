@@ -12,6 +12,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/internal/servertest"
@@ -52,9 +54,7 @@ func forEach(t *testing.T, test func(t *testing.T, e engine)) {
 func open(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -96,9 +96,7 @@ func (s *store) component(edit ...func(*sqlmigrate.Config)) *sqlmigrate.Migratio
 		f(&cfg)
 	}
 	m, err := sqlmigrate.New(cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return m
 }
 
@@ -128,9 +126,8 @@ func files(d sqlmigrate.Dialect) fstest.MapFS {
 // exec also works in a cleanup, when the test's context has ended.
 func (s *store) exec(query string) {
 	s.t.Helper()
-	if _, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query); err != nil {
-		s.t.Errorf("%s: %v", query, err)
-	}
+	_, err := s.db.ExecContext(context.WithoutCancel(s.t.Context()), query)
+	assert.NoError(s.t, err, query)
 }
 
 // name quotes.
@@ -145,34 +142,29 @@ func (s *store) name(table string) string {
 // has fails unless the version is recorded and the tables are those of that version.
 func (s *store) has(want int) {
 	s.t.Helper()
-	if got, err := s.Version(s.t.Context(), s.db); err != nil || got != want {
-		s.t.Errorf("version %d, %v; want %d", got, err, want)
-	}
+	got, err := s.Version(s.t.Context(), s.db)
+	require.NoError(s.t, err)
+	assert.Equal(s.t, want, got)
 	for version, query := range map[int]string{
 		1: "SELECT count(id) FROM " + s.name(s.table),
 		2: "SELECT count(author) FROM " + s.name(s.table),
 		3: "SELECT count(id) FROM " + s.name(s.table+"_pages"),
 	} {
 		var n int
-		if err := s.db.QueryRowContext(s.t.Context(),
-			query).Scan(&n); (err == nil) != (want >= version) {
-			s.t.Errorf("at version %d: %s: %v", want, query, err)
-		}
+		err := s.db.QueryRowContext(s.t.Context(),
+			query).Scan(&n)
+		assert.Equal(s.t, want >= version, err == nil, "at version %d: %s", want, query)
 	}
 }
 
 func (s *store) up(to int) {
 	s.t.Helper()
-	if err := s.Up(s.t.Context(), s.db, to); err != nil {
-		s.t.Fatalf("up to %d: %v", to, err)
-	}
+	require.NoError(s.t, s.Up(s.t.Context(), s.db, to), "up to %d", to)
 	s.has(to)
 }
 
 func (s *store) down(to int) {
 	s.t.Helper()
-	if err := s.Down(s.t.Context(), s.db, to); err != nil {
-		s.t.Fatalf("down to %d: %v", to, err)
-	}
+	require.NoError(s.t, s.Down(s.t.Context(), s.db, to), "down to %d", to)
 	s.has(to)
 }

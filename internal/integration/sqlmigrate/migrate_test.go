@@ -29,15 +29,14 @@ func TestUpDownUp(t *testing.T) {
 		s.up(3)
 		s.up(3)
 		var kept, authors int
-		if err := s.db.QueryRowContext(t.Context(), "SELECT count(*), count(author) FROM "+
-			s.name(s.table)).Scan(&kept, &authors); err != nil || kept != 2 || authors != 0 {
-			t.Errorf("%d notes with %d authors, %v; want 2 and none", kept, authors, err)
-		}
+		err := s.db.QueryRowContext(t.Context(), "SELECT count(*), count(author) FROM "+
+			s.name(s.table)).Scan(&kept, &authors)
+		require.NoError(t, err)
+		assert.Equal(t, 2, kept)
+		assert.Zero(t, authors)
 		s.down(0)
 		s.up(3)
-		if err := s.Up(t.Context(), s.db, 2); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.Up(t.Context(), s.db, 2))
 		s.has(3)
 	})
 }
@@ -48,18 +47,17 @@ func TestCheck(t *testing.T) {
 		want := func(has, needs int, err error) {
 			t.Helper()
 			var level *sqlmigrate.LevelError
-			if !errors.As(err, &level) || level.Has != has || level.Needs != needs ||
-				level.Component != "notes" || level.Table != s.table {
-				t.Errorf("%v; want a LevelError with %d and %d", err, has, needs)
-			}
+			require.ErrorAs(t, err, &level)
+			assert.Equal(t, has, level.Has)
+			assert.Equal(t, needs, level.Needs)
+			assert.Equal(t, "notes", level.Component)
+			assert.Equal(t, s.table, level.Table)
 		}
 		want(0, 3, s.Check(t.Context(), s.db))
 		s.up(2)
 		want(2, 3, s.Check(t.Context(), s.db))
 		s.up(3)
-		if err := s.Check(t.Context(), s.db); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.Check(t.Context(), s.db))
 		s.exec("UPDATE " + s.name(sqlmigrate.Table) + " SET version = 4")
 		want(4, 3, s.Check(t.Context(), s.db))
 		want(4, 3, s.Up(t.Context(), s.db, 3))
@@ -79,9 +77,9 @@ func TestComponentsApart(t *testing.T) {
 		twin.Migrations = twin.component()
 		twin.has(0)
 		other := s.component(func(c *sqlmigrate.Config) { c.Component = "other" })
-		if v, err := other.Version(t.Context(), s.db); err != nil || v != 0 {
-			t.Errorf("another component has version %d, %v", v, err)
-		}
+		v, err := other.Version(t.Context(), s.db)
+		require.NoError(t, err)
+		assert.Zero(t, v, "another component has version")
 		twin.up(3)
 		twin.down(0)
 		s.has(3)
@@ -95,9 +93,7 @@ func TestTogether(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				if err := s.Up(t.Context(), s.db, 3); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, s.Up(t.Context(), s.db, 3))
 			})
 		}
 		wg.Wait()
@@ -115,19 +111,15 @@ func TestCutOff(t *testing.T) {
 		name := string(e.dialect) + "/0002_author.up.sql"
 		broken[name].Data = append(broken[name].Data, "SELECT nothing FROM nowhere_at_all;\n"...)
 		bad := s.component(func(c *sqlmigrate.Config) { c.Files = broken })
-		if err := bad.Up(t.Context(), s.db, 3); err == nil ||
-			!strings.Contains(err.Error(), "version 1 to 2") {
-			t.Fatalf("a version that fails: %v", err)
-		}
-		if v, err := s.Version(t.Context(), s.db); err != nil || v != 1 {
-			t.Fatalf("version %d, %v; want 1", v, err)
-		}
+		err := bad.Up(t.Context(), s.db, 3)
+		require.ErrorContains(t, err, "version 1 to 2", "a version that fails")
+		v, err := s.Version(t.Context(), s.db)
+		require.NoError(t, err)
+		require.Equal(t, 1, v)
 		var n int
-		err := s.db.QueryRowContext(t.Context(),
+		err = s.db.QueryRowContext(t.Context(),
 			"SELECT count(author) FROM "+s.name(s.table)).Scan(&n)
-		if left := err == nil; left != (e.dialect == sqlmigrate.MySQL) {
-			t.Errorf("its column is there: %v (%v)", left, err)
-		}
+		assert.Equal(t, e.dialect == sqlmigrate.MySQL, err == nil, "its column is there")
 		s.up(3)
 		if e.dialect == sqlmigrate.MySQL {
 			// A way down that was cut off after its first statement.
@@ -171,20 +163,15 @@ func TestCancelled(t *testing.T) {
 				lock = `SELECT GET_LOCK('onceward migrate', 60)`
 			}
 			holder, err := s.db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := holder.ExecContext(t.Context(), lock); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			_, err = holder.ExecContext(t.Context(), lock)
+			require.NoError(t, err)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- s.Up(ctx, s.db, 3) }()
 			waitFor(t, s.db, e.dialect)
 			cancel(errors.New("left"))
-			if err := <-ended; err == nil {
-				t.Error("Up succeeded in spite of the lock")
-			}
+			assert.Error(t, <-ended, "Up succeeded in spite of the lock")
 			_ = holder.Raw(func(any) error { return errGone }) // ends the session, and its lock
 			_ = holder.Close()
 			s.up(3)
@@ -200,13 +187,10 @@ func TestWaitsForWriter(t *testing.T) {
 	s := newStore(t, engines()[3])
 	s.up(1)
 	writer, err := s.db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = writer.Close() }()
-	if _, err := writer.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = writer.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Up(t.Context(), s.db, 3) }()
 	select {
@@ -214,12 +198,9 @@ func TestWaitsForWriter(t *testing.T) {
 		t.Fatalf("Up did not wait for the writer: %v", err)
 	case <-time.After(repetitions):
 	}
-	if _, err := writer.ExecContext(t.Context(), "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	_, err = writer.ExecContext(t.Context(), "COMMIT")
+	require.NoError(t, err)
+	assert.NoError(t, <-ended)
 	s.has(3)
 }
 
@@ -233,15 +214,9 @@ func TestReader(t *testing.T) {
 	s.exec("GRANT USAGE ON SCHEMA " + s.schema + " TO " + role)
 	s.exec("GRANT SELECT ON " + s.name(sqlmigrate.Table) + " TO " + role)
 	db := open(t, "pgx", strings.Replace(servertest.Postgres(t), "onceward@", role+"@", 1))
-	if err := s.Check(t.Context(), db); err != nil {
-		t.Error(err)
-	}
-	if err := s.Up(t.Context(), db, 3); err != nil {
-		t.Error(err)
-	}
-	if err := s.Down(t.Context(), db, 2); err == nil {
-		t.Error("a reader has undone a version")
-	}
+	assert.NoError(t, s.Check(t.Context(), db))
+	assert.NoError(t, s.Up(t.Context(), db, 3))
+	assert.Error(t, s.Down(t.Context(), db, 2), "a reader has undone a version")
 	s.has(3)
 }
 
@@ -261,16 +236,10 @@ func TestNothingLeftOpen(t *testing.T) {
 			{"Check", func() error { return s.Check(t.Context(), s.db) }},
 			{"Down", func() error { return s.Down(t.Context(), s.db, 0) }},
 		} {
-			if err := step.do(); err != nil {
-				t.Fatalf("%s: %v", step.name, err)
-			}
+			require.NoError(t, step.do(), step.name)
 			tx, err := s.db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
-			if err != nil {
-				t.Fatalf("after %s: %v", step.name, err)
-			}
-			if err := tx.Rollback(); err != nil {
-				t.Error(err)
-			}
+			require.NoError(t, err, "after %s", step.name)
+			assert.NoError(t, tx.Rollback())
 		}
 	})
 }

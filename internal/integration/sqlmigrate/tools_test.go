@@ -3,7 +3,6 @@ package sqlmigrate_test
 import (
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"testing"
 	"time"
 
@@ -11,6 +10,8 @@ import (
 	pgxmigrate "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/pressly/goose/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/sqlmigrate"
 )
@@ -26,9 +27,7 @@ func waitFor(t *testing.T, db *sql.DB, d sqlmigrate.Dialect) {
 	}
 	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
 		var n int
-		if err := db.QueryRowContext(t.Context(), ask).Scan(&n); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, db.QueryRowContext(t.Context(), ask).Scan(&n))
 		if n > 0 {
 			return
 		}
@@ -39,37 +38,25 @@ func waitFor(t *testing.T, db *sql.DB, d sqlmigrate.Dialect) {
 func TestGolangMigrate(t *testing.T) {
 	s := newStore(t, engines()[0])
 	source, err := iofs.New(s.Files(), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	target, err := pgxmigrate.WithInstance(s.db,
 		&pgxmigrate.Config{SchemaName: s.schema, MigrationsTable: "theirs"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tool, err := migrate.NewWithInstance("iofs", source, "pgx5", target)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	do := func(what string, err error, want int) {
 		t.Helper()
-		if err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
+		require.NoError(t, err, what)
 		s.has(want)
 	}
 	do("up", tool.Up(), 3)
 	s.exec("INSERT INTO " + s.name(s.table) + " (id) VALUES (1)")
-	if err := s.Check(t.Context(), s.db); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, s.Check(t.Context(), s.db))
 	do("two down", tool.Steps(-2), 1)
 	do("up again", tool.Up(), 3)
 	do("down", tool.Down(), 0)
 	do("up from nothing", tool.Up(), 3)
-	if err := tool.Up(); !errors.Is(err, migrate.ErrNoChange) {
-		t.Errorf("up when up: %v", err)
-	}
+	assert.ErrorIs(t, tool.Up(), migrate.ErrNoChange, "up when up")
 }
 
 // TestGoose: the same, on every engine that it knows.
@@ -82,14 +69,10 @@ func TestGoose(t *testing.T) {
 		s := newStore(t, e)
 		tool, err := goose.NewProvider(speaks[e.dialect], s.db, s.GooseFiles(),
 			goose.WithTableName(s.schema+".theirs"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		do := func(what string, err error, want int) {
 			t.Helper()
-			if err != nil {
-				t.Fatalf("%s: %v", what, err)
-			}
+			require.NoError(t, err, what)
 			s.has(want)
 		}
 		_, err = tool.Up(t.Context())
@@ -103,8 +86,6 @@ func TestGoose(t *testing.T) {
 		do("down", err, 0)
 		_, err = tool.Up(t.Context())
 		do("up from nothing", err, 3)
-		if err := s.Check(t.Context(), s.db); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, s.Check(t.Context(), s.db))
 	})
 }
