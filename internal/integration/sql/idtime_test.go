@@ -176,7 +176,8 @@ func (s *shop) idsAged(t *testing.T, n int, age time.Duration) {
 		s.exec(t, fmt.Sprintf(`INSERT INTO "%s" (id, owner, created_at)`+
 			` WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < %d)`+
 			` SELECT unhex(concat(lpad(hex(%d + i MOD 60), 8, '0'),`+
-			` left(md5(concat(i, uuid(), rand())), 24))), 1, %d FROM c`, s.table, min(n, 1000), made.Unix(), made.UnixMilli()))
+			` left(sha2(concat(i, uuid(), rand()), 256), 24))), 1, %d FROM c`,
+			s.table, min(n, 1000), made.Unix(), made.UnixMilli()))
 	}
 }
 

@@ -45,8 +45,8 @@ func (s *shop) marksAged(t *testing.T, n int, age time.Duration) {
 	for ; n > 0; n -= 1000 {
 		s.exec(t, fmt.Sprintf(`INSERT INTO "%s" (id, owner, created_at)`+
 			` WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < %d)`+
-			` SELECT unhex(md5(concat(i, uuid(), rand()))), 1, %d FROM c`, s.table, min(n, 1000),
-			made))
+			` SELECT unhex(left(sha2(concat(i, uuid(), rand()), 256), 32)), 1, %d FROM c`,
+			s.table, min(n, 1000), made))
 	}
 }
 
