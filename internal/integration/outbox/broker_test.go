@@ -87,7 +87,8 @@ func (b *broker) got() ([]outbox.Message, <-chan struct{}) {
 // wait waits until n messages have been acknowledged.
 func (b *broker) wait(t *testing.T, n int) []outbox.Message {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	most := limit(t)
+	ctx, cancel := context.WithTimeout(t.Context(), most)
 	defer cancel()
 	for {
 		got, changed := b.got()
@@ -97,7 +98,7 @@ func (b *broker) wait(t *testing.T, n int) []outbox.Message {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("%d of %d messages in %v", len(got), n, patience)
+			t.Fatalf("%d of %d messages in %v", len(got), n, most)
 		}
 	}
 }

@@ -187,17 +187,28 @@ func start(t *testing.T, r *outbox.Relay) (stop func()) {
 // patience is more than any step needs, on a busy machine.
 const patience = 4 * time.Minute
 
+// limit is for a wait: patience, or a third of what is left of -timeout. A test that is cut off
+// does not say what it has waited for, and its servers stay.
+func limit(t *testing.T) time.Duration {
+	t.Helper()
+	if end, ok := t.Deadline(); ok {
+		return min(patience, time.Until(end)/3)
+	}
+	return patience
+}
+
 // eventually polls, for what gives no sign when it happens.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.After(patience)
+	most := limit(t)
+	ended := time.After(most)
 	for !is() {
 		select {
 		case <-tick.C:
-		case <-limit:
-			t.Fatalf("not in %v: %s", patience, what)
+		case <-ended:
+			t.Fatalf("not in %v: %s", most, what)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func consume(t *testing.T, brokers []string, topic string,
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
 	require.NoError(t, err)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), limit(t))
 	defer cancel()
 	var all []*kgo.Record
 	for !enough(all) {

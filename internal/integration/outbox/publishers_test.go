@@ -119,7 +119,8 @@ func (a *acked) Publish(ctx context.Context, messages []outbox.Message) []error 
 // wait waits until n messages are acknowledged, and returns how many are.
 func (a *acked) wait(t *testing.T, n int) int {
 	t.Helper()
-	limit := time.After(patience)
+	most := limit(t)
+	ended := time.After(most)
 	for {
 		a.mu.Lock()
 		now, changed := a.n, a.changed
@@ -129,8 +130,8 @@ func (a *acked) wait(t *testing.T, n int) int {
 		}
 		select {
 		case <-changed:
-		case <-limit:
-			require.Fail(t, "too few messages", "%d of %d in %v", now, n, patience)
+		case <-ended:
+			require.Fail(t, "too few messages", "%d of %d in %v", now, n, most)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (s *side) one(t *testing.T) {
 	select {
 	case at := <-ended:
 		s.took = append(s.took, at.Sub(began))
-	case <-time.After(patience):
+	case <-time.After(limit(t)):
 		require.Fail(t, "a message of a healthy topic is not published")
 	}
 }
