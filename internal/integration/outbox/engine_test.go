@@ -66,17 +66,27 @@ func postgresIn(mode string) engine {
 	}}
 }
 
+// runOn runs a test against an engine, next to those of other engines: most of what a test does is
+// to wait for its server.
+func runOn(t *testing.T, e engine, test func(t *testing.T, e engine)) {
+	t.Helper()
+	t.Run(e.name, func(t *testing.T) {
+		t.Parallel()
+		test(t, e)
+	})
+}
+
 // forEach runs a test against every engine.
 func forEach(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range []engine{postgres(), mariadb(), sqlite()} {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 
 // forEachServer leaves SQLite out, where one relay works at a time.
 func forEachServer(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range []engine{postgres(), mariadb()} {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 

@@ -98,6 +98,7 @@ func testLateCommit(t *testing.T, h *house, commit func() error) {
 
 // The same with a transaction that is prepared, which belongs to no session.
 func TestPreparedBehindABacklog(t *testing.T) {
+	t.Parallel()
 	server := servertest.Private(t, servertest.KindPostgres)
 	settings := openDB(t, "pgx", server.Addr)
 	_, err := settings.ExecContext(t.Context(), `ALTER SYSTEM SET max_prepared_transactions = 5`)

@@ -180,6 +180,7 @@ func natsTarget(s *natsServer) *target {
 }
 
 func TestNATS(t *testing.T) {
+	t.Parallel()
 	s := startNATS(t)
 	testTarget(t, natsTarget(s))
 	for name, test := range map[string]func(*testing.T, *natsServer){

@@ -78,6 +78,7 @@ func rabbitTarget(s *servertest.Server) *target {
 }
 
 func TestRabbitMQ(t *testing.T) {
+	t.Parallel()
 	s := servertest.Private(t, servertest.KindRabbitMQ)
 	testTarget(t, rabbitTarget(s))
 	for name, test := range map[string]func(*testing.T, *servertest.Server){

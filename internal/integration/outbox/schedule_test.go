@@ -180,6 +180,7 @@ func TestNotBeforeWithLostCommits(t *testing.T) {
 // Prevents: more messages are due than can be moved in five seconds. The relay gave up in the
 // middle, reported an error, and left the others for almost a minute.
 func TestNotBeforeOfMany(t *testing.T) {
+	t.Parallel()
 	h := newHouse(t, sqlite())
 	slow := sql.OpenDB(&lossy{driver: h.db.Driver(), dsn: h.dsn, takes: 100 * time.Millisecond})
 	t.Cleanup(func() { _ = slow.Close() })

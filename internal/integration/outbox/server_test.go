@@ -59,6 +59,7 @@ func TestKilledBackends(t *testing.T) {
 
 // The server is killed and comes back, twice, while messages are written and published.
 func TestServerRestarts(t *testing.T) {
+	t.Parallel()
 	for kind, e := range map[servertest.Kind]engine{servertest.KindPostgres: postgres(),
 		servertest.KindMariaDB: mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
