@@ -109,6 +109,7 @@ func TestCrowdKeepsResults(t *testing.T) {
 		}
 		for _, level := range tried {
 			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
+				t.Parallel()
 				t.Run("overlapping", func(t *testing.T) {
 					overlapping(t, mariadbClerk(t, e, level))
 				})
@@ -191,6 +192,7 @@ func TestResultsHoldNobodyUp(t *testing.T) {
 		for _, level := range levels(e.dialect) {
 			for _, old := range []string{"message", "bare"} {
 				t.Run(e.name+"/"+level.String()+"/"+old, func(t *testing.T) {
+					t.Parallel()
 					c := mariadbClerk(t, e, level)
 					require.NoError(t, c.byDoBatch(t.Context(), []string{old}))
 					other := *c.shop

@@ -98,6 +98,16 @@ func postgresModes() []engine {
 	return []engine{postgres("cache_statement"), postgres("exec"), postgres("simple_protocol")}
 }
 
+// runOn runs a test against an engine, next to those of other engines: most of what a test does is
+// to wait for its server.
+func runOn(t *testing.T, e engine, test func(t *testing.T, e engine)) {
+	t.Helper()
+	t.Run(e.name, func(t *testing.T) {
+		t.Parallel()
+		test(t, e)
+	})
+}
+
 // forEach runs a test against every engine.
 func forEach(t *testing.T, test func(t *testing.T, e engine)) {
 	forEachInGenerations(t, test)
@@ -115,14 +125,14 @@ func pgxEngine() engine {
 func forEachClient(t *testing.T, test func(t *testing.T, e engine)) {
 	forEach(t, test)
 	e := pgxEngine()
-	t.Run(e.name, func(t *testing.T) { test(t, e) })
+	runOn(t, e, test)
 }
 
 // forEachInGenerations runs a test that is about retention by generations.
 func forEachInGenerations(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range []engine{inGenerations(postgres("cache_statement")),
 		inGenerations(mariadb())} {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 
@@ -130,7 +140,7 @@ func forEachInGenerations(t *testing.T, test func(t *testing.T, e engine)) {
 // of marks.
 func forEachDeleting(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range append(postgresModes(), sqlite(), mariadb()) {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 
@@ -138,13 +148,13 @@ func forEachDeleting(t *testing.T, test func(t *testing.T, e engine)) {
 func forEachFence(t *testing.T, test func(t *testing.T, e engine)) {
 	forEachDeleting(t, test)
 	e := pgxEngine()
-	t.Run(e.name, func(t *testing.T) { test(t, e) })
+	runOn(t, e, test)
 }
 
 // forEachPostgres runs a test that is about PostgreSQL alone.
 func forEachPostgres(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range append(postgresModes(), inGenerations(postgres("cache_statement"))) {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 

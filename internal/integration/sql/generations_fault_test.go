@@ -101,6 +101,7 @@ func newFaultyRotator(t *testing.T, s *shop, tell teller) (rotator *shop, name s
 // TestRotatorKilled: the session of a rotator is ended before and after each of its statements.
 // Either it has rotated or it has not; marks go on, and the next call finishes the job.
 func TestRotatorKilled(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, inGenerations(postgres("cache_statement")))
 	var steps []string
 	die, when, name := -1, "", ""

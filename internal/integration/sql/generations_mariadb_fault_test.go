@@ -40,6 +40,7 @@ func (s *shop) due(t *testing.T, round int) {
 // TestMariaDBRotatorDies: a rotator dies after each of its statements, which commit one by one.
 // Marks go on at once, nothing is forgotten before its time, and the next call finishes the job.
 func TestMariaDBRotatorDies(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, inGenerations(mariadb()))
 	var steps []string
 	die, dead := -1, false

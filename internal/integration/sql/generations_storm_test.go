@@ -100,9 +100,7 @@ func TestRotationStorm(t *testing.T) {
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.engine.dialect == sqladapter.MySQL {
-				t.Parallel() // most of it is files that are made and dropped
-			}
+			t.Parallel() // most of it is files that are made and dropped
 			st := newStorm(t, tt.engine, tt.level)
 			tt.arm(st, t)
 			st.run(t, st.speech.rotations)

@@ -29,7 +29,7 @@ func idEngines() []engine { return []engine{postgres("cache_statement"), mariadb
 
 func forEachIDEngine(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range idEngines() {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 
@@ -184,6 +184,7 @@ func (s *shop) idsAged(t *testing.T, n int, age time.Duration) {
 // TestIDTimeWalkIsPaced: the key does not tell how much of the table a pass has walked, when all
 // ids of a window are close to each other and one is of another century.
 func TestIDTimeWalkIsPaced(t *testing.T) {
+	t.Parallel()
 	s := newWalkOf(t, mariadb(), withUUIDv7)
 	s.idsAged(t, 2*walkMarks, walkWindow+2*time.Hour)
 	s.idsAged(t, 2*walkMarks, walkWindow+time.Hour)

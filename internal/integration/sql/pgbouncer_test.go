@@ -280,6 +280,7 @@ func (f publisherFunc) Publish(_ context.Context, messages []outbox.Message) []e
 func TestPgBouncer(t *testing.T) {
 	for _, b := range pgbouncers(t) {
 		t.Run(b.version+" "+b.setting, func(t *testing.T) {
+			t.Parallel()
 			through := b.start(t)
 			for _, mode := range pgxModes {
 				t.Run(mode, func(t *testing.T) {

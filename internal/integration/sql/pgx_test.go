@@ -35,6 +35,7 @@ func forEachMode(t *testing.T, test func(t *testing.T, s *pgxShop, mode string),
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec",
 		"simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			s := newShop(t, postgres("cache_statement"), edit...)
 			test(t, &pgxShop{s, openPool(t, postgresURL(t, servertest.Postgres(t), mode))}, mode)
 		})

@@ -46,6 +46,7 @@ func execAll(t *testing.T, db *sql.DB, statements ...string) {
 }
 
 func TestPreflightPostgres(t *testing.T) {
+	t.Parallel()
 	private := servertest.Private(t, servertest.KindPostgres)
 	open := func(mode string) *sql.DB {
 		return openDB(t, "pgx", postgresURL(t, private.Addr, mode))
@@ -136,6 +137,7 @@ func TestPreflightPostgres(t *testing.T) {
 }
 
 func TestPreflightMariaDB(t *testing.T) {
+	t.Parallel()
 	private := servertest.Private(t, servertest.KindMariaDB)
 	good := func(c *mysql.Config) {
 		c.Params["autocommit"], c.Params["tx_isolation"], c.Params["innodb_lock_wait_timeout"] =

@@ -24,7 +24,7 @@ const (
 // forEachWalk runs a test on the engines that have no index by age.
 func forEachWalk(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
-		t.Run(e.name, func(t *testing.T) { test(t, e) })
+		runOn(t, e, test)
 	}
 }
 
