@@ -59,7 +59,8 @@ type Claim struct {
 	mu         sync.Mutex
 	validUntil time.Duration // by Deduper.clock
 	kept       *keptClaim
-	steps      *steps // made when there is one
+	room       *keptRoom // for kept: of its batch, or nil. Not guarded
+	steps      *steps    // made when there is one
 
 	running *running // for Do
 }

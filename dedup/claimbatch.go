@@ -54,6 +54,7 @@ type claimBatch struct {
 	// the claims nor the store refer to it.
 	room   []driver.ClaimRequest
 	learnt bool
+	kept   *keptRoom // of the claims
 }
 
 // alias is a request whose key occurred before in its batch.
@@ -67,6 +68,7 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	b := &claimBatch{
 		d: d, reqs: reqs, claims: make([]*Claim, len(reqs)),
 		index: indexSlabs.Get(len(reqs))[:0], room: requestSlabs.Get(len(reqs)),
+		kept: new(keptRoom),
 	}
 	slab := make([]Claim, len(reqs)) // one allocation for all
 	said := messages{left: len(reqs)}
@@ -77,7 +79,7 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	ids.tokens.seed(len(reqs))
 	for i := range reqs {
 		c := &slab[i]
-		c.Key, c.d = reqs[i].Key, d
+		c.Key, c.d, c.room = reqs[i].Key, d, b.kept
 		b.claims[i] = c
 		req := &room[len(b.index)]
 		id, err := ids.id(&reqs[i])
@@ -173,7 +175,11 @@ func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duratio
 func (b *claimBatch) fill(ctx context.Context, n int, ans *driver.Answer, validUntil time.Duration,
 	asking stamp) {
 	b.d.cache.learn(b.send[n].ID, ans, asking)
-	b.d.fill(ctx, b.claims[b.index[n]], ans, validUntil, false)
+	c := b.claims[b.index[n]]
+	b.d.fill(ctx, c, ans, validUntil, false)
+	if c.Outcome == Acquired {
+		b.kept.size++
+	}
 }
 
 // newAlias makes the claim of a key that occurred before in its batch. The answer to the

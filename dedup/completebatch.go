@@ -128,6 +128,7 @@ func (d *Deduper) finishOnce(ctx context.Context, todo []completion, changes []d
 			again = append(again, *e)
 		}
 	}
+	d.renewals.dropAll(todo)
 	d.recycle(answers)
 	return again, all
 }

@@ -82,7 +82,11 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion,
 		sent := d.cache.now()
 		ans := d.askEnd(ctx, change)
 		if ans.Err == nil {
-			return d.settle(&e, &ans, sent)
+			err := d.settle(&e, &ans, sent)
+			if e.kept != nil {
+				d.renewals.drop(e.kept)
+			}
+			return err
 		}
 		d.storeError(e.change.ID, ans.Err)
 		if !passesSoon(ans.Err) || pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil ||
@@ -110,6 +114,7 @@ type completion struct {
 	claim  *Claim
 	change *driver.Finish
 	until  time.Duration // the end of the lease as it was when the end began, by Deduper.clock
+	kept   *keptClaim    // of a claim that has ended, to be dropped
 }
 
 // worthTrying reports whether to send an end without an answer once more. The effect has
@@ -222,7 +227,7 @@ func failureText(err error) []byte {
 	return []byte(text[:end])
 }
 
-// settle draws the conclusions from an answered end.
+// settle draws the conclusions from an answered end. Its e.kept is to be dropped.
 func (d *Deduper) settle(e *completion, ans *driver.Answer, sent stamp) error {
 	var err error
 	switch {
@@ -233,7 +238,7 @@ func (d *Deduper) settle(e *completion, ans *driver.Answer, sent stamp) error {
 		err = ErrLeaseLost
 	}
 	d.noteEnd(e.change, ans, sent)
-	e.claim.end(e.change.State, ans, err)
+	e.kept = e.claim.end(e.change.State, ans, err)
 	if errors.Is(err, ErrLeaseLost) {
 		d.reportLost(e.claim, "another owner was found at the end")
 	}
@@ -256,19 +261,16 @@ func (d *Deduper) noteEnd(change *driver.Finish, ans *driver.Answer, sent stamp)
 	d.endedBy(change.ID, ans)
 }
 
-// end notes how the claim ended and stops its renewal.
-func (c *Claim) end(state driver.State, ans *driver.Answer, err error) {
+// end notes how the claim ended, and returns what is to be dropped.
+func (c *Claim) end(state driver.State, ans *driver.Answer, err error) *keptClaim {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ended, c.err = state, err
 	if errors.Is(err, ErrLeaseLost) {
 		rec := ans.Record
 		c.Stored = &rec
 	}
-	kept := c.kept
-	c.mu.Unlock()
-	if kept != nil {
-		c.d.renewals.drop(kept)
-	}
+	return c.kept
 }
 
 // conclude ends a claim even though its caller may be gone.

@@ -283,3 +283,39 @@ func TestRenewalThatMeetsItsOwnEndIsNoAlarm(t *testing.T) {
 		seen.want(t, "ended", 1)
 	})
 }
+
+// The claims of a batch are kept alive each for itself, and end together with their batch: then
+// none is renewed any more, every handler's context has ended, and Close waits for nothing.
+func TestBatchThatIsKeptAliveEndsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := hook()
+		d := newDeduper(t, store, nil)
+		claims, err := d.ClaimBatch(t.Context(),
+			[]dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}})
+		require.NoError(t, err)
+		var runs []context.Context
+		var ends []dedup.Completion
+		for _, c := range claims {
+			run, _ := c.KeepAlive(t.Context())
+			again, _ := c.KeepAlive(t.Context())
+			require.Error(t, again.Err(), "it is kept already")
+			at, ok := dedup.FromContext(run)
+			require.True(t, ok)
+			assert.Equal(t, c.Key, at.Key)
+			runs, ends = append(runs, run), append(ends, dedup.Completion{Claim: c})
+		}
+		time.Sleep(2 * lease)
+		for _, run := range runs {
+			require.NoError(t, run.Err())
+		}
+		require.Nil(t, d.CompleteBatch(t.Context(), ends[:2]))
+		require.Error(t, runs[0].Err())
+		require.Error(t, runs[1].Err())
+		require.NoError(t, runs[2].Err(), "it has not ended")
+		require.Nil(t, d.CompleteBatch(t.Context(), ends[2:]))
+		renewals := store.count("Renew")
+		time.Sleep(2 * lease)
+		assert.Equal(t, renewals, store.count("Renew"), "renewals of what has ended")
+		require.NoError(t, d.Close(t.Context()))
+	})
+}

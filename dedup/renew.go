@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/dedup/driver"
@@ -30,7 +31,7 @@ func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop contex
 			Reason: "cannot be kept alive: it, or the context, is nil"})
 		return run, func() {}
 	}
-	k := new(keptClaim)
+	k := c.room.next()
 	c.keep(ctx, k, true)
 	return k, k.drop
 }
@@ -68,6 +69,7 @@ type keptClaim struct {
 	// guarded by renewer.mu, which is taken inside Claim.mu and never around it
 	until        time.Duration // when the claim stops being ours, by Deduper.clock
 	next         time.Duration // when to look at it again
+	dropped      atomic.Bool   // nothing is left for drop to do; not guarded
 	index        int32         // in the heap of a renewQueue; -1 in its list
 	sending      bool          // a renewal is under way
 	gone         bool          // or never begun
@@ -85,6 +87,27 @@ func (k *keptClaim) Value(key any) any {
 }
 
 func (k *keptClaim) drop() { k.claim.d.renewals.drop(k) }
+
+// keptRoom is the room for the kept claims of a batch. It is made for the first of them: a batch is
+// mostly kept as a whole, or not at all.
+type keptRoom struct {
+	size  int32 // claims that were won
+	taken atomic.Int32
+	once  sync.Once
+	kept  []keptClaim
+}
+
+func (r *keptRoom) next() *keptClaim {
+	if r == nil {
+		return new(keptClaim)
+	}
+	r.once.Do(func() { r.kept = make([]keptClaim, r.size) })
+	n := r.taken.Add(1)
+	if n > r.size { // it is kept a second time, after it was resolved or in vain
+		return new(keptClaim)
+	}
+	return &r.kept[n-1]
+}
 
 // renewer renews claims in batches. It has one timer and no goroutine that rests: the timer is
 // set for the claim that is due first, and left alone when that claim ends, so that a short call
@@ -152,8 +175,41 @@ func (r *renewer) wakeBy(at time.Duration) {
 
 // drop ends the renewal of k and cancels its context. It does nothing the second time.
 func (r *renewer) drop(k *keptClaim) {
+	if k.dropped.Load() {
+		return
+	}
 	r.remove(k, context.Canceled)
-	k.End(context.Canceled) // remove left it alone when an observer lost its lease
+	k.finish()
+}
+
+// finish is the end of drop, when k is not renewed any more.
+func (k *keptClaim) finish() {
+	k.End(context.Canceled) // remove leaves it alone when an observer loses its lease
+	k.dropped.Store(true)
+}
+
+// dropAll is drop of the claims of many ends.
+func (r *renewer) dropAll(ended []completion) {
+	counted := 0
+	r.mu.Lock()
+	for i := range ended {
+		k := ended[i].kept
+		if k == nil || k.gone {
+			continue
+		}
+		k.gone = true
+		r.queue.remove(k)
+		if k.counted {
+			counted++
+		}
+	}
+	r.mu.Unlock()
+	for i := range ended {
+		if k := ended[i].kept; k != nil {
+			k.finish()
+		}
+	}
+	r.d.life.LeaveAll(counted)
 }
 
 // close cancels every handler, and those that would begin later, with ErrClosed.

@@ -48,7 +48,10 @@ func (g *Group) Closed() bool { return g.state.Load()&groupClosed != 0 }
 func (g *Group) Hold() { g.state.Add(oneCall) }
 
 // Leave ends what Enter or Hold has begun.
-func (g *Group) Leave() { g.settle(g.state.Add(^oneCall + 1)) }
+func (g *Group) Leave() { g.LeaveAll(1) }
+
+// LeaveAll is Leave of n calls.
+func (g *Group) LeaveAll(n int) { g.settle(g.state.Add(^(oneCall * uint64(n)) + 1)) }
 
 // Begin counts a goroutine that Close has to wait for, but is nobody's call.
 func (g *Group) Begin() { g.state.Add(oneBehind) }
