@@ -60,7 +60,7 @@ func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 	left := p.left(it, c)
 	p.cfg.meet(it.msg, c)
 	if c.Outcome != dedup.InFlight || left {
-		it.busy = time.Time{}
+		it.notBusy()
 	}
 	if err := Unprocessable(c); err != nil && c.Outcome != dedup.Uncertain {
 		it.bad = err
@@ -85,6 +85,7 @@ func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 			return next
 		}
 		p.skip(it, c)
+		p.done(it)
 		return pipeline.Done()
 	case dedup.InFlight:
 		if left {
@@ -100,12 +101,13 @@ func (p *Partition) busy(it *item, c *dedup.Claim) pipeline.Decision {
 	if hook := p.cfg.Observer.Waiting; hook != nil {
 		hook(it.msg)
 	}
-	if it.busy.IsZero() {
-		it.busy = time.Now()
+	w := it.wait()
+	if w.busy.IsZero() {
+		w.busy = time.Now()
 	}
 	wait := p.poll(it)
 	limit := p.cfg.Attempts.BusyTimeout
-	if limit > 0 && p.cfg.Park != nil && time.Since(it.busy) >= limit {
+	if limit > 0 && p.cfg.Park != nil && time.Since(w.busy) >= limit {
 		it.bad = kafkaadapter.ErrBusy
 		return pipeline.RetryAfter(0)
 	}
@@ -155,13 +157,14 @@ func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) pipeline.Decis
 // poll is how long a message waits that is in flight elsewhere, or cannot be asked
 // about. Those behind it in its queue do not keep their claims for all that time.
 func (p *Partition) poll(it *item) time.Duration {
+	w := it.wait()
 	if it.polls == 0 {
-		it.waiting, it.wait = time.Now(), 0
+		w.polling, w.backoff = time.Now(), 0
 	}
-	if time.Since(it.waiting) >= yieldAfter {
+	if time.Since(w.polling) >= yieldAfter {
 		p.yield(it)
 	}
-	it.wait = p.cfg.retry.Delay(it.polls, it.wait, nil)
+	w.backoff = p.cfg.retry.Delay(it.polls, w.backoff, nil)
 	it.polls++
-	return it.wait
+	return w.backoff
 }

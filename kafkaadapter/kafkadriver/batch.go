@@ -55,8 +55,7 @@ func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err
 		t.Settle(p.retryAfter(t.Item, err))
 		return
 	}
-	p.ends.Add(completion{task: t,
-		how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), NotAttempted: true}})
+	p.ends.Add(completion{task: t, claim: t.Item.claim, err: retryable(err), notAttempted: true})
 }
 
 // handleBatch calls the batch handler within its time, and returns an error for each.

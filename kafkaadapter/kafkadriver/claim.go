@@ -17,8 +17,11 @@ const aheadPatience = 250 * time.Millisecond
 // claimLoop claims what the intake brings, batch by batch, and hands it to the queues. It returns
 // nil when ctx ends, as it does when the queues stop, and an error for what must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
+	var batch []*item
 	for {
-		batch, err := p.due(ctx)
+		clear(batch) // an idle partition keeps no messages
+		var err error
+		batch, err = p.due(ctx, batch)
 		switch {
 		case err != nil:
 			return nil //nolint:nilerr // the partition ends, and knows why
@@ -133,7 +136,7 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 // goes to its queue too, where it is asked about again. When the partition ended meanwhile,
 // nothing new is started.
 func (p *Partition) sortBatch(batch []*item, start bool) {
-	queued := make([]*item, 0, len(batch))
+	queued, skipped := make([]*item, 0, len(batch)), []*item(nil)
 	for _, it := range batch {
 		c := it.answer
 		it.answer = nil
@@ -143,6 +146,7 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 			it.bad = c.Err()
 		case c.Outcome == dedup.Duplicate:
 			p.skip(it, c)
+			skipped = append(skipped, it)
 			continue
 		case c.Outcome == dedup.Uncertain:
 			it.uncertain = true
@@ -151,10 +155,11 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 			p.noteAttempts(it, c) // or left alone: it is claimed when its turn has come
 		case c.Outcome == dedup.Acquired:
 			p.adopt(it, c)
-			p.queued.add(it)
 		}
 		queued = append(queued, it)
 	}
+	p.done(skipped...)
+	p.queued.addAll(queued)
 	if start {
 		p.submit(queued)
 	} else {
@@ -179,20 +184,22 @@ func (p *Partition) request(it *item) dedup.Request {
 // member that keeps its partition through a cooperative rebalance continues under a newer
 // one, and must not take its own claims over.
 func (p *Partition) origin(it *item) driver.Origin {
-	return driver.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset,
-		Generation: p.at.Generation}
+	o := p.origins
+	o.Offset = it.msg.Offset
+	return o
 }
 
 // adopt takes a won claim over and keeps it alive from now on: the message may have to
 // wait for its turn. Its handler's context ends with the claim, and with the drain.
 func (p *Partition) adopt(it *item, c *dedup.Claim) {
-	it.claim, it.begun, it.busy = c, false, time.Time{}
+	it.claim, it.begun = c, false
+	it.notBusy()
 	it.over.Store(false)
 	it.msg.Attempt = max(c.Attempt, it.carried+1)
 	it.run, it.end = c.KeepAlive(it.under) // which does not end the renewal
 }
 
-// skip finishes the duplicate of something done.
+// skip says that the duplicate of something done is finished.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
 	if c.Cause == driver.OtherSource && !it.otherTopic {
 		p.cfg.others.warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)
@@ -200,5 +207,4 @@ func (p *Partition) skip(it *item, c *dedup.Claim) {
 	if hook := p.cfg.Observer.Skipped; hook != nil {
 		hook(it.msg, c.Cause, c.Record.Age)
 	}
-	p.done(it)
 }

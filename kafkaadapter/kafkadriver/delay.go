@@ -59,21 +59,21 @@ func (p *Partition) delays(t task, err error) bool {
 func (p *Partition) claims() bool { return !p.cfg.unclaimed() || p.delay > 0 }
 
 // due waits for messages whose time has come, and takes up to a batch.
-func (p *Partition) due(ctx context.Context) ([]*item, error) {
+func (p *Partition) due(ctx context.Context, to []*item) ([]*item, error) {
 	for {
-		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax)
+		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax, to[:0])
 		if err != nil || p.delay == 0 {
 			return batch, err
 		}
 		n := 0
-		for n < len(batch) && time.Until(batch[n].due) <= 0 {
+		for n < len(batch) && time.Until(batch[n].waits.due) <= 0 {
 			n++
 		}
 		p.pending.putBack(batch[n:])
 		if n > 0 {
 			return batch[:n], nil
 		}
-		if err := backoff.Sleep(ctx, time.Until(batch[0].due)); err != nil {
+		if err := backoff.Sleep(ctx, time.Until(batch[0].waits.due)); err != nil {
 			return nil, err
 		}
 	}
@@ -85,8 +85,9 @@ func (p *Partition) putOffTo(it *item) {
 	if p.delay == 0 {
 		return
 	}
-	it.due = it.msg.Timestamp.Add(p.delay)
-	if latest := time.Now().Add(p.delay); it.due.After(latest) {
-		it.due = latest
+	w := it.wait()
+	w.due = it.msg.Timestamp.Add(p.delay)
+	if latest := time.Now().Add(p.delay); w.due.After(latest) {
+		w.due = latest
 	}
 }

@@ -96,7 +96,7 @@ func (p *Partition) misplaced(h *holding) error {
 // putOffUnowned has a message wait that holds no claim. The wait has no backoff: the
 // partition has one.
 func (p *Partition) putOffUnowned(t task) {
-	t.Item.busy = time.Time{} // it is not in flight elsewhere, as far as is known
+	t.Item.notBusy()
 	p.cfg.suspects.end(t.Item)
 	t.Settle(pipeline.RetryAfter(unownedPause/2 + rand.N(unownedPause)))
 }
@@ -106,7 +106,7 @@ func (p *Partition) putOffUnowned(t task) {
 // lately, and a message may take long.
 func (p *Partition) mayEnd(e completion) bool {
 	h := p.owner.now()
-	if h == nil || e.how.Err != nil && !e.parked || !p.foreign(e.task.Item, h.count) {
+	if h == nil || e.err != nil && !e.parked || !p.foreign(e.task.Item, h.count) {
 		return true // nobody's any more, or nothing is recorded, or it is where it belongs
 	}
 	if err := p.misplaced(h); err != nil {

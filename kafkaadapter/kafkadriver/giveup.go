@@ -28,7 +28,7 @@ const (
 func (p *Partition) giveUp() {
 	p.leaving.Store(true)
 	p.parking.drop(p)
-	unstarted := append(p.queues.Halt().Pending, p.pending.take(-1)...)
+	unstarted := p.pending.take(-1, p.queues.Halt().Pending)
 	var releasing sync.WaitGroup
 	releasing.Go(func() { p.release(unstarted) })
 	left := p.drain()

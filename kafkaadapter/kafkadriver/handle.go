@@ -184,8 +184,7 @@ func (p *Partition) landed(t task) {
 	if p.cfg.Observer.Recorded != nil && t.Item.landedAt.IsZero() {
 		t.Item.landedAt = time.Now()
 	}
-	p.ends.Add(completion{task: t,
-		how: dedup.Completion{Claim: t.Item.claim, InTime: t.Item.landed}})
+	p.ends.Add(completion{task: t, claim: t.Item.claim, inTime: t.Item.landed})
 }
 
 // overCap reports whether a message has been claimed more often than it may be. A message
@@ -210,9 +209,8 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 		t.Settle(p.retryAfter(it, err))
 		return
 	}
-	p.ends.Add(completion{task: t,
-		how: dedup.Completion{Claim: it.claim, Err: retryable(err),
-			NotAttempted: ctx.Err() != nil}})
+	p.ends.Add(completion{task: t, claim: it.claim, err: retryable(err),
+		notAttempted: ctx.Err() != nil})
 }
 
 // retryable is the error of a handler that is to run again. A canceled one may call
@@ -266,8 +264,9 @@ func (p *Partition) panicked(what string, it *item, v any) error {
 
 // retry runs a message again after a failure.
 func (p *Partition) retry(it *item) pipeline.Decision {
-	it.wait = p.cfg.retry.Delay(it.tries, it.wait, nil)
-	return p.again(it, it.wait)
+	w := it.wait()
+	w.backoff = p.cfg.retry.Delay(it.tries, w.backoff, nil)
+	return p.again(it, w.backoff)
 }
 
 // again runs a message after a while. Those behind it in its queue do not keep their claims

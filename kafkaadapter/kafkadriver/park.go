@@ -56,11 +56,10 @@ func (p *Partition) parked(t task, reason error) {
 	// The record spares duplicates a second run. Without it they would only be parked
 	// again, so its failure does not keep the offset. One that is merely given up on has not
 	// failed for good: it keeps its count, or becomes uncertain if it has called MarkIrreversible.
-	how := dedup.Completion{Claim: it.claim, Err: reason}
 	if later == nil && !errors.Is(reason, kafkaadapter.ErrAttempts) {
-		how.Err = Parked(reason)
+		reason = Parked(reason)
 	}
-	p.ends.Add(completion{task: t, how: how, parked: true})
+	p.ends.Add(completion{task: t, claim: it.claim, err: reason, parked: true})
 }
 
 // parkedMark begins the text of failures that are on record because their messages have

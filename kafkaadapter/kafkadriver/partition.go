@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/internal/deadletter"
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
@@ -39,7 +40,7 @@ type Partition struct {
 	queued       queued
 	asks         *pipeline.Gather[task]
 	ends         *pipeline.Gather[completion]
-	source       string // of the messages' origin
+	origins      driver.Origin // of the messages, without the offset
 	scope        deadletter.TopicScope
 	delay        time.Duration // of the topic's messages
 	doubts       atomic.Int64  // effects that are not on record although that was tried
@@ -72,8 +73,6 @@ type item struct {
 	labelled   bool  // Config.Label was asked
 	carried    int   // attempts that its letter reports
 
-	due time.Time // of a message in a topic of Attempts.Delayed
-
 	slot   pipeline.Slot
 	claim  *dedup.Claim       // held, once Acquired
 	answer *dedup.Claim       // of the claimer's question, between asking and sorting
@@ -81,21 +80,41 @@ type item struct {
 	end    context.CancelFunc // ends the renewal
 	under  context.Context    // what its handler would begin under when the store was asked
 
-	before    int           // attempts that others have made, as far as was heard
-	standing  time.Time     // since when it waits to be the suspect that runs
-	over      atomic.Bool   // it holds no claim any more
-	queued    bool          // in the list of [queued]
-	prior     *item         // in that list
-	next      *item         // in that list
-	begun     bool          // the handler was called under the claim that is held
-	landed    bool          // the effect has happened, and is not known to be on record
-	landedAt  time.Time     // when its handler had returned, for Observer.Recorded
-	tries     int           // failures in a row, for the backoff
-	polls     int           // questions in a row that did not win the claim, for it too
-	waiting   time.Time     // since when
-	busy      time.Time     // since when it has been in flight elsewhere; zero: it is not
-	wait      time.Duration // last backoff
-	uncertain bool          // its worker is to find out
+	before    int         // attempts that others have made, as far as was heard
+	over      atomic.Bool // it holds no claim any more
+	queued    bool        // in the list of [queued]
+	prior     *item       // in that list
+	next      *item       // in that list
+	begun     bool        // the handler was called under the claim that is held
+	landed    bool        // the effect has happened, and is not known to be on record
+	landedAt  time.Time   // when its handler had returned, for Observer.Recorded
+	tries     int         // failures in a row, for the backoff
+	polls     int         // questions in a row that did not win the claim, for it too
+	uncertain bool        // its worker is to find out
+	waits     *waits      // made when it has to wait: few have
+}
+
+// waits are the times of a message that waits.
+type waits struct {
+	due      time.Time     // of a message in a topic of Attempts.Delayed
+	standing time.Time     // since when it waits to be the suspect that runs
+	polling  time.Time     // since when it is asked about in vain
+	busy     time.Time     // since when it has been in flight elsewhere; zero: it is not
+	backoff  time.Duration // the last one
+}
+
+func (it *item) wait() *waits {
+	if it.waits == nil {
+		it.waits = new(waits)
+	}
+	return it.waits
+}
+
+// notBusy notes that the message is not in flight elsewhere, as far as is known.
+func (it *item) notBusy() {
+	if it.waits != nil {
+		it.waits.busy = time.Time{}
+	}
 }
 
 // Assign makes a partition; it starts nothing.
@@ -126,9 +145,12 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	p.ends = pipeline.NewGather(t.BatchMax, endSenders, p.endBatch)
 	p.parking = e.parkings.of(at.Topic)
 	p.identified.Store(e.identified.has(at.Topic, at.Partition))
-	p.source = at.Topic
+	p.origins = driver.Origin{Source: at.Topic, Partition: at.Partition, Generation: at.Generation}
 	if e.group != "" {
-		p.source = e.group + "/" + at.Topic // neither may contain a slash
+		p.origins.Source = e.group + "/" + at.Topic // neither may contain a slash
+	}
+	if e.Own == nil { // a store digests the source for each message otherwise, up to four times
+		p.origins.SourceDigest, p.origins.Source = p.origins.Digest(), ""
 	}
 	return p, err
 }
@@ -205,14 +227,14 @@ func (p *Partition) Take(messages []kafkaadapter.Message) error {
 		p.putOffTo(&items[i])
 	}
 	p.note(items)
+	first, err := p.tracker.TrackAll(len(items),
+		func(i int) int64 { return items[i].msg.Offset })
+	if err != nil {
+		return p.errorf(err) // none of them is run: nobody has seen them
+	}
 	taken := make([]*item, len(items))
 	for i := range items {
-		it := &items[i]
-		slot, err := p.tracker.Track(it.msg.Offset)
-		if err != nil {
-			return p.errorf(err) // those before it are not run: nobody has seen them
-		}
-		it.slot, taken[i] = slot, it
+		items[i].slot, taken[i] = first.Plus(i), &items[i]
 	}
 	if p.claims() {
 		p.pending.add(taken)
@@ -268,11 +290,14 @@ func queueKey(it *item) []byte {
 	return it.msg.Key
 }
 
-// done finishes a message: its record exists, or it is parked durably.
-func (p *Partition) done(it *item) {
-	p.drop(it)
-	if it.slot.Done() {
-		p.at.Committer.Finished(1)
+// done finishes messages: their records exist, or they are parked durably.
+func (p *Partition) done(items ...*item) {
+	for _, it := range items {
+		p.drop(it)
+	}
+	n := p.tracker.FinishAll(len(items), func(i int) pipeline.Slot { return items[i].slot })
+	if n > 0 {
+		p.at.Committer.Finished(n)
 		p.backpressure.Ease()
 	}
 }

@@ -3,7 +3,7 @@ package kafkadriver
 import (
 	"bytes"
 	"context"
-	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,11 +15,15 @@ import (
 type pending struct {
 	mu    sync.Mutex
 	items []*item
+	head  int           // those before it are taken
 	ready chan struct{} // holds one when items may have come
 }
 
 func (q *pending) add(items []*item) {
 	q.mu.Lock()
+	if len(q.items)+len(items) > cap(q.items) && q.head >= len(q.items)/2 {
+		q.items, q.head = slices.Delete(q.items, 0, q.head), 0
+	}
 	q.items = append(q.items, items...)
 	q.mu.Unlock()
 	select {
@@ -28,18 +32,20 @@ func (q *pending) add(items []*item) {
 	}
 }
 
-// take removes up to n items, all of them for a negative n.
-func (q *pending) take(n int) []*item {
+// take removes up to n items, all of them for a negative n, and appends them to to.
+func (q *pending) take(n int, to []*item) []*item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n < 0 || n >= len(q.items) {
-		items := q.items
-		q.items = nil
-		return items
+	left := q.items[q.head:]
+	if n >= 0 && n < len(left) {
+		left = left[:n]
 	}
-	items := q.items[:n:n]
-	q.items = q.items[n:]
-	return items
+	to = append(to, left...)
+	clear(left)
+	if q.head += len(left); q.head == len(q.items) {
+		q.items, q.head = q.items[:0], 0
+	}
+	return to
 }
 
 // putBack returns items to the front.
@@ -49,17 +55,17 @@ func (q *pending) putBack(items []*item) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.items = append(items[:len(items):len(items)], q.items...)
+	q.items, q.head = append(slices.Clone(items), q.items[q.head:]...), 0
 }
 
-// next waits for items and takes up to n.
-func (q *pending) next(ctx context.Context, n int) ([]*item, error) {
+// next waits for items and takes up to n, which it appends to to.
+func (q *pending) next(ctx context.Context, n int, to []*item) ([]*item, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		if items := q.take(n); len(items) > 0 {
-			return items, nil
+		if to = q.take(n, to); len(to) > 0 {
+			return to, nil
 		}
 		select {
 		case <-q.ready:
@@ -78,46 +84,73 @@ type queued struct {
 	mu    sync.Mutex
 	first *item // of a list through item.next
 	len   int
-	fewer chan struct{} // closed when one leaves; nil while nobody waits for that
+
+	// While the claimer waits for room:
+	limit   int           // what len is to fall below; zero: nobody waits
+	least   int           // the fewest since it began
+	shrunk  bool          // least has fallen since it last looked
+	hasRoom chan struct{} // holds one when there is room
 }
 
 // room waits until fewer than limit messages hold a claim before their turn, and reports
-// false when they have not become fewer for as long as patience.
+// false when they have not become fewer for as long as patience, or up to twice that. It is for
+// one goroutine.
 //
 // Each of them is renewed every third of a lease. Without a bound a backlog is claimed
 // as fast as it is fetched. Then the renewals of messages that cannot run yet leave the store no
 // time for the completions of those that do: nothing is lost, and nothing ends any more.
 func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bool {
+	if !q.isFull(limit) {
+		return true
+	}
+	defer q.stopWaiting()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for least := math.MaxInt; ; {
-		q.mu.Lock()
-		if q.len < limit {
-			q.mu.Unlock()
-			return true
-		}
-		if q.len < least {
-			// Not whenever one leaves: a message that fails, is claimed again by its worker
-			// and leaves again would use up nobody's patience.
-			least = q.len
-			timer.Reset(patience)
-		}
-		if q.fewer == nil {
-			q.fewer = make(chan struct{})
-		}
-		fewer := q.fewer
-		q.mu.Unlock()
+	for {
 		select {
-		case <-fewer:
+		case <-q.hasRoom:
+			return true
 		case <-timer.C:
-			return false
+			if !q.hasShrunk() {
+				return false
+			}
+			timer.Reset(patience)
 		case <-ctx.Done():
 			return true // the claimer sees it, and what it holds is given back
 		}
 	}
 }
 
-// remove takes a message out; q.mu is held. Only one that was in tells who waits for room.
+// isFull reports whether there is no room, and has whoever makes it tell q.hasRoom then.
+func (q *queued) isFull(limit int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.len < limit {
+		return false
+	}
+	q.limit, q.least, q.shrunk, q.hasRoom = limit, q.len, false, make(chan struct{}, 1)
+	return true
+}
+
+func (q *queued) stopWaiting() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.limit = 0
+}
+
+// hasShrunk reports whether there are fewer messages than at any time before the last call. Not
+// whether one has left: a message that fails, is claimed again by its worker and leaves again would
+// use up nobody's patience.
+func (q *queued) hasShrunk() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	shrunk := q.shrunk
+	q.shrunk = false
+	return shrunk
+}
+
+// remove takes a message out; q.mu is held. The claimer is woken once, when there is room: to wake
+// it for each message that leaves would cost as much as the message.
 func (q *queued) remove(it *item) {
 	if !it.queued {
 		return
@@ -133,9 +166,13 @@ func (q *queued) remove(it *item) {
 		q.first = it.next
 	}
 	it.prior, it.next = nil, nil
-	if q.fewer != nil {
-		close(q.fewer)
-		q.fewer = nil
+	if q.limit == 0 || q.len >= q.least {
+		return
+	}
+	q.least, q.shrunk = q.len, true
+	if q.len < q.limit {
+		q.limit = 0
+		q.hasRoom <- struct{}{}
 	}
 }
 
@@ -144,6 +181,20 @@ func (q *queued) remove(it *item) {
 func (q *queued) add(it *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.enter(it)
+}
+
+// addAll is add of many.
+func (q *queued) addAll(items []*item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, it := range items {
+		q.enter(it)
+	}
+}
+
+// enter is add; q.mu is held.
+func (q *queued) enter(it *item) bool {
 	if it.claim == nil {
 		return false
 	}

@@ -1,8 +1,12 @@
 package kafkadriver
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -65,4 +69,65 @@ func TestQueuedLeaveInAnyOrder(t *testing.T) {
 			assert.False(t, slices.Contains(left, items[i]))
 		}
 	}
+}
+
+// The claimer is woken as soon as there is room, and gives up when the messages in the queue do
+// not become fewer, whatever comes and goes.
+func TestRoomInTheQueue(t *testing.T) {
+	const limit, patience = 2, 250 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		var q queued
+		items := queuedItems(&q, "abcd")
+		began := time.Now()
+		go func() {
+			for i := range 3 {
+				time.Sleep(200 * time.Millisecond)
+				q.begin(items[i])
+			}
+		}()
+		assert.True(t, q.room(t.Context(), limit, patience))
+		assert.Equal(t, 600*time.Millisecond, time.Since(began), "when there is room")
+		assert.True(t, q.room(t.Context(), limit, patience))
+		assert.Equal(t, 600*time.Millisecond, time.Since(began), "there is room already")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		var q queued
+		items := queuedItems(&q, "abc")
+		ctx, stop := context.WithCancel(t.Context())
+		var retries sync.WaitGroup
+		retries.Go(func() { // a message that is claimed again and again, and begun
+			for ctx.Err() == nil {
+				q.begin(items[0])
+				q.add(items[0])
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+		began := time.Now()
+		assert.False(t, q.room(ctx, limit, patience))
+		assert.LessOrEqual(t, time.Since(began), 2*patience)
+		stop()
+		assert.True(t, q.room(ctx, limit, patience), "the claimer sees that ctx has ended")
+		retries.Wait()
+	})
+}
+
+// Messages are taken in the order in which they were added, and once.
+func TestPendingKeepsTheOrder(t *testing.T) {
+	q := pending{ready: make(chan struct{}, 1)}
+	var want, got []*item
+	for range 50 {
+		added := make([]*item, 7)
+		for i := range added {
+			added[i] = new(item)
+		}
+		q.add(added)
+		want = append(want, added...)
+		got = q.take(5, got)
+	}
+	last := got[len(got)-2:]
+	q.putBack(last)
+	got = q.take(-1, got[:len(got)-2])
+	assert.Equal(t, len(want), len(got))
+	assert.True(t, slices.Equal(want, got))
+	assert.Empty(t, q.take(-1, nil))
 }

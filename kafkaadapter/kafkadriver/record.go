@@ -20,12 +20,21 @@ const (
 
 var errCancelled = errors.New("kafkaadapter: handler was canceled")
 
-// completion is a claim on its way to its end.
+// completion is a claim on its way to its end; there is one for every message.
 type completion struct {
-	task task
-	how  dedup.Completion
+	task         task
+	claim        *dedup.Claim
+	err          error // of the handler
+	inTime       bool
+	notAttempted bool
 	// parked: the message has been put aside, and needs no record to be done.
 	parked bool
+}
+
+// how is what is asked of the Deduper.
+func (e *completion) how() dedup.Completion {
+	return dedup.Completion{Claim: e.claim, Err: e.err, InTime: e.inTime,
+		NotAttempted: e.notAttempted}
 }
 
 // endBatch ends claims in one round trip. It does not depend on the session any more: an effect
@@ -38,7 +47,7 @@ func (p *Partition) endBatch(batch []completion) {
 	s := newScratch()
 	defer s.free()
 	for i := range batch {
-		s.ends = append(s.ends, batch[i].how)
+		s.ends = append(s.ends, batch[i].how())
 	}
 	ctx, cancel := context.WithTimeout(p.base, endPatience)
 	errs := p.cfg.Deduper.CompleteBatch(ctx, s.ends)
@@ -49,13 +58,18 @@ func (p *Partition) endBatch(batch []completion) {
 		if errs != nil {
 			err = errs[i]
 		}
-		if dedup.OutcomeUnknown(err) && e.how.Err == nil {
+		if dedup.OutcomeUnknown(err) && e.err == nil {
 			p.doubts.Add(1)
 			go p.endAlone(*e)
 			continue
 		}
-		s.tasks, s.decisions = append(s.tasks, e.task), append(s.decisions, p.ended(e, err))
+		decision, done := p.ended(e, err)
+		s.tasks, s.decisions = append(s.tasks, e.task), append(s.decisions, decision)
+		if done {
+			s.done = append(s.done, e.task.Item)
+		}
 	}
+	p.done(s.done...)
 	pipeline.SettleAll(s.tasks, s.decisions)
 }
 
@@ -77,12 +91,16 @@ func (p *Partition) endable(batch []completion) []completion {
 // endAlone records an effect that is in doubt, until the lease ends.
 func (p *Partition) endAlone(e completion) {
 	p.awaitEnd(e)
-	errs := p.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{e.how})
+	errs := p.cfg.Deduper.CompleteBatch(p.base, []dedup.Completion{e.how()})
 	p.doubts.Add(-1)
 	if errs == nil {
 		errs = []error{nil}
 	}
-	e.task.Settle(p.ended(&e, errs[0]))
+	decision, done := p.ended(&e, errs[0])
+	if done {
+		p.done(e.task.Item)
+	}
+	e.task.Settle(decision)
 }
 
 func isInput(err error) bool {
@@ -93,22 +111,21 @@ func isInput(err error) bool {
 	return errors.As(err, &input)
 }
 
-// ended is what the end of a claim means to its message.
-func (p *Partition) ended(e *completion, err error) pipeline.Decision {
+// ended is what the end of a claim means to its message, and whether the message is done.
+func (p *Partition) ended(e *completion, err error) (decision pipeline.Decision, done bool) {
 	it := e.task.Item
-	if e.how.NotAttempted && isInput(err) {
+	if e.notAttempted && isInput(err) {
 		p.letGo(it) // its irreversible part may have begun: that counts
 	}
-	if hook := p.cfg.Observer.Recorded; hook != nil && !e.parked && e.how.Err == nil && err == nil {
+	if hook := p.cfg.Observer.Recorded; hook != nil && !e.parked && e.err == nil && err == nil {
 		hook(it.msg, time.Since(it.landedAt))
 	}
 	switch {
-	case e.parked, e.how.Err == nil && err == nil:
-		p.done(it)
-		return pipeline.Done()
-	case e.how.Err != nil: // released, or it lapses
+	case e.parked, e.err == nil && err == nil:
+		return pipeline.Done(), true
+	case e.err != nil: // released, or it lapses
 		p.drop(it)
-		return p.retryAfter(it, e.how.Err)
+		return p.retryAfter(it, e.err), false
 	}
 	// Another owner was there, or the store cannot be asked: whether the message is on
 	// record is for the store to say. The offset is not marked on our word.
@@ -117,5 +134,5 @@ func (p *Partition) ended(e *completion, err error) pipeline.Decision {
 		hook(it.msg, err)
 	}
 	p.drop(it)
-	return p.retry(it)
+	return p.retry(it), false
 }

@@ -14,6 +14,7 @@ type scratch struct {
 	ends      []dedup.Completion
 	tasks     []task
 	decisions []pipeline.Decision
+	done      []*item
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -27,7 +28,8 @@ func (s *scratch) free() {
 	clear(s.ends)
 	clear(s.tasks)
 	clear(s.decisions)
+	clear(s.done)
 	s.requests, s.ends = s.requests[:0], s.ends[:0]
-	s.tasks, s.decisions = s.tasks[:0], s.decisions[:0]
+	s.tasks, s.decisions, s.done = s.tasks[:0], s.decisions[:0], s.done[:0]
 	scratches.Put(s)
 }

@@ -70,17 +70,18 @@ func (p *Partition) mayAsk(it *item) bool {
 	if !p.cfg.suspects.begin(it) {
 		return false
 	}
-	it.standing = time.Time{}
+	it.wait().standing = time.Time{}
 	return true
 }
 
 // standBy is how long a suspect waits before it tries again to be the one that runs. Those
 // behind it in its queue do not keep their claims for long.
 func (p *Partition) standBy(it *item) time.Duration {
-	if it.standing.IsZero() {
-		it.standing = time.Now()
+	w := it.wait()
+	if w.standing.IsZero() {
+		w.standing = time.Now()
 	}
-	if time.Since(it.standing) >= yieldAfter {
+	if time.Since(w.standing) >= yieldAfter {
 		p.yield(it)
 	}
 	return standByFor/2 + rand.N(standByFor)

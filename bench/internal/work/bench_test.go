@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// inMemory is a Deduper whose store is a map in this process: what is left is our own code.
+// inMemory is a Deduper whose store is a map in this process, which leaves our own code.
 func inMemory(b *testing.B, keys int, with ...func(*dedup.Config)) *Deduper {
 	b.Helper()
 	cfg := dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease}
@@ -89,7 +89,7 @@ func BenchmarkCycle(b *testing.B) {
 // slices again, as a consumer does: what is left is the Deduper. With kept, each claim is
 // kept alive in between.
 func cycleAlone(b *testing.B, size int, kept bool) {
-	d, err := dedup.New(new(nullStore),
+	d, err := dedup.New(new(NullStore),
 		dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease})
 	if err != nil {
 		b.Fatal(err)

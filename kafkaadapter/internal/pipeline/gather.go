@@ -13,10 +13,14 @@ type Gather[T any] struct {
 	senders int
 
 	mu     sync.Mutex
-	queue  []T
-	spare  [][]T // arrays of batches that are over, for the next ones
+	full   ring[[]T] // batches of size, oldest first
+	last   []T       // the batch that is being filled
+	spare  [][]T     // arrays of batches that are over, for the next ones
 	active int
 }
+
+// spareArrays bounds the arrays that a Gather keeps, for each sender: a burst fills many.
+const spareArrays = 4
 
 // NewGather returns a Gather of batches of at most size, of which senders may be under way
 // at once: a second one only when there is a full batch for it. Send owns its argument until it
@@ -29,11 +33,34 @@ func NewGather[T any](size, senders int, send func([]T)) *Gather[T] {
 func (g *Gather[T]) Add(items ...T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.queue = append(g.queue, items...)
-	if g.active == 0 || g.active < g.senders && len(g.queue) >= g.max {
+	for _, item := range items {
+		g.add(item)
+	}
+	if g.active == 0 || g.active < g.senders && g.full.len() > 0 {
 		g.active++
 		go g.run()
 	}
+}
+
+func (g *Gather[T]) add(item T) {
+	if g.last == nil {
+		g.last = g.array()
+	}
+	if g.last = append(g.last, item); len(g.last) == g.max {
+		g.full.push(g.last)
+		g.last = nil
+	}
+}
+
+// array is room for a batch.
+func (g *Gather[T]) array() []T {
+	last := len(g.spare) - 1
+	if last < 0 {
+		return make([]T, 0, g.max)
+	}
+	a := g.spare[last]
+	g.spare[last], g.spare = nil, g.spare[:last]
+	return a
 }
 
 func (g *Gather[T]) run() {
@@ -48,11 +75,11 @@ func (g *Gather[T]) run() {
 	}
 }
 
-// giveBack keeps the array of a batch that is over, unless a crowd has made it large.
+// giveBack keeps the array of a batch that is over.
 func (g *Gather[T]) giveBack(batch []T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if cap(batch) <= 2*g.max && len(g.spare) <= g.senders {
+	if len(g.spare) < spareArrays*g.senders {
 		g.spare = append(g.spare, batch[:0])
 	}
 }
@@ -61,22 +88,14 @@ func (g *Gather[T]) giveBack(batch []T) {
 func (g *Gather[T]) take() []T {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.queue) == 0 {
-		g.active--
-		return nil
-	}
-	var spare []T
-	if last := len(g.spare) - 1; last >= 0 {
-		spare, g.spare = g.spare[last], g.spare[:last]
-	}
-	if len(g.queue) <= g.max {
-		batch := g.queue
-		g.queue = spare
+	switch {
+	case g.full.len() > 0:
+		return g.full.pop()
+	case g.last != nil:
+		batch := g.last
+		g.last = nil
 		return batch
 	}
-	batch := append(spare, g.queue[:g.max]...)
-	left := copy(g.queue, g.queue[g.max:])
-	clear(g.queue[left:])
-	g.queue = g.queue[:left]
-	return batch
+	g.active--
+	return nil
 }

@@ -65,23 +65,48 @@ type Slot struct {
 // new one. It returns [ErrOffsetRange] for a negative offset and for [math.MaxInt64],
 // which has no offset after it.
 func (t *Tracker) Track(offset int64) (Slot, error) {
-	if offset < 0 || offset == math.MaxInt64 {
-		return Slot{}, fmt.Errorf("%w: %d", ErrOffsetRange, offset)
-	}
+	return t.TrackAll(1, func(int) int64 { return offset })
+}
+
+// TrackAll is Track of n offsets, in order: all or none. It returns the first slot; the others are
+// [Slot.Plus].
+func (t *Tracker) TrackAll(n int, offset func(i int) int64) (Slot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seq := t.dropped + uint64(t.received.len())
-	switch {
-	case seq == 0:
-		t.epoch = time.Now()
-	case offset <= t.last:
-		return Slot{}, fmt.Errorf("%w: %d after %d", ErrOffsetOrder, offset, t.last)
+	if err := t.check(n, offset); err != nil {
+		return Slot{}, err
 	}
-	t.last = offset
-	t.unfinished++
-	t.received.push(entry{offset: offset, at: int64(time.Since(t.epoch))})
+	seq, now := t.dropped+uint64(t.received.len()), time.Now()
+	if seq == 0 {
+		t.epoch = now
+	}
+	at := int64(now.Sub(t.epoch))
+	for i := range n {
+		t.last = offset(i)
+		t.received.push(entry{offset: t.last, at: at})
+	}
+	t.unfinished += n
 	return Slot{tracker: t, seq: seq}, nil
 }
+
+// check says what is wrong with offsets that were received.
+func (t *Tracker) check(n int, offset func(i int) int64) error {
+	last, any := t.last, t.dropped > 0 || t.received.len() > 0
+	for i := range n {
+		next := offset(i)
+		switch {
+		case next < 0 || next == math.MaxInt64:
+			return fmt.Errorf("%w: %d", ErrOffsetRange, next)
+		case any && next <= last:
+			return fmt.Errorf("%w: %d after %d", ErrOffsetOrder, next, last)
+		}
+		last, any = next, true
+	}
+	return nil
+}
+
+// Plus is the slot of the offset that was tracked n after that of s.
+func (s Slot) Plus(n int) Slot { return Slot{tracker: s.tracker, seq: s.seq + uint64(n)} }
 
 // Done finishes the slot and reports whether this call did: only the first one
 // does, also among concurrent ones. A zero Slot answers false.
@@ -89,12 +114,28 @@ func (s Slot) Done() bool {
 	if s.tracker == nil {
 		return false
 	}
-	return s.tracker.finish(s.seq)
+	return s.tracker.FinishAll(1, func(int) Slot { return s }) == 1
 }
 
-func (t *Tracker) finish(seq uint64) bool {
+// FinishAll is [Slot.Done] of n slots of this tracker, and returns how many it has finished.
+func (t *Tracker) FinishAll(n int, slot func(i int) Slot) (done int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for i := range n {
+		if s := slot(i); s.tracker == t && t.finish(s.seq) {
+			done++
+		}
+	}
+	for t.received.len() > 0 && t.received.at(0).at == finished {
+		t.watermark = t.received.pop().offset + 1
+		t.dropped++
+	}
+	t.unfinished -= done
+	return done
+}
+
+// finish reports whether the entry was not finished.
+func (t *Tracker) finish(seq uint64) bool {
 	if seq < t.dropped {
 		return false
 	}
@@ -103,11 +144,6 @@ func (t *Tracker) finish(seq uint64) bool {
 		return false
 	}
 	e.at = finished
-	t.unfinished--
-	for t.received.len() > 0 && t.received.at(0).at == finished {
-		t.watermark = t.received.pop().offset + 1
-		t.dropped++
-	}
 	return true
 }
 

@@ -343,3 +343,30 @@ func BenchmarkTracker(b *testing.B) {
 		})
 	}
 }
+
+// Offsets that were received together are tracked together, all or none, and finished together.
+func TestTrackAllAndFinishAll(t *testing.T) {
+	var tr pipeline.Tracker
+	offsets := []int64{3, 4, 9}
+	at := func(i int) int64 { return offsets[i] }
+	first, err := tr.TrackAll(len(offsets), at)
+	require.NoError(t, err)
+	for _, bad := range [][]int64{{10, 11, 11}, {10, 9}, {9}, {10, -1}, {10, math.MaxInt64}} {
+		_, err := tr.TrackAll(len(bad), func(i int) int64 { return bad[i] })
+		require.Error(t, err, "%v", bad)
+		assert.Equal(t, 3, tr.Len(), "%v", bad)
+		assert.Equal(t, int64(9), tr.Progress().Received, "%v", bad)
+	}
+	var other pipeline.Tracker
+	foreign, err := other.Track(1)
+	require.NoError(t, err)
+	slots := []pipeline.Slot{first, foreign, first.Plus(2), first, {}}
+	assert.Equal(t, 2, tr.FinishAll(len(slots), func(i int) pipeline.Slot { return slots[i] }))
+	next, moved := tr.Watermark()
+	assert.Equal(t, int64(4), next)
+	assert.True(t, moved)
+	assert.True(t, first.Plus(1).Done())
+	next, _ = tr.Watermark()
+	assert.Equal(t, int64(10), next)
+	assert.Zero(t, tr.Progress().Unfinished)
+}

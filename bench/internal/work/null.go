@@ -9,14 +9,14 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// nullStore grants every claim and writes every end, and keeps nothing: measured over it is
+// NullStore grants every claim and writes every end, and keeps nothing: measured over it is
 // what the Deduper itself costs. Its answers are in slices that it gets back.
-type nullStore struct {
+type NullStore struct {
 	mu    sync.Mutex
 	slabs [][]driver.Answer
 }
 
-func (s *nullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
+func (s *NullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.get(len(reqs))
 	for i := range answers {
 		answers[i] = driver.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
@@ -26,15 +26,15 @@ func (s *nullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []drive
 	return answers
 }
 
-func (s *nullStore) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
+func (s *NullStore) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
 	return s.held(len(renewals))
 }
 
-func (s *nullStore) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
+func (s *NullStore) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
 	return s.held(len(changes))
 }
 
-func (s *nullStore) held(n int) []driver.Answer {
+func (s *NullStore) held(n int) []driver.Answer {
 	answers := s.get(n)
 	for i := range answers {
 		answers[i] = driver.Answer{Held: true, Written: true}
@@ -42,23 +42,23 @@ func (s *nullStore) held(n int) []driver.Answer {
 	return answers
 }
 
-func (s *nullStore) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
+func (s *NullStore) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
 	return make([]driver.Answer, len(ids))
 }
 
-func (s *nullStore) Forget(_ context.Context, ids []driver.ID, _ time.Duration) []error {
+func (s *NullStore) Forget(_ context.Context, ids []driver.ID, _ time.Duration) []error {
 	return make([]error, len(ids))
 }
 
 // Recycle takes answers back.
-func (s *nullStore) Recycle(answers []driver.Answer) {
+func (s *NullStore) Recycle(answers []driver.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slabs = append(s.slabs, answers)
 }
 
 // get returns n answers of whatever content.
-func (s *nullStore) get(n int) []driver.Answer {
+func (s *NullStore) get(n int) []driver.Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last := len(s.slabs) - 1; last >= 0 && cap(s.slabs[last]) >= n {
