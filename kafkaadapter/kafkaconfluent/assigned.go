@@ -40,6 +40,7 @@ func (s *session) rebalance(client *kafka.Consumer, event kafka.Event) error {
 	switch e := event.(type) {
 	case kafka.AssignedPartitions:
 		parts := s.begin(e.Partitions)
+		s.unassigned.assigned(parts)
 		if gradual {
 			err = client.IncrementalAssign(parts)
 		} else {

@@ -16,6 +16,11 @@
 // librdkafka does not tell the generation of the group, so Allow.TakeOver is refused, and
 // duplicates after a rebalance count as redelivered by the broker.
 //
+// New partitions are seen when librdkafka asks for metadata again, after
+// topic.metadata.refresh.interval.ms, 5 minutes by default. The member that assigns partitions
+// leaves a new topic out if its broker has not heard of it yet. After 5 s the members without a
+// part of a topic ask the group whether anybody has one, and join again if nobody has.
+//
 // A topic that is deleted and created again under a running consumer is noticed within some
 // seconds, by its UUID: the client is closed, Observer.GroupError is told
 // kafkaadapter.ErrTopicRecreated, and another client reads the new topic from its start. Commits

@@ -35,6 +35,8 @@ type session struct {
 	committer *kafkadriver.Committer
 	start     kafka.Offset // of a partition without a commit
 
+	unassigned unassigned
+
 	base context.Context         // carries the values of Run's, and outlives it
 	ctx  context.Context         // of the polls
 	stop context.CancelCauseFunc // ends them
@@ -77,6 +79,7 @@ func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, 
 // that is over for another session too.
 func (s *session) run(ctx context.Context, topics []string) (over bool, err error) {
 	topics = s.watch.Present(s.ctx, topics)
+	s.unassigned.topics = topics
 	s.topics = s.watch.Begin(func(why error) { s.stop(&topicsChanged{why}) })
 	s.offsets = s.engine.NewOffsets(s.topics)
 	s.committer.Start()
@@ -87,6 +90,7 @@ func (s *session) run(ctx context.Context, topics []string) (over bool, err erro
 	}
 	for s.ctx.Err() == nil {
 		s.poll()
+		s.lookForUnassigned()
 	}
 	s.close()
 	s.mu.Lock()

@@ -1,0 +1,79 @@
+package kafkaconfluent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
+)
+
+// settleTime is how long after an assignment the group is asked whether a topic was left out.
+const settleTime = 5 * time.Second
+
+// unassigned looks for topics that the group has left out of an assignment. The member that assigns
+// asks one broker for the partitions of the topics. A broker that has not heard of a new topic yet
+// makes it assign none of them. That stays so: the next look at the topics, which finds the
+// partitions, finds what this driver has seen before the member joined. The member joins anew
+// then. Only the polls use it.
+type unassigned struct {
+	topics []string  // that this member has subscribed to
+	due    time.Time // zero: nothing is left to look for
+}
+
+// assigned notes an assignment: of nothing, or of partitions of all topics, or of some.
+func (u *unassigned) assigned(parts []kafka.TopicPartition) {
+	has := make(map[string]bool, len(u.topics))
+	for _, p := range parts {
+		has[*p.Topic] = true
+	}
+	if u.due = time.Now().Add(settleTime); len(has) == len(u.topics) {
+		u.due = time.Time{}
+	}
+}
+
+// lookForUnassigned asks the group, once it is time, and ends the session if nobody has a partition
+// of a topic.
+func (s *session) lookForUnassigned() {
+	if s.unassigned.due.IsZero() || time.Now().Before(s.unassigned.due) {
+		return
+	}
+	s.unassigned.due = time.Time{}
+	state, has := s.ownedTopics()
+	switch state {
+	case kafka.ConsumerGroupStateStable:
+	case kafka.ConsumerGroupStateDead, kafka.ConsumerGroupStateEmpty:
+		return // the brokers assign the partitions of the group (KIP-848), or it has lost us
+	default:
+		s.unassigned.due = time.Now().Add(settleTime)
+		return
+	}
+	for _, topic := range s.unassigned.topics {
+		if !has[topic] {
+			s.stop(fmt.Errorf("kafkaconfluent: no member of the group was assigned a partition of topic %q; joining again", topic))
+			return
+		}
+	}
+}
+
+// ownedTopics are the topics of which members of the group have partitions, in a stable group.
+func (s *session) ownedTopics() (state kafka.ConsumerGroupState, has map[string]bool) {
+	ctx, cancel := context.WithTimeout(s.ctx, askLimit)
+	defer cancel()
+	var found kafka.DescribeConsumerGroupsResult
+	err := s.use(func() (err error) {
+		found, err = s.admin.DescribeConsumerGroups(ctx, []string{s.engine.Group()})
+		return err
+	})
+	if err != nil || len(found.ConsumerGroupDescriptions) != 1 {
+		return kafka.ConsumerGroupStateUnknown, nil
+	}
+	g := found.ConsumerGroupDescriptions[0]
+	has = make(map[string]bool)
+	for _, m := range g.Members {
+		for _, p := range m.Assignment.TopicPartitions {
+			has[*p.Topic] = true
+		}
+	}
+	return g.State, has
+}
