@@ -38,6 +38,7 @@ var quiet = map[string]string{
 	`onceward_dedup_store_errors_total{onceward_retryable="false"}`:                "0x2000",
 	`onceward_dedup_lease_lost_total`:                                              "0x100 1x1000",
 	`onceward_dedup_failed_open_total`:                                             "0x2000",
+	`onceward_dedup_beyond_window_total`:                                           "0x2000",
 	`onceward_dedup_filter_state{onceward_filter_reason="none"}`:                   "1x2000",
 	`onceward_dedup_filter_state{onceward_filter_reason="saturated"}`:              "0x2000",
 	`onceward_dedup_filter_false_positive_observed_ratio`:                          "0.01x2000",
@@ -76,6 +77,8 @@ var trouble = map[string]struct {
 		map[string]string{`onceward_dedup_window_lag_seconds{onceward_source="orders"}`: "129600+60x1000"}, "20m", "10m",
 		"payments: orders has unread messages older than half of the window; from a whole one on duplicates run again",
 	},
+	"OncewardWindowPassed": {map[string]string{`onceward_dedup_beyond_window_total`: "0x60 1x1000"},
+		"62m", "59m", ""},
 	"OncewardUncertain": {
 		map[string]string{`onceward_dedup_uncertain_total{onceward_found="claim"}`: "0+1x2000"},
 		"60m", "20m", ""},

@@ -41,7 +41,7 @@ const (
 // dedupMetrics counts what a Deduper tells. The options are made once: with the name there are few,
 // and a claim must not pay for an allocation.
 type dedupMetrics struct {
-	claims, wouldSkip, ends, uncertain, lost, storeErrors, failedOpen metric.Int64Counter
+	claims, wouldSkip, ends, uncertain, lost, storeErrors, failedOpen, beyond metric.Int64Counter
 
 	age metric.Float64Histogram
 
@@ -114,6 +114,8 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 		"Questions that a store could not answer, or not yet")
 	d.failedOpen = m.Counter("onceward.dedup.failed_open", "{claim}",
 		"Effects that ran without a claim, as the mode FailOpen allows")
+	d.beyond = m.Counter("onceward.dedup.beyond_window", "{effect}",
+		"Effects of messages that are older than the window: an earlier effect may be forgotten")
 	d.age = m.Histogram("onceward.dedup.duplicate.age",
 		"Time since the key of a duplicate was done, by the store's clock", ageBounds)
 
@@ -151,6 +153,7 @@ func (d *dedupMetrics) zero(ctx context.Context) {
 	}
 	d.lost.Add(ctx, 0, d.named...)
 	d.failedOpen.Add(ctx, 0, d.named...)
+	d.beyond.Add(ctx, 0, d.named...)
 	d.claims.Add(ctx, 0, d.claimed[dedup.Unknown][0][0]...)
 }
 
