@@ -25,7 +25,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -33,69 +32,6 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
 )
-
-// beside is a directory with a clone in it, for the modules that the pages make next to one. There
-// is one for all: in a directory of its own, each program would compile the whole library anew.
-var beside string
-
-func TestMain(m *testing.M) {
-	code := 1
-	if dir, err := os.MkdirTemp("", "onceward-docs-"); err == nil {
-		beside = dir
-		code = m.Run()
-		_ = os.RemoveAll(dir)
-	}
-	os.Exit(code)
-}
-
-// programs builds the whole programs of a page, in their order, and returns where they are. They
-// are built as the page says: in a directory next to a clone, outside of this repository and its
-// workspace, by the commands of the page that make a module of them.
-func programs(t *testing.T, page string, want int) (files []string) {
-	t.Helper()
-	clone, err := filepath.Abs(root)
-	require.NoError(t, err)
-	text := read(t, page)
-	commands := moduleCommands(t, page, text)
-	for _, s := range snippets(page, text) {
-		if !strings.HasPrefix(s.code, "package main\n") {
-			continue
-		}
-		left, err := filepath.Glob(filepath.Join(beside, "*"))
-		require.NoError(t, err)
-		for _, of := range left { // the program before
-			require.NoError(t, os.RemoveAll(of))
-		}
-		require.NoError(t, os.Symlink(clone, filepath.Join(beside, "onceward")))
-		program := filepath.Join(t.TempDir(), "program")
-		build := exec.CommandContext(t.Context(), "sh", "-ec",
-			strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+
-				"\ngo build -ldflags=-s -o "+program+" .")
-		build.Dir, build.Env = beside, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-		require.NoError(t, os.WriteFile(filepath.Join(beside, "main.go"), []byte(s.code), 0o600))
-		out, err := build.CombinedOutput()
-		require.NoError(t, err, "%s:%d: %s", page, s.line, out)
-		files = append(files, program)
-	}
-	require.Len(t, files, want, "programs of %s", page)
-	return files
-}
-
-// moduleCommands are the lines of a page that make a module next to a clone.
-func moduleCommands(t *testing.T, page, text string) string {
-	t.Helper()
-	for _, block := range fenced.FindAllString(text, -1) {
-		if strings.Contains(block, "go mod init") {
-			lines := strings.Split(block, "\n")
-			commands := strings.Join(lines[1:len(lines)-1], "\n")
-			require.Contains(t, commands, "go mod tidy",
-				"%s: the commands that make a module", page)
-			return commands
-		}
-	}
-	require.Fail(t, "no commands that make a module", page)
-	return ""
-}
 
 // program runs, and what it prints is kept.
 type program struct {
