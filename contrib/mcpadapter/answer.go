@@ -76,24 +76,22 @@ func (c *call) id() string {
 
 // answer answers with what the Runner returned. A result is on record by now.
 func (c *call) answer(res dedup.Result[[]byte], err error) (mcp.Result, error) {
+	var replay *mcp.CallToolResult
 	switch {
 	case c.ran && !c.landed: // its own answer, which is not recorded
 		return c.res, c.err
-	case err != nil:
-		a, more := c.reasonOf(err)
-		c.m.cfg.Logger.Warn("mcpadapter: a call was not answered with a result", "tool",
-			c.record.Tool, "key_id", c.id(), "reason", a.reason, "error", err)
-		return nil, c.say(a, more)
-	case res.Outcome == dedup.Acquired:
+	case err == nil && res.Outcome == dedup.Acquired:
 		return c.res, nil
+	case err == nil:
+		replay, err = decode(res.Value)
 	}
-	replay, err := decode(res.Value)
-	if err != nil {
-		c.m.cfg.Logger.Warn("mcpadapter: a stored result cannot be replayed", "tool",
-			c.record.Tool, "key_id", c.id(), "error", err)
-		return nil, c.say(resultNotKept, "")
+	if err == nil {
+		return replay, nil
 	}
-	return replay, nil
+	a, more := c.reasonOf(err)
+	c.m.cfg.Logger.Warn("mcpadapter: a call was not answered with a result", "tool",
+		c.record.Tool, "key_id", c.id(), "reason", a.reason, "error", err)
+	return nil, c.say(a, more)
 }
 
 func (c *call) reasonOf(err error) (a answer, more string) {
@@ -141,18 +139,18 @@ func (c *call) encode(res *mcp.CallToolResult) []byte {
 	return stored
 }
 
-// decode is the reverse of EncodeResult.
+// decode is the reverse of EncodeResult. Its error is driver.ErrUnreadable.
 func decode(stored []byte) (*mcp.CallToolResult, error) {
-	if len(stored) < 2 || stored[0] != storedVersion {
-		return nil, driver.ErrUnreadable
-	}
 	res := new(mcp.CallToolResult)
 	var exact struct {
 		StructuredContent json.RawMessage `json:"structuredContent"`
 	}
-	err := errors.Join(json.Unmarshal(stored[1:], res), json.Unmarshal(stored[1:], &exact))
+	if len(stored) < 2 || stored[0] != storedVersion ||
+		errors.Join(json.Unmarshal(stored[1:], res), json.Unmarshal(stored[1:], &exact)) != nil {
+		return nil, driver.ErrUnreadable
+	}
 	if exact.StructuredContent != nil {
 		res.StructuredContent = exact.StructuredContent // a float64 would lose digits
 	}
-	return res, err
+	return res, nil
 }

@@ -1,6 +1,7 @@
 package mcpadapter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,15 +84,9 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.MetaKey == "" {
-		c.MetaKey = DefaultMetaKey
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Minute
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.MetaKey = cmp.Or(c.MetaKey, DefaultMetaKey)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Minute)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 }
 
 // check names the first bad argument of New.

@@ -89,18 +89,12 @@ func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	}
 	named := map[string]any{}
 	for _, name := range t.KeyFields {
-		switch v := args[name].(type) {
-		case nil:
+		number, isNumber := args[name].(json.Number)
+		whole := isNumber && !strings.ContainsAny(number.String(), ".eE") // 10.0 and 1e1 are one amount
+		switch text, isText := args[name].(string); {
+		case args[name] == nil, isText && text == "": // a model writes "" for what it does not know
 			return "", ""
-		case string:
-			if v == "" { // a model writes it for what it does not know: one key for all
-				return "", ""
-			}
-		case json.Number:
-			if strings.ContainsAny(v.String(), ".eE") { // 10.0 and 1e1 would be two keys
-				return "", "made of " + name + " is not a whole number"
-			}
-		default:
+		case !isText && !whole:
 			return "", "made of " + name + " is not a text or a whole number"
 		}
 		named[name] = args[name]

@@ -134,7 +134,7 @@ func (c *call) own() error {
 	principal, err := c.m.principal(c.ctx, c.req)
 	switch {
 	case errors.Is(err, errUnscoped):
-		principal = ""
+		return nil
 	case err != nil:
 		c.m.cfg.Logger.Warn("mcpadapter: principal not found out", "error", err)
 		return c.say(storeUnavailable, "")

@@ -3,6 +3,7 @@ package mcpadapter
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -12,18 +13,16 @@ import (
 // memory. It returns a tool without annotations and schema where the server does not list it, which
 // counts as destructive.
 func find(ctx context.Context, next mcp.MethodHandler, req *mcp.CallToolRequest) *mcp.Tool {
-	params := &mcp.ListToolsParams{}
-	for {
+	named := func(tool *mcp.Tool) bool { return tool.Name == req.Params.Name }
+	for params := new(mcp.ListToolsParams); ; {
 		res, err := next(ctx, "tools/list", &mcp.ListToolsRequest{Session: req.Session,
 			Params: params, Extra: req.Extra})
 		page, ok := res.(*mcp.ListToolsResult)
 		if err != nil || !ok {
 			return &mcp.Tool{}
 		}
-		for _, tool := range page.Tools {
-			if tool.Name == req.Params.Name {
-				return tool
-			}
+		if i := slices.IndexFunc(page.Tools, named); i >= 0 {
+			return page.Tools[i]
 		}
 		if page.NextCursor == "" {
 			return &mcp.Tool{}
