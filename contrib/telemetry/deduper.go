@@ -166,7 +166,7 @@ func (m *Metrics) Observer() dedup.Observer {
 	d := &m.dedup
 	ctx := context.Background() // hooks have none
 	return dedup.Observer{
-		Claimed: func(e dedup.Event) { d.tellClaim(ctx, &e) },
+		Claimed: func(e dedup.Event) { d.countClaim(ctx, &e) },
 		WouldSkip: func(e dedup.Event) {
 			d.wouldSkip.Add(ctx, 1, d.skipped[outcomeIndex(e.Outcome)][causeIndex(e.Cause)]...)
 		},
@@ -174,15 +174,15 @@ func (m *Metrics) Observer() dedup.Observer {
 		Uncertain: func(e dedup.Event) { d.uncertain.Add(ctx, 1, d.found[howFound(&e)]...) },
 		LeaseLost: func(dedup.Event) { d.lost.Add(ctx, 1, d.named...) },
 		StoreError: func(e dedup.Event) {
-			d.storeErrors.Add(ctx, 1, d.retryable[index(mendable(e.Err))]...)
+			d.storeErrors.Add(ctx, 1, d.retryable[index(retryMayHelp(e.Err))]...)
 		},
 		FailedOpen:  func(dedup.Event) { d.failedOpen.Add(ctx, 1, d.named...) },
-		Filtered:    func(e dedup.Event) { m.filter.tell(ctx, &e) },
-		FilterState: func(e dedup.Event) { m.filter.tellState(ctx, &e) },
+		Filtered:    func(e dedup.Event) { m.filter.count(ctx, &e) },
+		FilterState: func(e dedup.Event) { m.filter.countState(ctx, &e) },
 	}
 }
 
-func (d *dedupMetrics) tellClaim(ctx context.Context, e *dedup.Event) {
+func (d *dedupMetrics) countClaim(ctx context.Context, e *dedup.Event) {
 	d.claims.Add(ctx, 1,
 		d.claimed[outcomeIndex(e.Outcome)][causeIndex(e.Cause)][index(e.Cached)]...)
 	if e.Outcome == dedup.Duplicate && e.Age > 0 { // zero: the layout does not keep it
@@ -190,9 +190,9 @@ func (d *dedupMetrics) tellClaim(ctx context.Context, e *dedup.Event) {
 	}
 }
 
-// mendable reports whether asking again may mend what a store has said. A call that was cancelled,
+// retryMayHelp reports whether another attempt may get an answer from the store. A canceled call,
 // as in a shutdown, says nothing about its store.
-func mendable(err error) bool {
+func retryMayHelp(err error) bool {
 	return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) || errors.Is(err, context.Canceled)
 }
 

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	verdictKey = attribute.Key("onceward.filter.verdict")
-	reasonKey  = attribute.Key("onceward.filter.reason")
+	answerKey = attribute.Key("onceward.filter.verdict")
+	reasonKey = attribute.Key("onceward.filter.reason")
 )
 
-// The verdicts of a filter, as dedup.Event has them.
+// The answers of a filter, as dedup.Event has them.
 const (
-	verdictNew     = "new"
-	verdictMaybe   = "maybe"
-	verdictUnknown = "unknown"
+	answerNew     = "new"
+	answerMaybe   = "maybe"
+	answerUnknown = "unknown"
 )
 
 // reasonNames are all values of onceward.filter.reason: "none", those of package bloom, those that
@@ -44,9 +44,9 @@ func reasonName(reason string) string {
 }
 
 type filterMetrics struct {
-	verdicts, saved, wrong, errors metric.Int64Counter
+	answers, saved, wrong, errors metric.Int64Counter
 
-	sure    map[string][]metric.AddOption // by verdict, but for unknown
+	sure    map[string][]metric.AddOption // by answer, but for unknown
 	unsure  map[string][]metric.AddOption // by reason
 	named   []metric.AddOption
 	reasons map[string]metric.MeasurementOption
@@ -56,41 +56,41 @@ type filterMetrics struct {
 }
 
 func (f *filterMetrics) make(m *meter.Maker) {
-	f.verdicts = m.Counter("onceward.dedup.filter.verdicts", "{claim}",
+	f.answers = m.Counter("onceward.dedup.filter.verdicts", "{claim}",
 		"Claims by what the filter said of their keys")
 	f.saved = m.Counter("onceward.dedup.filter.saved", "{question}",
-		"Questions to a store that verdicts have made needless")
+		"Questions to a store that its answers have made needless")
 	f.wrong = m.Counter("onceward.dedup.filter.false_positives", "{claim}",
 		"Keys that were new although the filter had said maybe")
 	f.errors = m.Counter("onceward.dedup.filter.errors", "{error}",
 		"Changes of a filter's state that told an error")
 	f.sure = map[string][]metric.AddOption{}
-	for _, verdict := range []string{verdictNew, verdictMaybe} {
-		f.sure[verdict] = m.Add(verdictKey.String(verdict), reasonKey.String(reasonNames[0]))
+	for _, answer := range []string{answerNew, answerMaybe} {
+		f.sure[answer] = m.Add(answerKey.String(answer), reasonKey.String(reasonNames[0]))
 	}
 	f.unsure, f.reasons = map[string][]metric.AddOption{}, map[string]metric.MeasurementOption{}
 	for _, reason := range reasonNames {
-		f.unsure[reason] = m.Add(verdictKey.String(verdictUnknown), reasonKey.String(reason))
+		f.unsure[reason] = m.Add(answerKey.String(answerUnknown), reasonKey.String(reason))
 		f.reasons[reason] = m.Set(reasonKey.String(reason))
 	}
 	f.named = m.Add()
 }
 
-func (f *filterMetrics) tell(ctx context.Context, e *dedup.Event) {
+func (f *filterMetrics) count(ctx context.Context, e *dedup.Event) {
 	options, sure := f.sure[e.FilterAnswer]
 	if !sure {
 		options = f.unsure[reasonName(e.Reason)]
 	}
-	f.verdicts.Add(ctx, 1, options...)
+	f.answers.Add(ctx, 1, options...)
 	if e.Saved > 0 {
 		f.saved.Add(ctx, int64(e.Saved), f.named...)
 	}
-	if e.FilterAnswer == verdictMaybe && e.Outcome == dedup.Acquired {
+	if e.FilterAnswer == answerMaybe && e.Outcome == dedup.Acquired {
 		f.wrong.Add(ctx, 1, f.named...)
 	}
 }
 
-func (f *filterMetrics) tellState(ctx context.Context, e *dedup.Event) {
+func (f *filterMetrics) countState(ctx context.Context, e *dedup.Event) {
 	if e.Err != nil {
 		f.errors.Add(ctx, 1, f.named...)
 	}

@@ -67,7 +67,7 @@ func DoResult[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key strin
 	} else {
 		span.Fail(c.claim, err)
 	}
-	whole.SetAttributes(span.Found(res.Outcome, res.Cause, res.Record.Age)...)
+	whole.SetAttributes(span.ClaimResult(res.Outcome, res.Cause, res.Record.Age)...)
 	if attempt := max(res.Attempt, res.Record.Attempt); attempt > 0 {
 		whole.SetAttributes(span.AttemptKey.Int(attempt))
 	}

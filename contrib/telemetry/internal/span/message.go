@@ -160,7 +160,7 @@ func Each[T any](ms []T, of func(T) Message) []Message {
 // Skipped is the span of a duplicate.
 func (t *Messages) Skipped(m Message, cause driver.Cause, age time.Duration) {
 	_, s := t.start(t.own(context.Background(), &m), &m, "skip", trace.WithLinks(Links(m.Found)...))
-	s.SetAttributes(Found(dedup.Duplicate, cause, age)...)
+	s.SetAttributes(ClaimResult(dedup.Duplicate, cause, age)...)
 	s.End()
 }
 

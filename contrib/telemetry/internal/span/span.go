@@ -101,8 +101,8 @@ func kind(err error) string {
 	return other
 }
 
-// Found are the attributes of what a claim has met.
-func Found(outcome driver.Outcome, cause driver.Cause, age time.Duration) []attribute.KeyValue {
+// ClaimResult returns the attributes of a claim that was answered.
+func ClaimResult(outcome driver.Outcome, cause driver.Cause, age time.Duration) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{OutcomeKey.String(outcome.String())}
 	if cause != "" {
 		attrs = append(attrs, CauseKey.String(causeName(cause)))
