@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -27,15 +28,8 @@ func Moto(t testing.TB) string {
 	if err := install.Run(); err != nil {
 		t.Fatalf("moto.sh install: %v", err)
 	}
-	listen, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listen.Addr().String()
-	if err := listen.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(address)
+	port := strconv.Itoa(reservePorts(t, 1))
+	address := net.JoinHostPort("127.0.0.1", port)
 	// Not ended by the context of t, which ends before Cleanup.
 	server := exec.CommandContext(context.WithoutCancel(t.Context()), script, "serve", port)
 	if err := server.Start(); err != nil {

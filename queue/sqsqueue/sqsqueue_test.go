@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,37 +27,6 @@ import (
 // ackWait is long enough for moto, which may take longer than a second on a busy machine. There a
 // deletion that comes after it may block a FIFO group for good.
 const ackWait = 2 * time.Second
-
-// startMoto starts a server that answers as SQS does, and returns its URL.
-func startMoto(t *testing.T) string {
-	t.Helper()
-	servertest.Wanted(t, "moto")
-	servertest.Program(t, "python3")
-	script, err := filepath.Abs("../../scripts/moto.sh")
-	require.NoError(t, err)
-	install := exec.CommandContext(t.Context(), script, "install")
-	install.Stderr = os.Stderr
-	require.NoError(t, install.Run())
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := port.Addr().String()
-	require.NoError(t, port.Close())
-	_, number, _ := net.SplitHostPort(addr)
-	server := exec.CommandContext(t.Context(), script, "serve", number)
-	require.NoError(t, server.Start())
-	t.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-	})
-	require.Eventually(t, func() bool {
-		conn, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	}, time.Minute, 50*time.Millisecond, "moto does not listen")
-	return "http://" + addr
-}
 
 // wire is a connection that can be cut for good, and that can be bad: then some requests are
 // refused, some are slow, and some are executed and not answered.
@@ -213,18 +178,15 @@ func count(t testing.TB, client *sqs.Client, at *string) (n int) {
 }
 
 func TestConforms(t *testing.T) {
-	server := startMoto(t)
+	server := servertest.Moto(t)
 	var queues atomic.Int32
-	for name, suffix := range map[string]string{"standard": "", "fifo": ".fifo"} {
+	for name, suffix := range suites {
 		t.Run(name, func(t *testing.T) {
 			queuetest.Run(t, func(t testing.TB) queuetest.Queue {
 				// Sent again after its answer was lost, a dead letter is there twice.
 				bad := strings.HasSuffix(t.Name(), "/storm") || strings.HasSuffix(t.Name(), "_fails")
 				q := newQueue(t, server, fmt.Sprint("orders-", queues.Add(1)), suffix, bad)
-				// moto looks at every message of a queue in each request
-				if q.IDs = 100; strings.HasSuffix(t.Name(), "/storm") {
-					q.IDs = 400
-				}
+				q.IDs = ids // moto looks at every message of a queue in each request
 				return q
 			})
 		})
