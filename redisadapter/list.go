@@ -44,6 +44,10 @@ type ListOptions struct {
 	// States to list. Listing finished keys reads every record there is. StateUncertain alone is
 	// read from an index, at once and exactly. Default StateInProgress and StateUncertain.
 	States []driver.State
+	// Irreversible lists only keys that are past their point of no return
+	// ([dedup.MarkIrreversible]), from the same index: those in flight and those that are
+	// uncertain, as States says. Default false.
+	Irreversible bool
 }
 
 // Page is a part of what [Store.List] finds.
@@ -72,7 +76,7 @@ type Entry struct {
 	// Record of the key, as Lookup shows it, but for its Result, which is left out.
 	Record driver.Record
 	// Asked counts the claims since the point of no return, and Doubt is how long ago that was.
-	// Both are zero unless the list is of StateUncertain alone.
+	// Both are zero unless the list goes over the index.
 	Asked int
 	Doubt time.Duration
 	// Rested is how long ago the newest claim ended, with the same exception.
@@ -85,7 +89,8 @@ type Entry struct {
 //
 // A list of StateUncertain alone goes over an index of the keys that are past their point of no
 // return ([dedup.MarkIrreversible]). It finds each that is uncertain, in two round trips for a
-// page, or eight more on a Cluster. The first one after an upgrade goes over the names.
+// page, or eight more on a Cluster. So does a list with Irreversible. The first one after an
+// upgrade goes over the names.
 //
 // Any other list goes over the names with SCAN, never KEYS. So a key that is in the state from the
 // first page to the last is listed at least once, and perhaps more often. A key that enters
@@ -180,9 +185,13 @@ func (o *ListOptions) complete() (wire.Position, error) {
 			fmt.Sprintf("is %v; it must not be negative", o.Time))
 	}
 	for _, state := range o.States {
-		if state == driver.StateAbsent || state > driver.StateUncertain {
+		switch {
+		case state == driver.StateAbsent || state > driver.StateUncertain:
 			return wire.Position{}, input("ListOptions.States",
 				fmt.Sprintf("has %d, in which no key is", state))
+		case o.Irreversible && state != driver.StateInProgress && state != driver.StateUncertain:
+			return wire.Position{}, input("ListOptions.Irreversible",
+				fmt.Sprintf("is set, and States has %v: the index has no such key", state))
 		}
 	}
 	if o.Limit == 0 {
@@ -209,6 +218,11 @@ type lister struct {
 	// irreversible are keys to be entered in the index, while this list is entering.
 	irreversible []driver.ID
 	entering     bool
+}
+
+// wanted reports whether the list has a key with this record.
+func (l *lister) wanted(r *driver.Record) bool {
+	return slices.Contains(l.opts.States, r.State) && (!l.opts.Irreversible || r.Irreversible)
 }
 
 // full reports whether the page ends here.
@@ -393,7 +407,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 	if l.entering && e.Record.Irreversible {
 		l.irreversible = append(l.irreversible, e.ID)
 	}
-	if slices.Contains(l.opts.States, e.Record.State) {
+	if l.wanted(&e.Record) {
 		l.page.Entries = append(l.page.Entries, e)
 	}
 	return nil

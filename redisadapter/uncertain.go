@@ -43,11 +43,12 @@ func (s *Store) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) dri
 	return s.engine.ClaimUncertain(ctx, req)
 }
 
-// plan decides whether a list of uncertain keys goes over the index, or over the names. The latter
+// plan decides whether a list that may go over the index does, or goes over the names. The latter
 // enters what it finds, until one has gone over all names: records from before there was an index,
 // or from another kind of server. A user without the right to write lists them still.
 func (l *lister) plan(ctx context.Context, at *wire.Position) error {
-	if at.Index || !slices.Contains(l.opts.States, driver.StateUncertain) {
+	if at.Index || !l.opts.Irreversible &&
+		!slices.Contains(l.opts.States, driver.StateUncertain) {
 		return nil
 	}
 	// Now a proxy that shards shows itself, and a user who may only read.
@@ -57,7 +58,8 @@ func (l *lister) plan(ctx context.Context, at *wire.Position) error {
 		return nil
 	}
 	l.entering = err == nil && n == 0 && wire.Classify(refused) != wire.ClassDenied
-	at.Index = n > 0 && len(l.opts.States) == 1 && *at == wire.Position{}
+	at.Index = n > 0 && (l.opts.Irreversible || len(l.opts.States) == 1) &&
+		*at == wire.Position{}
 	return err
 }
 
@@ -146,7 +148,8 @@ func (l *lister) runSlots(ctx context.Context, from int) error {
 	return nil
 }
 
-// stepIndex reads some entries of one hash, and lists those that are uncertain.
+// stepIndex reads some entries of one hash, and lists those whose records are in the states asked
+// for.
 func (l *lister) stepIndex(ctx context.Context, name string, cursor uint64) (uint64, error) {
 	count := min(max(l.opts.Limit-len(l.page.Entries), minScanCount), maxScanCount)
 	fields, next, err := l.s.client().HScan(ctx, name, cursor, "", int64(count)).Result()
@@ -175,9 +178,11 @@ func (l *lister) stepIndex(ctx context.Context, name string, cursor uint64) (uin
 			l.page.Foreign++
 		case ans.Err != nil:
 			return 0, ans.Err
-		case rec.State == driver.StateUncertain:
-			l.page.Entries = append(l.page.Entries, l.entry(&entries[i], *rec))
-		case rec.State != driver.StateInProgress:
+		case rec.State == driver.StateUncertain, rec.State == driver.StateInProgress:
+			if l.wanted(rec) {
+				l.page.Entries = append(l.page.Entries, l.entry(&entries[i], *rec))
+			}
+		default:
 			left = append(left, entries[i].id)
 		}
 	}

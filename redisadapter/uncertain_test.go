@@ -54,8 +54,14 @@ func finishAll(t *testing.T, store *redisadapter.Store, first, n int, state driv
 func uncertainOf(t *testing.T, store *redisadapter.Store,
 	limit int) (found map[driver.ID]redisadapter.Entry) {
 	t.Helper()
+	return indexed(t, store, redisadapter.ListOptions{Limit: limit,
+		States: []driver.State{driver.StateUncertain}})
+}
+
+func indexed(t *testing.T, store *redisadapter.Store,
+	opts redisadapter.ListOptions) (found map[driver.ID]redisadapter.Entry) {
+	t.Helper()
 	found = map[driver.ID]redisadapter.Entry{}
-	opts := redisadapter.ListOptions{Limit: limit, States: []driver.State{driver.StateUncertain}}
 	for {
 		page, err := store.List(t.Context(), opts)
 		must(t, err)
@@ -132,6 +138,17 @@ func TestIndexIsExact(t *testing.T) {
 				assert.LessOrEqual(t, e.Rested, e.Doubt)
 			}
 		}
+		all := indexed(t, store, redisadapter.ListOptions{Limit: 7, Irreversible: true})
+		assert.Len(t, all, 2*n)
+		for i := range n {
+			assert.Equal(t, driver.StateUncertain, all[newID(n+i)].Record.State)
+			assert.Equal(t, driver.StateInProgress, all[newID(6*n+i)].Record.State)
+		}
+		assert.Len(t, indexed(t, store, redisadapter.ListOptions{Irreversible: true,
+			States: []driver.State{driver.StateInProgress}}), n)
+		_, err := store.List(t.Context(), redisadapter.ListOptions{Irreversible: true,
+			States: []driver.State{driver.StateFailed}})
+		require.ErrorContains(t, err, "ListOptions.Irreversible")
 	})
 }
 
@@ -145,10 +162,14 @@ func TestIndexOfRecordsFromBefore(t *testing.T) {
 		assert.Zero(t, entriesOf(t, b))
 		_, cluster := b.Client.(*redis.ClusterClient)
 		complete := redisscript.NewIndex(b.Prefix, cluster).Complete()
-		must(t, b.Client.Del(t.Context(), complete).Err())
-		found, _, _ := listAll(t, store,
-			redisadapter.ListOptions{States: []driver.State{driver.StateUncertain}, Limit: 20})
-		assert.Len(t, found, n)
+		store.Claim(t.Context(), []driver.ClaimRequest{request(10_000)}) // may run again
+		for _, opts := range []redisadapter.ListOptions{{Irreversible: true},
+			{States: []driver.State{driver.StateUncertain}}} {
+			must(t, b.Client.Del(t.Context(), complete).Err())
+			opts.Limit = 20
+			found, _, _ := listAll(t, store, opts)
+			assert.Len(t, found, n)
+		}
 		assert.EqualValues(t, n, entriesOf(t, b))
 		assert.EqualValues(t, 1, b.Client.Exists(t.Context(), complete).Val())
 		assert.Len(t, uncertainOf(t, store, 7), n)
