@@ -24,7 +24,6 @@ import (
 	"github.com/onceward/onceward/cmd/internal/proxy"
 	"github.com/onceward/onceward/cmd/internal/replay"
 	"github.com/onceward/onceward/cmd/internal/serve"
-	"github.com/onceward/onceward/cmd/internal/watch"
 )
 
 const long = `onceward shows what a store knows of keys, settles keys that a person has to settle, and finds
@@ -43,7 +42,7 @@ func root(s *cli.Streams) *cobra.Command {
 	commands := []*cli.Command{
 		audit.Command(), bench.Command(), serve.Command(), demo.Command(), demo.WorkerProcess(),
 		doctor.Command(), migrate.Command(), plan.Command(), prove.Command(), proxy.Command(),
-		replay.Command(), versionCommand(), watch.Command(),
+		replay.Command(), versionCommand(),
 	}
 	made := cli.Root(s, long, append(commands, keys.Commands()...)...)
 	made.Version = version().String()

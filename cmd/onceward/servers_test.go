@@ -27,6 +27,7 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 	"demo": {"", "--messages 0", "--messages is 0", "--kafka ADDR"},
 	"doctor": {"--redis, --sql, --brokers or --kafka-config is missing", "--brokers a:1", "--window",
 		"--redis redis://u:hunter22@ADDR"},
+	"explain": {"KEY is missing", "k --brokers x --redis ADDR", "--brokers", "k --redis redis://u:hunter22@ADDR"},
 	"forget": {"KEY is missing", "k --namespace a/b --redis ADDR", "--namespace has",
 		"k --namespace n --yes --redis ADDR"},
 	"inflight": {"--redis or --sql is missing", "--redis ADDR --limit 0", "--limit is 0",
@@ -45,8 +46,6 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 	"uncertain": {"--redis or --sql is missing", "--older 3x", "a duration is written",
 		"--redis ADDR"},
 	"version": {"", "x", "unexpected argument", ""},
-	"watch": {"--metrics, --redis or --sql is missing", "--redis ADDR --every 1ms", "--every is",
-		"--redis ADDR"},
 }
 
 // execute runs a command line at a width, and returns what it writes.

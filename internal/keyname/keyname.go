@@ -3,7 +3,11 @@
 package keyname
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"unicode"
@@ -41,6 +45,14 @@ func Of(run any, scope, key string) Name {
 // that.
 func ScopeGRPC(name, principal, fullMethod string) string {
 	return sealed.ScopeOf("grpc", "1", name, principal, fullMethod)
+}
+
+// ScopeMCP is the scope of an MCP tool call's key, as mcpadapter.RecordKey makes it. It is here
+// because the command finds keys with it, and needs no MCP for that.
+func ScopeMCP(name, principal, tool string) string {
+	text, _ := json.Marshal(fmt.Sprintf("mcp 1 %q %q %q", name, principal, tool)) // a text
+	sum := sha256.Sum256(text)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 // Attr is the name as logs have it.

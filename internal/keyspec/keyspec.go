@@ -26,6 +26,8 @@ type Spec struct {
 	Method, URL, Route, Principal, Name string
 	// GRPC is the full method of a call, with Principal and Name.
 	GRPC string
+	// Tool is the name of an MCP tool, with Principal and Name.
+	Tool string
 	// Provider and Endpoint are of a webhook. Body and EventType are of one whose id is not signed.
 	Provider, Endpoint, EventType string
 	Body                          []byte
@@ -44,13 +46,13 @@ func fault(field, format string, args ...any) error {
 // Scoped reports whether anything but namespace and key was said.
 func (s *Spec) Scoped() bool {
 	return s.Scope != "" || s.Provider != "" || s.Endpoint != "" || s.EventType != "" ||
-		s.Body != nil || s.GRPC != "" || s.http()
+		s.Body != nil || s.GRPC != "" || s.Tool != "" || s.http()
 }
 
 // http reports whether anything of a request alone was said.
 func (s *Spec) http() bool {
 	return s.Method != "" || s.URL != "" || s.Route != "" ||
-		(s.GRPC == "" && (s.Principal != "" || s.Name != ""))
+		(s.GRPC == "" && s.Tool == "" && (s.Principal != "" || s.Name != ""))
 }
 
 // Resolve fills in Scope, and Key of a webhook whose id is not signed, and returns the ID. Errors
@@ -69,7 +71,7 @@ func (s *Spec) Resolve() (driver.ID, error) {
 func (s *Spec) scope() error {
 	ofWebhook := s.Provider != "" || s.Endpoint != "" || s.EventType != "" || s.Body != nil
 	kinds := 0
-	for _, set := range []bool{s.Scope != "", s.http(), s.GRPC != "", ofWebhook} {
+	for _, set := range []bool{s.Scope != "", s.http(), s.GRPC != "", s.Tool != "", ofWebhook} {
 		if set {
 			kinds++
 		}
@@ -77,7 +79,7 @@ func (s *Spec) scope() error {
 	switch {
 	case kinds > 1:
 		return fault("scope",
-			"is of one kind alone: of a request, a gRPC call, a webhook, or given itself")
+			"is of one kind alone: of a request, a gRPC call, a tool call, a webhook, or given itself")
 	case ofWebhook:
 		return s.webhook()
 	case s.GRPC != "":
@@ -85,6 +87,8 @@ func (s *Spec) scope() error {
 			return fault("grpc", "is %q; a full method is /package.Service/Method", s.GRPC)
 		}
 		s.Scope = keyname.ScopeGRPC(s.Name, s.Principal, s.GRPC)
+	case s.Tool != "":
+		s.Scope = keyname.ScopeMCP(s.Name, s.Principal, s.Tool)
 	case s.http():
 		return s.request()
 	}

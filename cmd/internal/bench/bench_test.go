@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,144 +14,96 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
-	"github.com/onceward/onceward/cmd/internal/server"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
 )
 
 // run runs the command and reads its report.
-func run(t *testing.T, args ...string) *Report {
+func run(t *testing.T, args ...string) (r Report) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if code := execute(t.Context(), append(args, "--json", "--yes"), nil,
-		&out, &errOut); code != cli.Done {
-		t.Fatalf("%v: exit code %d: %s", args, code, errOut.String())
-	}
-	var r Report
+	code := execute(t.Context(), append(args, "--json", "--yes"), nil, &out, &errOut)
+	require.Equal(t, cli.Done, code, "%v: %s", args, errOut.String())
 	d := json.NewDecoder(&out)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&r); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(errOut.String(), "this loads the server") ||
-		!strings.Contains(errOut.String(), r.Name) {
-		t.Errorf("no warning, or no name, in %q", errOut.String())
-	}
-	return &r
+	require.NoError(t, d.Decode(&r))
+	assert.Contains(t, errOut.String(), "this loads the server")
+	return r
 }
 
-// check compares the counts with each other, and with the share that was asked for.
-func (r *Report) check(t *testing.T, dup float64) {
+// measured runs for a moment with duplicates.
+func measured(t *testing.T, args ...string) {
 	t.Helper()
-	for name, s := range map[string]*Side{"onceward": &r.Onceward, "bare": &r.Bare} {
-		// A worker has no duplicates for its first batch, and makes up for them with the next one.
-		short := dup*float64(s.Messages) - float64(s.Duplicates)
-		if s.Messages == 0 || s.Messages != s.New+s.Duplicates ||
-			s.Messages != s.Operations*int64(r.Batch) ||
-			short < -1 || short > float64(r.Workers)*(1+dup*float64(r.Batch)) || len(s.Errors) > 0 {
-			t.Errorf("%s: %+v; %.1f duplicates are missing", name, s, short)
-		}
-		if rate := float64(s.Messages) / s.Seconds; math.Abs(rate/s.PerSecond-1) > 0.01 {
-			t.Errorf("%s: %g messages a second, want %g", name, s.PerSecond, rate)
-		}
-		if l := s.Latency; l.P50 <= 0 || l.P50 > l.P99 || l.P99 > l.P999 || l.P999 > l.Max {
-			t.Errorf("%s: %+v", name, l)
-		}
-	}
-	if r.Ended != "done" || r.Ratio.Min <= 0 || r.Ratio.Min > r.Ratio.Median ||
-		r.Ratio.Median > r.Ratio.Max || r.Rounds != fewest {
-		t.Errorf("%+v, ended %s after %d rounds", r.Ratio, r.Ended, r.Rounds)
-	}
+	r := run(t, append(args, "--for", "400ms", "--dup", "20%", "--workers", "4")...)
+	assert.Positive(t, r.New)
+	assert.Positive(t, r.Dups)
+	assert.Zero(t, r.Failures, "%v", r.Errors)
+	assert.Equal(t, "time", r.EndedBy)
+	assert.InEpsilon(t, float64(r.New+r.Dups)/r.Seconds, r.PerSec, 0.01)
+	assert.LessOrEqual(t, r.P50MS, r.P99MS)
+	assert.LessOrEqual(t, r.P99MS, r.P999MS)
+	assert.LessOrEqual(t, r.P999MS, r.MaxMS)
+	assert.Positive(t, r.MaxMS)
 }
 
 func TestRedis(t *testing.T) {
-	for _, args := range []string{
-		"--layout full", "--layout full --batch 16 --result 50", "--layout compact --batch 16",
-		"--layout compact", "--rate 500",
-	} {
-		t.Run(args, func(t *testing.T) {
-			m := miniredis.RunT(t)
-			if err := m.Set("onceward-other", "stays"); err != nil {
-				t.Fatal(err)
-			}
-			r := run(t, append(strings.Fields(args), "--redis", "redis://"+m.Addr(), "--for",
-				"300ms", "--dup", "20%", "--workers", "4")...)
-			r.check(t, 0.2)
-			if keys := m.Keys(); len(keys) != 1 {
-				t.Errorf("%d keys are there: %.300q", len(keys), keys)
-			}
-			if r.Bare.Commands == nil ||
-				math.Abs(*r.Bare.Commands*float64(r.Bare.Messages)-float64(2*r.Bare.New+
-					r.Bare.Duplicates)) > 0.5 || r.Onceward.Trips == nil || *r.Onceward.Trips <= 0 {
-				t.Errorf("%+v, %+v", r.Bare, r.Onceward)
-			}
-			if r.Rate > 0 && r.Onceward.Messages+r.Onceward.Unsent != 74 &&
-				r.Onceward.Messages+r.Onceward.Unsent != 76 {
-				t.Errorf("%d messages of 75 in 150 ms", r.Onceward.Messages)
-			}
-		})
+	addr := servertest.Redis(t)
+	for _, layout := range []string{"full", "compact"} {
+		measured(t, "--redis", "redis://"+addr, "--layout", layout)
 	}
+}
+
+func TestCluster(t *testing.T) {
+	nodes := servertest.RedisCluster(t)
+	measured(t, "--redis", "redis://"+nodes[0], "--cluster")
+	var out, errOut bytes.Buffer
+	code := execute(t.Context(), []string{"--redis", "redis://" + nodes[0]}, nil, &out, &errOut)
+	assert.Equal(t, cli.Usage, code)
+	assert.Contains(t, errOut.String(), "add --cluster")
+}
+
+// Databases are left without a table.
+func TestSQL(t *testing.T) {
+	measured(t, "--sql", servertest.MariaDB(t))
+	dsn := servertest.Postgres(t)
+	measured(t, "--sql", dsn)
+	o, err := parse("--sql", dsn, "--for", "100ms")
+	require.NoError(t, err)
+	s, err := newSQL(&o, servertest.Prefix(t))
+	require.NoError(t, err)
+	t.Cleanup(s.close)
+	_, err = o.runOn(t.Context(), s, io.Discard)
+	require.NoError(t, err)
+	var n int
+	require.NoError(t, s.db.QueryRowContext(t.Context(),
+		`SELECT count(*) FROM pg_class WHERE relname LIKE $1`, s.table+"%").Scan(&n))
+	assert.Zero(t, n)
 }
 
 func TestSQLite(t *testing.T) {
-	for _, args := range []string{"--dup 10%", "--batch 8 --dup 10% --result 20"} {
-		t.Run(args, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "a.db")
-			if err := os.WriteFile(file, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			run(t, append(strings.Fields(args), "--sql", "sqlite:"+file, "--for",
-				"500ms")...).check(t, 0.1)
-			tablesLeft(t, "sqlite:"+file, `SELECT name FROM sqlite_master WHERE type = 'table'`)
-		})
-	}
-}
-
-// tablesLeft wants none.
-func tablesLeft(t *testing.T, dsn, query string) {
-	t.Helper()
-	o := server.Options{SQL: dsn}
-	if err := o.Check(); err != nil {
-		t.Fatal(err)
-	}
-	db, err := o.OpenSQL(true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	rows, err := db.QueryContext(t.Context(), query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			t.Fatal(err)
-		}
-		t.Errorf("the table %s is left", name)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
+	file := filepath.Join(t.TempDir(), "bench.db")
+	db, err := sqladapter.OpenSQLite("sqlite", "file:"+file)
+	require.NoError(t, err)
+	require.NoError(t, db.PingContext(t.Context()))
+	_, err = db.ExecContext(t.Context(), "VACUUM")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	r := run(t, "--sql", "sqlite:"+file, "--for", "200ms")
+	assert.Positive(t, r.New)
+	assert.Equal(t, 1, r.Workers)
 }
 
 // until waits for something that happens soon.
 func until(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	deadline, tick := time.After(20*time.Second), time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !happened() {
-		select {
-		case <-deadline:
-			t.Error(what)
-			return
-		case <-tick.C:
-		}
-	}
+	require.Eventually(t, happened, time.Minute, time.Millisecond, what)
 }
 
-// Who is interrupted in the midst of it removes what is there, and prints no figures.
+// An interrupted run removes its keys, and prints no figures.
 func TestInterrupted(t *testing.T) {
 	m := miniredis.RunT(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -165,262 +115,182 @@ func TestInterrupted(t *testing.T) {
 	}()
 	until(t, "nothing is written", func() bool { return len(m.Keys()) > 50 })
 	cancel()
-	if code := <-ended; code != cli.Interrupted || out.Len() > 0 ||
-		!strings.Contains(errOut.String(), "interrupted") {
-		t.Errorf("%d, %s, %s", code, out.String(), errOut.String())
-	}
-	if keys := m.Keys(); len(keys) > 0 {
-		t.Errorf("%d keys are there: %.300q", len(keys), keys)
-	}
+	assert.Equal(t, cli.Interrupted, <-ended)
+	assert.Empty(t, out.String())
+	assert.Contains(t, errOut.String(), "interrupted")
+	assert.Empty(t, m.Keys())
 }
 
 // A killed run leaves nothing that stays: each key has an expiry.
 func TestKeysExpire(t *testing.T) {
 	m := miniredis.RunT(t)
-	for _, layout := range []string{"full", "compact"} {
-		o, err := parse([]string{"--redis", "redis://" + m.Addr(), "--for", "200ms",
-			"--layout", layout}...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := newRedis(&o, "onceward-bench-"+layout)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(r.close)
-		if _, err := o.measure(t.Context(), r, nil, 2); err != nil {
-			t.Fatal(err)
-		}
-	}
+	o, err := parse("--redis", "redis://"+m.Addr(), "--for", "200ms", "--layout", "compact")
+	require.NoError(t, err)
+	r, err := newRedis(&o, "onceward-bench-x")
+	require.NoError(t, err)
+	t.Cleanup(r.close)
+	require.NoError(t, r.open(t.Context()))
+	_, err = o.measure(t.Context(), r, nil)
+	require.NoError(t, err)
+	require.Greater(t, len(m.Keys()), 10)
 	for _, key := range m.Keys() {
-		if ttl := m.TTL(key); ttl <= 0 || ttl > 3*leastWindow ||
-			!strings.HasPrefix(key, "onceward-bench-") {
-			t.Errorf("%s expires in %v", key, ttl)
-		}
-	}
-	if len(m.Keys()) < 10 {
-		t.Error("nothing is written")
+		assert.Positive(t, m.TTL(key), key)
+		assert.True(t, strings.HasPrefix(key, "onceward-bench-"), key)
 	}
 }
 
-// fakeTarget is a server that does as it is told.
-type fakeTarget struct {
-	work           work
-	samples        []sample
-	lookErr, dirty error
-	thorough       []bool
+// fake is a server that does as it is told.
+type fake struct {
+	answer func(key string) (bool, error)
+	used   bool
+	dirty  error
+	cleans int
 }
 
-func (f *fakeTarget) title() string              { return "fake" }
-func (f *fakeTarget) look(context.Context) error { return f.lookErr }
-func (f *fakeTarget) open(context.Context, bool, int) (ours, bare work, err error) {
-	return f.work, f.work, nil
+func (*fake) title() string              { return "fake" }
+func (*fake) look(context.Context) error { return nil }
+func (*fake) open(context.Context) error { return nil }
+func (*fake) remains() string            { return "a trace" }
+func (*fake) close()                     {}
+func (f *fake) full(context.Context) (bool, error) {
+	return f.used, nil
 }
 
-func (f *fakeTarget) sample(context.Context) (sample, error) {
-	if len(f.samples) == 0 {
-		return sample{}, nil
-	}
-	s := f.samples[0]
-	if len(f.samples) > 1 {
-		f.samples = f.samples[1:]
-	}
-	return s, nil
+func (f *fake) send(_ context.Context, key string) (bool, error) {
+	time.Sleep(time.Millisecond) // in fake time
+	return f.answer(key)
 }
-func (f *fakeTarget) traffic(int) traffic   { return traffic{} }
-func (f *fakeTarget) kind(err error) string { return commonKind(err) }
-func (f *fakeTarget) remains() string       { return "a trace" }
-func (f *fakeTarget) close()                {}
-func (f *fakeTarget) clean(_ context.Context, thorough bool) error {
-	f.thorough = append(f.thorough, thorough)
+
+func (f *fake) clean(context.Context) error {
+	f.cleans++
 	return f.dirty
 }
 
-// quick is a server in fake time, so that what a slow machine makes of it does not matter.
-func quick(context.Context, []message) []error {
-	time.Sleep(50 * time.Microsecond)
-	return nil
+func fresh(string) (bool, error) { return false, nil }
+
+func onFake(t *testing.T, f *fake, o Options) (*Report, error) {
+	t.Helper()
+	o.Workers = 2
+	r, err := o.runOn(t.Context(), f, io.Discard)
+	assert.Equal(t, 1, f.cleans)
+	return r, err
 }
 
-func fakeOptions() *Options {
-	return &Options{For: 40 * time.Millisecond, Workers: 2, Batch: 1, MaxKeys: 1e9}
-}
-
-// Messages that have failed are told by kind, and are exit code 1; what was under way is looked for
-// twice.
+// A failed message, and a new one that is taken for a duplicate, are errors and exit code 1.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTarget{work: func(ctx context.Context, batch []message) []error {
-			if strings.HasSuffix(batch[0].key, "7") {
-				return []error{errRanAgain}
+		r, err := onFake(t, &fake{answer: func(key string) (bool, error) {
+			if key == "w0-7" {
+				return false, errors.New("refused")
 			}
-			return quick(ctx, batch)
-		}}
-		o := fakeOptions()
-		r, err := o.runOn(t.Context(), f, io.Discard)
-		if err != nil || len(r.Onceward.Errors) != 1 ||
-			r.Onceward.Errors[0].Kind != "duplicate_taken_for_new" || len(f.thorough) != 1 ||
-			!f.thorough[0] {
-			t.Fatalf("%v, %+v, %v", err, r, f.thorough)
-		}
+			return key == "w1-7", nil
+		}}, Options{For: time.Second, MaxKeys: 1e9})
+		require.NoError(t, err)
+		assert.Equal(t, 2, r.Failures)
+		assert.Len(t, r.Errors, 2)
 		var out bytes.Buffer
-		if err := o.tell(r, &cli.Streams{Out: &out}); !errors.Is(err, errFailed) ||
-			!strings.Contains(out.String(), "ERROR  onceward: ") {
-			t.Errorf("%v, %s", err, out.String())
-		}
+		require.ErrorIs(t, r.write(&cli.Streams{Out: &out}, false), errFailed)
+		assert.Contains(t, out.String(), "ERROR refused")
 	})
 }
 
-// A server that fills up is not filled further.
+// A server that fills up is not filled further, unless --force is given.
 func TestMemoryEndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTarget{work: quick, samples: []sample{{full: 0.5}, {full: 0.7}, {full: 0.81}}}
-		o := fakeOptions()
-		r, err := o.runOn(t.Context(), f, io.Discard)
-		if err != nil || r.Ended != "memory" || len(f.samples) != 1 || len(f.thorough) != 1 {
-			t.Fatalf("%v, %+v", err, r)
-		}
-		f.samples = []sample{{full: 0.9}}
+		o := Options{For: time.Minute, MaxKeys: 1e9}
+		r, err := onFake(t, &fake{answer: fresh, used: true}, o)
+		require.NoError(t, err)
+		assert.Equal(t, "memory", r.EndedBy)
 		o.Force = true
-		if r, err = o.runOn(t.Context(), f, io.Discard); err != nil || r.Ended != "done" {
-			t.Fatalf("%v, %+v", err, r)
-		}
+		r, err = onFake(t, &fake{answer: fresh, used: true}, o)
+		require.NoError(t, err)
+		assert.Equal(t, "time", r.EndedBy)
 	})
 }
 
-// What a key takes is told where the server says it, and nobody else writes.
-func TestBytesPerKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		at := func(bytes float64, written bool) sample {
-			return sample{bytes: known{bytes, true}, written: written}
-		}
-		for _, test := range []struct {
-			name    string
-			samples []sample
-			told    bool
-		}{
-			{"alone", []sample{at(0, false), at(1e6, false), at(2e6, false), at(3e6, false),
-				at(4e6, false)}, true},
-			{"others write", []sample{at(0, false), at(1e6, true), at(2e6, false), at(3e6, false),
-				at(4e6, false)}, false},
-			{"not told", []sample{{}}, false},
-			{"shrinks", []sample{at(9e6, false), at(1e6, false)}, false},
-		} {
-			o := fakeOptions()
-			o.For = 200 * time.Millisecond
-			r, err := o.runOn(t.Context(), &fakeTarget{work: quick, samples: test.samples},
-				io.Discard)
-			if err != nil {
-				t.Fatal(err)
-			}
-			switch b := r.Onceward.BytesPerKey; {
-			case (b != nil) != test.told:
-				t.Errorf("%s: %v of %d", test.name, b, r.Onceward.New)
-			case b != nil && math.Abs(*b*float64(r.Onceward.New)/2e6-1) > 1e-6:
-				t.Errorf("%s: %g bytes a key, of %d", test.name, *b, r.Onceward.New)
-			}
-		}
-	})
-}
-
-// A run ends when its keys are used up, and not later.
 func TestMaxKeys(t *testing.T) {
-	m := miniredis.RunT(t)
-	r := run(t, "--redis", "redis://"+m.Addr(), "--for", "1h", "--max-keys", "2000", "--workers",
-		"2")
-	if n := r.Onceward.New + r.Bare.New; r.Ended != "max_keys" || n > 2000 || n < 1500 ||
-		r.Rounds < 1 {
-		t.Errorf("%d keys, ended %s after %d rounds", n, r.Ended, r.Rounds)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r, err := onFake(t, &fake{answer: fresh}, Options{For: time.Hour, MaxKeys: 100})
+		require.NoError(t, err)
+		assert.Equal(t, 100, r.New)
+		assert.Equal(t, "max_keys", r.EndedBy)
+	})
 }
 
-// What cannot be removed is said, with its name, and the figures all the same.
 func TestLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeTarget{work: quick, dirty: errors.New("gone")}
-		r, err := fakeOptions().runOn(t.Context(), f, io.Discard)
-		if !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "a trace") || r == nil {
-			t.Error(err)
-		}
+		_, err := onFake(t, &fake{answer: fresh, dirty: errors.New("gone")},
+			Options{For: time.Second, MaxKeys: 10})
+		require.ErrorIs(t, err, errLeft)
+		assert.Contains(t, err.Error(), "a trace")
 	})
 }
 
 // A server on another machine is not touched before somebody has said yes.
 func TestConfirm(t *testing.T) {
 	m := miniredis.NewMiniRedis()
-	if err := m.StartAddr("127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.StartAddr("127.0.0.1:0"))
 	t.Cleanup(m.Close)
-	elsewhere := "redis://0.0.0.0:" + m.Port() // leads here, and does not say so
-	args := []string{"--redis", elsewhere, "--for", "200ms"}
+	// leads here, and does not say so
+	args := []string{"--redis", "redis://0.0.0.0:" + m.Port(), "--for", "200ms"}
 	for answer, want := range map[string]int{"n\n": cli.Usage, "": cli.Usage, "y\n": cli.Done} {
 		var out, errOut bytes.Buffer
 		before := m.TotalConnectionCount()
 		code := execute(t.Context(), args, strings.NewReader(answer), &out, &errOut)
-		if code != want || !strings.Contains(errOut.String(), "another machine") ||
-			(m.TotalConnectionCount() > before) != (want == cli.Done) {
-			t.Errorf("%q: %d, %s", answer, code, errOut.String())
-		}
+		assert.Equal(t, want, code, errOut.String())
+		assert.Contains(t, errOut.String(), "another machine")
+		assert.Equal(t, want == cli.Done, m.TotalConnectionCount() > before)
 	}
 }
 
-// A server that is away, and one whose keys cannot be removed again, are refused.
+// A server that evicts, or is nearly full, or whose keys cannot be removed again, is refused.
 func TestRefused(t *testing.T) {
-	m := miniredis.RunT(t)
-	away := miniredis.NewMiniRedis()
-	if err := away.StartAddr("127.0.0.1:0"); err != nil {
-		t.Fatal(err)
-	}
-	gone := away.Addr()
-	away.Close()
-	for args, want := range map[string]string{
-		"--redis redis://" + gone:                "connection refused",
-		"--redis redis://x:hunter22@" + m.Addr(): "",
-	} {
+	addr := servertest.Private(t, servertest.KindRedis).Addr
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = client.Close() })
+	refused := func(want string, args ...string) {
+		t.Helper()
 		var out, errOut bytes.Buffer
-		code := execute(t.Context(), strings.Fields(args), nil, &out, &errOut)
-		if code != cli.Usage || !strings.Contains(errOut.String(), want) ||
-			strings.Contains(errOut.String(), "hunter22") || len(m.Keys()) > 0 {
-			t.Errorf("%s: %d, %s", args, code, errOut.String())
-		}
+		code := execute(t.Context(), append(args, "--for", "200ms"), nil, &out, &errOut)
+		assert.Equal(t, cli.Usage, code)
+		assert.Contains(t, errOut.String(), want)
+		assert.NotContains(t, errOut.String(), "hunter22")
+		assert.Zero(t, client.Exists(t.Context(), "onceward-bench-x").Val())
+	}
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	refused("maxmemory-policy is allkeys-lru", "--redis", "redis://"+addr)
+	run(t, "--redis", "redis://"+addr, "--for", "200ms", "--force")
+	assert.Zero(t, client.DBSize(t.Context()).Val())
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	require.NoError(t, client.Set(t.Context(), "other", strings.Repeat("x", 10<<20), 0).Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "12mb").Err())
+	refused("% of maxmemory are in use", "--redis", "redis://"+addr)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	for _, command := range []string{"scan", "del"} {
+		require.NoError(t, client.Do(t.Context(), "acl", "setuser", "few", "on", ">hunter22", "~*",
+			"+@all", "-"+command).Err())
+		refused("SCAN and DEL are needed", "--redis", "redis://few:hunter22@"+addr)
 	}
 }
 
-// look refuses what would lose the keys of others, by what INFO says.
-func TestParseInfo(t *testing.T) {
-	i := parseInfo("# Memory\r\nused_memory:900\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\nmem_clients_normal:100\r\n\r\nused_cpu_user:1.5\r\nused_cpu_sys:0.5\r\n")
-	if i.full() != 0.9 || i.data() != (known{800, true}) || i.cpu() != (known{2, true}) ||
-		i.text["maxmemory_policy"] != "noeviction" {
-		t.Errorf("%+v", i)
-	}
-	if none := parseInfo(""); none.full() != 0 || none.data().ok || none.cpu().ok {
-		t.Errorf("%+v", none)
-	}
-}
-
-var _ redis.Hook = (*counter)(nil)
-
-func TestPrint(t *testing.T) {
-	two := 2.0
-	r := Report{
-		Store: "redis full", Rounds: 2, Batch: 1, Rate: 10, MaxMemory: 1e9,
-		Onceward: Side{PerSecond: 1234.5, Latency: Latency{0.0123, 1.5, 20, 3000}, Commands: &two,
-			CPU: &two, BytesPerKey: &two, Errors: []Fault{{"timeout", 3, "i/o\ntimeout"}}},
-		Ratio: Ratio{0.5, 0.4, 0.6}, Notes: []string{"a note"},
-	}
-	var out bytes.Buffer
-	if err := r.print(&cli.Streams{Out: &out}); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
-		"10 messages a second due", "1234 ", "12.3µs", "1.5ms", "3s", "2.00", "2.0 µs",
-		"ratio  0.50 of bare (0.40 to 0.60",
-		"room   1.9 MiB for a million keys, 0.2 % of maxmemory",
-		"ERROR  onceward: 3 timeout: i/o timeout", "note   a note", "used up by 500000 messages",
+func TestParseOptionsRefuses(t *testing.T) {
+	const local = "--redis redis://127.0.0.1:1 "
+	const database = "--sql postgres://127.0.0.1/x "
+	for args, want := range map[string]string{
+		"":                         "--redis or --sql is missing",
+		local + "--schema s":       "--schema needs --sql",
+		database + "--layout full": "need --redis",
+		database + "--force":       "need --redis",
+		database + "--schema a;b":  "--schema ",
+		local + "--layout thin":    "one of full, compact",
+		local + "--for 1ms":        "--for is 1ms",
+		local + "--workers -1":     "--workers is -1",
+		local + "--dup 100%":       "--dup is 1",
+		local + "--max-keys 0":     "--max-keys is 0",
+		"--redis redis://u:hunter22@10.1.2.3 --json": "--json needs --yes",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
-		}
+		_, err := parse(strings.Fields(args)...)
+		require.ErrorContains(t, err, want, args)
+		assert.NotContains(t, err.Error(), "hunter22")
 	}
 }

@@ -25,6 +25,23 @@ var (
 	errLeft   = errors.New("something is left on the server")
 )
 
+// target is a server.
+type target interface {
+	title() string
+	// look asks whether the server can be used, and writes nothing.
+	look(ctx context.Context) error
+	// open makes what is needed.
+	open(ctx context.Context) error
+	// send has the effect of a message once, and reports whether it was a duplicate.
+	send(ctx context.Context, key string) (duplicate bool, err error)
+	// full reports whether the server has no room for more.
+	full(ctx context.Context) (bool, error)
+	// remains says what a killed run leaves, and clean removes it.
+	remains() string
+	clean(ctx context.Context) error
+	close()
+}
+
 // run measures. When ctx ends it removes what it has made, and returns.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	err := o.bench(ctx, s)
@@ -38,25 +55,12 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 }
 
 func (o *Options) bench(ctx context.Context, s *cli.Streams) error {
-	errOut := s.Err
-	fmt.Fprintln(errOut,
+	fmt.Fprintln(s.Err,
 		"onceward bench: this loads the server; whoever uses it meanwhile waits longer")
-	if local, err := o.Server.Local(); err != nil {
+	if err := o.confirm(ctx, s); err != nil {
 		return err
-	} else if !local && !o.Yes {
-		yes, err := cli.Ask(ctx, "The server is on another machine. Load it?", s.In, errOut)
-		if err != nil {
-			return err
-		}
-		if !yes {
-			return errors.New("not confirmed (--yes does not ask)")
-		}
 	}
-	name := "onceward-bench-" + strings.ToLower(rand.Text()[:12])
-	if o.Server.SQL != "" {
-		name = strings.ReplaceAll(name, "-", "_")
-	}
-	t, err := o.connect(name)
+	t, err := o.connect("onceward-bench-" + strings.ToLower(rand.Text()[:12]))
 	if err != nil {
 		return err
 	}
@@ -69,14 +73,22 @@ func (o *Options) bench(ctx context.Context, s *cli.Streams) error {
 		return o.Server.Unanswered(err)
 	}
 	stop()
-	fmt.Fprintf(errOut, "onceward bench: it writes %s\n", t.remains())
-	report, err := o.runOn(ctx, t, errOut)
+	fmt.Fprintf(s.Err, "onceward bench: it writes %s\n", t.remains())
+	report, err := o.runOn(ctx, t, s.Err)
 	if ctx.Err() != nil || err != nil && !errors.Is(err, errLeft) {
 		return err
 	}
-	report.Name = name
-	if bad := o.tell(report, s); err == nil {
-		err = bad
+	return errors.Join(err, report.write(s, o.JSON))
+}
+
+func (o *Options) confirm(ctx context.Context, s *cli.Streams) error {
+	local, err := o.Server.Local()
+	if err != nil || local || o.Yes {
+		return err
+	}
+	yes, err := cli.Ask(ctx, "The server is on another machine. Load it?", s.In, s.Err)
+	if err == nil && !yes {
+		err = errors.New("not confirmed (--yes does not ask)")
 	}
 	return err
 }
@@ -85,40 +97,24 @@ func (o *Options) connect(name string) (target, error) {
 	if o.Server.Redis != "" {
 		return newRedis(o, name)
 	}
-	return newSQL(o, name)
+	return newSQL(o, strings.ReplaceAll(name, "-", "_"))
 }
 
 // runOn measures, and removes what was made, whatever has happened.
-func (o *Options) runOn(ctx context.Context, t target, errOut io.Writer) (report *Report,
-	err error) {
+func (o *Options) runOn(ctx context.Context, t target, errOut io.Writer) (_ *Report, err error) {
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 		defer cancel()
 		meter := progress.Start(errOut, "removing the keys", 0)
 		defer meter.Stop()
-		thorough := err != nil || report.Onceward.failed()+report.Bare.failed() > 0
-		if dirty := t.clean(cleaning, thorough); dirty != nil {
-			err = fmt.Errorf("%w: %s: %w", errLeft, t.remains(), dirty)
+		if dirty := t.clean(cleaning); dirty != nil {
+			err = errors.Join(err, fmt.Errorf("%w: %s: %w", errLeft, t.remains(), dirty))
 		}
 	}()
-	rounds := o.rounds()
-	meter := progress.Start(errOut, "measuring", int64(rounds))
+	if err := t.open(ctx); err != nil {
+		return nil, err
+	}
+	meter := progress.Start(errOut, "measuring", int64(o.For/time.Second))
 	defer meter.Stop()
-	return o.measure(ctx, t, meter, rounds)
-}
-
-// tell writes the report; messages that have failed are an error.
-func (o *Options) tell(r *Report, s *cli.Streams) (err error) {
-	if o.JSON {
-		err = cli.WriteJSON(s.Out, r)
-	} else {
-		err = r.print(s)
-	}
-	if err != nil {
-		return err
-	}
-	if n := r.Onceward.failed() + r.Bare.failed(); n > 0 {
-		return fmt.Errorf("%d %w", n, errFailed)
-	}
-	return nil
+	return o.measure(ctx, t, meter)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,108 +13,97 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
 const (
-	// lease and hold are short: what a killed run leaves in flight is gone with the window.
-	lease = 10 * time.Second
-	// scanned is how many names a SCAN looks at.
+	lease = 30 * time.Second
+	// scanned is the COUNT of a SCAN.
 	scanned = 1000
-	// fullShare of the memory that is allowed is where nothing more is written.
+	// fullShare of maxmemory is too much.
 	fullShare = 0.8
 )
 
-// onRedis is a Redis, or a Cluster.
+// onRedis is a Redis.
 type onRedis struct {
 	o      *Options
 	client redis.UniversalClient
-	bare   redis.UniversalClient // of the bare side: Onceward asks its client behind its calls, too
 	prefix string
-	sent   [2]counter // by onceward, and by bare
-	result []byte
-	opened []*dedup.Deduper
-	secret []byte
+	window time.Duration // keys that nobody removes expire
+	d      *dedup.Deduper
 }
 
 func newRedis(o *Options, name string) (*onRedis, error) {
+	o.Server.MinPool = o.Workers
 	client, err := o.Server.OpenRedis()
-	if err != nil {
-		return nil, err
-	}
-	bare, err := o.Server.OpenRedis()
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	r := &onRedis{o: o, client: client, bare: bare, prefix: name, result: noise(o.Result),
-		secret: noise(16)}
-	r.sent[0].watch(client)
-	r.sent[1].watch(bare)
-	return r, nil
-}
-
-// noise is bytes that nothing compresses.
-func noise(n int) []byte {
-	if n == 0 {
-		return nil
-	}
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails
-	return b
+	return &onRedis{o: o, client: client, prefix: name, window: max(5*time.Minute, 2*o.For)}, err
 }
 
 func (r *onRedis) title() string { return "redis " + r.o.Layout.String() }
 
-func (r *onRedis) close() {
-	_ = r.client.Close()
-	_ = r.bare.Close()
-}
-
-func (r *onRedis) traffic(side int) traffic {
-	sent := &r.sent[side]
-	return traffic{sent.commands.Load(), sent.trips.Load(), true}
-}
-
-func (r *onRedis) kind(err error) string {
-	if name := commonKind(err); name != "" {
-		return name
-	}
-	if class := redisadapter.Classify(err); class != "" {
-		return class
-	}
-	return "other"
-}
+func (r *onRedis) close() { _ = r.client.Close() }
 
 // look wants room, and a server that evicts nothing; and what removes the keys must be allowed.
 func (r *onRedis) look(ctx context.Context) error {
-	infos, err := r.infos(ctx)
+	_, cluster := r.client.(*redis.ClusterClient)
+	err := r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
+		i, err := infoOf(ctx, node)
+		switch policy := i["maxmemory_policy"]; {
+		case err != nil:
+			return err
+		case i["cluster_enabled"] == "1" && !cluster:
+			return errors.New("the server is part of a Cluster: add --cluster")
+		case r.o.Force:
+		case policy != "" && policy != "noeviction":
+			return fmt.Errorf("maxmemory-policy is %s: it would evict the keys of others to make room (--force runs it anyway)", policy)
+		case i.full():
+			return fmt.Errorf("more than %.0f %% of maxmemory are in use (--force runs it anyway)",
+				100*fullShare)
+		}
+		if err = node.Scan(ctx, 0, r.prefix+"*", 1).Err(); err != nil {
+			return fmt.Errorf("SCAN and DEL are needed to remove the keys again: %w", err)
+		}
+		return nil
+	})
+	if err == nil {
+		if err = r.client.Del(ctx, r.prefix+":none").Err(); err != nil {
+			err = fmt.Errorf("SCAN and DEL are needed to remove the keys again: %w", err)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	_, cluster := r.client.(*redis.ClusterClient)
-	for addr, i := range infos {
-		switch policy := i.text["maxmemory_policy"]; {
-		case i.number["cluster_enabled"] == 1 && !cluster:
-			return errors.New("--redis: the server is part of a Cluster: add --cluster")
-		case r.o.Force:
-		case policy != "" && policy != "noeviction":
-			return fmt.Errorf("%s: maxmemory-policy is %s: it would evict the keys of others to make room (--force runs it anyway)", addr, policy)
-		case i.full() > fullShare:
-			return fmt.Errorf("%s: %.0f %% of maxmemory are in use, more than %.0f %% (--force runs it anyway)", addr, 100*i.full(), 100*fullShare)
-		}
-	}
-	err = r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
-		return node.Scan(ctx, 0, r.prefix+"*", 1).Err()
-	})
-	if err == nil {
-		err = r.client.Del(ctx, r.prefix+":none").Err()
-	}
-	if err != nil {
-		return fmt.Errorf("--redis: SCAN and DEL are needed to remove the keys again: %w", err)
-	}
 	return nil
+}
+
+// info is what INFO says.
+type info map[string]string
+
+func infoOf(ctx context.Context, node *redis.Client) (info, error) {
+	text, err := node.Info(ctx).Result()
+	i := make(info)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		i[name] = value
+	}
+	return i, err
+}
+
+// full reports whether more than fullShare is used.
+func (i info) full() bool {
+	limit, _ := strconv.ParseFloat(i["maxmemory"], 64)
+	used, _ := strconv.ParseFloat(i["used_memory"], 64)
+	return limit > 0 && used > fullShare*limit
+}
+
+func (r *onRedis) full(ctx context.Context) (full bool, err error) {
+	err = r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
+		i, err := infoOf(ctx, node)
+		full = full || i.full()
+		return err
+	})
+	return full, err
 }
 
 // masters asks one after the other on a Cluster: what they return needs no lock.
@@ -134,137 +124,52 @@ func (r *onRedis) masters(ctx context.Context,
 	return fmt.Errorf("--redis: a %T cannot be measured", r.client)
 }
 
-// open has the layout with buckets planned for the keys that come, or their sets would be too
-// small, or too large, to tell what a key takes.
-func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare work, err error) {
+func (r *onRedis) open(ctx context.Context) error {
 	opts := redisadapter.Options{ // what the server may lose is doctor's concern
 		Prefix: r.prefix, Layout: r.o.Layout, AllowEviction: true,
 		OnFinding: func(preflight.Finding) {},
 	}
-	switch {
-	case warm:
-		opts.Prefix += ".warm"
-		opts.Layout = redisadapter.Full
-	case r.o.bucketed():
-		opts.Window, opts.ExpectedKeys, opts.Secret = r.o.Window, expected, r.secret
+	if r.o.Layout == redisadapter.Compact {
+		opts.Window, opts.ExpectedKeys, opts.Secret = r.window, r.o.MaxKeys,
+			[]byte(rand.Text())
 	}
 	store, err := redisadapter.New(ctx, r.client, opts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--redis: %w", err)
+		return fmt.Errorf("--redis: %w", err)
 	}
-	// These have no expiry of their own. The stores that are open do not read them again.
+	// These have no expiry of their own. The store that is open does not read them again.
 	for _, name := range []string{":layout", ":irreversible_complete", ":irreversible_by_slot"} {
-		if err := r.client.PExpire(ctx, opts.Prefix+name, 2*r.o.Window).Err(); err != nil {
-			return nil, nil, fmt.Errorf("--redis: %w", err)
+		if err := r.client.PExpire(ctx, r.prefix+name, 2*r.window).Err(); err != nil {
+			return fmt.Errorf("--redis: %w", err)
 		}
 	}
-	d, err := dedup.New(store, dedup.Config{
-		Namespace: "bench", Window: r.o.Window, LeaseTTL: lease, Hold: r.o.Window,
-		SeenOnly: !warm && r.o.Result == 0,
+	r.d, err = dedup.New(store, dedup.Config{Namespace: "bench", Window: r.window, LeaseTTL: lease,
+		Hold: r.window, SeenOnly: true})
+	return err
+}
+
+func (r *onRedis) send(ctx context.Context, key string) (duplicate bool, err error) {
+	duplicate = true
+	_, err = dedup.Do(ctx, r.d, key, func(context.Context) (struct{}, error) {
+		duplicate = false
+		return struct{}{}, nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	r.opened = append(r.opened, d)
-	if r.o.Batch > 1 {
-		return func(ctx context.Context, batch []message) []error {
-			return cycle(ctx, d, batch, r.result)
-		}, r.bareBatch, nil
-	}
-	return func(ctx context.Context, batch []message) []error {
-		return one(ctx, d, batch[0], r.result)
-	}, r.bareOne, nil
-}
-
-// one is what a program does with a message: its effect is nothing.
-func one(ctx context.Context, d *dedup.Deduper, m message, result []byte) []error {
-	var err error
-	var outcome driver.Outcome
-	if len(result) == 0 {
-		var res dedup.Result[struct{}]
-		res, err = dedup.DoResult(ctx, d, m.key, func(context.Context) (struct{}, error) {
-			return struct{}{}, nil
-		})
-		outcome = res.Outcome
-	} else {
-		var res dedup.Result[[]byte]
-		res, err = dedup.DoResult(ctx, d, m.key, func(context.Context) ([]byte, error) {
-			return result, nil
-		})
-		outcome = res.Outcome
-	}
-	if err == nil {
-		err = judge(m, outcome)
-	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
-}
-
-// cycle is what a consumer of batches does.
-func cycle(ctx context.Context, d *dedup.Deduper, batch []message, result []byte) []error {
-	errs := make([]error, len(batch))
-	reqs := make([]dedup.Request, len(batch))
-	for i := range batch {
-		reqs[i].Key = batch[i].key
-	}
-	claims, err := d.ClaimBatch(ctx, reqs)
-	if err != nil {
-		return all(errs, err)
-	}
-	done, of := make([]dedup.Completion, 0, len(batch)), make([]int, 0, len(batch))
-	failed := false
-	for i, c := range claims {
-		if c.Outcome == dedup.Acquired {
-			done, of = append(done, dedup.Completion{Claim: c, Result: result}), append(of, i)
-		} else if c.Outcome != dedup.Duplicate {
-			errs[i] = c.Err()
-		}
-		if errs[i] == nil {
-			errs[i] = judge(batch[i], c.Outcome)
-		}
-		failed = failed || errs[i] != nil
-	}
-	for i, err := range d.CompleteBatch(ctx, done) {
-		if err != nil {
-			errs[of[i]], failed = err, true
-		}
-	}
-	if !failed {
-		return nil
-	}
-	return errs
-}
-
-func all(errs []error, err error) []error {
-	for i := range errs {
-		errs[i] = err
-	}
-	return errs
+	return duplicate, err
 }
 
 // remains names what a killed run leaves.
 func (r *onRedis) remains() string {
-	return fmt.Sprintf("keys that begin with %s; they expire within %v, or, with host and port of each master: redis-cli -h HOST -p PORT --scan --pattern '%s*' | xargs -n 1 redis-cli -h HOST -p PORT del", r.prefix, 2*r.o.Window, r.prefix)
+	return fmt.Sprintf("keys that begin with %s; they expire within %v, or, with host and port of each master: redis-cli -h HOST -p PORT --scan --pattern '%s*' | xargs -n 1 redis-cli -h HOST -p PORT del", r.prefix, 2*r.window, r.prefix)
 }
 
 // clean has the calls under way end first.
-func (r *onRedis) clean(ctx context.Context, thorough bool) error {
-	var errs []error
-	for _, d := range r.opened {
+func (r *onRedis) clean(ctx context.Context) error {
+	if r.d != nil {
 		closing, cancel := context.WithTimeout(ctx, lease)
-		_ = d.Close(closing) // what it gives up is removed here
+		_ = r.d.Close(closing) // what it gives up is removed here
 		cancel()
 	}
-	passes := 1
-	if thorough {
-		passes = 2
-	}
-	for range passes {
-		errs = append(errs, r.masters(ctx, r.remove))
-	}
-	return errors.Join(errs...)
+	return r.masters(ctx, r.remove)
 }
 
 // remove deletes by name on one master. Keys of a Cluster's slots go one by one, in a pipeline.

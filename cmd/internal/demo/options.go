@@ -69,7 +69,7 @@ With record and effect in one SQL transaction each effect comes out once. With R
 and every double is traced to the kill that caused it.
 
 With --listen a browser sees the demo: the console, while it runs and until it is interrupted, and
-metrics, also for "onceward watch --metrics". Both count across crashes: the workers tell this
+metrics. Both count across crashes: the workers tell this
 process.`,
 		Example: "onceward demo\nonceward demo --naive --listen 127.0.0.1:8080 --takes 2m",
 		Exits: map[int]string{cli.Done: "the promises were kept",

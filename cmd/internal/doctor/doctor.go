@@ -35,7 +35,7 @@ type Finding struct {
 // Report is what --json writes.
 type Report struct {
 	Findings []Finding `json:"findings"`
-	// Error tells what could not be asked; the findings are then not all.
+	// Error says which question failed; the findings are then not all.
 	Error string `json:"error,omitempty"`
 }
 
@@ -124,6 +124,12 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 		err = server.ErrClustered
 	}
 	return all, err
+}
+
+// Grave are the findings that are more than notes.
+func Grave(found []preflight.Finding) []Finding {
+	return slices.DeleteFunc(fromPreflight(found),
+		func(f Finding) bool { return f.Severity == note })
 }
 
 // fromPreflight turns the findings of an adapter into those of the report.

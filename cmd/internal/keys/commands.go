@@ -6,9 +6,9 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// Commands returns the commands inspect, inflight, uncertain, resolve and forget.
+// Commands returns the commands inspect, explain, inflight, uncertain, resolve and forget.
 func Commands() (all []*cli.Command) {
-	for _, name := range []string{"inspect", "inflight", "uncertain", "resolve", "forget"} {
+	for _, name := range []string{"inspect", "explain", "inflight", "uncertain", "resolve", "forget"} {
 		all = append(all, (&Options{Command: name}).command())
 	}
 	return all
@@ -25,10 +25,11 @@ func (o *Options) command() *cli.Command {
 // scanned is what the commands that list say of how far they come.
 const scanned = `
 
-In Redis the command looks at every key of the database, also at those of other programs: a second
-or two for a million, in small steps that keep nobody else waiting. Ctrl-C ends it with what was
-found so far. The last line then says that the list is not complete, and how many keys were looked
-at; so do "complete", "looked_at" and "of_about" of --json.`
+Attempts past their point of no return are in an index: they are all listed, at once, and counted. For
+the others the command looks at the keys of the Redis database, also at those of other programs, in
+small steps that keep nobody else waiting, for as long as --for says, or until Ctrl-C. The last line
+says whether the list is complete, and how many keys were looked at; so do "complete", "looked_at"
+and "of_about" of --json.`
 
 // partly are the exit codes of a list.
 var partly = map[int]string{
@@ -38,14 +39,34 @@ var partly = map[int]string{
 	cli.Interrupted: "interrupted; keys that were found before that are listed",
 }
 
+// findHelp is what the commands say that find a key.
+const findHelp = `
+
+KEY is what you have. It is the id of a message or an event, an Idempotency-Key, an ID or its first
+digits, a label or its beginning, or a position in Kafka (TOPIC/PARTITION/OFFSET). It may be a line
+of a log with one of these in it. Flags give the scope. Without a record the command says where it
+has looked and what it could not know.`
+
 var texts = map[string]cli.Command{
 	"inspect": {
 		Use: "inspect [KEY]", MaxArgs: 1, Short: "Show what a store knows of a key",
-		Long: "Shows what the store knows of a key. It changes nothing.",
+		Long: "Shows what the store knows of a key. It changes nothing." + findHelp,
 		Example: `onceward inspect order-7 --namespace shop --redis redis://127.0.0.1:6379
 onceward inspect evt_A --namespace hooks --webhook stripe --endpoint billing
 onceward inspect k1 --namespace api --method POST --url https://api.example.com/payments
 onceward inspect --id 3cfa5a154910aa784941c09b82c104b2`,
+		Exits: map[int]string{cli.Done: "there is a record", cli.No: "there is none"},
+	},
+	"explain": {
+		Use: "explain [KEY]", MaxArgs: 1, Short: "Say why a key ran, ran twice or does not run",
+		Long: `Explains a key on one page: what inspect shows, what it means, what the servers did around it
+(restarts, failovers, evictions, and what doctor finds), and what to do. With --brokers it also
+names the group and the topic of the message that has made the newest claim, and says what the group
+has committed. It changes nothing.` + findHelp,
+		Example: `onceward explain order-7 --namespace shop --redis redis://127.0.0.1:6379
+onceward explain evt_A --namespace hooks --endpoint billing
+onceward explain 'level=WARN msg="..." key_id=3cfa5a154910aa784941c09b82c104b2'
+onceward explain orders/3/77 --brokers 127.0.0.1:9092`,
 		Exits: map[int]string{cli.Done: "there is a record", cli.No: "there is none"},
 	},
 	"inflight": {
@@ -57,8 +78,9 @@ lease has lapsed is listed, too: nobody has claimed it since.` + scanned,
 	},
 	"uncertain": {
 		Use: "uncertain", Short: "List the keys whose effect may have happened",
-		Long: `Lists the keys of which somebody has to find out whether their effect has happened, oldest claim
-first: by their IDs, because stores keep no keys. Settle them with resolve.` + scanned,
+		Long: `Lists the keys of which somebody has to find out whether their effect has happened. The oldest claim
+comes first. Lists have IDs, because stores keep no keys. Settle them with resolve. The list and the count
+are exact: they come from an index, at once, whatever else the store holds.`,
 		Example: "onceward uncertain --redis redis://127.0.0.1:6379",
 		Exits:   partly,
 	},
@@ -66,8 +88,10 @@ first: by their IDs, because stores keep no keys. Settle them with resolve.` + s
 		Use: "resolve [KEY]", MaxArgs: 1, Short: "Say how an uncertain key has ended",
 		Long: `Says how the attempt of an uncertain key has ended. --done: its effect has happened, and duplicates
 are skipped. --released: it has not and will not, and may run again. Ask the downstream first. A key
-that is not uncertain is left alone. Each change is a line of the log on standard error.`,
-		Example: "onceward resolve order-7 --namespace shop --done --window 7d",
+that is not uncertain is left alone. Each change is a line of the log on standard error. --all resolves
+all keys that are uncertain, or those that --older, --label and --limit choose, after one question.`,
+		Example: `onceward resolve order-7 --namespace shop --done --window 7d
+onceward resolve --all --label "POST /payments" --older 1h --released --dry-run`,
 		Exits: map[int]string{cli.Done: "the key is settled",
 			cli.No: "the key is not uncertain, or the answer was no"},
 	},

@@ -3,83 +3,150 @@ package keys
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/progress"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/redisadapter"
 )
 
 // List is what --json writes of inflight and uncertain.
 type List struct {
 	Keys []View `json:"keys"`
-	// Complete tells that these are all: nothing was interrupted, has failed, or was left out by
+	// Complete says that these are all: nothing was interrupted, has failed, or was left out by
 	// --limit.
 	Complete bool `json:"complete"`
-	// More tells that --limit has ended it.
+	// More says that --limit has ended it.
 	More bool `json:"more"`
 	// Looked is about how many keys were looked at, those of others in the same Redis among them,
 	// and Total how many there are. Both are null with SQL, where an index knows, and Total where
 	// Redis does not say it.
 	Looked *int64 `json:"looked_at"`
 	Total  *int64 `json:"of_about"`
+	// Exact counts, from an index, all keys that are chosen and are uncertain or, in flight, past
+	// their point of no return.
+	Exact int `json:"exact"`
 	// Foreign counts what this version cannot read.
 	Foreign int `json:"foreign"`
+
+	found, pages int
 }
 
 // pageTime is how long one page of a list may take: so often a person sees how far it is.
 const pageTime = 200 * time.Millisecond
 
-// collect goes over the store until there are as many as wanted. With an error comes what was found
-// until then; without a page before it, nothing.
-func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (_ *List, err error) {
-	state := driver.StateInProgress
-	if o.Command == "uncertain" {
-		state = driver.StateUncertain
-	}
+// pageScan is how many names one page may look at.
+const pageScan = 1_000_000
+
+// errEnough ends a sample.
+var errEnough = errors.New("enough was seen")
+
+// collect goes over the store. Keys past their point of no return, and all that are uncertain, are
+// in an index: of those it has the oldest, and counts the rest. The others it looks for until there
+// are as many as wanted, or --for is over. With an error comes what was found until then; without a
+// page before it, nothing.
+func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (*List, error) {
 	now, err := s.now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var l *List
-	var meter *progress.Meter
-	defer func() { meter.Stop() }()
-	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
-	for cursor := ""; ; {
-		var p page
-		if p, err = s.list(ctx, cursor, state); err != nil {
-			break
-		}
-		if l == nil {
-			l = &List{Keys: []View{}}
-			meter = progress.Start(errOut, "looking", p.total)
-		}
-		meter.Add(p.looked)
-		l.count(&p)
-		for i := range p.entries {
-			e := &p.entries[i]
-			if v := s.view(e.id, &e.record, now); !seen[e.id] &&
-				(o.Older == 0 || v.ClaimedMS != nil && *v.ClaimedMS >= o.Older.Milliseconds()) {
-				l.Keys, seen[e.id] = append(l.Keys, v), true
-			}
-		}
-		if cursor = p.cursor; cursor == "" || len(l.Keys) > o.Limit {
-			break
-		}
+	c := collector{s: s, o: o, now: now, l: &List{Keys: []View{}}, errOut: errOut,
+		seen: make(map[driver.ID]bool)} // a SCAN may name a key twice
+	if o.Command != "inflight" {
+		err = c.run(ctx, false, driver.StateUncertain)
+		c.l.Exact = c.l.found
+	} else if err = c.run(ctx, true, driver.StateInProgress); err == nil {
+		c.l.Exact = c.l.found
+		err = c.sample(ctx)
 	}
-	if l == nil {
+	if c.l.pages == 0 {
 		return nil, err
 	}
-	slices.SortStableFunc(l.Keys, func(a, b View) int { return cmp.Compare(age(&b), age(&a)) })
-	if l.More = len(l.Keys) > o.Limit; l.More {
-		l.Keys = l.Keys[:o.Limit]
+	sample := errors.Is(err, errEnough)
+	if sample {
+		err = nil
 	}
-	l.Complete = err == nil && !l.More
-	return l, err
+	c.l.cut(o.Limit)
+	c.l.Complete = err == nil && !c.l.More && !sample
+	return c.l, err
+}
+
+// collector makes a list.
+type collector struct {
+	s      *store
+	o      *Options
+	now    time.Time
+	l      *List
+	seen   map[driver.ID]bool
+	errOut io.Writer
+}
+
+// sample looks for keys in flight for as long as it may.
+func (c *collector) sample(ctx context.Context) error {
+	if _, scanned := c.s.Store.(*redisadapter.Store); !scanned || c.o.For == 0 {
+		return c.run(ctx, false, driver.StateInProgress)
+	}
+	looking, cancel := context.WithTimeoutCause(ctx, c.o.For, errEnough)
+	defer cancel()
+	err := c.run(looking, false, driver.StateInProgress)
+	if err != nil && errors.Is(context.Cause(looking), errEnough) {
+		return errEnough
+	}
+	return err
+}
+
+// run adds what is in a state. An index is read to its end.
+func (c *collector) run(ctx context.Context, irreversible bool, state driver.State) error {
+	var meter *progress.Meter
+	defer func() { meter.Stop() }()
+	indexed := irreversible || state == driver.StateUncertain
+	for cursor, first := "", true; ; first = false {
+		p, err := c.s.list(ctx, cursor, irreversible, state)
+		if err != nil {
+			return err
+		}
+		if first {
+			meter = progress.Start(c.errOut, "looking", p.total)
+		}
+		meter.Add(p.looked)
+		if !irreversible {
+			c.l.count(&p)
+		}
+		c.l.pages++
+		for i := range p.entries {
+			c.add(&p.entries[i])
+		}
+		if cursor = p.cursor; cursor == "" || !indexed && len(c.l.Keys) > c.o.Limit {
+			return nil
+		}
+	}
+}
+
+// add lists a key, if it is chosen.
+func (c *collector) add(e *entry) {
+	v := c.s.view(e.id, &e.record, c.now)
+	if c.seen[e.id] || !strings.HasPrefix(e.record.Label, c.o.Label) ||
+		c.o.Older != 0 && (v.ClaimedMS == nil || *v.ClaimedMS < c.o.Older.Milliseconds()) {
+		return
+	}
+	c.seen[e.id] = true
+	c.l.Keys = append(c.l.Keys, v)
+	c.l.found++
+}
+
+// cut leaves the oldest keys.
+func (l *List) cut(limit int) {
+	slices.SortStableFunc(l.Keys, func(a, b View) int { return cmp.Compare(age(&b), age(&a)) })
+	if l.More = len(l.Keys) > limit; l.More {
+		l.Keys = l.Keys[:limit]
+	}
 }
 
 // count adds how far a page has looked.
@@ -99,7 +166,7 @@ func (l *List) count(p *page) {
 	l.Looked = &looked
 }
 
-// age sorts; what is not known comes last.
+// age sorts; an unknown age comes last.
 func age(v *View) int64 {
 	if v.ClaimedMS == nil {
 		return -1
@@ -136,11 +203,16 @@ func (l *List) print(s *cli.Streams, state string) error {
 		if v.LeaseLeftMS != nil {
 			left = lease(*v.LeaseLeftMS)
 		}
-		rows = append(rows, []string{v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"), left,
+		again := "yes"
+		if v.Irreversible {
+			again = "no"
+		}
+		rows = append(rows, []string{v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"), left, again,
 			v.owner("-"), text(strconv.Quote(v.Label), false, "")})
 	}
 	if len(rows) > 0 {
-		if err := s.Table([]string{"id", "claimed", "attempt", "lease", "owner", "label"},
+		if err := s.Table([]string{"id", "claimed", "attempt", "lease", "may run again", "owner",
+			"label"},
 			rows); err != nil {
 			return err
 		}
@@ -152,6 +224,9 @@ func (l *List) print(s *cli.Streams, state string) error {
 func (l *List) sum(state string) string {
 	text := fmt.Sprintf("%d %s", len(l.Keys), state)
 	switch {
+	case l.More && state == "uncertain":
+		text = fmt.Sprintf("%d %s, and the %d oldest are listed: raise --limit", l.Exact, state,
+			len(l.Keys))
 	case l.More:
 		text += ", and there are more: raise --limit"
 	case !l.Complete:
@@ -163,6 +238,9 @@ func (l *List) sum(state string) string {
 			}
 			text += " keys"
 		}
+	}
+	if state == "in flight" && l.Exact > 0 {
+		text += fmt.Sprintf("; past their point of no return exactly %d", l.Exact)
 	}
 	if l.Foreign > 0 {
 		text += fmt.Sprintf("; %d values that this version cannot read", l.Foreign)

@@ -55,22 +55,22 @@ func TestListAmongOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := parse(t, r.wants(cli.Done, "inflight --json"))
+	l := parse(t, r.wants(cli.Done, "inflight --json --for 0"))
 	if len(l.Keys) != 4 || !l.Complete || l.More || l.Total == nil || *l.Total != size ||
 		l.Looked == nil || *l.Looked < size*8/10 || *l.Looked > size {
 		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
 			l.Complete, l.More, l.Looked, l.Total, size)
 	}
-	if out := r.wants(cli.Done, "inflight", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
+	if out := r.wants(cli.Done, "inflight --for 0", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
 		t.Error(out)
 	}
-	if l = parse(t, r.wants(cli.Done, "inflight --json --limit 2")); len(l.Keys) != 2 ||
+	if l = parse(t, r.wants(cli.Done, "inflight --json --limit 2 --for 0")); len(l.Keys) != 2 ||
 		l.Complete || !l.More {
 		t.Errorf("cut by --limit: %d keys, complete %t, more %t", len(l.Keys), l.Complete, l.More)
 	}
 }
 
-// What was found before somebody interrupts, or before the server fails, is shown, and that it is
+// Keys that were found before somebody interrupts, or before the server fails, is shown, and that it is
 // not all.
 func TestListEndsEarly(t *testing.T) {
 	for _, test := range []struct {

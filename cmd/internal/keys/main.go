@@ -46,34 +46,34 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 }
 
 func (s *store) run(ctx context.Context, o *Options, std *cli.Streams) error {
-	switch o.Command {
-	case "inspect", "resolve", "forget":
-		if err := s.complete(ctx, o); err != nil {
-			return err
-		}
-	}
-	switch o.Command {
-	case "inspect":
-		return s.inspect(ctx, o, std)
-	case "resolve":
+	switch {
+	case o.All:
+		return s.resolveAll(ctx, o, std)
+	case o.lists():
+		return s.printList(ctx, o, std)
+	case o.Command == "resolve":
 		return s.resolve(ctx, o, std)
-	case "forget":
+	case o.Command == "forget":
 		return s.forget(ctx, o, std)
 	}
-	return s.printList(ctx, o, std)
+	return s.inspect(ctx, o, std)
 }
 
 // look reads the key, and how things stand.
 func (s *store) look(ctx context.Context, o *Options) (View, dedup.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	r, err := s.lookup(ctx, o)
+	r, err := s.find(ctx, o)
 	if err != nil {
 		return View{}, r, err
 	}
 	now, err := s.now(ctx)
 	v := s.view(o.ID, &r, now)
-	v.Key = o.typed
+	if o.ID == (driver.ID{}) {
+		v.ID = "" // KEY has led to none
+	}
+	v.Key, v.FoundBy, v.Looked = o.typed, o.foundAs, o.looked
+	v.Owner.name(o)
 	return v, r, err
 }
 
@@ -85,13 +85,16 @@ func (s *store) inspect(ctx context.Context, o *Options, std *cli.Streams) error
 	if o.Result {
 		v.preview(r.Result)
 	}
+	if o.Command == "explain" {
+		return s.explain(ctx, o, &v, &r, std)
+	}
 	if o.JSON {
 		err = cli.WriteJSON(std.Out, v)
 	} else {
 		err = v.print(std, o.what())
 	}
 	if err == nil && r.State == driver.StateAbsent {
-		return s.none(ctx, o)
+		return s.none(o)
 	}
 	return err
 }
@@ -127,36 +130,62 @@ func (o *Options) tell(v *View, is string, out io.Writer) error {
 }
 
 func (s *store) resolve(ctx context.Context, o *Options, std *cli.Streams) error {
-	if s.window != 0 && o.Window != 0 && o.Window != s.window {
-		return fmt.Errorf("--window is %v; the keys of this layout have one of %v",
-			o.Window, s.window)
-	}
-	if o.Window == 0 {
-		o.Window = s.window
-	}
-	if o.Done && o.Window == 0 {
-		return errors.New("--window is missing: how long is it to be remembered that the key is done?")
+	if err := s.completeWindow(o); err != nil {
+		return err
 	}
 	v, r, err := s.look(ctx, o)
 	switch {
 	case err != nil:
 		return err
 	case r.State == driver.StateAbsent:
-		return s.none(ctx, o)
+		return s.none(o)
 	case r.State != driver.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
 	}
-	question, end, is := "Has its effect happened?", settle.Done, driver.StateSucceeded
+	question := "Has its effect happened?"
 	if o.Released {
-		question, end, is = "Has its effect not happened, and may it run again?", settle.Release,
-			driver.StateReleased
+		question = "Has its effect not happened, and may it run again?"
+	}
+	if o.DryRun {
+		return o.tell(&v, "to be "+o.end().String(), std.Out)
 	}
 	if err := o.ask(ctx, &v, question, std); err != nil {
 		return err
 	}
 	return s.change(ctx, o, &v, std, func(ctx context.Context) (driver.State, error) {
-		return is, end(ctx, s.Store, o.seen(&r))
+		return o.end(), s.settle(ctx, o, o.seen(&r))
 	})
+}
+
+// completeWindow fills in --window.
+func (s *store) completeWindow(o *Options) error {
+	switch {
+	case s.window != 0 && o.Window != 0 && o.Window != s.window:
+		return fmt.Errorf("--window is %v; the keys of this layout have one of %v",
+			o.Window, s.window)
+	case o.Window == 0:
+		o.Window = s.window
+	}
+	if o.Done && o.Window == 0 {
+		return errors.New("--window is missing: how long is it to be remembered that the key is done?")
+	}
+	return nil
+}
+
+// end is the state that resolve leaves a key in.
+func (o *Options) end() driver.State {
+	if o.Released {
+		return driver.StateReleased
+	}
+	return driver.StateSucceeded
+}
+
+// settle resolves a key.
+func (s *store) settle(ctx context.Context, o *Options, k settle.Key) error {
+	if o.Released {
+		return settle.Release(ctx, s.Store, k)
+	}
+	return settle.Done(ctx, s.Store, k)
 }
 
 // seen is the key as it was shown.
@@ -193,7 +222,7 @@ func (s *store) forget(ctx context.Context, o *Options, std *cli.Streams) error 
 	case err != nil:
 		return err
 	case r.State == driver.StateAbsent:
-		return s.none(ctx, o)
+		return s.none(o)
 	case r.State == driver.StateInProgress && r.Remaining > 0:
 		return fmt.Errorf("%s is in flight: somebody works on it: %w", o.what(), errNo)
 	}

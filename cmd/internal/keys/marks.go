@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/keyspec"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -45,8 +46,8 @@ func has(ctx context.Context, m *sqladapter.Ledger, db *sql.DB) bool {
 }
 
 // mark reads one as a record.
-func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
-	m, found, err := s.marks.Lookup(ctx, s.db, o.Key, dedup.WithScope(o.Scope))
+func (s *store) mark(ctx context.Context, spec *keyspec.Spec) (dedup.Record, error) {
+	m, found, err := s.marks.Lookup(ctx, s.db, spec.Key, dedup.WithScope(spec.Scope))
 	var input *dedup.InputError
 	if errors.As(err, &input) && input.Field == "key" {
 		return dedup.Record{}, fmt.Errorf("KEY %s", input.Reason)
@@ -56,14 +57,4 @@ func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
 	}
 	return dedup.Record{State: driver.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint,
 		Result: m.Result}, nil
-}
-
-// marksToo reports whether the database has a table of marks, which was not asked for.
-func (s *store) marksToo(ctx context.Context, o *Options) bool {
-	if s.db == nil || s.marks != nil {
-		return false
-	}
-	m, err := findMarks(ctx, s.db, sqladapter.Config{Dialect: o.Server.Dialect(),
-		Namespace: "any", Schema: o.Schema})
-	return err == nil && has(ctx, m, s.db)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/internal/keyname"
@@ -23,17 +24,31 @@ type Options struct {
 	// typed is KEY, and ID that of it, unless it was given itself.
 	typed string
 	ID    driver.ID
+	// clue is what KEY says besides, and candidates are the keys that it may stand for. looked and
+	// notKnown say where they were looked for, and foundAs how the key was found.
+	clue       clue
+	candidates []candidate
+	looked     []Looked
+	notKnown   []string
+	foundAs    string
+	// Kafka is asked for names of topics and groups.
+	Kafka broker.Options
 	// Spec is what was said of the key; its Namespace is that of the Deduper.
 	keyspec.Spec
-	// prefix is the beginning of an ID, in place of all of it.
+	// prefix is the beginning of an ID, instead of all of it.
 	prefix string
-	// Marks tells that the table has marks.
+	// Marks says that the table has marks.
 	Marks bool
 	// Result shows a preview of the stored result.
 	Result bool
 	// Older and Limit choose what is listed.
 	Older time.Duration
 	Limit int
+	Label string
+	// For bounds how long keys in flight are looked for.
+	For time.Duration
+	// All resolves what is listed, and DryRun changes nothing.
+	All, DryRun bool
 	// Done and Released say what the effect of an uncertain key has come to.
 	Done, Released bool
 	// Window and Hold are those of the Deduper.
@@ -46,21 +61,29 @@ type Options struct {
 
 const (
 	defaultLimit = 100
+	defaultFor   = 5 * time.Second
 	defaultHold  = time.Hour
 )
 
 // raw are flags that need a second look.
 type raw struct{ id, body, group, topic string }
 
-// named reports whether the command is about one key.
-func (o *Options) named() bool { return o.Command != "inflight" && o.Command != "uncertain" }
+// finds reports whether the command looks for a key by whatever is known of it; the commands that
+// change a key want to be told which one.
+func (o *Options) finds() bool { return o.Command == "inspect" || o.Command == "explain" }
+
+// lists reports whether the command is about many keys.
+func (o *Options) lists() bool {
+	return o.Command == "inflight" || o.Command == "uncertain" || o.All
+}
 
 func (o *Options) flags(f *cli.Flags) {
-	if o.named() {
+	listing := o.Command == "inflight" || o.Command == "uncertain"
+	if !listing {
 		o.keyFlags(f)
 	}
 	switch o.Command {
-	case "inspect":
+	case "inspect", "explain":
 		f.BoolVar(&o.Marks, "marks", false,
 			"the table has marks (sqladapter.Ledger) instead of claims (sqlstore.Store)")
 		f.BoolVar(&o.Result, "result", false, "show the beginning of the stored result")
@@ -71,11 +94,22 @@ func (o *Options) flags(f *cli.Flags) {
 			"for how long --done is remembered: the window of the Deduper; the layout compact knows it")
 		f.Setting("window")
 		f.Instead("released", "window")
-	case "inflight", "uncertain":
-		f.DurationVar(&o.Older, "older", 0, "list only keys that were claimed so `long` ago, or earlier")
-		f.IntVar(&o.Limit, "limit", defaultLimit, "stop after this `number` of keys")
+		f.BoolVar(&o.All, "all", false,
+			"instead of KEY: all uncertain keys, of which --older, --label and --limit choose some")
+		f.BoolVar(&o.DryRun, "dry-run", false, "list what would be resolved, and change nothing")
+	case "inflight":
+		f.DurationVar(&o.For, "for", defaultFor,
+			"look for keys in Redis for so `long`, and say how much was seen; 0: at all of them")
 	}
-	if o.named() && o.Command != "inspect" {
+	if listing || o.Command == "resolve" {
+		f.DurationVar(&o.Older, "older", 0, "only keys that were claimed so `long` ago, or earlier")
+		f.StringVar(&o.Label, "label", "", "only keys whose label begins with this `text`")
+		f.IntVar(&o.Limit, "limit", defaultLimit, "at most this `number` of keys, the oldest")
+	}
+	if o.Command == "explain" {
+		o.Kafka.Flags(f)
+	}
+	if o.Command == "resolve" || o.Command == "forget" {
 		f.DurationVar(&o.Hold, "hold", defaultHold,
 			"hold of the Deduper: for how long an earlier owner can write nothing")
 		f.BoolVar(&o.Yes, "yes", false, "do not ask")
@@ -100,14 +134,15 @@ func (o *Options) keyFlags(f *cli.Flags) {
 	f.StringVar(&o.Route, "route", "",
 		"of an HTTP request: what Config.Route returns, instead of --url")
 	f.StringVar(&o.GRPC, "grpc", "", "of a gRPC call: its full `method`, /package.Service/Method")
+	f.StringVar(&o.Tool, "tool", "", "of an MCP call: the `name` of the tool")
 	f.StringVar(&o.Principal, "principal", "",
-		"of an HTTP request or a gRPC call: the `account` that Scope returns (default that of Unscoped)")
+		"of an HTTP request, a gRPC or an MCP call: the `account` that Scope returns (default that of Unscoped)")
 	f.StringVar(&o.Name, "name", "", "of an HTTP request or a gRPC call: `Name` of the Config")
 	f.StringVar(&r.group, "group", "", "of a Kafka message, whose id is KEY: the consumer `group`")
 	f.StringVar(&r.topic, "topic", "",
 		"of a Kafka message: its first `topic`, not a topic that it is retried from")
 	f.StringVar(&o.Provider, "webhook", "",
-		"of a webhook, whose id is KEY: the `provider`, such as stripe")
+		"of a webhook, whose id is KEY: the `provider`, such as stripe (default: inspect and explain try all)")
 	f.StringVar(&o.Endpoint, "endpoint", "", "of a webhook: `Endpoint` of the receiver's Config")
 	f.StringVar(&r.body, "body", "",
 		"of a webhook whose id is not signed, such as GitHub's: a `file` with its body; without KEY, unless the Config has Relabelled")
@@ -118,19 +153,19 @@ func (o *Options) keyFlags(f *cli.Flags) {
 func (o *Options) name(operands []string) error {
 	r := o.raw
 	want := 0
-	if o.named() && r.id == "" && r.body == "" {
+	if !o.lists() && r.id == "" && r.body == "" {
 		want = 1
 	}
 	switch {
 	case len(operands) > want && r.body == "":
 		return fmt.Errorf("unexpected argument %q", operands[want])
-	case !o.named():
+	case o.lists():
 		return nil
 	case len(operands) < want:
 		return errors.New("KEY is missing, or --id")
 	case r.id != "":
 		return o.identify()
-	case o.Namespace == "":
+	case o.Namespace == "" && (!o.finds() || o.Scoped() && r.group == ""):
 		return errors.New("--namespace is missing")
 	}
 	if len(operands) > 0 {
@@ -152,8 +187,8 @@ func (o *Options) name(operands []string) error {
 		o.Scope = kafkaadapter.ScopeOf(r.group, r.topic)
 	}
 	o.Key = o.typed
-	var err error
-	if o.ID, err = o.Resolve(); err != nil {
+	err := o.derive()
+	if err != nil {
 		var input *keyspec.Error
 		if errors.As(err, &input) {
 			field := "--" + strings.ToLower(input.Field)
@@ -193,6 +228,7 @@ func (o *Options) identify() error {
 	if err != nil {
 		return fmt.Errorf("--id is %q, and not 32 hex digits", r.id)
 	}
+	o.candidates = []candidate{{as: "the ID", id: driver.ID(b)}}
 	o.ID = driver.ID(b)
 	return nil
 }
@@ -205,10 +241,21 @@ func (o *Options) check(operands []string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
+	if o.Kafka.Given() {
+		if err := o.Kafka.Check(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case o.Marks && o.Server.Redis != "":
 		return errors.New("--marks needs --sql")
-	case !o.named() && o.Limit < 1:
+	case o.Command == "resolve" && !o.All && (o.Older != 0 || o.Label != ""):
+		return errors.New("--older and --label need --all")
+	case o.All && o.Scoped():
+		return errors.New("--all is of all keys in the store: leave what names one out")
+	case o.For < 0:
+		return fmt.Errorf("--for is %v; it must not be negative", o.For)
+	case o.lists() && o.Limit < 1:
 		return fmt.Errorf("--limit is %d; it must be positive", o.Limit)
 	case o.Older < 0:
 		return fmt.Errorf("--older is %v; it must not be negative", o.Older)
@@ -218,8 +265,8 @@ func (o *Options) check(operands []string) error {
 		return errors.New("--window goes with --done")
 	case o.Window < 0:
 		return fmt.Errorf("--window is %v; it must not be negative", o.Window)
-	case o.JSON && !o.Yes && (o.Command == "resolve" || o.Command == "forget"):
-		return errors.New("--json needs --yes: a question is no JSON")
+	case o.JSON && !o.Yes && !o.DryRun && (o.Command == "resolve" || o.Command == "forget"):
+		return errors.New("--json needs --yes: a question is not JSON")
 	case o.Hold < 0:
 		return fmt.Errorf("--hold is %v; it must not be negative", o.Hold)
 	}
@@ -228,13 +275,18 @@ func (o *Options) check(operands []string) error {
 
 // what names the key for people, without line breaks or control characters of a terminal.
 func (o *Options) what() string {
-	if o.Namespace == "" {
+	switch {
+	case o.Namespace == "" && o.ID != driver.ID{}:
 		return "id " + hex.EncodeToString(o.ID[:])
+	case o.Namespace == "" || o.clue.line:
+		return fmt.Sprintf("%q", o.typed)
 	}
 	what := fmt.Sprintf("%q of namespace %s", o.typed, o.Namespace)
 	switch {
 	case o.Provider != "":
 		what += fmt.Sprintf(", webhook %q, endpoint %q", o.Provider, o.Endpoint)
+	case o.Tool != "":
+		what += fmt.Sprintf(", tool %q", o.Tool)
 	case o.GRPC != "":
 		what += fmt.Sprintf(", gRPC %q", o.GRPC)
 	case o.Method != "":

@@ -29,7 +29,14 @@ func TestParseOptionsRefuses(t *testing.T) {
 	const one = "k --namespace n --redis redis://r "
 	for args, want := range map[string]string{
 		"inspect --redis redis://r":                                                     "KEY is missing",
-		"inspect k --redis redis://r":                                                   "--namespace is missing",
+		"forget k --redis redis://r":                                                    "--namespace is missing",
+		"inspect k --tool t --redis redis://r":                                          "--namespace is missing",
+		"resolve --all --older 1h --redis redis://r":                                    "one of --done and --released",
+		"resolve --all k --done --redis redis://r":                                      `unexpected argument "k"`,
+		"resolve --all --tool t --done --redis redis://r":                               "--all is of all keys",
+		"resolve k --namespace n --done --label x --redis redis://r":                    "--older and --label need --all",
+		"inflight --for -1s --redis redis://r":                                          "--for is -1s",
+		"explain k --brokers x --redis redis://r":                                       `"x" is not host:port`,
 		"inspect k l --namespace n --redis redis://r":                                   `unexpected argument "l"`,
 		"inspect k --namespace a/b --redis redis://r":                                   "--namespace has '/'",
 		"inspect k --namespace n":                                                       "--redis or --sql is missing",
@@ -45,12 +52,12 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"inflight k --redis redis://r":                                                  `unexpected argument "k"`,
 		"inflight --redis redis://r --limit 0":                                          "--limit is 0",
 		"uncertain --redis redis://r --older -1s":                                       "--older is -1s",
-		"resolve " + one:                                                                "one of --done and --released",
-		"resolve " + one + "--done --released":                                          "one of --done and --released",
-		"resolve " + one + "--released --window 1h":                                     "--window goes with --done",
-		"resolve " + one + "--done --window -1h":                                        "--window is -1h",
-		"forget " + one + "--json":                                                      "--json needs --yes",
-		"forget " + one + "--hold -1s":                                                  "--hold is -1s",
+		"resolve " + one:                            "one of --done and --released",
+		"resolve " + one + "--done --released":      "one of --done and --released",
+		"resolve " + one + "--released --window 1h": "--window goes with --done",
+		"resolve " + one + "--done --window -1h":    "--window is -1h",
+		"forget " + one + "--json":                  "--json needs --yes",
+		"forget " + one + "--hold -1s":              "--hold is -1s",
 	} {
 		fields := strings.Fields(args)
 		_, err := options(fields[0], fields[1:]...)

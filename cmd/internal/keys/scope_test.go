@@ -76,6 +76,11 @@ func served(t *testing.T, run httpadapter.Runner) {
 		dedup.WithScope(keyname.ScopeGRPC("", "alice", "/pay.Pay/Charge")),
 		func(r *dedup.Request) { r.Label = "/pay.Pay/Charge g1" })
 	require.NoError(t, err)
+	_, err = run.Run(t.Context(), "t1", func(context.Context) ([]byte, bool, error) {
+		return []byte("x"), false, nil
+	},
+		dedup.WithScope(keyname.ScopeMCP("", "alice", "charge")))
+	require.NoError(t, err)
 	_, err = run.Run(t.Context(), "m1", func(context.Context) ([]byte, bool, error) {
 		return []byte("x"), false, nil
 	},
@@ -95,14 +100,16 @@ func asServed(t *testing.T, r *rig, more string) {
 		"inspect --webhook stripe --endpoint billing --event-type push --body " + body,
 		"inspect m1 --group billing --topic orders",
 		"inspect g1 --grpc /pay.Pay/Charge --principal alice",
+		"inspect t1 --tool charge --principal alice",
+		"explain evt_A --endpoint billing",
 	} {
 		r.wants(cli.Done, args+" --namespace shop"+more, "state", "succeeded")
 	}
 	r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop"+more, "there is no record", `principal "bob"`)
 	// With the key alone: which keys have a scope, and the flags that give it.
-	r.wants(cli.No, "inspect evt_A --namespace shop"+more, "there is no record", "have a scope",
-		"--webhook PROVIDER --endpoint", "--method METHOD --url", "--grpc",
-		"--group GROUP --topic TOPIC")
+	r.wants(cli.No, "inspect other --namespace shop"+more, "there is no record", "have a scope",
+		"--endpoint NAME [--webhook PROVIDER]", "--method METHOD --url", "--grpc", "--tool",
+		"--group GROUP --topic TOPIC", "Looked at:\n  the key itself")
 }
 
 func TestKeysWithAScope(t *testing.T) {
@@ -117,11 +124,18 @@ func TestKeysWithAScope(t *testing.T) {
 			require.NoError(t, err)
 			served(t, run)
 			asServed(t, r, "")
-			// Labels are kept, so the key alone leads to its record.
-			out := r.wants(cli.No, "inspect evt_A --namespace shop")
-			assert.NotEmpty(t, out)
-			r.wants(cli.No, "inspect evt_A --namespace shop", `"stripe billing evt_A"`)
-			r.wants(cli.No, "inspect k1 --namespace shop", `"POST /payments k1"`)
+			// Labels are kept, so the key alone leads to its record, and so does their beginning;
+			// but not where the flags name another key.
+			for _, args := range [][]string{{"evt_A", "--namespace", "shop"}, {"evt_A"},
+				{"stripe billing e"}} {
+				code, out, errOut := r.run(nil, append([]string{"inspect"}, args...)...)
+				assert.Equal(t, cli.Done, code, errOut)
+				assert.Contains(t, out, `"stripe billing evt_A"`)
+				assert.Contains(t, out, "found by     its label\n")
+			}
+			r.wants(cli.No, "inspect evt --namespace shop", "there is no record")
+			r.wants(cli.No, "forget evt_A --namespace shop --yes", "there is no record")
+			r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop", "there is no record", `"POST /payments k1"`, "look with --id")
 			r.wants(cli.Done, "forget k1 --method POST --url https://api.example/payments --principal alice --namespace shop --yes", "was succeeded, is absent")
 		})
 	}
@@ -143,14 +157,17 @@ func TestMarksWithAScope(t *testing.T) {
 	served(t, run)
 	r := &rig{t: t, flags: []string{"--sql", "sqlite:" + file}}
 	asServed(t, r, " --marks")
-	r.wants(cli.Usage, "inspect k1 --namespace shop", "--marks")
-	_, _, errOut := r.run(strings.NewReader(""), "inspect", "k1", "--namespace", "shop")
-	assert.NotContains(t, errOut, "onceward migrate")
+	asServed(t, r, "")
+	for _, args := range []string{"inflight", "inspect k1"} {
+		_, _, errOut := r.run(strings.NewReader(""), strings.Fields(args)...)
+		assert.Contains(t, errOut, "has a table of marks")
+		assert.NotContains(t, errOut, "onceward migrate")
+	}
 
 	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))
-	r.wants(cli.No, "inspect k1 --namespace shop", "there is no record", "look with --marks")
+	asServed(t, r, "")
 }
 
 func TestBeginningOfAnID(t *testing.T) {
@@ -169,7 +186,7 @@ func TestBeginningOfAnID(t *testing.T) {
 				"in_progress")
 			r.wants(cli.Done, "inspect --id urn:onceward:ABCD12", "abcd1200000000000000000000000000",
 				"in_progress")
-			r.wants(cli.No, "inspect --id abcd1", "2 keys have an ID", "abcd1100", "abcd1200",
+			r.wants(cli.No, "inspect --id abcd1", "2 keys fit: look with --id", "abcd1100", "abcd1200",
 				`"order 7"`)
 			r.wants(cli.No, "inspect --id abcd13", "no key in the store")
 			r.wants(cli.No, "forget --id abcd11 --yes", "in flight")

@@ -51,6 +51,7 @@ type store struct {
 	now   func(ctx context.Context) (time.Time, error)
 	marks *sqladapter.Ledger // instead of Store
 	db    *sql.DB
+	redis redis.UniversalClient
 	close func()
 }
 
@@ -102,7 +103,7 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 		return nil, fmt.Errorf("--redis: %w", err)
 	}
 	return &store{
-		Store: opened, name: "redis", layout: opts.Layout, window: opts.Window, close: func() {
+		Store: opened, redis: client, name: "redis", layout: opts.Layout, window: opts.Window, close: func() {
 			_ = client.Close()
 		},
 		now: func(ctx context.Context) (time.Time, error) { return client.Time(ctx).Result() },
@@ -211,35 +212,48 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	var level *migration.LevelError
 	err = opened.Check(ctx)
 	switch {
-	case errors.As(err, &level) && level.Has == 0 && s.marksToo(ctx, o):
-		return nil, fmt.Errorf(
-			"--sql: %w; but the database has a table of marks: inspect looks into it with --marks",
-			err)
+	case errors.As(err, &level) && level.Has == 0 && s.named(dialect).useMarks(ctx, o):
+		return s, nil
+	case errors.As(err, &level) && level.Has == 0 && s.ledger(ctx, o) != nil:
+		return nil, fmt.Errorf("--sql: %w; but the database has a table of marks: inspect and explain look into it for KEY --namespace NAME, and marks are settled", err)
 	case errors.As(err, &level) && level.Has == 0:
 		return nil, fmt.Errorf(
 			"--sql: %w; is there another --table, --schema or database? onceward migrate --kind store makes one", err)
 	case err != nil:
 		return nil, fmt.Errorf("--sql: %w", err)
 	}
-	s.Store, s.name = opened, dialect.String()
-	return s, nil
+	s.Store = opened
+	return s.named(dialect), nil
 }
 
-// list is a page.
-func (s *store) list(ctx context.Context, cursor string, states ...driver.State) (p page,
-	err error) {
+func (s *store) named(dialect sqladapter.Dialect) *store {
+	s.name = dialect.String()
+	return s
+}
+
+// list is a page; irreversible, of the keys past their point of no return alone.
+func (s *store) list(ctx context.Context, cursor string, irreversible bool,
+	states ...driver.State) (p page, err error) {
+	if r, ok := s.Store.(*redisadapter.Store); ok {
+		found, err := r.List(ctx, redisadapter.ListOptions{Cursor: cursor, Scan: pageScan,
+			Time: pageTime, States: states, Irreversible: irreversible})
+		for i := range found.Entries {
+			p.entries = append(p.entries, entry{found.Entries[i].ID, found.Entries[i].Record})
+		}
+		p.scanned, p.cursor, p.foreign = true, found.Cursor, found.Foreign
+		p.looked, p.total = found.Looked, found.Total
+		return p, err
+	}
 	lister, ok := s.Store.(console.Lister)
 	if !ok {
 		return p, fmt.Errorf("%s cannot be listed", s.name)
 	}
-	each := func(id driver.ID, r dedup.Record) { p.entries = append(p.entries, entry{id, r}) }
-	if scanner, ok := lister.(console.Scanner); ok {
-		p.scanned = true
-		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime,
-			states, each)
-		return p, err
-	}
-	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, states, each)
+	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, states,
+		func(id driver.ID, r dedup.Record) {
+			if !irreversible || r.Irreversible {
+				p.entries = append(p.entries, entry{id, r})
+			}
+		})
 	return p, err
 }
 
@@ -249,13 +263,4 @@ func (s *store) title() string {
 		return s.name + " " + s.layout.String()
 	}
 	return s.name
-}
-
-// lookup reads one key.
-func (s *store) lookup(ctx context.Context, o *Options) (dedup.Record, error) {
-	if s.marks != nil {
-		return s.mark(ctx, o)
-	}
-	a := s.Lookup(ctx, []driver.ID{o.ID})[0]
-	return a.Record, a.Err
 }

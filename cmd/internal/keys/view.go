@@ -15,8 +15,12 @@ import (
 // View is what is shown of a key, and what --json writes. A field that is null is not kept, or has
 // no meaning in the state.
 type View struct {
-	ID    string `json:"id"`
-	Key   string `json:"key,omitempty"`
+	ID  string `json:"id"`
+	Key string `json:"key,omitempty"`
+	// FoundBy says what has led to the key, and Looked where it was looked for.
+	FoundBy string   `json:"found_by,omitempty"`
+	Looked  []Looked `json:"looked,omitempty"`
+
 	Store string `json:"store"`
 	State string `json:"state"`
 	// Attempt counts claims. Fence is that of the newest.
@@ -41,20 +45,42 @@ type View struct {
 	// ResultBytes is null when there is none. Preview is its beginning, quoted as Go does.
 	ResultBytes *int   `json:"result_bytes"`
 	Preview     string `json:"result_preview,omitempty"`
-	// NoResult tells that there was one, which was not kept.
+	// NoResult says that there was one, which was not kept.
 	NoResult bool `json:"result_not_kept"`
 
 	// member: only that it is done is known. mark: a mark, of which there is no claim.
 	member, mark bool
+	record       dedup.Record // as it was shown
 	layout       redisadapter.Layout
 }
 
 // Owner is where the message of a claim came from.
 type Owner struct {
+	// Source is the name of what SourceDigest is of, where it is known: of a message in Kafka
+	// "group/topic", and of a queue its scope.
+	Source       string `json:"source,omitempty"`
 	SourceDigest string `json:"source_digest"`
 	Partition    int32  `json:"partition"`
 	Offset       int64  `json:"offset"`
 	Generation   int32  `json:"generation"`
+}
+
+func digestText(o driver.Origin) string { return fmt.Sprintf("%016x", o.Digest()) }
+
+// is notes the name of the source, if it is that one.
+func (o *Owner) is(source string) bool {
+	if o == nil || source == "" || digestText(driver.Origin{Source: source}) != o.SourceDigest {
+		return false
+	}
+	o.Source = source
+	return true
+}
+
+// name notes the name of the source where the flags have it.
+func (o *Owner) name(of *Options) {
+	if !o.is(of.Scope) && of.clue.at != nil {
+		o.is(of.raw.group + "/" + of.clue.at.topic)
+	}
 }
 
 // fenceTicks are to the millisecond: a claim's fence is the store's clock when it was won, or a
@@ -69,6 +95,7 @@ func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 	v := View{
 		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(),
 		Irreversible: r.Irreversible,
+		record:       *r,
 		Label:        r.Label, StepsBytes: len(r.Steps),
 		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
 		member: s.layout == redisadapter.Compact &&
@@ -103,13 +130,13 @@ func (s *store) view(id driver.ID, r *dedup.Record, now time.Time) View {
 	return v
 }
 
-// claim tells of the newest claim.
+// claim fills in the newest claim.
 func (v *View) claim(r *dedup.Record, now time.Time) {
 	attempt, fence := r.Attempt, r.Fence
 	v.Attempt, v.Fence = &attempt, &fence
 	if r.Origin != (driver.Origin{}) {
-		v.Owner = &Owner{fmt.Sprintf("%016x", r.Origin.Digest()), r.Origin.Partition,
-			r.Origin.Offset, r.Origin.Generation}
+		v.Owner = &Owner{SourceDigest: digestText(r.Origin), Partition: r.Origin.Partition,
+			Offset: r.Origin.Offset, Generation: r.Origin.Generation}
 	}
 	if fence == 0 {
 		return // recorded without a claim
@@ -141,6 +168,9 @@ var styles = map[string]cli.Style{
 func (v *View) print(s *cli.Streams, name string) error {
 	fields := [][2]string{{"key", name}, {"id", v.ID}, {"store", v.Store},
 		{"state", s.Paint(styles[v.State], v.State)}}
+	if v.FoundBy != "" && v.State != driver.StateAbsent.String() {
+		fields = append(fields, [2]string{"found by", v.FoundBy})
+	}
 	if v.State != driver.StateAbsent.String() {
 		fields = append(fields, v.fields()...)
 	}
@@ -186,8 +216,12 @@ func (v *View) fields() (all [][2]string) {
 func (v *View) owner(missing string) string {
 	switch {
 	case v.Owner != nil:
-		return fmt.Sprintf("source %s, partition %d, offset %d, generation %d",
-			v.Owner.SourceDigest, v.Owner.Partition, v.Owner.Offset, v.Owner.Generation)
+		source := "source " + v.Owner.SourceDigest
+		if v.Owner.Source != "" {
+			source = inClear(v.Owner.Source)
+		}
+		return fmt.Sprintf("%s, partition %d, offset %d, generation %d",
+			source, v.Owner.Partition, v.Owner.Offset, v.Owner.Generation)
 	case v.member || v.mark:
 		return missing
 	}

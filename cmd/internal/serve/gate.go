@@ -5,10 +5,8 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/onceward/onceward/cmd/internal/loopback"
 )
@@ -19,18 +17,12 @@ const (
 	cookiePrefix = "onceward_pass_"
 	// maxPasses is how many browsers are let in; the first goes when one more comes.
 	maxPasses = 16
-	// Of wrong passwords so many are heard from an address in the span; then it waits for its end.
-	maxWrong  = 10
-	wrongSpan = time.Minute
-	// maxGuessers is how many addresses are counted apart. All others share one count.
-	maxGuessers = 1000
 )
 
-// gate lets in who has the address that was printed, once for each, or the password.
+// gate lets browsers in that open the address that was printed, once for each.
 type gate struct {
-	next     http.Handler
-	password string
-	// fresh is told of a token that is good now: at first, and when the one before is used up.
+	next http.Handler
+	// fresh gets a token that is good now: at first, and when the one before is used up.
 	fresh func(token string)
 
 	cookie string // name of the pass
@@ -38,16 +30,12 @@ type gate struct {
 	mu     sync.Mutex
 	token  string
 	passes []string
-	wrong  map[string]int // by address
-	since  time.Time
 }
 
-// newGate is closed but for its first token, which fresh is told of before it returns.
-func newGate(next http.Handler, password string, fresh func(token string)) *gate {
-	g := &gate{next: next, password: password, fresh: fresh, cookie: cookiePrefix + rand.Text()[:8]}
-	if password == "" {
-		g.renew()
-	}
+// newGate is closed but for its first token, which fresh gets before it returns.
+func newGate(next http.Handler, fresh func(token string)) *gate {
+	g := &gate{next: next, fresh: fresh, cookie: cookiePrefix + rand.Text()[:8]}
+	g.renew()
 	return g
 }
 
@@ -64,10 +52,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// the first address has a token; the console sets its own
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-	if g.password != "" {
-		g.byPassword(w, r)
-		return
-	}
 	if !loopback.Is(r.Host) {
 		// A name of somebody else's that leads here would make this page one of theirs.
 		http.Error(w, "Use the address that was printed.", http.StatusMisdirectedRequest)
@@ -75,7 +59,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if token := r.URL.Query().Get("token"); token != "" && r.URL.Path == "/" &&
 		r.Method == http.MethodGet {
-		g.byToken(w, r, token)
+		g.byToken(w, token)
 		return
 	}
 	if !g.passed(r) {
@@ -87,7 +71,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // byToken gives the browser a pass for the token, which is good for no other.
-func (g *gate) byToken(w http.ResponseWriter, r *http.Request, token string) {
+func (g *gate) byToken(w http.ResponseWriter, token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !same(token, g.token) {
@@ -95,7 +79,7 @@ func (g *gate) byToken(w http.ResponseWriter, r *http.Request, token string) {
 			http.StatusForbidden)
 		return
 	}
-	g.pass(w, r, g.newPass())
+	g.pass(w, g.newPass())
 	g.renew()
 	w.Header().Set("Location", "./")
 	w.WriteHeader(http.StatusSeeOther)
@@ -111,9 +95,9 @@ func (g *gate) newPass() string {
 }
 
 // pass gives it to the browser.
-func (g *gate) pass(w http.ResponseWriter, r *http.Request, pass string) {
+func (g *gate) pass(w http.ResponseWriter, pass string) {
 	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: pass, Path: "/", HttpOnly: true,
-		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+		SameSite: http.SameSiteStrictMode})
 }
 
 // passed reports whether the browser has a pass.
@@ -126,78 +110,6 @@ func (g *gate) knows(pass string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.ContainsFunc(g.passes, func(p string) bool { return same(p, pass) })
-}
-
-// byPassword lets in who has the password. A browser that has shown it once has a pass, which is
-// let through while guesses are refused: strangers must not be able to lock out who is on call.
-func (g *gate) byPassword(w http.ResponseWriter, r *http.Request) {
-	_, password, ok := r.BasicAuth()
-	if g.passed(r) && ok { // the name of the sign-in is the one that is logged
-		g.next.ServeHTTP(w, r)
-		return
-	}
-	from := addressOf(r)
-	if g.guessing(from) {
-		w.Header().Set("Retry-After", "60")
-		http.Error(w, "Too many wrong passwords from your address. Wait a minute.",
-			http.StatusTooManyRequests)
-		return
-	}
-	if ok && same(password, g.password) {
-		g.mu.Lock()
-		pass := g.newPass()
-		g.mu.Unlock()
-		g.pass(w, r, pass)
-		g.next.ServeHTTP(w, r)
-		return
-	}
-	if ok {
-		g.guessed(from)
-	}
-	w.Header().Set("WWW-Authenticate", `Basic realm="onceward console", charset="UTF-8"`)
-	http.Error(w, "A password is needed.", http.StatusUnauthorized)
-}
-
-// addressOf is who is counted for a guess: the address without its port, and of IPv6 the network of
-// 64 bits, which one machine has for itself.
-func addressOf(r *http.Request) string {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	addr := at.Addr().Unmap()
-	if addr.Is4() {
-		return addr.String()
-	}
-	network, err := addr.Prefix(64)
-	if err != nil {
-		return addr.String()
-	}
-	return network.String()
-}
-
-// counter is the count that an address adds to. The caller has the lock.
-func (g *gate) counter(from string) string {
-	if time.Since(g.since) > wrongSpan {
-		g.since, g.wrong = time.Now(), make(map[string]int)
-	}
-	if _, ok := g.wrong[from]; !ok && len(g.wrong) >= maxGuessers {
-		return "others"
-	}
-	return from
-}
-
-func (g *gate) guessed(from string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.wrong[g.counter(from)]++
-}
-
-// guessing reports whether there were too many wrong passwords from an address recently.
-func (g *gate) guessing(from string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.wrong[g.counter(from)] >= maxWrong
 }
 
 // same compares in a time that says nothing of the texts.

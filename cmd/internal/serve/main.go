@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
-	"github.com/onceward/onceward/cmd/internal/loopback"
 	"github.com/onceward/onceward/console"
 )
 
@@ -50,57 +48,32 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	if err != nil {
 		return err
 	}
-	var certs []tls.Certificate
-	if o.Cert != "" {
-		cert, err := tls.LoadX509KeyPair(o.Cert, o.Key)
-		if err != nil {
-			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		certs = append(certs, cert)
-	}
 	var listening net.ListenConfig
 	l, err := listening.Listen(ctx, "tcp", o.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	scheme := "http"
-	if certs != nil {
-		scheme = "https"
-		l = tls.NewListener(l, &tls.Config{Certificates: certs, MinVersion: tls.VersionTLS12})
-	}
-	return o.serve(ctx, l, pages, scheme+"://"+l.Addr().String()+"/", s)
+	return o.serve(ctx, l, pages, "http://"+l.Addr().String()+"/", s)
 }
 
 func (o *Options) pages(name string, c console.Options) (http.Handler, error) {
 	c.Name = "Onceward: " + name
 	if o.Changes {
-		c.Authorize = func(r *http.Request) (string, error) {
-			if name, _, ok := r.BasicAuth(); ok {
-				return name, nil
-			}
-			return cli.Operator(), nil
-		}
+		c.Authorize = func(*http.Request) (string, error) { return cli.Operator(), nil }
 	}
 	return console.New(c)
 }
 
 func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler, at string,
 	s *cli.Streams) error {
-	if !loopback.Is(o.Listen) && o.Cert == "" {
-		fmt.Fprintln(s.Err,
-			"onceward console: the password and the pages go in clear: give --tls-cert and --tls-key")
-	}
 	first := true
-	gated := newGate(pages, o.Password, func(token string) {
+	gated := newGate(pages, func(token string) {
 		if !first {
 			fmt.Fprint(s.Out, "for another browser: ")
 		}
 		first = false
 		fmt.Fprintf(s.Out, "%s?token=%s\n", at, token)
 	})
-	if o.Password != "" {
-		fmt.Fprintln(s.Out, at)
-	}
 	server := &http.Server{
 		Handler: gated, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
 		WriteTimeout: requestTime, IdleTimeout: idleTime,

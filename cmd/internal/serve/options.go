@@ -1,11 +1,9 @@
-// Package serve shows package console to who has started it: the command onceward console.
+// Package serve shows package console to the user who has started it: the command onceward console.
 package serve
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -17,24 +15,14 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	keys.Place
-	// Listen is host:port; Remote allows a host that is not of this machine.
+	// Listen is host:port of this machine.
 	Listen string
-	Remote bool
-	// Password is asked for in place of a token in the URL, where it is not empty.
-	Password string
-	// Cert and Key are the files of TLS.
-	Cert, Key string
 	// Changes allows them.
 	Changes bool
 	// Namespace, Window and Hold are those of the Deduper.
 	Namespace    string
 	Window, Hold time.Duration
-
-	passwordEnv string
 }
-
-// leastPassword is how long a password must be, in bytes.
-const leastPassword = 12
 
 // Command returns the command.
 func Command() *cli.Command { return new(Options).command() }
@@ -47,8 +35,8 @@ and any key; with --changes also resolve and forget. It prints an address that i
 browser. Rates, causes and ages of duplicates are not there: they are events, which only the
 programs see that do the work. Mount the package console in one of them to see these.
 
-On an address that other machines reach it serves only with --remote, and asks for the password of
---password-env. Give --tls-cert and --tls-key, or both go in clear. It serves until it is interrupted.`,
+It serves until it is interrupted. Others see it through a tunnel (ssh -L), or in a program that
+mounts the package behind its own sign-in.`,
 		Example: "onceward console --redis redis://127.0.0.1:6379 --namespace shop",
 		Exits: map[int]string{cli.Done: "help was asked for",
 			cli.Usage: "wrong usage, a server that cannot be reached or refuses, or an address that is taken",
@@ -63,11 +51,6 @@ On an address that other machines reach it serves only with --remote, and asks f
 func (o *Options) flags(f *cli.Flags) {
 	o.Flags(f)
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "`host:port` to serve on; port 0 is a free one")
-	f.BoolVar(&o.Remote, "remote", false, "serve other machines, too; needs --password-env")
-	f.StringVar(&o.passwordEnv, "password-env", "",
-		"`variable` of the environment that holds the password to ask browsers for, of 12 bytes at least")
-	f.StringVar(&o.Cert, "tls-cert", "", "`file` with the certificates of this server")
-	f.StringVar(&o.Key, "tls-key", "", "`file` with their key")
 	f.BoolVar(&o.Changes, "changes", false, "allow to resolve uncertain keys and to forget keys")
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` that a search begins with")
 	f.DurationVar(&o.Window, "window", 0,
@@ -82,24 +65,12 @@ func (o *Options) check() error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if o.passwordEnv != "" {
-		if o.Password = os.Getenv(o.passwordEnv); o.Password == "" {
-			return fmt.Errorf("--password-env: the environment has no %s", o.passwordEnv)
-		}
-	}
 	host, _, err := net.SplitHostPort(o.Listen)
 	switch {
 	case err != nil:
 		return fmt.Errorf("--listen is %q, and not host:port", o.Listen)
-	case !loopback.Is(host) && !o.Remote:
-		return fmt.Errorf("--listen: %q is not of this machine alone: --remote allows it", host)
-	case !loopback.Is(host) && o.Password == "":
-		return errors.New("--remote needs --password-env: others can reach this address")
-	case o.Password != "" && len(o.Password) < leastPassword:
-		return fmt.Errorf("--password-env: the password has %d bytes, at least %d are needed",
-			len(o.Password), leastPassword)
-	case (o.Cert == "") != (o.Key == ""):
-		return errors.New("--tls-cert and --tls-key need each other")
+	case !loopback.Is(host):
+		return fmt.Errorf("--listen: %q is not of this machine alone: use a tunnel, or mount the package console", host)
 	case o.Window < 0:
 		return fmt.Errorf("--window is %v; it must not be negative", o.Window)
 	case o.Hold < 0:

@@ -330,7 +330,7 @@ func TestToken(t *testing.T) {
 
 func TestPassesAreBounded(t *testing.T) {
 	token := ""
-	g := newGate(http.NotFoundHandler(), "", func(next string) { token = next })
+	g := newGate(http.NotFoundHandler(), func(next string) { token = next })
 	for range 3 * maxPasses {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/?token="+token, nil)
@@ -345,58 +345,15 @@ func TestPassesAreBounded(t *testing.T) {
 	}
 }
 
-func TestPassword(t *testing.T) {
-	const password = "correct horse battery"
-	t.Setenv("PASSWORD", password)
-	_, flags := inSQLite(t)
-	c := start(t, append(flags, "--remote", "--listen", "0.0.0.0:0", "--password-env",
-		"PASSWORD")...)
-	base := strings.Replace(strings.Replace(c.line(), "0.0.0.0", "127.0.0.1", 1), "[::]",
-		"127.0.0.1", 1)
-	with := func(password string) func(*http.Request) {
-		return func(r *http.Request) { r.SetBasicAuth("ann", password) }
-	}
-	client := browser(t)
-	if status, _ := get(t, client, base); status != 401 {
-		t.Errorf("without a password: %d", status)
-	}
-	if status, _ := get(t, client, base, with(password)); status != 200 {
-		t.Errorf("with it: %d", status)
-	}
-	stranger := browser(t)
-	for range maxWrong {
-		if status, _ := get(t, stranger, base, with("wrong")); status != 401 {
-			t.Errorf("with a wrong one: %d", status)
-		}
-	}
-	if status, _ := get(t, stranger, base, with(password)); status != 429 {
-		t.Errorf("after %d wrong ones: %d", maxWrong, status)
-	}
-	if status, _ := get(t, client, base, with(password)); status != 200 {
-		t.Errorf("who was let in before is locked out by a stranger's guesses: %d", status)
-	}
-	if text := c.errOut.String(); !strings.Contains(text, "go in clear") ||
-		strings.Contains(text, password) {
-		t.Errorf("said %q", text)
-	}
-}
-
 func TestRefuses(t *testing.T) {
-	t.Setenv("SHORT", "short")
-	t.Setenv("PASSWORD", "correct horse battery")
 	_, flags := inSQLite(t)
 	sqlite := strings.Join(flags, " ")
 	for args, want := range map[string]string{
 		"":                                               "--redis or --sql is missing",
-		sqlite + " --listen 0.0.0.0:0":                   "--remote allows it",
-		sqlite + " --listen :0":                          "--remote allows it",
-		sqlite + " --listen example.com:80":              "--remote allows it",
-		sqlite + " --listen [::]:0 --remote":             "--remote needs --password-env",
+		sqlite + " --listen 0.0.0.0:0":                   "not of this machine alone",
+		sqlite + " --listen :0":                          "not of this machine alone",
+		sqlite + " --listen example.com:80":              "not of this machine alone",
 		sqlite + " --listen nowhere":                     "not host:port",
-		sqlite + " --password-env NOT_SET":               "the environment has no NOT_SET",
-		sqlite + " --password-env SHORT":                 "at least 12",
-		sqlite + " --tls-cert x":                         "need each other",
-		sqlite + " --tls-cert x --tls-key y":             "--tls-cert, --tls-key",
 		sqlite + " --window -1s":                         "--window is -1s",
 		sqlite + " --hold -1s":                           "--hold is -1s",
 		sqlite + " --table nothing":                      "nothing",

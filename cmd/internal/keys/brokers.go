@@ -1,0 +1,86 @@
+package keys
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/cmd/internal/server"
+)
+
+// askBroker names the group and the topic of the message that made the newest claim, of which the
+// store keeps a digest, and says what the group has committed there.
+func (e *Explanation) askBroker(ctx context.Context, o *Options) {
+	if e.Owner == nil {
+		return
+	}
+	opts, err := o.Kafka.Franz("onceward-explain")
+	if err == nil {
+		err = e.ofBroker(ctx, opts)
+	}
+	if err != nil {
+		e.NotKnown = append(e.NotKnown, "what Kafka says: --brokers: "+
+			server.Unanswered(err, o.Kafka.Brokers...).Error())
+	}
+}
+
+func (e *Explanation) ofBroker(ctx context.Context, opts []kgo.Opt) error {
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	admin := kadm.NewClient(client)
+	groups, err := admin.ListGroups(ctx)
+	if err != nil {
+		return err
+	}
+	topics, err := admin.ListTopics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, group := range groups.Groups() {
+		for _, topic := range topics.Names() {
+			if e.Owner.is(group + "/" + topic) {
+				return e.committed(ctx, admin, group, topic)
+			}
+		}
+	}
+	e.NotKnown = append(e.NotKnown, "the group and the topic of the owner: none of these brokers has "+
+		"the digest "+e.Owner.SourceDigest)
+	return nil
+}
+
+// committed compares the message's offset with what its group has committed.
+func (e *Explanation) committed(ctx context.Context, admin *kadm.Client, group,
+	topic string) error {
+	offsets, err := admin.FetchOffsets(ctx, group)
+	if err != nil {
+		return err
+	}
+	at, found := offsets.Lookup(topic, e.Owner.Partition)
+	what := fmt.Sprintf("Group %s has committed nothing in partition %d of %s", group,
+		e.Owner.Partition, topic)
+	if found && at.Err == nil && at.At >= 0 {
+		what = fmt.Sprintf("Group %s has committed offset %d in partition %d of %s", group, at.At,
+			e.Owner.Partition, topic)
+	}
+	next := "it is delivered again to the next owner of the partition"
+	if found && at.At > e.Owner.Offset {
+		next = "it is not delivered again"
+	}
+	e.Broker = append(e.Broker, fmt.Sprintf("%s: the message at %d, with which the newest claim was "+
+		"made: %s.", what, e.Owner.Offset, next))
+	return nil
+}
+
+// inClear is the name of a message's source for people.
+func inClear(source string) string {
+	if group, topic, ok := strings.Cut(source, "/"); ok {
+		return fmt.Sprintf("group %s, topic %s", group, topic)
+	}
+	return source
+}

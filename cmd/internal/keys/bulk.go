@@ -1,0 +1,104 @@
+package keys
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/internal/settle"
+)
+
+// Bulk is what --json writes of resolve --all.
+type Bulk struct {
+	List
+	// Is is the state of the keys that were resolved, and Resolved how many were. DryRun says that
+	// none was changed. Left are the IDs of keys that have moved meanwhile.
+	Is       string   `json:"is"`
+	DryRun   bool     `json:"dry_run"`
+	Resolved int      `json:"resolved"`
+	Left     []string `json:"left"`
+}
+
+// resolveAll resolves the uncertain keys that are chosen: they are shown, one answer is for all of
+// them, and each has its line in the log. A key that has moved meanwhile is left alone, and so are
+// keys that become uncertain after they were shown.
+func (s *store) resolveAll(ctx context.Context, o *Options, std *cli.Streams) error {
+	if err := s.completeWindow(o); err != nil {
+		return err
+	}
+	l, err := s.collect(ctx, o, std.Err)
+	if err != nil {
+		return err
+	}
+	b := Bulk{List: *l, Is: o.end().String(), DryRun: o.DryRun, Left: []string{}}
+	if !o.JSON {
+		if err := l.print(std, "uncertain"); err != nil {
+			return err
+		}
+	}
+	if !o.DryRun && len(l.Keys) > 0 {
+		if err := o.confirm(ctx, len(l.Keys), std); err != nil {
+			return err
+		}
+		err = s.resolveEach(ctx, o, &b, std)
+	}
+	switch {
+	case err != nil && !errors.Is(err, errNo):
+		return err
+	case o.JSON:
+		return errors.Join(err, cli.WriteJSON(std.Out, b))
+	case o.DryRun:
+		_, failed := fmt.Fprintf(std.Out, "would become %s; nothing is changed\n", b.Is)
+		return failed
+	}
+	_, failed := fmt.Fprintf(std.Out, "%d are %s\n", b.Resolved, b.Is)
+	return errors.Join(err, failed)
+}
+
+// confirm wants a yes for n keys.
+func (o *Options) confirm(ctx context.Context, n int, std *cli.Streams) error {
+	if o.Yes {
+		return nil
+	}
+	question := fmt.Sprintf("Have the effects of these %d keys happened?", n)
+	if o.Released {
+		question = fmt.Sprintf("Have the effects of these %d keys not happened, and may they run again?", n)
+	}
+	yes, err := cli.Ask(ctx, question, std.In, std.Out)
+	if err == nil && !yes {
+		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errNo)
+	}
+	return err
+}
+
+func (s *store) resolveEach(ctx context.Context, o *Options, b *Bulk, std *cli.Streams) error {
+	for i := range b.Keys {
+		v := &b.Keys[i]
+		one := *o
+		if _, err := hex.Decode(one.ID[:], []byte(v.ID)); err != nil {
+			return err
+		}
+		k := one.seen(&v.record)
+		calling, cancel := context.WithTimeout(ctx, callTime)
+		err := s.settle(calling, o, k)
+		cancel()
+		switch {
+		case errors.Is(err, settle.ErrMoved):
+			b.Left = append(b.Left, v.ID)
+			fmt.Fprintf(std.Err, "id %s has changed since it was listed: left as it is\n", v.ID)
+			continue
+		case err != nil:
+			one.audit(std, v, "unknown", "error", o.Server.Hide(err.Error()))
+			return err
+		}
+		one.audit(std, v, o.end().String())
+		v.State = o.end().String()
+		b.Resolved++
+	}
+	if len(b.Left) > 0 {
+		return fmt.Errorf("%d keys: %w", len(b.Left), errNo)
+	}
+	return nil
+}

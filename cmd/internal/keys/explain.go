@@ -1,0 +1,95 @@
+package keys
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/cmd/internal/doctor"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+)
+
+// Explanation is what --json writes of explain.
+type Explanation struct {
+	View
+	// Why says what the record means, Do what to do about it, and Page where that is explained.
+	Why  []string `json:"why"`
+	Do   []string `json:"do"`
+	Page string   `json:"page"`
+	// Broker says what the group of the message has committed.
+	Broker []string `json:"broker,omitempty"`
+	// Servers are those of the store, and Findings what doctor finds of them.
+	Servers  []Server         `json:"servers"`
+	Findings []doctor.Finding `json:"findings"`
+	// NotKnown is what could not be learned.
+	NotKnown []string `json:"not_known"`
+}
+
+// explain is inspect with what the record means and what the servers say.
+func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Record,
+	std *cli.Streams) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	e := Explanation{View: *v, Servers: []Server{}, Findings: []doctor.Finding{},
+		NotKnown: []string{}}
+	if o.Kafka.Given() {
+		e.askBroker(ctx, o)
+	}
+	s.askServers(ctx, o, &e)
+	if r.State == driver.StateAbsent {
+		e.NotKnown = append(e.NotKnown, s.missing(o)...)
+	}
+	e.reason(r, o)
+	var err error
+	if o.JSON {
+		err = cli.WriteJSON(std.Out, e)
+	} else {
+		err = e.print(std, o.what())
+	}
+	if err == nil && r.State == driver.StateAbsent {
+		return cli.Fail(cli.No, fmt.Errorf("there is no record of %s", o.what()))
+	}
+	return err
+}
+
+// print writes the page for people.
+func (e *Explanation) print(s *cli.Streams, name string) error {
+	if err := e.View.print(s, name); err != nil {
+		return err
+	}
+	servers := make([]string, 0, len(e.Servers)+len(e.Findings))
+	for i := range e.Servers {
+		servers = append(servers, e.Servers[i].String())
+	}
+	for _, f := range e.Findings {
+		servers = append(servers, f.Severity+" "+f.Code+": "+f.Detail+"; "+f.Why)
+	}
+	var looked []string
+	if e.State == driver.StateAbsent.String() {
+		for _, l := range e.Looked {
+			looked = append(looked, strings.TrimSpace(l.As+"  "+l.ID))
+		}
+	}
+	for _, part := range []struct {
+		head  string
+		lines []string
+	}{
+		{"Looked at", looked}, {"Why", e.Why}, {"Broker", e.Broker}, {"Servers", servers},
+		{"What to do", append(e.Do, e.Page)}, {"Not known", e.NotKnown},
+	} {
+		if len(part.lines) == 0 {
+			continue
+		}
+		if err := s.Lines(0, "\n"+s.Paint(cli.Bold, part.head)); err != nil {
+			return err
+		}
+		for _, line := range part.lines {
+			if err := s.Lines(2, "  "+line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

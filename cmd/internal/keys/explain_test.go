@@ -1,0 +1,193 @@
+package keys
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/cmd/internal/cli"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// explained is what --json says.
+func (r *rig) explained(code int, args string) (e Explanation) {
+	r.t.Helper()
+	require.NoError(r.t, json.Unmarshal([]byte(r.wants(code, "explain --json "+args)), &e))
+	return e
+}
+
+// Each state has a reason, something to do, and a page.
+func TestExplain(t *testing.T) {
+	for name, on := range twoStores {
+		t.Run(name, func(t *testing.T) {
+			r := on(t)
+			for key, says := range map[string]string{"done": "under this key it ran once",
+				"flying": "An attempt holds the key", "doubtful": "point of no return"} {
+				e := r.explained(cli.Done, key+" --namespace shop")
+				assert.Contains(t, strings.Join(e.Why, " "), says)
+				assert.NotEmpty(t, e.Do)
+				assert.True(t, strings.HasPrefix(e.Page, pages), e.Page)
+				require.Len(t, e.Servers, 1)
+			}
+			e := r.explained(cli.No, "never --namespace shop")
+			assert.Equal(t, "absent", e.State)
+			assert.Contains(t, strings.Join(e.Why, " "), "No record has this name")
+			require.NotEmpty(t, e.Looked)
+			assert.Contains(t, strings.Join(e.NotKnown, " "), "have a scope")
+			r.wants(cli.Done, "explain doubtful --namespace shop", "Why\n", "What to do\n",
+				"onceward resolve --id "+e.idOf(t, "doubtful")+" --released", "runbooks/uncertain.md")
+			r.wants(cli.No, "explain never --namespace shop", "Not known\n", "Looked at\n",
+				"the key itself")
+		})
+	}
+}
+
+func (*Explanation) idOf(t *testing.T, key string) string {
+	t.Helper()
+	o := Options{typed: key}
+	o.Namespace, o.Key = "shop", key
+	require.NoError(t, o.derive())
+	v := (&store{}).view(o.ID, &dedup.Record{}, time.Now())
+	return v.ID
+}
+
+// A record has a meaning for each state and attempt.
+func TestReason(t *testing.T) {
+	minute := int64(60_000)
+	for name, test := range map[string]struct {
+		record dedup.Record
+		view   View
+		server Server
+		says   string
+		page   string
+	}{
+		"second attempt": {dedup.Record{State: driver.StateSucceeded, Attempt: 2}, View{}, Server{},
+			"more than once", "guides/operating.md"},
+		"lapsed": {dedup.Record{State: driver.StateInProgress, Attempt: 1, Remaining: -time.Minute},
+			View{}, Server{}, "as attempt 2", "runbooks/lease-lost.md"},
+		"released": {dedup.Record{State: driver.StateReleased, Attempt: 1}, View{}, Server{},
+			"runs again with its next delivery, as attempt 2", "guides/operating.md"},
+		"failed": {dedup.Record{State: driver.StateFailed, Result: []byte("no")}, View{}, Server{},
+			"does not run again", "guides/operating.md"},
+		"parked": {dedup.Record{State: driver.StateFailed, Result: []byte("parked: no")}, View{},
+			Server{}, "was parked", "guides/operating.md"},
+		"mark": {dedup.Record{State: driver.StateSucceeded}, View{mark: true}, Server{},
+			"one transaction", "guides/operating.md"},
+		"member": {dedup.Record{State: driver.StateSucceeded}, View{member: true}, Server{},
+			"keeps no more", "guides/operating.md"},
+		"restart": {dedup.Record{State: driver.StateInProgress, Remaining: -1},
+			View{ClaimedMS: &minute}, Server{StartedMS: new(int64)}, "started after the claim", ""},
+		"evicted": {dedup.Record{}, View{}, Server{Evicted: 7}, "evicted 7 keys",
+			"runbooks/evictions.md"},
+		"promoted": {dedup.Record{}, View{}, Server{Promoted: true}, "another master",
+			"runbooks/amnesia.md"},
+	} {
+		e := Explanation{View: test.view, Servers: []Server{test.server}}
+		e.reason(&test.record, &Options{})
+		assert.Contains(t, strings.Join(e.Why, " "), test.says, name)
+		assert.Contains(t, e.Page, test.page, name)
+		assert.NotEmpty(t, e.Do, name)
+	}
+}
+
+func TestRedisServer(t *testing.T) {
+	s := redisServer("redis", "# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:60\r\n"+
+		"role:master\r\nevicted_keys:3\r\nmaster_replid2:0000000000\r\n")
+	assert.Equal(t, "redis 7.0.15, started 1m0s ago", s.String())
+	assert.EqualValues(t, 3, s.Evicted)
+	assert.False(t, s.Promoted)
+	s = redisServer("redis", "role:slave\r\nmaster_replid2:00ab\r\n")
+	assert.True(t, s.Promoted)
+	assert.Contains(t, s.String(), "A REPLICA")
+}
+
+func TestExplainDatabases(t *testing.T) {
+	for name, on := range map[string]func(*testing.T) *rig{
+		"postgres": func(t *testing.T) *rig {
+			dsn := servertest.Postgres(t)
+			return onSQL(t, sqladapter.Postgres, "pgx", dsn, dsn)
+		},
+		"mariadb": func(t *testing.T) *rig {
+			dsn := servertest.MariaDB(t)
+			return onSQL(t, sqladapter.MySQL, "mysql", dsn, dsn)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := on(t).explained(cli.Done, "doubtful --namespace shop")
+			require.Len(t, e.Servers, 1)
+			assert.Empty(t, e.NotKnown)
+			require.NotNil(t, e.Servers[0].StartedMS)
+			assert.Positive(t, *e.Servers[0].StartedMS)
+		})
+	}
+}
+
+// The store keeps a digest of group and topic. The brokers have the names.
+func TestExplainNamesTheSource(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, "orders", "payments"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	var offsets kadm.Offsets
+	offsets.AddOffset("orders", 1, 78, -1)
+	_, err = kadm.NewClient(client).CommitOffsets(t.Context(), "billing", offsets)
+	require.NoError(t, err)
+
+	addr := servertest.Redis(t)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "--redis",
+		"redis://"+addr)
+	d, err := dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow,
+		LeaseTTL: time.Minute})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	_, err = d.Claim(t.Context(), "m7", dedup.WithScope("billing/orders"), func(r *dedup.Request) {
+		r.Origin = driver.Origin{Source: "billing/orders", Partition: 1, Offset: 77, Generation: 5}
+	})
+	require.NoError(t, err)
+	brokers := " --brokers " + strings.Join(cluster.ListenAddrs(), ",")
+	const owner = "group billing, topic orders, partition 1, offset 77, generation 5"
+	for _, args := range []string{"orders/1/77 --group billing --topic orders" + brokers,
+		"orders/1/77" + brokers, "m7 --namespace shop --group billing --topic orders"} {
+		r.wants(cli.Done, "explain "+args, owner)
+	}
+	r.wants(cli.Done, "explain orders/1/77"+brokers, "has committed offset 78",
+		"it is not delivered again", "found by     the position of its message")
+	r.wants(cli.No, "inspect orders/1/78", "there is no record")
+	e := r.explained(cli.Done, "m7 --namespace shop --group billing --topic orders --brokers 127.0.0.1:1")
+	assert.Contains(t, strings.Join(e.NotKnown, " "), "127.0.0.1:1")
+}
+
+// A line of a log leads to the key whose ID is in it.
+func TestLineOfALog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "claims.db")
+	r := onSQL(t, sqladapter.SQLite, "sqlite",
+		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
+	id := (*Explanation)(nil).idOf(t, "doubtful")
+	for _, line := range []string{
+		`time=2026-03-01T03:12:44Z level=WARN msg="httpadapter: uncertain" key_id=` + id,
+		`{"type":"about:blank","instance":"urn:onceward:` + id + `"}`, "urn:onceward:" + id, id[:9],
+	} {
+		code, out, errOut := r.run(nil, "inspect", line)
+		assert.Equal(t, cli.Done, code, errOut)
+		assert.Contains(t, out, "uncertain")
+	}
+	code, _, errOut := r.run(nil, "inspect", "key_id=00112233445566778899aabbccddeeff x")
+	assert.Equal(t, cli.No, code)
+	assert.Contains(t, errOut, "the ID in the text  00112233445566778899aabbccddeeff")
+}

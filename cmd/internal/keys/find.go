@@ -1,0 +1,384 @@
+package keys
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/keyspec"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+const (
+	// searchTime bounds a search that nobody has asked for.
+	searchTime = 3 * time.Second
+	// maxCandidates is how many keys are named at most where one is wanted.
+	maxCandidates = 10
+)
+
+// signed are the providers whose signatures cover the id of an event, so that --webhook need not
+// name one.
+var signed = []string{"stripe", "standard-webhooks", "slack", "adyen", "mailgun", "paypal",
+	"square", "twilio"}
+
+// candidate is a key that the user may mean.
+type candidate struct {
+	as   string
+	id   driver.ID
+	spec keyspec.Spec // its key and scope; zero where the ID alone is known
+}
+
+// Looked is a place where a key was looked for.
+type Looked struct {
+	As    string `json:"as"`
+	ID    string `json:"id,omitempty"`
+	Found bool   `json:"found"`
+}
+
+// derive makes the keys that KEY and the flags can stand for.
+func (o *Options) derive() error {
+	if o.finds() {
+		o.clue = readClue(o.typed)
+		for _, id := range o.clue.ids {
+			o.candidates = append(o.candidates, candidate{as: "the ID in the text", id: id})
+		}
+		if o.prefix = o.clue.prefix; o.clue.line {
+			return nil
+		}
+	}
+	if o.Namespace == "" {
+		return nil
+	}
+	specs := []candidate{{as: "the key itself", spec: o.Spec}}
+	if o.Scoped() {
+		specs[0].as = "the key with its scope"
+	}
+	if o.finds() && o.Endpoint != "" && o.Provider == "" {
+		specs = nil
+		for _, name := range signed {
+			c := candidate{as: "an event of " + name, spec: o.Spec}
+			c.spec.Provider = name
+			specs = append(specs, c)
+		}
+	}
+	for _, c := range specs {
+		var err error
+		if c.id, err = c.spec.Resolve(); err != nil {
+			return err
+		}
+		o.candidates = append(o.candidates, c)
+	}
+	if len(specs) == 1 {
+		o.take(&o.candidates[len(o.candidates)-1])
+	}
+	return nil
+}
+
+// take makes a candidate the key that the command is about.
+func (o *Options) take(c *candidate) {
+	o.ID, o.foundAs = c.id, c.as
+	if c.spec.Provider != "" {
+		o.Provider = c.spec.Provider
+	}
+}
+
+// find looks the key up. The record is absent when there is none: it was never claimed, or KEY
+// stands for another key, or several.
+func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
+	hits, records, err := s.tryAll(ctx, o)
+	if err == nil && len(hits) == 0 && s.useMarks(ctx, o) {
+		hits, records, err = s.tryAll(ctx, o)
+	}
+	switch {
+	case err != nil:
+		return dedup.Record{}, err
+	case len(hits) == 1:
+		o.take(&o.candidates[hits[0]])
+		return records[hits[0]], nil
+	case len(hits) > 1:
+		var found []entry
+		for _, i := range hits {
+			found = append(found, entry{o.candidates[i].id, records[i]})
+		}
+		return dedup.Record{}, several(len(hits), found)
+	case o.prefix != "" && len(o.candidates) == 0:
+		return s.complete(ctx, o)
+	case !o.finds() || s.marks != nil:
+		return dedup.Record{}, nil
+	}
+	return s.search(ctx, o)
+}
+
+// tryAll looks all candidates up in one call, and returns which are there.
+func (s *store) tryAll(ctx context.Context, o *Options) (hits []int, all []dedup.Record,
+	err error) {
+	if len(o.candidates) == 0 {
+		return nil, nil, nil
+	}
+	ids := make([]driver.ID, len(o.candidates))
+	for i := range ids {
+		ids[i] = o.candidates[i].id
+	}
+	all = make([]dedup.Record, len(ids))
+	if s.marks == nil {
+		for i, a := range s.Lookup(ctx, ids) {
+			all[i] = a.Record
+			if a.Err != nil {
+				return nil, nil, a.Err
+			}
+		}
+	}
+	for i := range all {
+		c := &o.candidates[i]
+		as := c.as
+		if s.marks != nil {
+			as += ", as a mark"
+			if all[i], err = s.mark(ctx, &c.spec); err != nil {
+				return nil, nil, err
+			}
+		}
+		found := all[i].State != driver.StateAbsent
+		if found {
+			hits = append(hits, i)
+		}
+		o.looked = append(o.looked, Looked{as, hex.EncodeToString(c.id[:]), found})
+	}
+	return hits, all, nil
+}
+
+// useMarks turns to the table of marks of the database, if it has one that was not asked for.
+func (s *store) useMarks(ctx context.Context, o *Options) bool {
+	if s.db == nil || s.marks != nil || o.Namespace == "" || !o.finds() || o.clue.line {
+		return false
+	}
+	m := s.ledger(ctx, o)
+	if m == nil {
+		return false
+	}
+	s.marks, s.name = m, s.name+" marks"
+	return true
+}
+
+// ledger returns the one over the database's table of marks, or nil.
+func (s *store) ledger(ctx context.Context, o *Options) *sqladapter.Ledger {
+	m, err := findMarks(ctx, s.db, sqladapter.Config{Dialect: o.Server.Dialect(),
+		Namespace: cmp.Or(o.Namespace, "any"), Schema: o.Schema})
+	if err != nil || !has(ctx, m, s.db) {
+		return nil
+	}
+	return m
+}
+
+// complete finds the one key whose ID begins with the prefix that was given.
+func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) {
+	found, all, err := s.scan(ctx, false, func(e *entry) bool {
+		return strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix)
+	})
+	switch {
+	case err != nil:
+		return dedup.Record{}, err
+	case len(found) == 0 && all:
+		more := ""
+		if s.layout == redisadapter.Compact {
+			more = "; a key that is done cannot be found by a prefix in this layout"
+		}
+		return dedup.Record{}, fmt.Errorf("no key in the store has an ID that begins with %s%s: %w",
+			o.prefix, more, errNo)
+	case len(found) == 1 && all:
+		o.ID, o.foundAs = found[0].id, "the beginning of its ID"
+		return s.record(ctx, o.ID)
+	case all:
+		return dedup.Record{}, fmt.Errorf("the beginning of the ID: %w",
+			several(len(found), found))
+	}
+	return dedup.Record{}, fmt.Errorf("the keys of this store are too many to know whether %s is the beginning of one ID alone: give all of it\n%s: %w", o.prefix, candidates(found), errNo)
+}
+
+// several is the answer where one key is wanted.
+func several(n int, found []entry) error {
+	return fmt.Errorf("%d keys fit: look with --id\n%s: %w", n, candidates(found), errNo)
+}
+
+// record reads one that was listed.
+func (s *store) record(ctx context.Context, id driver.ID) (dedup.Record, error) {
+	a := s.Lookup(ctx, []driver.ID{id})[0]
+	return a.Record, a.Err
+}
+
+// search looks for KEY in the labels, IDs and origins of the keys that are listed: first of those
+// past their point of no return, which an index has, and then of the others, for a while.
+func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
+	if o.typed == "" && o.clue.at == nil {
+		return dedup.Record{}, nil
+	}
+	texts := o.clue.labels
+	if !o.clue.line {
+		texts = append(texts, o.typed)
+	}
+	fits := func(e *entry) bool {
+		for _, text := range texts {
+			if labeled(e.record.Label, text) {
+				return true
+			}
+		}
+		return o.clue.at.of(&e.record, o.raw.group) ||
+			o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix)
+	}
+	looking, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	for _, irreversible := range []bool{true, false} {
+		found, all, err := s.scan(looking, irreversible, fits)
+		if err != nil {
+			return dedup.Record{}, err
+		}
+		o.looked = append(o.looked, Looked{As: searched(irreversible, all),
+			Found: len(found) > 0})
+		switch {
+		case len(found) > 0 && o.Scoped() && o.clue.at == nil: // the flags name another key than these
+			o.notKnown = append(o.notKnown,
+				"whether one of these is meant; look with --id:\n"+candidates(found))
+			return dedup.Record{}, nil
+		case len(found) > 1:
+			return dedup.Record{}, several(len(found), found)
+		case len(found) == 1:
+			o.ID, o.foundAs = found[0].id, o.how(&found[0])
+			return s.record(ctx, o.ID)
+		case !irreversible && !all:
+			o.notKnown = append(o.notKnown, fmt.Sprintf(
+				"the labels of all keys: the search ended after %v, and the store has more",
+				searchTime))
+		}
+	}
+	return dedup.Record{}, nil
+}
+
+// labeled reports whether a label begins with the text, or ends with it: adapters put the key there.
+func labeled(label, text string) bool {
+	return text != "" && (strings.HasPrefix(label, text) || strings.HasSuffix(label, " "+text))
+}
+
+// how says by what the search has found a key.
+func (o *Options) how(e *entry) string {
+	switch {
+	case o.clue.at.of(&e.record, o.raw.group):
+		return "the position of its message"
+	case o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix):
+		return "the beginning of its ID"
+	}
+	return "its label"
+}
+
+func searched(irreversible, all bool) string {
+	switch {
+	case irreversible:
+		return "labels, IDs and origins of the keys past their point of no return"
+	case all:
+		return "labels, IDs and origins of all keys that are listed"
+	}
+	return "labels, IDs and origins of some of the keys"
+}
+
+// listedStates are all in which a key can be listed.
+var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
+	driver.StateReleased, driver.StateUncertain}
+
+// scan goes over keys of the store until some fit, or ctx ends. complete is false when it has not
+// come to the end.
+func (s *store) scan(ctx context.Context, irreversible bool, fits func(*entry) bool) (found []entry,
+	complete bool, err error) {
+	states := listedStates
+	if irreversible {
+		states = []driver.State{driver.StateInProgress, driver.StateUncertain}
+	}
+	seen := make(map[driver.ID]bool)
+	for cursor := ""; ; {
+		p, err := s.list(ctx, cursor, irreversible, states...)
+		if err != nil {
+			if ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled) {
+				err = nil
+			}
+			return found, false, err
+		}
+		for i := range p.entries {
+			if e := p.entries[i]; !seen[e.id] && fits(&e) {
+				seen[e.id] = true
+				if found = append(found, e); len(found) == maxCandidates {
+					return found, false, nil
+				}
+			}
+		}
+		if cursor = p.cursor; cursor == "" {
+			return found, true, nil
+		}
+	}
+}
+
+// candidates names keys, one a line.
+func candidates(found []entry) string {
+	lines := make([]string, 0, len(found))
+	for i := range found {
+		line := "  " + hex.EncodeToString(found[i].id[:]) + "  " + found[i].record.State.String()
+		if label := found[i].record.Label; label != "" {
+			line += "  " + strconv.Quote(label)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// scopes are the flags that give a key its scope.
+const scopes = `the scope: keys of HTTP requests, gRPC calls, tool calls, webhooks and messages have a scope, without which they are not found:
+    of a request      --method METHOD --url URL [--principal ACCOUNT]   (--route ROUTE with a Config.Route)
+    of a gRPC call    --grpc /package.Service/Method [--principal ACCOUNT]
+    of an MCP call    --tool TOOL --name NAME [--principal ACCOUNT]
+    of a webhook      --endpoint NAME [--webhook PROVIDER]
+    of a message      --group GROUP --topic TOPIC   (--scope SCOPE with a Config.Scope)
+    of a queue        --scope SCOPE, which the consumer's log names
+    of others         --scope SCOPE`
+
+// missing is what was not known of the key that was not found.
+func (s *store) missing(o *Options) []string {
+	all := o.notKnown
+	if o.Namespace == "" && o.raw.id == "" {
+		all = append(all, "the namespace of the Deduper: --namespace NAME")
+	}
+	if o.raw.id == "" && !o.clue.line && !o.Scoped() {
+		all = append(all, scopes)
+	}
+	if s.layout == redisadapter.Compact {
+		all = append(all, "labels of keys that are done: the layout compact keeps none")
+	}
+	return all
+}
+
+// none says that there is no record, where it was looked for, and what could not be known.
+func (s *store) none(o *Options) error {
+	text := fmt.Sprintf("there is no record of %s: %v", o.what(), errNone)
+	if len(o.looked) > 0 {
+		text += "\nLooked at:"
+	}
+	for _, l := range o.looked {
+		text += "\n  " + strings.TrimSpace(l.As+"  "+l.ID)
+	}
+	if missing := s.missing(o); len(missing) > 0 {
+		text += "\nNot known:\n  " + strings.Join(missing, "\n  ")
+	}
+	return &noneError{text}
+}
+
+// noneError is errNone with a longer text.
+type noneError struct{ text string }
+
+// Error implements error.
+func (e *noneError) Error() string { return e.text }
+
+// Unwrap returns errNone.
+func (*noneError) Unwrap() error { return errNone }

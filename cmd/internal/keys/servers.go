@@ -1,0 +1,149 @@
+package keys
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/cmd/internal/doctor"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
+	"github.com/onceward/onceward/sqladapter/sqlpreflight"
+)
+
+// Server is what one of the store's servers says of itself.
+type Server struct {
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	// StartedMS is null where it is not known.
+	StartedMS *int64 `json:"started_ms_ago"`
+	// Evicted counts keys since then. Promoted says that it took over from another master.
+	Evicted  int64 `json:"evicted_keys"`
+	Promoted bool  `json:"promoted"`
+	// Replica says that it is one.
+	Replica bool `json:"replica"`
+	// More are counters of the database.
+	More map[string]int64 `json:"more,omitempty"`
+}
+
+// String is a line for people.
+func (s *Server) String() string {
+	text := strings.TrimSpace(s.Name + " " + s.Version)
+	if s.StartedMS != nil {
+		text += ", started " + short(*s.StartedMS) + " ago"
+	}
+	if s.Replica {
+		text += ", A REPLICA"
+	}
+	for _, name := range []string{"deadlocks", "rollbacks", "deleted rows"} {
+		if n, there := s.More[name]; there {
+			text += fmt.Sprintf(", %d %s", n, name)
+		}
+	}
+	return text
+}
+
+// askServers asks the servers of the store. An answer that they refuse is not known, and is not an
+// error: the record is there.
+func (s *store) askServers(ctx context.Context, o *Options, e *Explanation) {
+	var err error
+	if s.redis != nil {
+		if e.Servers, err = redisServers(ctx, s.redis); err == nil {
+			found, failed := redisadapter.Preflight(ctx, s.redis)
+			e.Findings, err = doctor.Grave(found), failed
+		}
+	} else {
+		server, failed := sqlServer(ctx, s, o)
+		found, asked := sqlpreflight.Run(ctx, s.db, sqlpreflight.Config{
+			Dialect: o.Server.Dialect(), Schema: o.Schema})
+		e.Servers, e.Findings = append(e.Servers, server), doctor.Grave(found)
+		if err = failed; err == nil {
+			err = asked
+		}
+	}
+	if err != nil {
+		e.NotKnown = append(e.NotKnown, "all of the servers: "+o.Server.Hide(err.Error()))
+	}
+}
+
+// redisServers asks each master.
+func redisServers(ctx context.Context, client redis.UniversalClient) (all []Server, err error) {
+	all = []Server{}
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		text, err := client.Info(ctx).Result()
+		return append(all, redisServer("redis", text)), err
+	}
+	var mu sync.Mutex
+	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
+		text, err := c.Info(ctx).Result()
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, redisServer("redis "+c.Options().Addr, text))
+		return err
+	})
+	return all, err
+}
+
+// redisServer reads INFO.
+func redisServer(name, info string) Server {
+	fields := make(map[string]string)
+	for line := range strings.Lines(info) {
+		field, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[field] = value
+	}
+	s := Server{Name: name, Version: fields["redis_version"], Replica: fields["role"] == "slave"}
+	if up, err := strconv.ParseInt(fields["uptime_in_seconds"], 10, 64); err == nil {
+		ms := up * int64(time.Second/time.Millisecond)
+		s.StartedMS = &ms
+	}
+	s.Evicted, _ = strconv.ParseInt(fields["evicted_keys"], 10, 64)
+	// A second replication id is that of the master that it followed before it was promoted.
+	s.Promoted = strings.Trim(fields["master_replid2"], "0") != ""
+	return s
+}
+
+// facts are statements that answer with one number each. The first is the age of the process in
+// milliseconds, the second 1 for a replica.
+var facts = map[sqladapter.Dialect][][2]string{
+	sqladapter.Postgres: {
+		{"started", `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000)::bigint`},
+		{"replica", `SELECT pg_is_in_recovery()::int`},
+		{"deadlocks", `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`},
+		{"rollbacks", `SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()`},
+		{"deleted rows", `SELECT coalesce(sum(n_tup_del), 0)::bigint FROM pg_stat_user_tables WHERE relname LIKE 'onceward%'`},
+		{"timeline", `SELECT timeline_id FROM pg_control_checkpoint()`},
+	},
+	sqladapter.MySQL: {
+		{"started", `SELECT VARIABLE_VALUE * 1000 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'UPTIME'`},
+		{"replica", `SELECT @@global.read_only`},
+	},
+}
+
+// sqlServer asks a database.
+func sqlServer(ctx context.Context, s *store, o *Options) (server Server, err error) {
+	server = Server{Name: s.name, More: map[string]int64{}}
+	for _, fact := range facts[o.Server.Dialect()] {
+		var n float64
+		if failed := s.db.QueryRowContext(ctx, fact[1]).Scan(&n); failed != nil {
+			err = fmt.Errorf("%s: %w", fact[0], failed)
+			continue
+		}
+		switch value := int64(n); fact[0] {
+		case "started":
+			server.StartedMS = &value
+		case "replica":
+			server.Replica = value == 1
+		case "timeline":
+			server.Promoted = value > 1
+		default:
+			server.More[fact[0]] = value
+		}
+	}
+	return server, err
+}
