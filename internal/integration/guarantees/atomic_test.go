@@ -31,7 +31,7 @@ var atomicRow = row{
 	},
 	doubles: map[string]func(*testing.T){
 		"never within the window": neverWithin,
-		"with SQLite when the pool was opened with `sqladapter.OpenSQLite`, or no effect goes on after an error of a statement": endedInSQLite,
+		"with SQLite when the pool was opened with `sqladapter.OpenSQLite`, or no effect continues after an error of a statement": endedInSQLite,
 	},
 }
 

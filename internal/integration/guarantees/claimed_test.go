@@ -33,9 +33,9 @@ var claimedRow = row{
 	},
 	doubles: map[string]func(*testing.T){
 		"a crash after the effect and before its record":                                             crashBeforeRecord,
-		"a handler that fails or is cancelled after part of its effect":                              cancelledHandler,
+		"a handler that fails or is canceled after part of its effect":                               cancelledHandler,
 		"a paused handler that outlives its lease, unless the effect checks the fence":               pausedHandler,
-		"with `TakeOverOlderGeneration`, a rebalance while a handler still runs":                     rebalance,
+		"With `TakeOverOlderGeneration`, a rebalance while a handler still runs":                     rebalance,
 		"Redis losing an acknowledged write, at failover or at a crash without `appendfsync always`": func(t *testing.T) { failover(t, claimedThroughFailover) },
 	},
 }

@@ -9,7 +9,7 @@ import (
 
 var skipRow = row{
 	holds: map[string]func(*testing.T){
-		"what arrives after Mark is skipped": func(t *testing.T) {
+		"a copy that arrives after Mark is skipped": func(t *testing.T) {
 			eachStore(t, func(t *testing.T, store dedup.Store) {
 				n := newTally()
 				for range 3 {

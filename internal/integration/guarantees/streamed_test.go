@@ -24,8 +24,8 @@ var streamedRow = row{
 		"the output of each input offset once, for read_committed readers": streamedOnce,
 	},
 	doubles: map[string]func(*testing.T){
-		"never within one cluster":                                     streamedCrash,
-		"what the producer upstream sent twice lies under two offsets": streamedTwice,
+		"never within one cluster": streamedCrash,
+		"a message that the upstream producer sends twice has two offsets": streamedTwice,
 	},
 }
 

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -91,9 +92,11 @@ func parseTable(section string) map[string]line {
 	return table
 }
 
+var sentenceEnd = regexp.MustCompile(`;|\. `)
+
 // split makes sentences of a cell.
 func split(cell string) (sentences []string) {
-	for sentence := range strings.SplitSeq(cell, ";") {
+	for _, sentence := range sentenceEnd.Split(cell, -1) {
 		sentences = append(sentences, strings.TrimSpace(sentence))
 	}
 	return sentences
@@ -112,8 +115,8 @@ func union(table map[string]line, rows map[string]row) []string {
 // A table that is read wrongly would make every test of it pass.
 func TestParseTable(t *testing.T) {
 	table := parseTable(
-		"\ntext\n\n| level | composition | promise | when |\n|---|---|---|---|\n| A | a cell | one; two, too | never |\n\n| no | table |\n")
-	if got := fmt.Sprint(table); got != "map[A:{[one two, too] [never]}]" {
+		"\ntext\n\n| level | composition | promise | when |\n|---|---|---|---|\n| A | a cell | one; two, too. `A.B` three | never |\n\n| no | table |\n")
+	if got := fmt.Sprint(table); got != "map[A:{[one two, too `A.B` three] [never]}]" {
 		t.Errorf("read %s", got)
 	}
 }
