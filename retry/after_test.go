@@ -44,7 +44,7 @@ func TestRetryAfter(t *testing.T) {
 		{"Fri, 31 Dec 1999 23:59:59 GMT", "", 0, true}, // the RFC's first example
 		{"Fri, 31 Dec 9999 23:59:59 GMT", "", longest, true},
 		{"Sun, 01 Mar 2026 12:00:30 PST", "", 0, false},
-		// The server's clock is an hour ahead: what counts is the distance on it.
+		// The server's clock is an hour ahead: only the distance on that clock counts.
 		{"Sun, 01 Mar 2026 13:00:30 GMT", "Sun, 01 Mar 2026 13:00:00 GMT", 30 * time.Second, true},
 		{"Sun, 01 Mar 2026 12:00:30 GMT", "yesterday", 30 * time.Second, true},
 	} {
@@ -60,8 +60,8 @@ func TestRetryAfter(t *testing.T) {
 	assert.False(t, ok, "no header has a value")
 }
 
-// FuzzRetryAfter holds the parser to what can be said without it: never negative; a small whole
-// number is its seconds; what it takes is digits or a date.
+// FuzzRetryAfter checks the parser against facts that hold without it: a result is never negative;
+// a small whole number is its seconds; the parser accepts only digits or a date.
 func FuzzRetryAfter(f *testing.F) {
 	for _, s := range []string{"", "120", "-1", "1e3", "99999999999999999999",
 		"Sun, 01 Mar 2026 12:00:30 GMT", "Sun Mar  1 12:00:30 2026",

@@ -9,15 +9,15 @@ import (
 	"net/http"
 )
 
-// outgoing is the body of a request: what is sent first, and how it is had again.
+// outgoing is the body of a request: the first reader, and a function that makes further ones.
 type outgoing struct {
 	first io.ReadCloser // nil once it has been handed out
 	again func() (io.ReadCloser, error)
 	none  bool // there is no body
 }
 
-// newOutgoing looks at req's body. If keep is set a body that cannot be had again is read up to
-// limit bytes; one that is longer stays as it is.
+// newOutgoing looks at req's body. If keep is set, a body without GetBody is read up to limit
+// bytes; a longer one stays as it is.
 func newOutgoing(req *http.Request, keep bool, limit int64) (*outgoing, error) {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
@@ -66,7 +66,7 @@ func (o *outgoing) open(orig io.ReadCloser) (io.ReadCloser, error) {
 	return body, nil
 }
 
-// close closes what has not been handed out.
+// close closes a body that has not been handed out.
 func (o *outgoing) close() {
 	if o.first != nil {
 		_ = o.first.Close()
@@ -92,7 +92,7 @@ type heldConn struct {
 	io.Writer
 }
 
-// hold has release called when resp's body is closed, or now if it has none.
+// hold arranges that release is called when resp's body is closed, or now if it has none.
 func hold(resp *http.Response, release func()) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		release()

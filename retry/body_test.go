@@ -86,7 +86,7 @@ func TestPostWithoutBody(t *testing.T) {
 	})
 }
 
-// What is not going to be sent again is not read into memory, and goes out as it comes.
+// A body that cannot be sent again is not read into memory: it is streamed.
 func TestUnkeyedBodyIsNotRead(t *testing.T) {
 	r, w := io.Pipe()
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {

@@ -135,7 +135,7 @@ func TestWhatABreakerIsTold(t *testing.T) {
 	}
 }
 
-// A half-open breaker whose probe was cancelled must get its permit back.
+// A half-open breaker whose probe was canceled must get its permit back.
 func TestCancelledProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plain := &breaker{limit: 1}

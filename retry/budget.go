@@ -18,23 +18,23 @@ type BudgetConfig struct {
 	// Ratio is the part of a retry that each request pays in. Default: [DefaultRatio], one retry
 	// for ten requests.
 	Ratio float64
-	// Floor is the number of retries in hand before the first request, for those who send few.
+	// Floor is the number of tokens before the first request, for clients that send few requests.
 	// Default: [DefaultFloor]; a very small number for none.
 	Floor float64
-	// Most is the number of retries that good times can save up, and so the burst that an
-	// outage begins with on top of Ratio. Who sends thousands of requests a second sets it to some
-	// seconds of Ratio times that rate. Default: [DefaultMost], or Floor where that is larger.
+	// Most is the largest number of tokens that requests can save up. An outage can begin with so
+	// many retries on top of Ratio. For thousands of requests a second set it to some seconds of
+	// Ratio times that rate. Default: [DefaultMost], or Floor where that is larger.
 	Most float64
 }
 
 // Budget is a bucket of tokens that bounds retries to a part of the requests: each request puts
-// Ratio of a token in, each retry and each hedge takes one out. One that is not sent after all,
-// because a breaker is open or the caller has gone, gives it back. So of n requests at most Floor +
+// Ratio of a token in, each retry and each hedge takes one out. If a retry is not sent, because a
+// breaker is open or the caller has gone, it gives its token back. So of n requests at most Floor +
 // Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload"
 // in Google's "Site Reliability Engineering", whose share is 10 % as well.
 //
-// A Budget is safe for concurrent use, keeps no goroutine and is counted in millionths. One Budget
-// is for one service: two that share it pay for each other's outage.
+// A Budget is safe for concurrent use, keeps no goroutine and counts in millionths. Use one Budget
+// for each service: two services that share it pay for each other's outage.
 type Budget struct {
 	tokens       atomic.Int64 // millionths
 	ratio, limit int64
@@ -71,12 +71,12 @@ func NewBudget(cfg BudgetConfig) (*Budget, error) {
 
 func millionths(v float64) int64 { return int64(math.Round(v * token)) }
 
-// Unlimited returns a budget that pays for everything: for tests, and for who bounds retries in
-// another way.
+// Unlimited returns a budget that pays for every retry: for tests, and for programs that bound
+// retries in another way.
 func Unlimited() *Budget { return &Budget{unlimited: true} }
 
-// Deposit puts the share of one request in. [Do] and [Transport] call it once for each call; loops
-// of your own that share the budget do so too. On nil it does nothing.
+// Deposit puts in Ratio of a token for one request. [Do] and [Transport] call it once for each
+// call; call it in loops of your own that share the budget. On nil it does nothing.
 func (b *Budget) Deposit() {
 	if b == nil || b.unlimited {
 		return
@@ -109,14 +109,14 @@ func (b *Budget) Take() bool {
 	}
 }
 
-// giveBack returns a token that was taken for nothing.
+// giveBack returns the token of a retry that was not sent.
 func (b *Budget) giveBack() {
 	if b != nil && !b.unlimited {
 		b.add(token)
 	}
 }
 
-// Tokens returns the number of retries in hand, for a gauge. It is infinite for nil and
+// Tokens returns the number of tokens, for a gauge. It is infinite for nil and
 // [Unlimited].
 func (b *Budget) Tokens() float64 {
 	if b == nil || b.unlimited {

@@ -20,15 +20,15 @@ const (
 	Final
 	// Again: another attempt, if the request may be repeated.
 	Again
-	// Wait: a request with the same key is in flight, or it is being found out what became of it;
-	// ask again for its answer. It costs neither an attempt nor a token of the budget, but
-	// [TransportConfig].MaxWait of time at most, and happens under [NoRetry] too.
+	// Wait: a request with the same key is in flight, or its outcome is being looked up; ask again
+	// for its answer. A wait costs neither an attempt nor a token of the budget. It lasts at most
+	// [TransportConfig].MaxWait, and happens under [NoRetry] too.
 	Wait
 )
 
 // StatusClass is the usual class of a status: Again for 408 Request Timeout, 425 Too Early, 429 Too
-// Many Requests and 5xx but 501 Not Implemented and 505 HTTP Version Not Supported; Final for all
-// others. A 409 is decided by more than its status; see [TransportConfig].Statuses.
+// Many Requests and 5xx except 501 Not Implemented and 505 HTTP Version Not Supported; Final for
+// all others. A 409 is decided by more than its status; see [TransportConfig].Statuses.
 func StatusClass(status int) Class {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -56,7 +56,7 @@ func safe(method string) bool {
 	return false
 }
 
-// replayedHeader marks a stored answer: to ask again would bring the same.
+// replayedHeader marks a stored answer: a repetition would bring the same.
 const replayedHeader = "Idempotent-Replayed"
 
 // class decides about a response. A keyed 409 with the problem in-flight or uncertain comes from a
@@ -76,7 +76,7 @@ func (t *Transport) class(resp *http.Response, keyed bool) Class {
 	switch problemType(resp) {
 	case "in-flight":
 		return Wait
-	case "uncertain": // who says when to come back finds it out meanwhile
+	case "uncertain": // with Retry-After the server finds out the outcome in the meantime
 		if _, says := RetryAfter(resp.Header, time.Now()); says {
 			return Wait
 		}
@@ -91,8 +91,8 @@ const (
 	sniffTime  = 10 * time.Second
 )
 
-// problemType is the last part of the type of a problem+json (RFC 9457), "" for anything else. What
-// it reads of the body is put back.
+// problemType is the last part of the type of a problem+json (RFC 9457), "" for anything else. It
+// leaves the body readable from its start.
 func problemType(resp *http.Response) string {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/problem+json" || resp.Body == nil {

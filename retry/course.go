@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// failure is what an attempt ended with that is worth another.
+// failure is the retryable end of an attempt.
 type failure struct {
 	err    error         // never nil
 	status int           // of a response; 0 without
@@ -22,12 +22,12 @@ type course struct {
 	deadline   time.Time // of the context; zero: none
 	latest     time.Time // that an attempt may begin
 	sends      int       // attempts and repeats of a wait
-	waits      int       // of sends: those that are no attempt
+	waits      int       // sends that repeat a wait and do not count as attempts
 	prev       time.Duration
 	began      time.Time     // of the last send
 	paid       bool          // a token has been taken for a send that is to come
 	waitUntil  time.Time     // zero: has not waited
-	longest    time.Duration // of all waits for what is in flight elsewhere
+	longest    time.Duration // of all waits for an answer in flight elsewhere
 }
 
 // newCourse begins a call under a complete policy.
@@ -125,9 +125,9 @@ func (c *course) refund() {
 	}
 }
 
-// patient reports whether a wait of d for what is in flight elsewhere ends in time, and the send
-// after it too, if it takes as long as the one before: a layer below that has just waited will do
-// so again.
+// patient reports whether a wait of d for an answer in flight elsewhere ends in time, and the send
+// after it too. That send is assumed to take as long as the one before: a layer below that has just
+// waited will wait again.
 func (c *course) patient(d time.Duration) bool {
 	if c.waitUntil.IsZero() {
 		c.waitUntil = c.began.Add(c.longest) // so a wait in a layer below counts
@@ -135,7 +135,7 @@ func (c *course) patient(d time.Duration) bool {
 	return plus(d, time.Since(c.began)) <= time.Until(c.waitUntil)
 }
 
-// event is what OnRetry is told of f.
+// event is the event of f for OnRetry.
 func (c *course) event(f failure, delay time.Duration, gaveUp Reason) Event {
 	return Event{Attempt: c.sends, Err: f.err, Status: f.status, Delay: delay, Wait: f.wait,
 		GaveUp: gaveUp}

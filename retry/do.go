@@ -9,19 +9,19 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// Do calls fn until it returns no error, an error that is not worth another attempt, or the policy
-// ends it.
+// Do calls fn until fn succeeds, or returns an error that is not retryable, or the policy ends the
+// retries.
 //
-// The context of fn is bounded by the timeout of its attempt and cancelled when fn returns: what fn
-// returns must not depend on it. It carries [NoRetry] if Do itself retries, so that no layer below
-// does. Attempt counts from 1. An Idempotency-Key belongs to the operation and not to the attempt:
-// make it before Do, not in fn, and not with [TransportConfig].GenerateKeys below.
+// The context of fn is bounded by the timeout of its attempt, and canceled when fn returns: the
+// value of fn must not depend on it. It carries [NoRetry] if Do itself retries, so that no layer
+// below does. Attempt counts from 1. An Idempotency-Key belongs to the operation and not to the
+// attempt: make it before Do, not in fn, and not with [TransportConfig].GenerateKeys below.
 //
-// Errors: one that is not worth another attempt comes back as fn returned it. One that was and got
-// none is wrapped in a [*GaveUpError] with the reason; under [NoRetry] that is the first. An end of
-// ctx before the first attempt is the context's error and its cause; one during a wait is a
-// GaveUpError as well. A bad policy, or a nil fn, is an error that names it. With an error comes
-// the zero T.
+// An error that is not retryable is returned as fn returned it. A retryable one that gets no other
+// attempt is wrapped in a [*GaveUpError] with the reason; under [NoRetry] that is the first error.
+// If ctx ends before the first attempt, Do returns the context's error and its cause; if ctx ends
+// during a wait, a GaveUpError. A bad policy, or a nil fn, is an error that names it. With an
+// error Do returns the zero T.
 //
 // Do is safe for concurrent use, starts no goroutine, and lets panics of fn pass.
 func Do[T any](ctx context.Context, p Policy,
@@ -71,7 +71,7 @@ func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T
 	return fn(inner, c.sends)
 }
 
-// rest tells of f and waits. Its error is why there is no next attempt.
+// rest reports f to OnRetry and waits. Its error says why there is no next attempt.
 func (c *course) rest(ctx context.Context, f failure) error {
 	delay, why := c.pause(f)
 	if c.OnRetry != nil {

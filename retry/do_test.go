@@ -247,7 +247,7 @@ func TestDoTellsInnerLayers(t *testing.T) {
 		assert.Equal(t, 3, calls)
 		assert.True(t, !retry.Allowed(retry.NoRetry(t.Context())) && retry.Allowed(t.Context()),
 			"Allowed does not see NoRetry")
-		// Who makes one attempt leaves the retrying to the layer below.
+		// A Do with one attempt leaves the retries to the layer below.
 		_, _ = retry.Do(t.Context(), retry.Policy{Attempts: 1},
 			func(ctx context.Context, _ int) (int, error) {
 				assert.True(t, retry.Allowed(ctx), "a Do that does not retry forbids it to others")
@@ -322,7 +322,7 @@ func TestDecorrelatedWaitsGrow(t *testing.T) {
 	})
 }
 
-// Who comes late out of a wait does not begin an attempt that has no time.
+// A call that wakes too late from a wait does not begin an attempt that has no time.
 func TestLateAwakening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn, calls := failing(9, errNetwork)

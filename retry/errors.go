@@ -12,7 +12,7 @@ import (
 // ErrOpen is why a request was not sent: its [Breaker] gave no permit.
 var ErrOpen = errors.New("retry: circuit breaker is open")
 
-// Reason is why something that was worth another attempt got none.
+// Reason says why a failure that was worth another attempt got none.
 type Reason uint8
 
 const (
@@ -27,8 +27,8 @@ const (
 	// WaitedTooLong: another request with the key was in flight, or uncertain, for longer than
 	// [TransportConfig].MaxWait.
 	WaitedTooLong
-	// NotAllowed: a layer above retries: there is [NoRetry], or the request itself says
-	// Do-Not-Retry. What is in flight is waited for all the same.
+	// NotAllowed: a layer above retries: the context has [NoRetry], or the request says
+	// Do-Not-Retry. Answers in flight are still waited for.
 	NotAllowed
 	// NotRepeatable: the method is not idempotent and there is no key, or the body can be read once
 	// only.
@@ -63,7 +63,7 @@ func (r Reason) String() string {
 // GaveUpError is returned for a failure that was worth another attempt and got none. It wraps the
 // last failure; after [ContextEnded] the context's error, its cause and the last failure.
 type GaveUpError struct {
-	Attempts int // that were made; 0: nothing was sent
+	Attempts int // number of sends; 0: nothing was sent
 	Reason   Reason
 	Err      error
 }

@@ -60,7 +60,7 @@ func ExampleTransport() {
 	defer flaky.Close()
 
 	transport, err := retry.NewTransport(nil, retry.TransportConfig{
-		GenerateKeys: func(*http.Request) bool { return true }, // this server honours keys
+		GenerateKeys: func(*http.Request) bool { return true }, // this server honors keys
 		Policy:       retry.Policy{Backoff: retry.Backoff{Base: time.Millisecond}},
 	})
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// flight is one send. One goroutine at a time has it: whoever calls fly, then who gets it from
-// there.
+// flight is one send. One goroutine at a time owns it: the one that calls fly, then the one that
+// receives it from there.
 type flight struct {
 	req     *http.Request
 	ctx     context.Context
@@ -62,7 +62,7 @@ func (f *flight) fly(base http.RoundTripper) {
 			_ = resp.Body.Close()
 		}
 		resp = nil
-	case err == nil && resp == nil: // likewise
+	case err == nil && resp == nil: // against the contract too
 		err = errNothing
 	}
 	f.resp, f.err = resp, err
@@ -109,8 +109,8 @@ func (f *flight) ground() {
 	f.close()
 }
 
-// land stops the clock of the attempt. One that has run out cancels the request, if not yet then in
-// a moment: what arrived at the same time could not be read to its end.
+// land stops the timer of the attempt. If the timer has fired, the request is canceled, now or in a
+// moment. A response that arrived at the same time could not be read to its end, so it is dropped.
 func (f *flight) land() {
 	late := f.timer != nil && !f.timer.Stop()
 	f.timer = nil
@@ -133,13 +133,13 @@ func (f *flight) deliver() (*http.Response, error) {
 	return f.resp, nil
 }
 
-// What is read of a response that nobody wants, so that its connection can be used again.
+// Bounds of reading a response that is not returned, so that its connection can be used again.
 const (
 	drainLimit = 64 << 10
 	drainTime  = time.Second
 )
 
-// drain reads what is left of a short body and closes it.
+// drain reads the rest of a short body and closes it.
 func (f *flight) drain() {
 	if f.resp != nil && f.resp.Body != nil && f.resp.ContentLength <= drainLimit {
 		slow := time.AfterFunc(drainTime, func() { f.cancel(nil) })
@@ -149,7 +149,7 @@ func (f *flight) drain() {
 	f.close()
 }
 
-// close ends the send and whatever came of it.
+// close ends the send and closes its response.
 func (f *flight) close() {
 	if f.timer != nil {
 		f.timer.Stop()

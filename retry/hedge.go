@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// race flies first, and a hedge beside it if first is slow, and returns the one that counts. The
-// other has been cancelled, and closes its response itself when it comes back.
+// race sends first, and a hedge too if first is slow, and returns the one that counts. The other is
+// canceled, and closes its response itself when it returns.
 func (c *call) race(ctx context.Context, first *flight, limit time.Duration) (won *flight) {
 	landed := make(chan *flight, 2)
 	until := time.Now().Add(limit)
@@ -46,8 +46,9 @@ func (c *call) race(ctx context.Context, first *flight, limit time.Duration) (wo
 	}
 }
 
-// settle returns what counts of those that came back; nil while it is worth to wait for one that is
-// out. An answer that is final counts, else the last, but a response says more than an error.
+// settle returns the flight that counts of those that came back; nil while it is worth waiting for
+// one that is out. A final answer counts, otherwise the last one, but a response comes before an
+// error.
 func (c *call) settle(back []*flight, out int) *flight {
 	first, last := back[0], back[len(back)-1]
 	if out == 0 && first == last {

@@ -22,8 +22,8 @@ func hedged(t *testing.T, base http.RoundTripper, cfg retry.TransportConfig) *re
 	return transport(t, base, cfg)
 }
 
-// The second copy answers, the first is cancelled, its body closed, and no goroutine stays: the
-// bubble would not end.
+// The second copy answers, the first is canceled and its body closed, and no goroutine stays:
+// otherwise the bubble would not end.
 func TestHedgeWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Hour, answer(200, "slow")),
@@ -59,7 +59,7 @@ func TestHedgeWins(t *testing.T) {
 
 func TestFirstCopyWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		// The loser answers although it was cancelled: its body is closed all the same.
+		// The loser answers although it was canceled: its body is closed anyway.
 		deaf := func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Minute)
 			return answer(200, "late")(req)

@@ -111,7 +111,7 @@ func slow(d time.Duration, do step) step {
 	}
 }
 
-// everybody honours keys.
+// everybody reports that every target honors keys.
 func everybody(*http.Request) bool { return true }
 
 // steady is a backoff whose waits are from half a second to a second.

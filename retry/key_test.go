@@ -81,7 +81,7 @@ func TestWhereKeysComeFrom(t *testing.T) {
 	}
 }
 
-// What cannot be a key is not sent, and the body is closed.
+// A value that cannot be a key is not sent, and the body is closed.
 func TestKeyErrors(t *testing.T) {
 	unknown := errors.New("no such order")
 	for name, key := range map[string]func(*http.Request) (string, error){
@@ -172,7 +172,7 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 	assert.Equal(t, `GET /end "mine" `, hops[1])
 }
 
-// Who writes into the map of a header may write its name as HTTP/2 does: it is a key all the same.
+// Code that writes into the map of a header may spell the name as HTTP/2 does: it is still a key.
 func TestKeyByAnotherSpelling(t *testing.T) {
 	for value, want := range map[string]string{`"mine"`: `"mine"`, "": `"order-7"`} {
 		synctest.Test(t, func(t *testing.T) {

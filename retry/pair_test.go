@@ -50,7 +50,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		r := req.Clone(req.Context())
 		r.Body, r.RequestURI = io.NopCloser(bytes.NewReader(body)), req.URL.RequestURI()
 		rec := httptest.NewRecorder()
-		w.to.ServeHTTP(rec, r) // goes on, whatever becomes of its client
+		w.to.ServeHTTP(rec, r) // continues even if its client has gone
 		if time.Sleep(rand.N(w.delay)); rand.Float64() >= w.back {
 			answer <- rec.Result()
 		}
@@ -68,9 +68,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// The two halves fit: over a wire that loses a third of all messages, to a handler that is at
-// times slower than an attempt, with hedges, each of 500 payments is made once, and each client
-// learns of its own.
+// The two halves fit. The wire loses a third of all messages, the handler is sometimes slower than
+// an attempt, and there are hedges. Each of 500 payments is made once, and each client gets the
+// answer of its own.
 func TestEachPaymentOnceOverABadWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := dedup.New(dedup.Memory(10_000),

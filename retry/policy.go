@@ -16,9 +16,9 @@ const (
 	DefaultElapsed  = 5 * time.Minute
 )
 
-// Policy says how often, when and for how long something is tried again. The zero value is three
-// attempts within five minutes, with full jitter from 100 ms up to 30 s. A Policy is a
-// plain value; it may be shared between goroutines, and then shares its Budget.
+// Policy says how often, when and for how long a call is tried again. The zero value is three
+// attempts within five minutes, with full jitter from 100 ms up to 30 s. A Policy is a plain
+// value; goroutines may share it, and then share its Budget.
 type Policy struct {
 	// Attempts is the number of all attempts, the first included. 1 never retries. Default:
 	// [DefaultAttempts].
@@ -26,33 +26,33 @@ type Policy struct {
 	// Backoff is the wait between two attempts.
 	Backoff Backoff
 	// Elapsed is the time from the call on after which no attempt begins. A wait that would end
-	// later is not begun: so it is also the longest that a Retry-After can ask for. It does not cut
-	// an attempt short. Default: [DefaultElapsed].
+	// later is not begun, so Elapsed also bounds Retry-After. It does not cut an attempt short.
+	// Default: [DefaultElapsed].
 	Elapsed time.Duration
-	// AttemptTimeout bounds one attempt. Where the context has a deadline, an attempt gets no more
-	// than the time that is left, divided by the attempts that are left: so that a later one has
-	// time, and that every layer below has less than the one above. Default: that share alone.
+	// AttemptTimeout bounds one attempt. If the context has a deadline, an attempt gets no more
+	// than the time that is left, divided by the attempts that are left. So a later attempt has
+	// time, and every layer below has less time than the one above. Default: that share alone.
 	AttemptTimeout time.Duration
-	// Budget pays for retries; one that is empty ends them. Give one Budget to all who call the
-	// same service. Default: for [NewTransport] one of its own with the defaults of [BudgetConfig];
-	// for [Do] none, because its calls have nothing that they could share: in an outage each makes
-	// all of its Attempts.
+	// Budget pays for retries; an empty one ends them. Give one Budget to all callers of the same
+	// service. Default: for [NewTransport] one of its own with the defaults of [BudgetConfig]. For
+	// [Do] there is none, because its calls share nothing: in an outage each makes all of its
+	// Attempts.
 	Budget *Budget
-	// Retryable says which errors are worth another attempt. [Permanent] and [After] overrule it,
-	// and so does the end of the caller's context. It may be called concurrently. Default:
+	// Retryable reports whether an error is worth another attempt. [Permanent] and [After] overrule
+	// it, and so does the end of the caller's context. It may be called concurrently. Default:
 	// [Retryable].
 	Retryable func(error) bool
-	// OnRetry is told of every failure that was worth another attempt: before the wait, or with the
+	// OnRetry gets every failure that was worth another attempt: before the wait, or with the
 	// reason for giving up. It is called on the caller's goroutine and may be called concurrently
 	// by several of them; the call waits for it. Default: none.
 	OnRetry func(Event)
 }
 
-// Event is what [Policy].OnRetry is told.
+// Event is the argument of [Policy].OnRetry.
 type Event struct {
-	// Request is the caller's request, not to be changed; nil in [Do].
+	// Request is the caller's request, which must not be changed; nil in [Do].
 	Request *http.Request
-	// Attempt counts what was sent, from 1, waits for another's answer included and hedges not.
+	// Attempt counts sends from 1, including waits for another's answer, without hedges.
 	Attempt int
 	// Err is the failure. For a response it names the status. For a hedge it is nil.
 	Err error
@@ -60,9 +60,9 @@ type Event struct {
 	Status int
 	// Delay is the wait before the next attempt; 0 when giving up and for a hedge.
 	Delay time.Duration
-	// Wait: another request with the key is in flight, and its answer is waited for.
+	// Wait: another request with the key is in flight, and the call waits for its answer.
 	Wait bool
-	// Hedge: nothing has failed; the attempt is slow, and a second copy is sent beside it.
+	// Hedge: nothing has failed; the attempt is slow, and a second copy is sent.
 	Hedge bool
 	// GaveUp is why there is no next attempt; 0 if there is one.
 	GaveUp Reason

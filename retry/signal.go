@@ -12,12 +12,12 @@ const SignalHeader = "Do-Not-Retry"
 
 type noRetry struct{}
 
-// NoRetry returns a context under which [Do] and [Transport] try once: somebody above retries. [Do]
-// and [Transport] pass on such contexts themselves, so that layers do not multiply. It cannot be
-// undone below.
+// NoRetry returns a context under which [Do] and [Transport] try once, because a layer above
+// retries. [Do] and [Transport] pass on such contexts themselves, so that the attempts of layers do
+// not multiply. A layer below cannot undo it.
 //
-// What is in flight ([Wait]) is waited for all the same. A wait multiplies nothing: while one layer
-// waits, those above it wait for that layer, so that one of them asks at a time.
+// They still wait for an answer in flight ([Wait]). Waits do not multiply: while one layer waits,
+// those above it wait for that layer, so that one of them asks at a time.
 func NoRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, noRetry{}, true)
 }
@@ -25,16 +25,16 @@ func NoRetry(ctx context.Context) context.Context {
 // Allowed reports whether ctx allows retries: it does not carry [NoRetry].
 func Allowed(ctx context.Context) bool { return ctx.Value(noRetry{}) == nil }
 
-// Handler puts [NoRetry] into the context of requests that say Do-Not-Retry, and hands all requests
-// on. Handlers pass r.Context() to what they call, and that tries once: the caller tries again.
+// Handler puts [NoRetry] into the context of requests that say Do-Not-Retry, and passes all
+// requests to next. A handler passes r.Context() to its own calls, which then try once: its caller retries.
 //
-// Trust says whose header counts; nil: everybody's. An untrusted client does no harm with it: all
-// it can do is to lower the number of retries made for its own request. Any value counts but an
-// empty one, "0" and "?0".
+// Trust reports whether the header of a request counts; nil: it always does. An untrusted client
+// does no harm with it: it can only lower the number of retries for its own request. Any value
+// counts except an empty one, "0" and "?0".
 //
-// Responses are not touched. A handler that wants its own caller to stop as well, because what it
-// called answered with Do-Not-Retry, sets the header on its own response: only it knows whether the
-// refusal was about this request. It is safe for concurrent use if next and trust are.
+// Handler does not change responses. When a service that a handler calls answers with Do-Not-Retry,
+// the handler may set the header on its own response to stop its caller too: only it knows whether
+// the refusal was about this request. It is safe for concurrent use if next and trust are.
 func Handler(next http.Handler, trust func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if signalled(r.Header) && (trust == nil || trust(r)) {
@@ -55,8 +55,8 @@ func signalled(h http.Header) bool {
 	return false
 }
 
-// lines are the values of a field in any spelling: who writes into the map of a header may write
-// its name as HTTP/2 does.
+// lines are the values of a field in any spelling: code that writes into the map of a header may
+// spell the name as HTTP/2 does.
 func lines(h http.Header, name string) []string {
 	values := h[name]
 	for spelling, more := range h {

@@ -15,17 +15,18 @@ import (
 // for concurrent use if its base is, does not change the requests it is given, and closes their
 // bodies in every case, as the interface asks.
 //
-// What it returns is the response of the last attempt, with its body, or an error. If that attempt
-// was worth another and got none, a response is returned as it is, and an error is wrapped in a
+// It returns the response of the last attempt, with its body, or an error. If that attempt was
+// worth another and got none, a response is returned as it is, and an error is wrapped in a
 // [*GaveUpError]. A response that is not returned is read to 64 KiB, for at most a second, and
 // closed, so that its connection can be used again.
 //
-// The context of a request bounds all its attempts and waits. That of an attempt ends when the body
-// of the response is closed. An [http.Client] calls RoundTrip once for each hop of a redirect: each
-// hop has its own attempts, and the key of the first. What net/http repeats by itself, on a
-// connection that had died before anything was read from it, counts as part of an attempt.
+// The context of a request bounds all its attempts and waits. The context of an attempt ends when
+// the body of the response is closed. An [http.Client] calls RoundTrip once for each hop of a
+// redirect: each hop has its own attempts, and the key of the first. When net/http itself repeats a
+// request, because a connection died before anything was read from it, this counts as part of an
+// attempt.
 //
-// A panic of the base passes to the caller of RoundTrip; that of a hedge which lost does not.
+// A panic of the base passes to the caller of RoundTrip; a panic of a hedge that lost does not.
 type Transport struct {
 	base http.RoundTripper
 	cfg  TransportConfig
@@ -55,7 +56,7 @@ func (t *Transport) CloseIdleConnections() {
 // RoundTrip implements [http.RoundTripper].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := &call{t: t, req: req, body: &outgoing{first: req.Body}}
-	defer func() { c.body.close() }() // what was not sent; also if a callback panics
+	defer func() { c.body.close() }() // a body that was not sent; also if a callback panics
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ type call struct {
 	key    string // "" if the header is the caller's, or there is none
 	keyed  bool
 	hedges bool
-	signal bool // Do-Not-Retry is sent: this call retries, or somebody above it
+	signal bool // Do-Not-Retry is sent: this call retries, or a layer above it
 }
 
 // prepare finds out how often the request may be sent.
@@ -111,8 +112,8 @@ func (t *Transport) honours(req *http.Request) bool {
 	return t.cfg.GenerateKeys != nil && t.cfg.GenerateKeys(req)
 }
 
-// live are requests that are more than a question and its answer: two at once would share a
-// trailer's map, or open two connections to talk over.
+// live reports whether a request is more than one question and one answer: two copies at once would
+// share the map of trailers, or open two upgraded connections.
 func live(req *http.Request) bool { return len(req.Trailer) > 0 || req.Header.Get("Upgrade") != "" }
 
 // findKey reports whether the method and the key allow to repeat the request.

@@ -41,7 +41,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// Who is asked again without a key may do again what it has done already.
+// Without a key a server that gets a request again may run its effect again.
 func TestWhatMayBeRepeated(t *testing.T) {
 	key := []string{retry.KeyHeader, `"k"`}
 	for _, row := range []struct {
@@ -126,7 +126,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, row := range []struct {
 			value string
-			date  time.Duration // from now, in place of a value
+			date  time.Duration // from now, instead of a value
 			least time.Duration
 		}{
 			{value: "30", least: 30 * time.Second},
@@ -291,7 +291,7 @@ func TestCancelledCallers(t *testing.T) {
 	})
 }
 
-// closing is a body that tells whether it has been closed.
+// closing is a body that records whether it has been closed.
 type closing struct {
 	io.Reader
 	closed bool

@@ -21,8 +21,8 @@ const (
 	inFlight = `{"type":"https://example.com/problems#in-flight"}`
 )
 
-// What is in flight with the same key is our own request, or its twin: its answer is waited for, at
-// the cost of time alone.
+// A request in flight with the same key is our own, or a copy of it. The client waits for its
+// answer, which costs only time.
 func TestConflictInFlightIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		empty, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6, Floor: 1e-6})
@@ -87,7 +87,7 @@ func TestWhichConflictsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// A server that says "in flight" for ever does not hold its client for ever.
+// A server that says "in flight" forever does not hold its client forever.
 func TestWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range []time.Duration{0, 10 * time.Second} {
@@ -197,7 +197,7 @@ func TestForbiddenByTheAnswer(t *testing.T) {
 	var _ http.RoundTripper = (*retry.Transport)(nil)
 }
 
-// A wait is no attempt: the next one has the same share of the deadline.
+// A wait does not count as an attempt: the next attempt has the same share of the deadline.
 func TestSharesAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := slow(time.Hour, broken)
@@ -246,8 +246,8 @@ func TestUncertainIsWaitedFor(t *testing.T) {
 	})
 }
 
-// Below a layer that retries, failures are handed up, and what is in flight is waited for: who is
-// above waits meanwhile, so that one asks at a time.
+// Below a layer that retries, failures are returned, and answers in flight are waited for. The
+// layer above waits in the meantime, so that one asks at a time.
 func TestWaitsUnderNoRetry(t *testing.T) {
 	busy := answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")
 	for _, row := range []struct {
@@ -346,8 +346,8 @@ func TestLayersWaitOnce(t *testing.T) {
 	})
 }
 
-// What a layer below has waited for in vain is not asked for once more because a moment is left:
-// that layer would wait as long again.
+// When a layer below has waited in vain, the call does not ask once more in the moment that is
+// left: that layer would wait as long again.
 func TestNoWaitAfterAWaitBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits := func(req *http.Request) (*http.Response, error) {
