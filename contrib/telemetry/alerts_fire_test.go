@@ -252,7 +252,7 @@ func runPromtool(t *testing.T, promtool string, file *promTest) ([]byte, error) 
 	return exec.CommandContext(t.Context(), promtool, "test", "rules", path).CombinedOutput()
 }
 
-// What the troubles are made of is what there is.
+// The series of the troubles are series that the packages export.
 func TestTroublesAreOfWhatThereIs(t *testing.T) {
 	metrics, labels := exported(t), values(t)
 	check := func(series map[string]string) {

@@ -117,7 +117,7 @@ func TestRunbooksNameCommandsThatThereAre(t *testing.T) {
 	}
 }
 
-// What the pages tell people to ask Prometheus is there.
+// Each metric and label in the queries of the pages is exported.
 func TestRunbooksNameWhatThereIs(t *testing.T) {
 	metrics, labels := exported(t), values(t)
 	there, err := filepath.Glob("../../docs/runbooks/*.md")

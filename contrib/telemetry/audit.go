@@ -18,34 +18,33 @@ import (
 
 const sourceKey = attribute.Key("onceward.source")
 
-// Horizon is for how long after its first delivery a source may deliver something again.
+// Horizon is the time after its first delivery for which a source may deliver a message again.
 type Horizon struct {
-	// Source names it: a topic, a provider of webhooks, a queue of dead letters. It is the
+	// Source names the source: a topic, a provider of webhooks, a queue of dead letters. It is the
 	// attribute onceward.source. Required.
 	Source string
-	// For is how long. Negative: without limit.
+	// For is the time. Negative: without limit.
 	For time.Duration
 }
 
-// AuditConfig says what a window is compared with.
+// AuditConfig configures an [Auditor]: the horizons and lags to compare with the window.
 type AuditConfig struct {
 	// Horizons that do not change, such as webhook.Provider.Horizon and the time for which
 	// clients keep a key. Default none.
 	Horizons []Horizon
-	// Ask is asked for more of them, such as the retention of topics, which operators change. It
-	// must return soon when its context ends. What it has answered holds until it answers again.
-	// Default nil: nobody is asked.
+	// Ask returns more horizons, such as the retention of topics, which operators change. It must
+	// return soon when its context ends. Its answer holds until the next one. Default nil: none.
 	Ask func(ctx context.Context) ([]Horizon, error)
-	// Lags is asked how old the oldest message is that has not been read, by source, as
-	// kafkasarama.Lags and kafkafranz.Lags answer for the topics of a group; who has several groups
-	// puts them into the names. A negative one is an error. For the rest it is as Ask is.
+	// Lags returns the age of the oldest unread message by source, as kafkasarama.Lags and
+	// kafkafranz.Lags do for the topics of a group. With several groups, put the group into the
+	// names. A negative age is an error. Otherwise Lags is called like Ask. Default nil: none.
 	Lags func(ctx context.Context) (map[string]time.Duration, error)
-	// Every is the time between two questions, at least a second. Default DefaultAuditEvery.
+	// Every is the time between two calls, at least a second. Default DefaultAuditEvery.
 	Every time.Duration
-	// Timeout bounds one question. Default DefaultAuditTimeout.
+	// Timeout bounds one call. Default DefaultAuditTimeout.
 	Timeout time.Duration
-	// Logger is warned once of each source whose horizon is longer than the window, or whose lag
-	// than half of it, and of questions that fail. Default: discarded.
+	// Logger gets one warning for each source whose horizon is longer than the window, or whose lag
+	// is longer than half of it, and one for each call that fails. Default: discarded.
 	Logger *slog.Logger
 }
 
@@ -55,8 +54,8 @@ const (
 	DefaultAuditTimeout = 30 * time.Second
 )
 
-// Horizons are those of topics that keep messages for so long, as kafkasarama.Retentions and
-// kafkafranz.Retentions answer: AuditConfig.Ask can return them. A group cannot be further behind.
+// Horizons returns the horizons of topics with these retentions, which kafkasarama.Retentions and
+// kafkafranz.Retentions return: use it in AuditConfig.Ask. A group cannot be further behind.
 func Horizons(kept map[string]time.Duration) []Horizon {
 	var all []Horizon
 	for _, source := range slices.Sorted(maps.Keys(kept)) {
@@ -68,9 +67,9 @@ func Horizons(kept map[string]time.Duration) []Horizon {
 // maxSources bounds the series of an Auditor.
 const maxSources = 100
 
-// Auditor compares the window of a Deduper with what may bring a message back: a duplicate that
-// comes after the window runs again, and nothing counts it. Make it with [Metrics.NewAuditor]. It
-// is safe for concurrent use.
+// Auditor compares the window of a Deduper with the horizons and lags of its sources: a duplicate
+// that arrives after the window runs again, and nothing counts it. Make it with
+// [Metrics.NewAuditor]. It is safe for concurrent use.
 type Auditor struct {
 	cfg    AuditConfig
 	window time.Duration
@@ -84,15 +83,14 @@ type Auditor struct {
 	behind map[string]bool          // warned of
 }
 
-// NewAuditor makes an auditor of Config.Window, and has the horizons and their coverage collected,
-// until Close of the Metrics: onceward.dedup.window.horizon, and onceward.dedup.window.coverage,
-// which is the window divided by the horizon, at most 1000, and 0 for one without limit; and the
-// lags, once they were answered: onceward.dedup.window.lag. It starts no goroutine; see
-// [Auditor.Run].
+// NewAuditor makes an auditor of Config.Window. Until Close of the Metrics each collection has the
+// gauges of the window: horizon, coverage, and, after the first answer, lag. Coverage is the window
+// divided by the horizon, at most 1000, and 0 for a horizon without limit. NewAuditor starts no
+// goroutine; see [Auditor.Run]. The names of the gauges begin with onceward.dedup.window.
 //
-// Of several horizons of one source the longest counts. Beyond 100 sources the rest is one, called
-// other, and so it is of lags. A Config without a Window, a bad field of cfg and a second auditor
-// are errors.
+// Of several horizons of one source the longest counts. Beyond 100 sources all others are one
+// source called other; the same holds for lags. A Config without a Window, a bad field of cfg and a
+// second auditor are errors.
 func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 	if cfg.Every == 0 {
 		cfg.Every = DefaultAuditEvery
@@ -119,7 +117,7 @@ func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 	}
 	a := &Auditor{cfg: cfg, window: m.window, warned: map[string]bool{}, behind: map[string]bool{}}
 	a.errors = m.maker.Counter("onceward.dedup.window.audit.errors", "{error}",
-		"Questions for horizons and lags that failed; what was answered before holds")
+		"Calls for horizons and lags that failed; the answer before still holds")
 	a.named = m.maker.Add()
 	if err := a.observe(m.maker); err != nil {
 		return nil, err
@@ -196,7 +194,7 @@ func (a *Auditor) setLags(found map[string]time.Duration) {
 	for source, lag := range now {
 		late := lag > a.window/2
 		if late && !a.behind[source] {
-			a.cfg.Logger.Warn("telemetry: what has not been read is older than half of the window; what is older than the window would run again",
+			a.cfg.Logger.Warn("telemetry: the oldest unread message is older than half of the window; duplicates read after the window would run again",
 				"source", source, "lag", lag, "window", a.window)
 		}
 		a.behind[source] = late

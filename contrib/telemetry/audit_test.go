@@ -37,8 +37,8 @@ func wantAudited(t *testing.T, got map[string]float64, want map[string]float64) 
 	}
 }
 
-// The window, three days, against what may bring a message back; what changes is asked for, and
-// while it cannot be asked for, the last answer holds.
+// The auditor compares a window of three days with horizons. It asks for those that change, and
+// while Ask fails, the last answer holds.
 func TestAuditor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := newMetrics(t)
@@ -114,8 +114,8 @@ func TestAuditor(t *testing.T) {
 	})
 }
 
-// How far behind a group is, and a warning while there is time. What it has been told of holds
-// while it cannot be asked.
+// The auditor exports the lag of a group, and warns while there is time. While Lags fails, the last
+// answer holds.
 func TestAuditorLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := newMetrics(t)

@@ -168,9 +168,9 @@ func TestDashboardLayout(t *testing.T) {
 	}
 }
 
-// What the pictures have shown to be hard to read: increase() is not whole, a quantile lies between
-// bounds, half of a stat's height is too low for its graph, a legend of a dozen names below a panel
-// hides them, and a heatmap of as many columns as pixels is stripes.
+// The pictures have shown what is hard to read. The result of increase() is not whole, and a
+// quantile lies between bounds. Half of a stat's height is too low for its graph. A legend of a
+// dozen names below a panel hides them. A heatmap of as many columns as pixels is stripes.
 func TestDashboardCanBeRead(t *testing.T) {
 	seen := map[string]int{}
 	for _, p := range readDashboard(t).Panels {

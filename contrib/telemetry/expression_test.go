@@ -189,11 +189,11 @@ var (
 	words   = regexp.MustCompile(`[A-Za-z_:][A-Za-z0-9_:]*`)
 )
 
-// What may stand in an expression besides metrics: what the rules and the dashboard use of PromQL.
+// promql has the words of PromQL that the rules and the dashboard use.
 var promql = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "and",
 	"or", "offset", "clamp_max", "clamp_min", "on", "group_left"}
 
-// problems are what an expression of PromQL names that is not there: metrics, labels, their values.
+// problems returns the names in a PromQL expression that do not exist: metrics, labels, values.
 func problems(expr string, metrics map[string]bool, labels map[string][]string) (found []string) {
 	if strings.Count(expr, "(") != strings.Count(expr, ")") ||
 		strings.Count(expr, "[") != strings.Count(expr, "]") {
@@ -239,7 +239,7 @@ func problems(expr string, metrics map[string]bool, labels map[string][]string) 
 	return found
 }
 
-// What is wrong in an expression is found.
+// A wrong name in an expression is found.
 func TestProblemsOfExpressions(t *testing.T) {
 	metrics, labels := map[string]bool{"a_total": true, "b_bucket": true},
 		map[string][]string{"kind": {"x", "y"}, "le": nil, "name": nil}

@@ -21,8 +21,8 @@ type Config struct {
 	Window time.Duration
 }
 
-// Metrics counts what parts of Onceward tell of themselves, under one name. Make it with
-// [NewMetrics]. All methods are safe for concurrent use.
+// Metrics counts the events of parts of Onceward under one name. Make it with [NewMetrics]. All
+// methods are safe for concurrent use.
 type Metrics struct {
 	maker  *meter.Maker
 	window time.Duration
@@ -57,8 +57,8 @@ func NewMetrics(provider metric.MeterProvider, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// Close ends what is observed at each collection: gauges, and counters that others count. What
-// hooks tell is counted as before. A second call does nothing.
+// Close ends the observations at each collection: gauges, and counters that other packages keep.
+// Hooks still count. A second call does nothing.
 func (m *Metrics) Close() error { return m.maker.Close() }
 
 func observeWindow(maker *meter.Maker, window time.Duration) error {

@@ -37,7 +37,7 @@ func TestNewMetricsRefuses(t *testing.T) {
 		{"no name", provider, telemetry.Config{}, "Name is empty"},
 		{"a long name", provider, telemetry.Config{Name: strings.Repeat("x", 256)},
 			"Name has more than 255"},
-		{"a name that is no text", provider, telemetry.Config{Name: "\xff"}, "no UTF-8"},
+		{"a name that is no text", provider, telemetry.Config{Name: "\xff"}, "not UTF-8"},
 		{"a negative window", provider, telemetry.Config{Name: "x", Window: -1},
 			"Window is negative"},
 	} {
@@ -187,8 +187,8 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	}
 }
 
-// What should never happen has its series from the beginning: Prometheus does not see a rise in one
-// that appears with its first event.
+// A counter of an event that should never happen starts at 0: Prometheus does not see a rise in a
+// series that appears with its first event.
 func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
 	_, reader := newMetrics(t)
 	got := metrictest.Collect(t, reader)
@@ -204,8 +204,7 @@ func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
 	}
 }
 
-// A window of duplicates, through a Deduper: how old they are, why they came, and that the window
-// stands beside them.
+// A window of duplicates, through a Deduper: their ages, their causes, and next to them the window.
 func TestDuplicatesOfADeduper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := newMetrics(t)

@@ -38,8 +38,8 @@ func exposition(t *testing.T) (*sdk.MeterProvider, func() []string) {
 	}
 }
 
-// What a Deduper does is exposed, in as many series for ten thousand keys as for a hundred, and no
-// key is in the text.
+// The exposition of a Deduper has as many series for ten thousand keys as for a hundred, and no key
+// is in its text.
 func TestExpositionIsBounded(t *testing.T) {
 	provider, read := exposition(t)
 	m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: "payments", Window: window})

@@ -48,7 +48,7 @@ type retryMetrics struct {
 
 func (r *retryMetrics) make(m *meter.Maker) {
 	r.repeats = m.Counter("onceward.retry.repeats", "{request}",
-		"What is sent once more: retries, questions for an answer in flight, and hedges")
+		"Requests that were sent once more: retries, waits for an answer in flight, and hedges")
 	r.givenUp = m.Counter("onceward.retry.given_up", "{call}",
 		"Calls that failed, were worth another attempt, and got none")
 	r.kinds = map[string][]metric.AddOption{}

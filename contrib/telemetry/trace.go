@@ -25,21 +25,20 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 	return &Tracer{spans}, nil
 }
 
-// Do is [dedup.Do] with spans: onceward.do, and below it onceward.claim, onceward.handle around fn,
-// whose context has that span, and onceward.complete from the return of fn until it is recorded.
+// Do is [dedup.Do] with spans. Below onceward.do there are onceward.claim, onceward.handle around
+// fn, whose context has that span, and onceward.complete from the return of fn until its record.
 //
 // With dedup.Config.Labels, and unless the call has a label of its own, the record keeps the
 // context of the span that claimed first: 55 bytes of label, if that span is sampled. A
 // duplicate, a call that finds the key in flight, a mismatch, an uncertain key, a retry and a
-// takeover then have a link to that span, in whichever process it was. To find it before it is
-// overwritten, a claim asks first for a key without an attempt ([dedup.Request.OnlyNew]), so a
-// retry costs one question more, and the Observer is told of one more claim, in flight. Of what
-// is done, redisadapter's layout Compact keeps no label, so its duplicates have no link.
-// In Observe mode nothing is known of what would have been skipped, and there are links for
-// retries alone.
+// takeover then have a link to that span, also in another process. To find the label before it is
+// overwritten, a claim first asks without starting an attempt ([dedup.Request.OnlyNew]). So a
+// retry costs one claim more, and the Observer gets one more event, in flight. redisadapter's
+// layout Compact keeps no label of a finished key, so its duplicates have no link. In Observe mode
+// Do does not learn which calls would have been skipped, and only retries have links.
 //
-// Keys, labels and texts of errors are in no attribute. While the span is not sampled, all of this
-// is left out, and Do costs what starting that span costs. A nil tracer is dedup.Do alone.
+// Keys, labels and texts of errors are in no attribute. If the span is not sampled, all of this is
+// left out, and Do costs only the start of that span. With a nil tracer Do is dedup.Do alone.
 func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
 	fn func(context.Context) (T, error), opts ...dedup.Option) (T, error) {
 	res, err := DoResult(ctx, t, d, key, fn, opts...)
@@ -89,7 +88,7 @@ type traced[T any] struct {
 	linked       bool
 }
 
-// link links the whole to the span that a record has kept. Its own is no news.
+// link links the whole to the span that a record has kept, unless that is its own span.
 func (c *traced[T]) link(label string) {
 	first := span.Parse(label)
 	if c.linked || !first.IsValid() || first.SpanID() == c.whole.SpanContext().SpanID() {

@@ -325,8 +325,8 @@ func TestObserveModeRunsRetries(t *testing.T) {
 	wantLink(t, calls[1], calls[0])
 }
 
-// A first attempt asks once; a retry once more; what is not sampled asks as Do does, and leaves
-// nothing in the record.
+// A first attempt claims once, a retry once more. A call that is not sampled claims as Do does, and
+// leaves nothing in the record.
 func TestWhatALinkCosts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -424,7 +424,7 @@ func TestNewTracerRefuses(t *testing.T) {
 	}
 }
 
-// What dedup.Do refuses, Do refuses likewise; without a tracer it is dedup.Do.
+// Do refuses the arguments that dedup.Do refuses; without a tracer it is dedup.Do.
 func TestDoRefusesWhatDoRefuses(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	var input *dedup.InputError

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrOutput: a handler has returned messages, and Config.NoOutput says that none does. They
-// are not published, and the message is not recorded: it comes again.
+// are not published, and the message is not recorded: it is redelivered.
 var ErrOutput = errors.New("watermilladapter: a handler returned messages, against Config.NoOutput")
 
 // Config configures a [Once]. The zero value claims each message by its UUID for each handler.
@@ -83,7 +83,7 @@ type stored struct {
 }
 
 // Middleware wraps a handler: a message.HandlerMiddleware. While the handler runs, its message's
-// context is the attempt's: it is cancelled when the lease is lost, and package dedup's
+// context is the attempt's: it is canceled when the lease is lost, and package dedup's
 // functions (MarkIrreversible, Step, FromContext) find the attempt in it.
 func (o *Once) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	if o.cfg.NoOutput {
@@ -154,10 +154,10 @@ func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T
 	return nil
 }
 
-// Poisoned reports whether a message with an error is done all the same ([dedup.CanAck]): its
-// handler has failed for good, now or earlier, or the messages that it made were not kept
-// ([dedup.ErrNoResult]). It is a filter for watermill's PoisonQueueWithFilter. What was answered
-// after a lost lease, or is not known, is not: it comes again.
+// Poisoned reports whether a message with an error is done ([dedup.CanAck]): its handler has
+// failed for good, now or earlier, or its messages were not kept ([dedup.ErrNoResult]). It is a
+// filter for watermill's PoisonQueueWithFilter. After a lost lease, or with an unknown outcome,
+// it is false, and the message is redelivered.
 func Poisoned(err error) bool { return err != nil && dedup.CanAck(err) }
 
 // repository is Once's Deduper under the interface of watermill's Deduplicator.

@@ -144,8 +144,8 @@ func TestRouter(t *testing.T) {
 	s.wantEffects("mail", map[string]int{"a": 1, "b": 3, "c": 1})
 }
 
-// TestOutput: what a handler returns is published though the broker was away when its effect was
-// recorded, and again for each duplicate, under the same UUID.
+// TestOutput: the messages of a handler are published although the broker was away when its effect
+// was recorded, and again for each duplicate, under the same UUID.
 func TestOutput(t *testing.T) {
 	s := newShop(t)
 	s.refuse = 2
@@ -214,8 +214,8 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestOutputTooLarge: output that could not be kept is published by who has it, and never replaced
-// by nothing.
+// TestOutputTooLarge: output that could not be kept is published by the delivery that made it. A
+// duplicate gets dedup.ErrNoResult, not an empty output.
 func TestOutputTooLarge(t *testing.T) {
 	d := deduper(t, dedup.Memory(100), func(c *dedup.Config) { c.ResultLimit = 100 })
 	h := middlewareOf(t, d,
@@ -232,7 +232,7 @@ func TestOutputTooLarge(t *testing.T) {
 	}
 }
 
-// TestRefusals: what is wrong is said before a handler runs.
+// TestRefusals: a bad argument is an error before a handler runs.
 func TestRefusals(t *testing.T) {
 	if _, err := watermilladapter.New(nil, watermilladapter.Config{}); err == nil {
 		t.Error("a nil Deduper is taken")
@@ -286,7 +286,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestMismatch: a key that comes with another payload is no duplicate.
+// TestMismatch: a key that comes with another payload is not a duplicate.
 func TestMismatch(t *testing.T) {
 	h := middlewareOf(t, deduper(t, dedup.Memory(100)),
 		watermilladapter.Config{Scope: scoped, Fingerprint: true}).

@@ -89,7 +89,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// What httpadapter refuses is refused here, too; without a tracer it is httpadapter's Runner.
+// Claimed refuses the arguments that httpadapter refuses; without a tracer it is httpadapter's
+// Runner.
 func TestClaimedRefuses(t *testing.T) {
 	if _, err := httptrace.Claimed(nil, nil); err == nil {
 		t.Error("no Deduper is no error")

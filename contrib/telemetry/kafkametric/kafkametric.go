@@ -1,6 +1,6 @@
-// Package kafkametric measures a consumer of Kafka with OpenTelemetry, whatever its client is: what
-// became of messages, and how far its partitions have come. What claims found, and the age of
-// duplicates, is measured by package telemetry.
+// Package kafkametric measures a consumer of Kafka with OpenTelemetry, with any client: the
+// outcomes of messages, and the progress of partitions. Package telemetry measures the outcomes of
+// claims and the age of duplicates.
 package kafkametric
 
 import (
@@ -56,7 +56,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 		commitsFailed: maker.Counter("onceward.kafka.commit.failures", "{commit}",
 			"Attempts to commit that failed, and are repeated"),
 		acksRefused: maker.Counter("onceward.kafka.ack.refused", "{acknowledgement}",
-			"Acknowledgements of a share group that did not count: the messages come again"),
+			"Acknowledgements of a share group that were refused: the messages are redelivered"),
 		abandoned: maker.Counter("onceward.kafka.abandoned", "{handler}",
 			"Handlers that still ran when their partition was given up"),
 		ok: maker.Add(failedKey.Bool(false)), failed: maker.Add(failedKey.Bool(true)),
@@ -144,5 +144,5 @@ func (m *Metrics) Observe(progress func() []kafkaadapter.Progress) error {
 	}, partitions, age, lag, inFlight, paused)
 }
 
-// Close ends the observation. What hooks tell is counted as before. A second call does nothing.
+// Close ends the observation. Hooks still count. A second call does nothing.
 func (m *Metrics) Close() error { return m.maker.Close() }

@@ -1,6 +1,6 @@
-// Package kafkatrace traces the messages of a consumer of Kafka with OpenTelemetry, whatever its
-// client is: the claim, the handler, the completion, duplicates, and what is put aside, with links
-// from a retry and a duplicate to the attempt that claimed first.
+// Package kafkatrace traces the messages of a consumer of Kafka with OpenTelemetry, with any
+// client: the claim, the handler, the completion, duplicates and parked messages. A retry and a
+// duplicate have a link to the attempt that claimed first.
 package kafkatrace
 
 import (
@@ -55,12 +55,12 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 //   - record TOPIC, from the handler's return until the effect is on record, below the claim of
 //     the first attempt.
 //
-// A duplicate has skip TOPIC, below a claim of its own and with a link to that of the first; a
-// message that is put aside has park TOPIC, and one that waits for its next attempt in a topic of
-// Attempts.Delayed has delay TOPIC, in the same way. The first one's claim is found in its
-// record's label, 55 bytes, so the links between processes, and those of duplicates, need
-// dedup.Config.Labels. Of what is done, redisadapter's layout Compact keeps no label. A
-// claim that is not sampled has none. Where cfg.Label is set it stays, and there are no links.
+// A duplicate has skip TOPIC, below a claim of its own and with a link to the first claim. In the
+// same way a parked message has park TOPIC, and one that waits for its next attempt in a topic of
+// Attempts.Delayed has delay TOPIC. The record's label, 55 bytes, has the context of the first
+// claim. So the links between processes, and those of duplicates, need dedup.Config.Labels.
+// redisadapter's layout Compact keeps no label of a finished key, and a claim that is not sampled
+// writes none. If cfg.Label is set it stays, and there are no links.
 //
 // Ids, keys and texts of errors are in no attribute.
 func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {

@@ -48,7 +48,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	m := &Metrics{maker: maker,
 		found: map[string]map[preflight.Severity][]metric.AddOption{}}
 	m.findings = maker.Counter("onceward.redis.findings", "{finding}",
-		"What New, Watch and the amnesia guard have found about a server")
+		"Findings of New, Watch and the amnesia guard about a server")
 	for _, code := range append([]string{other}, codes...) {
 		m.found[code] = map[preflight.Severity][]metric.AddOption{}
 		for s := preflight.Note; s <= preflight.Critical; s++ {
@@ -65,7 +65,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 const other = "other"
 
 // OnFinding is for redisadapter.Options.OnFinding. With it the store no longer logs findings, whose
-// texts say what to do: who wants them in a log calls this in a function that logs them, too.
+// texts say what to do. To log them too, call this in a function of your own that also logs.
 func (m *Metrics) OnFinding(f preflight.Finding) {
 	found, known := m.found[f.Code]
 	if !known {

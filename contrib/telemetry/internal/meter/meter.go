@@ -53,7 +53,7 @@ func Name(pkg, who string) (attribute.KeyValue, error) {
 		return attribute.KeyValue{}, fmt.Errorf("%s: Name is empty", pkg)
 	case len(who) > maxName || !utf8.ValidString(who):
 		return attribute.KeyValue{},
-			fmt.Errorf("%s: Name has more than %d bytes, or is no UTF-8", pkg, maxName)
+			fmt.Errorf("%s: Name has more than %d bytes, or is not UTF-8", pkg, maxName)
 	}
 	return name.String(who), nil
 }
@@ -105,8 +105,8 @@ func (m *Maker) Add(attrs ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{m.Set(attrs...)}
 }
 
-// Observe has read called at each collection, until Close. What is observed twice under one name
-// would be one series with two values, so a second read of a kind is refused.
+// Observe registers read for each collection, until Close. Two observations under one name would be
+// one series with two values, so a second read of a kind is refused.
 func (m *Maker) Observe(kind string, read func(context.Context, metric.Observer),
 	instruments ...metric.Observable) error {
 	if m.err != nil {

@@ -28,8 +28,8 @@ type Client struct {
 
 const kafkaPrefix = "onceward.kafka."
 
-// Kafka tells what a client's hooks and its progress become. start returns a client with series of
-// its own, and what collects them; construct is the package's New.
+// Kafka checks the series of a client's hooks and its progress. start returns a client with series
+// of its own, and a function that collects them; construct is the package's New.
 func Kafka(t *testing.T, start func(*testing.T) (*Client, func() map[string]float64),
 	construct func(metric.MeterProvider, string) error) {
 	t.Run("hooks", func(t *testing.T) {
@@ -46,10 +46,10 @@ func Kafka(t *testing.T, start func(*testing.T) (*Client, func() map[string]floa
 	})
 	t.Run("refused", func(t *testing.T) {
 		if construct(nil, "x") == nil {
-			t.Error("no provider is no error")
+			t.Error("a nil provider is accepted")
 		}
 		if construct(noop.NewMeterProvider(), "") == nil {
-			t.Error("no name is no error")
+			t.Error("an empty name is accepted")
 		}
 	})
 }
@@ -115,14 +115,14 @@ func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
 		"paused{kafka.pause=not_owned}": 2,
 	}))
 	if c.ObserveNothing() == nil {
-		t.Error("nothing to observe is no error")
+		t.Error("a nil function is accepted")
 	}
 	if c.Observe(nil) == nil {
-		t.Error("a second one is no error")
+		t.Error("a second observation is accepted")
 	}
 }
 
-// closed: what hooks tell is counted as before, and nothing is observed any more.
+// closed: after Close hooks still count, and nothing is observed any more.
 func (c *Client) closed(t *testing.T, collect func() map[string]float64) {
 	if err := c.Observe(func() []kafkaadapter.Progress {
 		return []kafkaadapter.Progress{{Age: time.Minute}}
@@ -142,6 +142,6 @@ func (c *Client) closed(t *testing.T, collect func() map[string]float64) {
 		t.Error("after Close it is observed")
 	}
 	if c.Observe(func() []kafkaadapter.Progress { return nil }) == nil {
-		t.Error("to observe what is closed is no error")
+		t.Error("an observation after Close is accepted")
 	}
 }

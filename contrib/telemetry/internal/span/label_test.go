@@ -23,7 +23,7 @@ func TestLabelsAreReadBack(t *testing.T) {
 	}
 }
 
-// What others keep as a label is no span.
+// A label that another program made does not parse as a span.
 func TestForeignLabels(t *testing.T) {
 	for _, label := range []string{
 		"", "order 7", example[:54], example + "1", "01" + example[2:], example[:53] + "00",

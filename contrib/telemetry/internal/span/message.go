@@ -107,7 +107,7 @@ func (t *Messages) HandleBatch(ctx context.Context, ms []Message,
 	return errs
 }
 
-// process is what the span of a handler has beside what all have.
+// process returns the options of a handler's span that other spans do not have.
 func process(links []trace.Link, attrs []attribute.KeyValue) []trace.SpanStartOption {
 	return []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
@@ -216,7 +216,7 @@ func (t *Messages) own(ctx context.Context, m *Message) context.Context {
 	return ctx
 }
 
-// start starts a span of a message. What it says it says from the beginning, where samplers look.
+// start starts a span of a message. The attributes are there from the start, so samplers see them.
 func (t *Messages) start(ctx context.Context, m *Message, name string,
 	opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	attrs := []attribute.KeyValue{

@@ -69,8 +69,8 @@ func TestSamplersAreTold(t *testing.T) {
 	}
 }
 
-// A handler that runs inside a span of the consumer's own is below its message all the same, so it
-// has a link to that span.
+// A handler may run inside a span of the consumer's own. Its span is still below its message, so it
+// has a link to the consumer's span.
 func TestSpanAroundTheConsumer(t *testing.T) {
 	m, spans := messages(t)
 	outer := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1},

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// The attributes of spans, beside those of OpenTelemetry's conventions for messaging.
+// The attributes of spans, in addition to those of OpenTelemetry's conventions for messaging.
 const (
 	OutcomeKey = attribute.Key("onceward.outcome")
 	CauseKey   = attribute.Key("onceward.cause")

@@ -59,8 +59,8 @@ func Want(t testing.TB, spans *tracetest.SpanRecorder, want ...string) {
 	}
 }
 
-// Config is what a configuration of the client has that is traced; what is nil is not set. M is its
-// message.
+// Config has the traced fields of a client's configuration; a nil field is not set. M is the
+// client's message.
 type Config[M any] struct {
 	Label        func(M) string
 	Handler      func(context.Context, M) error
@@ -116,8 +116,8 @@ func (c *Client[M]) Run(t *testing.T) {
 	}
 }
 
-// messages tells what a message goes through, and where each of its spans hangs: 02b7 is its
-// producer, 3331 the claim of the first attempt.
+// messages checks the spans of a message, and the parent of each: 02b7 is its producer, 3331 the
+// claim of the first attempt.
 func (c *Client[M]) messages(t *testing.T) {
 	attempt := func(n int, label, found string) func(Config[M]) {
 		return func(cfg Config[M]) {
@@ -263,7 +263,7 @@ func (c *Client[M]) batches(t *testing.T) {
 	wantAttributes(t, of, `{"messaging.batch.message_count":3}`, `{"error.type":"panic"}`)
 }
 
-// keeps: hooks, and a label, that are there already stay; what is not there is not made.
+// keeps: existing hooks and an existing label stay; missing ones are not made.
 func (c *Client[M]) keeps(t *testing.T) {
 	told := 0
 	cfg, _ := c.traced(t, Config[M]{
@@ -285,7 +285,8 @@ func (c *Client[M]) keeps(t *testing.T) {
 	}
 }
 
-// sent: what one process sends the next one receives, in place of what the message carried before.
+// sent: the next process receives the context that one process sends, instead of the context that
+// the message carried before.
 func (c *Client[M]) sent(t *testing.T) {
 	sender := trace.ContextWithSpanContext(context.Background(),
 		trace.NewSpanContext(trace.SpanContextConfig{
@@ -308,10 +309,10 @@ func (c *Client[M]) sent(t *testing.T) {
 
 func (c *Client[M]) refused(t *testing.T) {
 	if c.New(nil, "x") == nil {
-		t.Error("no provider is no error")
+		t.Error("a nil provider is accepted")
 	}
 	if c.New(noop.NewTracerProvider(), "") == nil {
-		t.Error("no name is no error")
+		t.Error("an empty name is accepted")
 	}
 }
 
