@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// flaky is a server that honours Idempotency-Key, behind a network that loses answers.
+// flaky is a server that honors Idempotency-Key, behind a network that loses answers.
 type flaky struct {
 	url   string
 	close func()
@@ -60,7 +60,7 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	return f, nil
 }
 
-// pay is the effect. It takes its time, so that who asks again meets it while it runs.
+// pay is the effect. It takes some time, so that a retry comes while it runs.
 func (f *flaky) pay(w http.ResponseWriter, r *http.Request) {
 	invoice, err := io.ReadAll(r.Body)
 	if err != nil {

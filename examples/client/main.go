@@ -3,8 +3,8 @@
 //	go run ./examples/client
 //	go run ./examples/client -n 100
 //
-// It starts that server itself. What matters for a client is newClient: a transport that sends one
-// request again under one Idempotency-Key, and knows what each answer means for that.
+// It starts that server itself. Read newClient for your own client: its transport repeats a request
+// under one Idempotency-Key, and knows which answers allow another attempt.
 package main
 
 import (
@@ -49,7 +49,7 @@ func run(ctx context.Context, n int, out io.Writer) error {
 // newClient is for one service: its budget and its breaker are that service's.
 func newClient(base string) (*http.Client, error) {
 	transport, err := retry.NewTransport(nil, retry.TransportConfig{
-		// A POST is sent again only to a server that honours keys. This one does, and gets a random
+		// A POST is sent again only to a server that honors keys. This one does, and gets a random
 		// key for each request: the same for all of its attempts, and for no other request.
 		GenerateKeys: func(r *http.Request) bool { return strings.HasPrefix(r.URL.String(), base) },
 		Policy: retry.Policy{
@@ -77,7 +77,7 @@ type payment struct {
 
 type paymentKey struct{}
 
-// note is told of each failure that is worth another attempt.
+// note records each failure that is worth another attempt.
 func note(e retry.Event) {
 	p, ok := e.Request.Context().Value(paymentKey{}).(*payment)
 	switch {
@@ -111,7 +111,7 @@ func payAll(ctx context.Context, client *http.Client, base string, n int) []*pay
 	return payments
 }
 
-// pay is written as if nothing could fail: what is left for it is what no repetition mends.
+// pay is written as if nothing could fail: it gets only errors that no retry can fix.
 func pay(ctx context.Context, client *http.Client, base, invoice string) string {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/payments",
 		strings.NewReader(invoice))
@@ -120,8 +120,7 @@ func pay(ctx context.Context, client *http.Client, base, invoice string) string 
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		// Here the outcome is open. Who wants to ask later sets the Idempotency-Key itself, and
-		// keeps it.
+		// Here the outcome is unknown. To ask later, set the Idempotency-Key yourself, and keep it.
 		return err.Error()
 	}
 	defer func() { _ = resp.Body.Close() }()

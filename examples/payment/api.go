@@ -84,7 +84,7 @@ func customer(r *http.Request) (string, error) { return tokens[r.Header.Get("Aut
 // pay runs once for a key. It may run again after it was rolled back, so it has no effect but
 // through tx.
 func (a *api) pay(w http.ResponseWriter, r *http.Request) {
-	// is not cancelled when the client goes: its retry gets the answer
+	// ctx is not canceled when the client goes: its retry gets the answer
 	ctx := r.Context()
 	from, _ := customer(r)          // is not empty, or there would have been a 401
 	tx, _ := sqladapter.TxFrom(ctx) // never a.db: that would be another transaction, and stay
@@ -153,19 +153,19 @@ func (a *api) read(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write changes what its client has read, and nothing newer (If-Match, RFC 9110 section 13.1.1): of
-// two updates of one version one is done, and the other is told 412. Sent twice, an update writes
-// once, but who has lost the answer is told 412 as well, and cannot know whose change that is. With
-// a key it gets its 204, whoever has written since, as that section allows: the key is looked up
-// before this compares.
+// write changes the version that its client has read, and no newer one (If-Match, RFC 9110 section
+// 13.1.1). Of two updates of one version one is done, and the other gets 412. An update that is
+// sent twice writes once. But without a key a client that has lost the answer gets 412 as well, and
+// cannot know whose change that is. With a key it gets its 204, even if others have written since,
+// as that section allows: the key is looked up before write compares.
 func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
-	if id == "" { // the middleware has asked only of what has a key
+	if id == "" { // the middleware has checked only requests with a key
 		http.Error(w, "who are you?", http.StatusUnauthorized)
 		return
 	}
 	condition := strings.Join(r.Header.Values("If-Match"), ",")
-	// "*" is any version: that would overwrite what nobody has read
+	// "*" is any version: that would overwrite a note that the client has not read
 	if condition == "" || condition == "*" {
 		http.Error(w, "If-Match must be the ETag of GET /account", http.StatusPreconditionRequired)
 		return
@@ -179,11 +179,11 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		unavailable(w, err)
 	case version == 0:
-		// This is final: a version never comes back. Who reads again makes another update, with a
-		// new key.
+		// This is final: a version never comes back. A client that reads again makes another
+		// update, with a new key.
 		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
 	default:
-		w.Header().Set("ETag", etag(version)) // what this update has made, in a replay as well
+		w.Header().Set("ETag", etag(version)) // the version of this update, in a replay as well
 		w.WriteHeader(http.StatusNoContent)
 	}
 }

@@ -92,9 +92,9 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	// IMMEDIATE: a transaction that reads first and writes later can otherwise not wait for its
-	// turn. OpenSQLite in place of sql.Open: SQLite can end a transaction after a failed statement,
-	// and what follows would be committed alone.
+	// IMMEDIATE: otherwise a transaction that reads first and writes later cannot wait for its
+	// turn. OpenSQLite instead of sql.Open: SQLite can end a transaction after a failed statement,
+	// and later statements would be committed alone.
 	db, err = sqladapter.OpenSQLite("sqlite",
 		"file:"+filepath.Join(dir, "shop.db")+
 			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")

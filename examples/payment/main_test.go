@@ -91,7 +91,7 @@ func newShop(t *testing.T, dsn, name string) *shop {
 	return s
 }
 
-// losing has done what was asked, and closes the connection in place of the answer, while s.lose is
+// losing lets the handler run, and then closes the connection instead of answering, while s.lose is
 // more than 0.
 func (s *shop) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -173,8 +173,8 @@ func TestDuplicate(t *testing.T) {
 			s.Errorf("of nobody: %+v", nobody)
 		}
 		s.wantBalance("alice", 1000, 2)
-		// What is refused stays refused, and leaves nothing: alice is first, and would have been
-		// booked.
+		// A refused payment stays refused, and books nothing: alice's row is first, and would have
+		// been booked.
 		for _, replayed := range []bool{false, true} {
 			r := s.send(http.MethodPost, "/payments", "alice", `{"to":"nobody","amount":10}`,
 				"Idempotency-Key", `"2"`)

@@ -81,15 +81,15 @@ func TestConditionalUpdateLostAnswer(t *testing.T) {
 	})
 }
 
-// A key comes again when others have written since: the answer is the first one, its ETag included.
+// A key is sent again after others have written: the answer is the first one, its ETag included.
 func TestConditionalUpdateReplay(t *testing.T) {
 	forEach(t, func(s *shop) {
 		s.wantReply("first", s.put(`"1"`, "k1", "rent"), 204, `"2"`, false)
 		s.wantReply("somebody else", s.put(`"2"`, "", "food"), 204, `"3"`, false)
 		s.wantReply("again", s.put(`"1"`, "k1", "rent"), 204, `"2"`, true)
 		s.wantNote("food", 3)
-		// A refusal is as final. Who has read again makes another update, which the old key is not
-		// for.
+		// A refusal is as final. A client that has read again makes another update, and must not
+		// use the old key for it.
 		s.wantReply("too late", s.put(`"2"`, "k2", "heat"), 412, "", false)
 		s.wantReply("too late, again", s.put(`"2"`, "k2", "heat"), 412, "", true)
 		s.wantReply("another condition under its key", s.put(`"3"`, "k2", "heat"), 422, "", false)

@@ -63,7 +63,7 @@ func TestEachActivityOnce(t *testing.T) {
 	a.want(t, effects{seats: 2, charges: 2, tickets: 2})
 }
 
-// TestCompensatedOnce: what was done is undone once, though what undoes it runs three times.
+// TestCompensatedOnce: each step is undone once, although its compensation runs three times.
 func TestCompensatedOnce(t *testing.T) {
 	a := world(t, 2)
 	a.airline.refuse = true

@@ -48,7 +48,7 @@ func newSteps(ctx context.Context, db *sql.DB, b *bank, a *airline) (*Steps, err
 	s.once, err = dedup.New(store, dedup.Config{
 		Namespace: "trips",
 		Window:    window,
-		LeaseTTL:  10 * time.Second, // after a worker has died, its activity goes on elsewhere
+		LeaseTTL:  10 * time.Second, // after a worker has died, its activity runs elsewhere
 		Resolve:   s.resolve,
 	})
 	return s, err
@@ -68,13 +68,13 @@ func verdict(err error) error {
 	return err // also "in flight elsewhere", and what is not known: ask again
 }
 
-// errUndone is what a step finds of a trip that was undone: it has not happened, or no more, and
-// will not.
+// errUndone is the error of a step of a trip that was undone: the step has not happened, or is
+// undone, and will not happen.
 var errUndone = errors.New("the trip was undone")
 
 // Reserve takes a seat. It is level Atomic: seat and record are one transaction.
 func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
-	// Who starts a workflow again under its old ID, after it was undone, has no seat to find.
+	// A workflow that was undone may be started again under its old ID: it gets no seat.
 	if _, undone, err := s.marks.Lookup(ctx, s.db, key(ctx, "release")); err != nil || undone {
 		return verdict(errors.Join(err, dedup.Permanent(errUndone)))
 	}

@@ -20,7 +20,7 @@ type Trip struct {
 // activity runs again elsewhere.
 func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		// an attempt that takes longer may go on, beside the next one
+		// an attempt that takes longer may continue while the next one runs
 		StartToCloseTimeout: time.Minute,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second,
 			MaximumAttempts: 8},
@@ -34,7 +34,7 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 		if err == nil {
 			return
 		}
-		// also when the workflow was cancelled
+		// also when the workflow was canceled
 		ctx, cancel := workflow.NewDisconnectedContext(patient)
 		defer cancel()
 		for _, step := range slices.Backward(undo) {
@@ -42,8 +42,8 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 		}
 	}()
 
-	// What undoes a step is noted before the step: who gives up on it does not know whether it has
-	// happened.
+	// A compensation is noted before its step: when the workflow gives up on a step, it does not
+	// know whether the step has happened.
 	undo = append(undo, s.Release)
 	if err := workflow.ExecuteActivity(ctx, s.Reserve, trip).Get(ctx, nil); err != nil {
 		return "", err
@@ -52,7 +52,7 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	if err := workflow.ExecuteActivity(ctx, s.Charge, trip).Get(ctx, nil); err != nil {
 		return "", err
 	}
-	// Nothing undoes a ticket, so this is asked for until it is known: it ends with a ticket or a
+	// Nothing undoes a ticket, so this step is retried until its outcome is known: a ticket or a
 	// refusal.
 	err = workflow.ExecuteActivity(patient, s.Issue, trip).Get(ctx, &ticket)
 	return ticket, err

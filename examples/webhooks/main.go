@@ -57,8 +57,8 @@ func run(listen, address string, try bool) error {
 		return err
 	}
 	defer closeRedis()
-	// What is said of a Redis that keeps nothing on disk goes to the log, unless it is the one in
-	// here.
+	// Findings about a Redis that keeps nothing on disk go to the log, unless it is the one in this
+	// process.
 	var options redisadapter.Options
 	if address == "" {
 		options.OnFinding = func(preflight.Finding) {}
@@ -93,7 +93,7 @@ func run(listen, address string, try bool) error {
 	} else {
 		<-ctx.Done()
 	}
-	// Handlers that run are waited for: what they have done is recorded.
+	// The server waits for the handlers that run, so that their effects are recorded.
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err = errors.Join(err, server.Shutdown(grace))
@@ -181,7 +181,7 @@ func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Han
 }
 
 // show is the effect. It should be short: senders hang up after some seconds, and deliver again.
-// What takes longer belongs into a queue.
+// Put longer work into a queue.
 func show(_ context.Context, d *webhook.Delivery) error {
 	var body map[string]any
 	if err := json.Unmarshal(d.Body, &body); err != nil {

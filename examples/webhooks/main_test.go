@@ -111,7 +111,7 @@ func TestAtTheSameTime(t *testing.T) {
 			wg.Go(func() {
 				status, err := deliver(t.Context(), base+"/hooks/billing", "msg_1", paid,
 					testSecrets.billing)
-				// in flight: come again
+				// in flight: to be sent again
 				if err != nil || status != http.StatusOK && status != http.StatusConflict {
 					t.Error(status, err)
 				}
