@@ -121,9 +121,9 @@ type afterError struct {
 func (e *afterError) Error() string { return e.err.Error() }
 func (e *afterError) Unwrap() error { return e.err }
 
-// After marks err as worth another attempt, d from now at the earliest: what a Retry-After is to a
-// response. The backoff comes on top of d, so that all who were told the same time do not come at
-// it. A negative d is 0, one that leads beyond the deadline or [Policy].Elapsed ends the attempts.
+// After marks err as worth another attempt, d from now at the earliest, as Retry-After does for a
+// response. The backoff comes on top of d, so that callers with the same d do not retry at the same
+// time. A negative d is 0; one that ends after the deadline or [Policy].Elapsed ends the attempts.
 // [Permanent] around it or in it is the stronger mark. After(nil, d) is nil.
 func After(err error, d time.Duration) error {
 	if err == nil {
