@@ -1,6 +1,6 @@
-// Package detached is how long adapters let effects live whose clients may go. Who waits for
-// an effect goes with its client. Once the effect has begun it has left its client, or its
-// answer would be lost with it, and a bound of its own ends it.
+// Package detached bounds how long the effects of adapters run after their clients may have
+// gone. A caller that only waits for an effect ends with its client. An effect that has begun
+// does not, because its answer would be lost; it has a time limit of its own.
 package detached
 
 import (
@@ -13,9 +13,9 @@ import (
 var errTimeout = fmt.Errorf("the handler's Timeout has passed: %w", context.DeadlineExceeded)
 
 // fixed asks its context for Done once. For a context that is not one of package context,
-// AfterFunc starts a goroutine that asks again, and may do so only after the request is over:
-// fasthttp, whose RequestCtx is the context of a net/http handler in a fiber app, uses that
-// RequestCtx for the next request by then, and fiber's adaptor.FiberApp writes to it.
+// AfterFunc starts a goroutine that asks again, perhaps only after the request is over. By
+// then fasthttp uses the same RequestCtx for the next request, and fiber's adaptor.FiberApp
+// writes to it. In a fiber app a RequestCtx is the context of a net/http handler.
 type fixed struct {
 	context.Context
 	done <-chan struct{}
@@ -23,9 +23,9 @@ type fixed struct {
 
 func (f fixed) Done() <-chan struct{} { return f.done }
 
-// From returns a context with the values of client's, which ends with client's until leave is
-// called. leave reports false where client was gone by then, and keeps to what it has said
-// first; it is not for concurrent use. end ends the context and must be called.
+// From returns a context with the values of client. It ends with client until leave is called.
+// leave reports false when client had ended before the first call, and later calls return the
+// same; it is not for concurrent use. end ends the context and must be called.
 func From(client context.Context) (ctx context.Context, leave func() bool, end func()) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	client = fixed{client, client.Done()}
@@ -41,8 +41,8 @@ func From(client context.Context) (ctx context.Context, leave func() bool, end f
 	}
 }
 
-// Bound returns the context of an effect: ctx for at most limit, and where withClient says so,
-// for no longer than client, whose deadline it has then. cancel must be called.
+// Bound returns the context of an effect: ctx for at most limit and, if withClient is set, for
+// no longer than client, whose deadline it then has. cancel must be called.
 func Bound(ctx, client context.Context, limit time.Duration, withClient bool) (_ context.Context,
 	cancel context.CancelFunc) {
 	ctx, cancelLimit := context.WithTimeoutCause(ctx, limit, errTimeout)
@@ -55,7 +55,7 @@ func Bound(ctx, client context.Context, limit time.Duration, withClient bool) (_
 	}
 	client = fixed{client, client.Done()}
 	stop := context.AfterFunc(client, func() {
-		// ctx ends by that itself, and says so
+		// at its deadline ctx ends by itself, with that error
 		if !errors.Is(client.Err(), context.DeadlineExceeded) {
 			cancelLimit()
 		}
@@ -67,5 +67,5 @@ func Bound(ctx, client context.Context, limit time.Duration, withClient bool) (_
 	}
 }
 
-// TimedOut reports whether it is the limit of Bound that has ended ctx.
+// TimedOut reports whether the limit of Bound ended ctx.
 func TimedOut(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errTimeout) }
