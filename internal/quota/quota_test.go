@@ -18,11 +18,11 @@ func TestEachNameHasItsOwn(t *testing.T) {
 	}
 	q.Leave("a")
 	if !q.Enter("a") || q.Enter("a") {
-		t.Error("the place that was given back is not one place")
+		t.Error("leaving did not free exactly one place")
 	}
 }
 
-// Names come from clients: what is kept of them must not grow.
+// Names come from clients, so the memory for them must not grow.
 func TestNothingIsKeptOfWhoHasLeft(t *testing.T) {
 	q := New(1)
 	for _, name := range []string{"a", "b", "c"} {
