@@ -12,9 +12,9 @@ func (s *session) outstanding() int {
 	return len(s.queue)
 }
 
-// answer notes that the oldest request is being answered. It comes before the write:
-// afterwards the client's next command may be here first, and would look like a part of
-// the same pipeline.
+// answer notes that the oldest request is being answered. It is called before the
+// write: after the write the client's next command may arrive first, and would look
+// like a part of the same pipeline.
 func (s *session) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *session) isOver() bool {
 	return s.over
 }
 
-// enqueue comes before the request is sent, so that its reply always finds it. It
+// enqueue is called before the request is sent, so that its reply always finds it. It
 // returns false when the session is over.
 func (s *session) enqueue(e *exchange) bool {
 	s.mu.Lock()
@@ -47,9 +47,9 @@ func (s *session) head() *exchange {
 	return s.queue[0]
 }
 
-// pop takes an answered request from the queue and tells what is to follow. It reads
-// that under the lock, after the delivery: a request behind it may be dropped while the
-// reply is on its way to the client.
+// pop takes an answered request from the queue and returns the rule that ends the
+// session now, or nil. It reads that under the lock, after the delivery: a request
+// behind it may be dropped while the reply is on its way to the client.
 func (s *session) pop(e *exchange) *ending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +57,8 @@ func (s *session) pop(e *exchange) *ending {
 	return e.then
 }
 
-// endAfterQueue ends the session when all that was sent has been answered, which may be
-// now.
+// endAfterQueue ends the session when all requests that were sent have been answered,
+// which may be now.
 func (s *session) endAfterQueue(then *ending) {
 	s.mu.Lock()
 	if n := len(s.queue); n > 0 {
@@ -77,10 +77,10 @@ func (s *session) end(why *ending) {
 	}
 }
 
-// tear is end with the last bytes that the client gets.
+// tear is end, and writes part as the last bytes that the client gets.
 func (s *session) tear(why *ending, part []byte) {
 	if s.begin(why) {
-		_, _ = s.client.Write(part) // on an error there is nobody to tear it for
+		_, _ = s.client.Write(part) // on an error the client has gone already
 		s.leave(why)
 	}
 }
@@ -100,7 +100,7 @@ func (s *session) begin(why *ending) bool {
 func (s *session) leave(why *ending) {
 	switch {
 	case why.rule.Hang:
-		// Both connections stay open, and both pumps throw away what they read.
+		// Both connections stay open, and both pumps discard what they read.
 	case why.rule.Action == TearReply || why.rule.Action == CutPipeline:
 		s.finish()
 	default:
@@ -109,8 +109,8 @@ func (s *session) leave(why *ending) {
 	why.rule.tell(why.req)
 }
 
-// finish ends the stream in order, so that what was delivered arrives: a reset may
-// overtake it. The client closes when it has read the end.
+// finish ends the stream in order, so that the delivered bytes arrive: a reset may
+// overtake them. The client closes when it has read the end.
 func (s *session) finish() {
 	if tcp, ok := s.client.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
 		return
@@ -127,7 +127,7 @@ func (s *session) reset() {
 }
 
 // serverGone passes the server's end on, unless the session is in a black hole: then
-// the client must not see that anything changed.
+// the client must not see a change.
 func (s *session) serverGone() {
 	if !s.isOver() {
 		s.close()

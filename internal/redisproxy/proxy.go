@@ -23,13 +23,13 @@ type Stats struct {
 	Replies int
 	// Pushes delivered, in RESP3.
 	Pushes int
-	// RepliesDropped counts replies that were read from the server and withheld: so many
-	// commands were executed and their client does not know.
+	// RepliesDropped counts replies that were read from the server and withheld. Each is
+	// a command that was executed without the client knowing.
 	RepliesDropped int
 	// RepliesTorn counts replies of which a part was delivered.
 	RepliesTorn int
-	// RequestsDropped counts commands that were kept from the server by a rule; those
-	// behind them on the same connection are not counted.
+	// RequestsDropped counts commands that a rule kept from the server; those behind
+	// them on the same connection are not counted.
 	RequestsDropped int
 	// PipelinesCut counts CutPipeline.
 	PipelinesCut int
@@ -57,7 +57,7 @@ type Proxy struct {
 }
 
 // New listens on a port of the loopback interface and forwards to upstream, a host:port.
-// It connects to the server only when a client comes. Close it.
+// It connects to the server only when a client connects. Close it.
 func New(upstream string) (*Proxy, error) {
 	if _, _, err := net.SplitHostPort(upstream); err != nil {
 		return nil, fmt.Errorf("redisproxy: upstream: %w", err)
@@ -76,7 +76,7 @@ func New(upstream string) (*Proxy, error) {
 
 // T is the part of *testing.T that [Start] needs.
 type T interface {
-	// Helper marks the caller as one.
+	// Helper marks the calling function as a test helper.
 	Helper()
 	// Fatal ends the test.
 	Fatal(args ...any)
@@ -98,9 +98,10 @@ func Start(t T, upstream string) *Proxy {
 // Addr returns the host:port that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// SetRules replaces all rules and their counts, also for connections that are open; no
-// rules mean a plain proxy. The first rule that fires on a request, and the first that
-// fires on its reply, decide. A rule that cannot work is a mistake in the test: panic.
+// SetRules replaces all rules and their counts, also for connections that are open;
+// without rules the proxy only forwards. The first rule that fires on a request, and the
+// first that fires on its reply, decide. SetRules panics on a rule that cannot work,
+// which is a mistake in the test.
 func (p *Proxy) SetRules(rules ...Rule) {
 	live := make([]*liveRule, len(rules))
 	for i, r := range rules {
@@ -124,7 +125,7 @@ func (p *Proxy) Stats() Stats {
 }
 
 // Close ends all connections, stops listening and waits for its goroutines. It may be
-// called again.
+// called more than once.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -157,7 +158,7 @@ func (p *Proxy) serve(ctx context.Context, conn int, client net.Conn) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	server, err := dialer.DialContext(ctx, "tcp", p.upstream)
 	if err != nil {
-		_ = client.Close() // the client sees what it would see of a dead server, a little later
+		_ = client.Close() // the client sees a dead server, a little later
 		return
 	}
 	s := newSession(p, conn, client, server)
@@ -170,7 +171,7 @@ func (p *Proxy) serve(ctx context.Context, conn int, client net.Conn) {
 }
 
 // track refuses a session that began while the proxy was being closed: Close would not
-// know of it and would wait for ever.
+// know of it and would wait forever.
 func (p *Proxy) track(s *session) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,7 +206,7 @@ func (p *Proxy) count(change func(*Stats)) {
 	change(&p.stats)
 }
 
-// record counts an action. It comes before the action shows, so that a test which has
+// record counts an action. It is called before the action shows, so that a test that has
 // seen the fault finds it counted.
 func (p *Proxy) record(rule *Rule) {
 	p.count(func(s *Stats) {

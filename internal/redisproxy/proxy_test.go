@@ -18,7 +18,7 @@ func asTimeout(err error, target *net.Error) bool {
 	return errors.As(err, target) && (*target).Timeout()
 }
 
-// echo answers with the command, so that every reply tells what it belongs to.
+// echo answers with the command, so that every reply shows which command it belongs to.
 func echo(command string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(command), command) }
 
 // fired returns a rule's OnFire and a channel that it writes to.
@@ -27,8 +27,8 @@ func fired() (func(redisproxy.Request), <-chan redisproxy.Request) {
 	return func(r redisproxy.Request) { c <- r }, c
 }
 
-// TestRepliesPassUntouched: every type of reply reaches the client byte for byte and is
-// taken for one reply, or the next command's fault would hit the wrong one.
+// TestRepliesPassUntouched: every type of reply reaches the client byte for byte and
+// counts as one reply. Otherwise the next command's fault would hit the wrong reply.
 func TestRepliesPassUntouched(t *testing.T) {
 	replies := []string{
 		"+OK\r\n", "-ERR no\r\n", ":42\r\n", "$-1\r\n", "$0\r\n\r\n", "*-1\r\n",
@@ -58,7 +58,7 @@ func TestRepliesPassUntouched(t *testing.T) {
 	if s := p.Stats(); s.Requests != 2*len(replies) || s.Replies != s.Requests || s.Pushes != 2 {
 		t.Errorf("stats %+v", s)
 	}
-	// The last one of a pipeline gets its own fault, not that of a neighbour.
+	// The last command of a pipeline gets its own fault, not that of its neighbor.
 	p.SetRules(redisproxy.Rule{Match: func(r redisproxy.Request) bool {
 		return string(r.Args[1]) == "16"
 	}, Action: redisproxy.DropReply})
@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 		delivers string // before the end
 		end      error  // nil is the end of the stream
 		executed int    // of the pipeline, from the front, at least
-		withheld int    // from here on nothing may be executed
+		withheld int    // from here on no command may be executed
 		stats    redisproxy.Stats
 	}{
 		{
@@ -148,7 +148,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestTearAtEveryByte: each prefix of a reply, and nothing behind it.
+// TestTearAtEveryByte: the client gets each prefix of a reply, and no byte more.
 func TestTearAtEveryByte(t *testing.T) {
 	server := newFakeServer(t, echo)
 	p := redisproxy.Start(t, server.addr)
@@ -197,8 +197,8 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestPosition: a command alone is at 1, also when the reply to the one before it has
-// only just arrived; in a pipeline they are counted.
+// TestPosition: a command alone has position 1, even if the reply to the command before
+// it has only just arrived; the commands of a pipeline are counted.
 func TestPosition(t *testing.T) {
 	server := newFakeServer(t, echo)
 	p := redisproxy.Start(t, server.addr)
@@ -228,8 +228,8 @@ func TestPosition(t *testing.T) {
 	}
 }
 
-// TestUnmatchedCommands: where a command has no reply, or several, nothing behind it on
-// the connection is touched.
+// TestUnmatchedCommands: after a command that has no reply, or several, the proxy
+// touches nothing on that connection.
 func TestUnmatchedCommands(t *testing.T) {
 	for command, replies := range map[string]string{
 		"SUBSCRIBE a b":    ">3\r\n+subscribe\r\n+a\r\n:1\r\n>3\r\n+subscribe\r\n+b\r\n:2\r\n",
@@ -291,8 +291,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestServerGone: the client of a dead server sees the end, and so does the client of a
-// server that dies later.
+// TestServerGone: the client of a dead server sees the end of the stream, and so does
+// the client of a server that dies later.
 func TestServerGone(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

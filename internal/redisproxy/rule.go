@@ -21,8 +21,8 @@ const (
 	TearReply
 	// DelayReply holds the reply, and those behind it, for Rule.Delay.
 	DelayReply
-	// DropRequest keeps the command, and what follows it, from the server. The replies
-	// to what went before are delivered; then the connection is reset.
+	// DropRequest keeps the command, and those behind it, from the server. The replies
+	// to earlier commands are delivered; then the connection is reset.
 	DropRequest
 	// CutPipeline lets the command be the last one the server gets. Its reply and those
 	// before it are delivered; then the stream ends.
@@ -41,7 +41,8 @@ func (a Action) String() string {
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
 
-// onReply tells the actions that wait for the reply from those on the request.
+// onReply reports whether the action waits for the reply instead of acting on the
+// request.
 func (a Action) onReply() bool { return a == DropReply || a == TearReply || a == DelayReply }
 
 func (a Action) delays() bool { return a == DelayReply || a == DelayRequest }
@@ -50,10 +51,10 @@ func (a Action) delays() bool { return a == DelayReply || a == DelayRequest }
 type Request struct {
 	// Conn counts the proxy's connections, from 1.
 	Conn int
-	// Position in its pipeline, from 1: the commands that were sent before the client
-	// waited. It is 1 for a command alone.
+	// Position in its pipeline, from 1. A pipeline is the commands that were sent
+	// before the client waited for a reply. A command alone has position 1.
 	Position int
-	// Args of the command, with its name. Not to be changed.
+	// Args of the command, with its name. Do not change them.
 	Args [][]byte
 }
 
@@ -83,7 +84,8 @@ func (r Request) Script() string {
 
 // Rule says which requests meet which fault. All conditions that are set must hold.
 type Rule struct {
-	// Name under which Stats.Fired counts it. Default: the action and the command.
+	// Name under which Stats.Fired counts the rule. Default: the action and the
+	// command.
 	Name string
 	// Command in any case, or with its subcommand: "set", "SCRIPT LOAD". Default: any.
 	Command string
@@ -97,22 +99,23 @@ type Rule struct {
 
 	// Action to take. Required.
 	Action Action
-	// Hang keeps the connection open and silent, in place of ending it: a black hole.
-	// Not for the delays.
+	// Hang keeps the connection open and silent instead of ending it: a black hole. Not
+	// for the delays.
 	Hang bool
-	// Bytes of the reply that TearReply delivers; all of them when it has fewer.
+	// Bytes of the reply that TearReply delivers; all of them when the reply has fewer.
 	Bytes int
 	// Delay for DelayReply and DelayRequest.
 	Delay time.Duration
 
 	// Skip leaves the first matches alone. Default: 0.
 	Skip int
-	// Count is how many times the rule acts. Default: without bound.
+	// Count is how many times the rule acts. Default: no limit.
 	Count int
 	// Probability of acting on a match that is neither skipped nor beyond Count, in
 	// (0, 1]. Default: 1.
 	Probability float64
-	// Seed of the chance. The same seed and the same matches give the same choices.
+	// Seed of the random choices. The same seed and the same matches give the same
+	// choices.
 	Seed uint64
 
 	// OnFire is called when the rule has acted (at the beginning of a delay). It must
@@ -120,11 +123,11 @@ type Rule struct {
 	OnFire func(Request)
 }
 
-// check finds what can only be a mistake.
+// check finds rules that can only be a mistake.
 func (r Rule) check() error {
 	switch {
 	case r.Action < DropReply || r.Action > DelayRequest:
-		return fmt.Errorf("redisproxy: rule %q: Action %d is none", r.Name, r.Action)
+		return fmt.Errorf("redisproxy: rule %q: Action %d does not exist", r.Name, r.Action)
 	case r.Action.delays() != (r.Delay > 0):
 		return fmt.Errorf("redisproxy: rule %q: Delay %v with %v", r.Name, r.Delay, r.Action)
 	case r.Action.delays() && r.Hang:

@@ -18,19 +18,19 @@ type session struct {
 	closed         chan struct{}
 
 	mu    sync.Mutex
-	queue []*exchange // forwarded and unanswered, oldest first
-	// answering means that the reply to the oldest is on its way: the client may have
-	// it and act on it before this side has noted that.
+	queue []*exchange // forwarded, not answered yet, oldest first
+	// answering means that the reply to the oldest request is on its way. The client
+	// may have it and act on it before this side has noted that.
 	answering bool
-	over      bool // nothing more is forwarded or delivered
+	over      bool // no more requests are forwarded, no more replies delivered
 }
 
 // exchange is a request that waits for its reply.
 type exchange struct {
 	req Request
-	// then, when it is set, ends the session once the reply has been delivered.
+	// then, if set, ends the session once the reply has been delivered.
 	then *ending
-	// opaque means that the replies from here on cannot be matched.
+	// opaque means that replies from this one on cannot be matched.
 	opaque bool
 }
 
@@ -59,13 +59,13 @@ func (s *session) run() {
 func (s *session) close() {
 	s.closeOnce.Do(func() {
 		close(s.closed)
-		_ = s.client.Close() // whatever it says, the connection is gone
+		_ = s.client.Close() // the connection is gone, whatever the error
 		_ = s.server.Close()
 	})
 }
 
-// requests forwards until the client is gone or a rule ends the session. What comes
-// after that is read and thrown away: a client that cannot write would notice too much.
+// requests forwards until the client is gone or a rule ends the session. After that it
+// reads and discards: a client that cannot write would notice too much.
 func (s *session) requests() {
 	defer s.close()
 	r := newRespReader(s.client)
@@ -79,7 +79,7 @@ func (s *session) requests() {
 			position = 0
 		}
 		position++
-		// What is already here was sent before the client waited for a reply.
+		// These bytes arrived before the client waited for a reply.
 		pipelined = r.Buffered() > 0
 		req := Request{Conn: s.conn, Position: position, Args: args}
 		more, opaque := s.forward(req, raw)
@@ -95,7 +95,7 @@ func (s *session) requests() {
 }
 
 // forward sends one request to the server, unless a rule forbids it. more is false when
-// nothing further may be sent.
+// no further request may be sent.
 func (s *session) forward(req Request, raw []byte) (more, opaque bool) {
 	e := &exchange{req: req, opaque: unmatched(req)}
 	last := false
@@ -115,7 +115,7 @@ func (s *session) forward(req Request, raw []byte) (more, opaque bool) {
 	}
 	s.p.count(func(st *Stats) { st.Requests++ })
 	if _, err := s.server.Write(raw); err != nil {
-		return false, false // the reply pump sees the same and closes
+		return false, false // the reply pump sees the same error and closes
 	}
 	return !last, e.opaque
 }
@@ -172,7 +172,7 @@ func (s *session) deliver(e *exchange, raw []byte) bool {
 	s.answer()
 	s.p.count(func(st *Stats) { st.Replies++ })
 	if _, err := s.client.Write(raw); err != nil {
-		s.p.count(func(st *Stats) { st.Replies-- }) // abandoned: it stays in the queue
+		s.p.count(func(st *Stats) { st.Replies-- }) // abandoned: the request stays in the queue
 		s.close()
 		return false
 	}
@@ -183,7 +183,7 @@ func (s *session) deliver(e *exchange, raw []byte) bool {
 	return true
 }
 
-// unmatched tells the commands that are answered with none or many replies.
+// unmatched reports whether a command is answered with no reply or with several.
 func unmatched(req Request) bool {
 	switch req.Name() {
 	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
