@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// KeepsDeadlines reports whether a client gives up waiting for a reply at the deadline of
-// the context: by default it reads on until its ReadTimeout.
+// KeepsDeadlines reports whether a client stops waiting for a reply at the deadline of the
+// context. By default a client reads on until its ReadTimeout.
 func KeepsDeadlines(client redis.UniversalClient) bool {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -21,7 +21,7 @@ func KeepsDeadlines(client redis.UniversalClient) bool {
 }
 
 // Brief returns a context for one try of a client that [KeepsDeadlines]: it ends with ctx,
-// and at the latest when limit has passed.
+// and at the latest after limit.
 func Brief(ctx context.Context, limit time.Duration) context.Context {
 	brief := &briefContext{Context: ctx, until: time.Now().Add(limit)}
 	if c, ok := ctx.(interface{ Caller() context.Context }); ok {
@@ -30,19 +30,20 @@ func Brief(ctx context.Context, limit time.Duration) context.Context {
 	return brief
 }
 
-// briefContext looks at the clock when it is asked, and wakes nobody who waits for its
-// end: that costs no timer. Who waits, waits for a connection; a try that was not answered
-// in time is over when the client asks whether there is to be another one.
+// briefContext compares the clock with its deadline when it is asked, and wakes no
+// goroutine that waits for its end, so it costs no timer. The only wait on it is the one
+// for a connection. A try that was not answered in time ends when the client asks whether
+// to try again.
 type briefContext struct {
 	context.Context
 	until time.Time
-	// caller is the context without its deadline, if there is such a one: to wait for its
-	// end costs no timer either.
+	// caller is the context without its deadline, if there is one: waiting for its end
+	// costs no timer either.
 	caller context.Context
 	asked  atomic.Bool
 }
 
-// over is closed.
+// over is a closed channel.
 var over = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -58,7 +59,7 @@ func (c *briefContext) Deadline() (time.Time, bool) {
 }
 
 // Done implements [context.Context]. A client asks first in passing, before it takes a
-// connection, and again when it has to wait for one: only then the deadline matters.
+// connection, and again when it has to wait for one: the deadline matters only then.
 func (c *briefContext) Done() <-chan struct{} {
 	switch {
 	case !time.Now().Before(c.until):

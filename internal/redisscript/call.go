@@ -9,23 +9,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one script on one key. Build it with the functions below, which know the order
-// of each script's arguments. The arguments are copies, never the caller's buffers: a
-// pipeline that was left behind when its context ended may still be sending them.
+// Call is one script on one key. Build it with the functions below, which know the order of
+// each script's arguments. The arguments are copies, never the caller's buffers: a pipeline
+// that was abandoned when its context ended may still be sending them.
 type Call struct {
 	Script *Script
 	Key    string
 	// Buckets that belong to the key; see Call.In.
 	Buckets []string
 	Args    []any
-	// many are the keys of a call that has several, in place of Key.
+	// many are the keys of a call that has several, instead of Key.
 	many []any
-	// danger is for how long the record is kept that the call may put past its point of no
-	// return, and lease that of the claim. Otherwise it is zero.
+	// danger is how long the record is kept if the call may put it past its point of no
+	// return, and lease is the lease of its claim. Otherwise both are zero.
 	danger, lease time.Duration
 }
 
-// keys are what the script gets as KEYS.
+// keys are the KEYS of the script.
 func (c *Call) keys() []string {
 	return append([]string{c.Key}, c.Buckets...)
 }
@@ -39,21 +39,21 @@ func (c *Call) first() string {
 	return *key
 }
 
-// Buckets are the sets in which a digest may be found, one per generation and all in the
-// slot of the key, as bucket.lua describes them.
+// Buckets are the sets that may have a digest, one per generation and all in the slot of the
+// key, as bucket.lua describes them.
 type Buckets struct {
 	// Keys of the buckets, from generation First on, without a gap.
 	Keys  []string
 	First int64
 	// Member is the digest.
 	Member string
-	// Window is the length of a generation, Skew by how much the clocks of two servers
-	// may differ.
+	// Window is the length of a generation. Skew is how much the clocks of two servers may
+	// differ.
 	Window, Skew time.Duration
 }
 
-// In returns the call that looks into the buckets too. It is for Claim, Finish,
-// Lookup, Forget and Restore.
+// In returns the call that also looks into the buckets. It is for Claim, Finish, Lookup,
+// Forget and Restore.
 func (c Call) In(b *Buckets) Call {
 	c.Buckets = b.Keys
 	c.Args = append(c.Args, b.Member, b.First, Millis(b.Window), Millis(b.Skew))
@@ -63,23 +63,23 @@ func (c Call) In(b *Buckets) Call {
 	return c
 }
 
-// Above returns a call of Forget that was given its buckets, and keeps a fence of at
-// least this for a member, which has none.
+// Above returns a call of Forget that was given its buckets and that keeps a fence of at
+// least this for a member, because a member has no fence.
 func (c Call) Above(fence uint64) Call {
 	c.Args = append(c.Args, fence)
 	return c
 }
 
-// Into makes a call of Finish that was given its buckets add to the bucket of a
-// generation, in place of writing a record; it leaves one for receipt even so, when that
-// is positive. Added says that an earlier command has added the member already.
+// Into makes a call of Finish that was given its buckets add to the bucket of a generation
+// instead of writing a record. If receipt is positive, it also leaves a record for that
+// long. Added says that an earlier command has already added the member.
 func (c Call) Into(generation int64, receipt time.Duration, added bool) Call {
 	n := len(c.Args) - 3
 	c.Args = append(c.Args[:n:n], generation, max(Millis(receipt), 0), bit(added))
 	return c
 }
 
-// evalSHA names the script, and eval carries its text: for a server that has not seen it.
+// evalSHA names the script, and eval carries its text, for a server that has not seen it.
 func (c Call) evalSHA(ctx context.Context, plain bool, index *Index) *redis.Cmd {
 	return c.command(ctx, "evalsha", c.Script.source(plain).sha, index)
 }
@@ -123,7 +123,7 @@ type ClaimArgs struct {
 	Label               string
 	// TakeUncertain, TakeOverOlderGeneration and OnlyNew: see driver.ClaimRequest.
 	TakeUncertain, TakeOverOlderGeneration, OnlyNew bool
-	// Plain says that the end may compare nothing: see driver.Finish.MayOverwrite.
+	// Plain says that the end may compare nothing; see driver.Finish.MayOverwrite.
 	Plain bool
 	// Asks: see driver.Resolvable.ClaimUncertain.
 	Asks bool
@@ -138,7 +138,7 @@ func NewClaim(key string, a *ClaimArgs) Call {
 	}}
 }
 
-// NewRenew makes the lease of a claim last from now, and nothing else.
+// NewRenew makes the lease of a claim last from now on, and does nothing else.
 func NewRenew(key string, token [16]byte, lease, hold time.Duration) Call {
 	return NewDeclare(key, &RenewArgs{Token: token, Lease: lease, Hold: hold})
 }
@@ -151,13 +151,13 @@ type RenewArgs struct {
 	// at least Window.
 	Irreversible bool
 	Window       time.Duration
-	// Steps replaces what is kept, unless it is empty or shorter.
+	// Steps replaces the stored steps, unless it is empty or shorter.
 	Steps []byte
 	// Fence of the claim, or 0.
 	Fence uint64
 }
 
-// NewDeclare is NewRenew that also says what the attempt has come to.
+// NewDeclare is NewRenew that also records how far the attempt has come.
 func NewDeclare(key string, a *RenewArgs) Call {
 	danger := max(a.Window, a.Lease+a.Hold)
 	if !a.Irreversible {
@@ -207,12 +207,13 @@ func NewFinish(key string, a *FinishArgs) Call {
 // a string into an interface copies its header to the heap.
 type CompleteItem struct{ Key, Token, Record *string }
 
-// NewComplete writes the records of claims that are still their owners', to be kept for
-// keep. The fingerprints, origins and labels that all of the records have are told by
-// their flags, divided by 0x20. The keys must be of one server, or of one slot.
+// NewComplete writes the records of claims whose owners still hold them, and keeps each
+// record for keep. sections says which of the sections fingerprint, origin and labels all of
+// the records have: their flags, divided by 0x20. The keys must be on one server, or in one
+// slot.
 //
-// The reply's Record has a '1' for each item that was written, and a '0' for one that
-// Finish has to look at.
+// The reply's Record has a '1' for each item that was written, and a '0' for one that Finish
+// has to look at.
 func NewComplete(items []CompleteItem, keep time.Duration, sections int) Call {
 	keys, args := make([]any, len(items)), make([]any, 0, 2+2*len(items))
 	args = append(args, max(Millis(keep), 1), sections)
@@ -226,14 +227,15 @@ func NewComplete(items []CompleteItem, keep time.Duration, sections int) Call {
 // NewLookup reads a key.
 func NewLookup(key string) Call { return Call{Script: Lookup, Key: key} }
 
-// NewForget makes a key claimable from attempt 1. The fence stays for keep, and for at
-// least 2 ms: long enough for the clock, from which the next fence starts, to move on.
+// NewForget makes a key claimable from attempt 1. The fence stays for keep, and for at least
+// 2 ms: long enough for the clock, from which the next fence starts, to advance.
 func NewForget(key string, keep time.Duration) Call {
 	return Call{Script: Forget, Key: key, Args: []any{max(Millis(keep), 2)}}
 }
 
-// NewRestore puts old back in place of written, or where nothing is when that is empty,
-// for keep; for ever when keep is 0. In buckets it also takes the member out.
+// NewRestore replaces written with old, or writes old where no record is when written is
+// empty. It keeps it for keep, or forever when keep is 0. In buckets it also removes the
+// member.
 func NewRestore(key, written, old string, keep time.Duration) Call {
 	return Call{Script: Restore, Key: key, Args: []any{written, old, Millis(keep)}}
 }
@@ -241,7 +243,7 @@ func NewRestore(key, written, old string, keep time.Duration) Call {
 // keepForgets is how long the number of [Forgets] is kept: long enough not to matter.
 const keepForgets = 30 * 24 * time.Hour
 
-// NewForgets reads the number that tells of every Forget, or changes it. It needs another
+// NewForgets reads the number that counts every Forget, or changes it. It needs another
 // random number each time.
 func NewForgets(key string, random uint64, change bool) Call {
 	return Call{Script: Forgets, Key: key,

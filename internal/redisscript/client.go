@@ -10,8 +10,8 @@ import (
 // maxPrefix bounds the prefix of keys.
 const maxPrefix = 64
 
-// ClientProblem says what is wrong with a client, or nothing. The caller's error puts
-// "client" in front.
+// ClientProblem says what is wrong with a client, or returns the empty string. The caller's
+// error puts "client" in front.
 func ClientProblem(client redis.UniversalClient) string {
 	missing := client == nil
 	switch c := client.(type) {
@@ -31,11 +31,11 @@ func ClientProblem(client redis.UniversalClient) string {
 	return ""
 }
 
-// wrappers is how deep a client may be wrapped.
+// wrappers is how many wrappers a client may have.
 const wrappers = 4
 
-// holdsRing looks into a struct that wraps a client for a Ring. What is only reached through
-// methods is not seen.
+// holdsRing searches a struct that wraps a client for a Ring. It does not see a client that
+// is only reached through methods.
 func holdsRing(v reflect.Value, depth int) bool {
 	for v.Kind() == reflect.Interface || v.Kind() == reflect.Pointer {
 		if v.IsNil() {
@@ -61,8 +61,9 @@ func holdsRing(v reflect.Value, depth int) bool {
 	return false
 }
 
-// PrefixProblem says what is wrong with the prefix of keys, or nothing: 1-64 bytes of
-// letters, digits, '_', '.', '-'. Braces would move the keys' Cluster slots.
+// PrefixProblem says what is wrong with the prefix of keys, or returns the empty string. A
+// prefix has 1 to 64 bytes of letters, digits, '_', '.' and '-'. Braces would move the keys'
+// Cluster slots.
 func PrefixProblem(prefix string) string {
 	if prefix == "" {
 		return "is empty"

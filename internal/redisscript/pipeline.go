@@ -6,13 +6,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Exec sends what was queued in a pipeline of client, as [redis.Pipeliner.Exec] does, which
-// on a Cluster may otherwise send one command to two nodes at the same time, and let both
-// replies write it: a command that was answered with MOVED or ASK is put aside for where it
-// goes, and put aside once more with its whole batch when a later reply cannot be read, or
-// the first one is CLUSTERDOWN or TRYAGAIN (pipelineReadCmds of go-redis 9.23.0). So the
-// client of a Cluster is told to try no batch a second time. It goes on following
-// redirections, and asks again where nothing was sent; the rest is the caller's.
+// Exec sends the queued commands of a pipeline of client, as [redis.Pipeliner.Exec] does.
+// On a Cluster the latter may send one command to two nodes at the same time and let both
+// replies write it (pipelineReadCmds of go-redis 9.23.0). It queues a command that was
+// answered with MOVED or ASK for its new node. It queues it once more, with its whole
+// batch, if a later reply cannot be read, or if the first one is CLUSTERDOWN or TRYAGAIN.
+// So Exec tells the client of a Cluster to try no batch a second time. That client still
+// follows redirections, and tries again if it has sent nothing; other retries are up to
+// the caller.
 func Exec(ctx context.Context, client redis.UniversalClient,
 	pipe redis.Pipeliner) ([]redis.Cmder, error) {
 	if _, ok := client.(*redis.ClusterClient); ok {
@@ -26,7 +27,8 @@ func Exec(ctx context.Context, client redis.UniversalClient,
 	return pipe.Exec(ctx)
 }
 
-// Once is a command that the client sends no second time, and no pipeline that it is in.
+// Once returns cmd as a command that the client does not send a second time, nor any
+// pipeline with it.
 func Once(cmd redis.Cmder) redis.Cmder { return &once{cmd} }
 
 // once is a command that is not sent again after it may have been executed.

@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// node is a server of a Cluster that answers GET as a script says, and the client's own
-// questions so that it takes the first node for the master of every slot.
+// node is a server of a Cluster that answers GET as says tells it to. It answers the client's own
+// questions so that the client takes the first node for the master of every slot.
 type node struct {
 	net.Listener
 	mu   sync.Mutex
@@ -26,7 +26,7 @@ type node struct {
 	says func(key string) string
 }
 
-// hangUp is what a node says before it closes the connection.
+// hangUp is the answer of a node that closes the connection instead.
 const hangUp = ""
 
 func newNode(t *testing.T) *node {
@@ -104,7 +104,7 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return args, nil
 }
 
-// What is redirected from a batch that then fails goes to its new node alone.
+// A command that is redirected out of a batch that then fails goes to its new node alone.
 func TestExecSendsNoCommandToTwoNodes(t *testing.T) {
 	t.Parallel()
 	for name, second := range map[string]string{
@@ -141,12 +141,12 @@ func TestExecSendsNoCommandToTwoNodes(t *testing.T) {
 			cmds, err := redisscript.Exec(ctx, client, pipe)
 
 			if v, err := moved.Result(); v != "new" || err != nil {
-				t.Errorf("what has moved answers %q, %v", v, err)
+				t.Errorf("the moved key answers %q, %v", v, err)
 			}
 			failed := !strings.HasPrefix(second, "$")
 			if v, stayErr := stays.Result(); failed != (stayErr != nil) || failed != (err != nil) ||
 				!failed && v != "old" {
-				t.Errorf("what stays answers %q, %v; the pipeline %v", v, stayErr, err)
+				t.Errorf("the other key answers %q, %v; the pipeline %v", v, stayErr, err)
 			}
 			if len(cmds) != 2 || cmds[0].Err() != nil && cmds[1].Err() != nil {
 				t.Errorf("commands: %v", cmds)

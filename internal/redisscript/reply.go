@@ -10,33 +10,35 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reply is what one script returned, or why that is not known.
+// Reply is what one script returned, or the error that says why that is unknown.
 type Reply struct {
-	// Answer is the word that the script's header documents.
+	// Answer is one of the words that the script's header documents.
 	Answer string
-	// Left is how long the lease lasts, or else how long the record is kept.
+	// Left is how long the lease still lasts, or, without a lease, how long the record
+	// is kept.
 	Left time.Duration
-	// Age is the time since the key was succeeded or failed.
+	// Age is the time since the key succeeded or failed.
 	Age time.Duration
-	// Record is the value of the key, empty when there is none.
+	// Record is the value of the key, or empty when there is none.
 	Record string
 	// Err is set when the script was refused, or may or may not have run.
 	Err error
 }
 
 // AnswerEdge is the answer of a script whose buckets do not cover the window before the
-// server's clock, which is in Left, as the time since 1970. Nothing was done.
+// server's clock. Left has that clock, as the time since 1970. The script did nothing.
 const AnswerEdge = "edge"
 
-// ErrUnreadable is in the Err of a Reply when the key holds something that is no record
-// of a version the scripts know.
+// ErrUnreadable is in the Err of a Reply when the key holds a value that is not a record
+// of a version that the scripts know.
 var ErrUnreadable = errors.New("unreadable record")
 
 // parse reads the four values that every script returns.
 //
-// The value comes before the error: when a connection breaks in mid-pipeline, go-redis
-// marks all its commands with that, also those whose replies it has read. A command that
-// was answered on an earlier try keeps that answer; every later try is harmless.
+// The value comes before the error: when a connection breaks in the middle of a
+// pipeline, go-redis sets that error on all its commands, even if it has read their
+// replies. A command that was answered on an earlier try keeps that answer; every later
+// try is harmless.
 func parse(cmd *redis.Cmd) Reply {
 	v, answered := cmd.Val().([]any)
 	if err := cmd.Err(); err != nil && !answered {
@@ -61,7 +63,7 @@ func parse(cmd *redis.Cmd) Reply {
 	return Reply{Answer: answer, Left: FromMillis(left), Age: FromMillis(age), Record: record}
 }
 
-// unreadable recognises a key that holds another type.
+// unreadable recognizes a key that holds another type.
 func unreadable(err error) error {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
 		return fmt.Errorf("%w: %w", ErrUnreadable, err)
@@ -80,8 +82,8 @@ func Fence(record string) uint64 {
 // MaxFence is the largest fence that the scripts can hold.
 const MaxFence = 1<<53 - 2
 
-// MaxMillis bounds a duration sent to the server, about 140 years: beyond it Redis
-// refuses an expiry.
+// MaxMillis bounds a duration that is sent to the server, at about 140 years: Redis
+// refuses a longer expiry.
 const MaxMillis = 1 << 42
 
 // Millis returns d in milliseconds, rounded up so that a positive duration stays
@@ -94,7 +96,7 @@ func Millis(d time.Duration) int64 {
 	return min(ms, MaxMillis)
 }
 
-// FromMillis returns ms as a duration, at most the largest there is.
+// FromMillis returns ms as a duration, or the largest duration if ms is larger.
 func FromMillis(ms int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	return time.Duration(max(min(ms, most), -most)) * time.Millisecond

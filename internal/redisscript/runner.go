@@ -16,24 +16,24 @@ type Runner struct {
 	client redis.UniversalClient
 	// plain is set once the server has refused a shebang line.
 	plain atomic.Bool
-	of    *redis.ClusterClient // whose node the client is for, or nil
-	wait  *Wait                // nil for not waiting
-	index *Index               // nil for none
+	of    *redis.ClusterClient // the Cluster of the node behind client, or nil
+	wait  *Wait                // nil if it does not wait
+	index *Index               // nil if there is none
 }
 
 // NewRunner returns a Runner; it sends nothing.
 func NewRunner(client redis.UniversalClient) *Runner { return &Runner{client: client} }
 
-// Keep makes the scripts keep an index. It is for before the first call.
+// Keep makes the scripts keep an index. Call it before the first call is sent.
 func (r *Runner) Keep(index *Index) { r.index = index }
 
-// Run evaluates the calls in one pipeline (one per node of a Cluster) and answers per
-// call, in order. A script that the server does not have yet costs a second pipeline
-// with the calls concerned.
+// Run evaluates the calls in one pipeline (one per node of a Cluster) and returns one reply per
+// call, in order. A script that the server does not have yet costs a second pipeline with the calls
+// that need it.
 //
-// It returns when ctx ends, which go-redis by itself does not: a read goes on until its
-// ReadTimeout. The pipeline is then left behind in its goroutine, which the client's own
-// timeouts end, and whose replies nobody reads.
+// It returns when ctx ends, which go-redis alone does not: a read continues until its ReadTimeout.
+// Run then abandons the pipeline in its goroutine. The client's own timeouts end that goroutine,
+// and nobody reads its replies.
 func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
 	if len(calls) == 0 {
 		return nil
@@ -45,8 +45,8 @@ func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
 	return replies
 }
 
-// Within returns what f does, or, when ctx ends first, its error; f is then left behind
-// in its goroutine, and must not touch what the caller goes on to use.
+// Within returns what f returns, or the error of ctx when ctx ends first. It then abandons f in its
+// goroutine, so f must not touch anything that the caller still uses.
 func Within[T any](ctx context.Context, f func() T) (T, error) {
 	if err := ended(ctx); err != nil {
 		var none T
@@ -66,12 +66,12 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 	}
 }
 
-// Send is Run for a caller that is Within its context already. It sends the plain
-// commands in the pipeline of the calls, after them, and at the end of every pipeline what
-// last returns, unless it is nil.
+// Send is Run for a caller that is Within its context already. It sends the plain commands in the
+// pipeline of the calls, after them. At the end of every pipeline it sends the commands that last
+// returns, unless last is nil.
 //
-// Calls that did not run, because their script was not known or its shebang line was not
-// understood, are sent once more with what was missing.
+// It sends calls again that did not run because the server did not know their script or did not
+// understand its shebang line, with the missing part added.
 func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	last func() []redis.Cmder) []Reply {
 	if len(calls) == 0 {
@@ -110,10 +110,10 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	return replies
 }
 
-// apart sends calls once more whose slot moves: their record may be on one server, and the index on
-// another, for minutes. A command for one key is always answered. So the key is entered first,
-// where the call may put it past its point of no return, and then the call goes without the index.
-// What it leaves behind there, the next reader takes out.
+// apart sends calls again whose slot is moving: for minutes their record may be on one server and
+// the index on another. A command for one key is always answered. So apart first enters the key in
+// the index if the call may put it past its point of no return, and then sends the call without the
+// index. The next reader removes any entry that the call leaves behind.
 func (r *Runner) apart(ctx context.Context, calls []Call, replies []Reply,
 	last func() []redis.Cmder) {
 	alone := &Runner{client: r.client, wait: r.wait}
@@ -151,7 +151,7 @@ func (r *Runner) apart(ctx context.Context, calls []Call, replies []Reply,
 	}
 }
 
-// onlyRead reports whether no call can write.
+// onlyRead reports whether none of the calls can write.
 func onlyRead(calls []Call) bool {
 	for _, c := range calls {
 		if c.Script != Lookup {
@@ -167,8 +167,8 @@ func (r *Runner) On(node *redis.Client) *Runner {
 	return &Runner{client: node, of: cluster, wait: r.wait, index: r.index}
 }
 
-// send pipelines the calls that have not been sent, or were answered with an error that
-// again accepts, and replaces their commands; and the plain commands after them.
+// send pipelines the calls that have not been sent, or were answered with an error that again
+// accepts, and replaces their commands. It sends the plain commands after them.
 func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder,
 	last func() []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
 	var all []redis.Cmder
@@ -183,8 +183,8 @@ func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, afte
 	r.Exec(ctx, append(all, after...), last)
 }
 
-// Exec sends commands, which carry their own errors: one bad item must not fail its
-// batch. What last returns goes with them, unless there are none.
+// Exec sends commands, which carry their own errors: one bad item must not fail its batch. The
+// commands that last returns go with them, unless cmds is empty.
 func (r *Runner) Exec(ctx context.Context, cmds []redis.Cmder, last func() []redis.Cmder) {
 	if len(cmds) == 0 {
 		return
@@ -201,25 +201,25 @@ func (r *Runner) Exec(ctx context.Context, cmds []redis.Cmder, last func() []red
 		return
 	}
 	pipe := r.client.Pipeline()
-	_ = pipe.BatchProcess(ctx, cmds...) // of a Pipeline, it only queues
+	_ = pipe.BatchProcess(ctx, cmds...) // on a Pipeline this only queues
 	_, _ = Exec(ctx, r.client, pipe)
 }
 
-// scriptMissing recognises the answer to EVALSHA of a script that the server has not
-// seen since it started, was promoted, or was told SCRIPT FLUSH.
+// scriptMissing recognizes the answer to EVALSHA of a script that the server has not seen since it
+// started, was promoted, or got SCRIPT FLUSH.
 func scriptMissing(err redis.Error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-// shebangRefused recognises a server that takes "#!lua" for Lua, such as miniredis.
-// Nothing ran: it does not get past the first character.
+// shebangRefused recognizes a server that takes "#!lua" for Lua, such as miniredis. No part of the
+// script ran: the server does not get past the first character.
 func shebangRefused(err redis.Error) bool {
 	return strings.HasPrefix(err.Error(), "ERR Error compiling script") &&
 		strings.Contains(err.Error(), "near '#'")
 }
 
-// slotsRefused recognises a server, behind a proxy, that takes the keys of one slot only.
+// slotsRefused recognizes a server, behind a proxy, that takes only keys of one slot.
 func slotsRefused(err redis.Error) bool { return strings.HasPrefix(err.Error(), "CROSSSLOT") }
 
-// ended is the error of a context that is done, with its cause, or nil.
+// ended returns the error of a context that is done, with its cause, or nil.
 func ended(ctx context.Context) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); err != nil && !errors.Is(cause, err) {

@@ -26,7 +26,7 @@ type recorder struct {
 
 func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook takes a lone command for a pipeline of one.
+// ProcessHook records a single command as a pipeline of one.
 func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	pipeline := r.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error {
 		return next(ctx, cmds[0])
@@ -89,8 +89,8 @@ func wantAnswers(t *testing.T, replies []redisscript.Reply, want ...string) {
 	}
 }
 
-// TestMissingScriptInAPipeline prevents a batch that fails, or runs twice, because the
-// server has forgotten one of its scripts.
+// TestMissingScriptInAPipeline prevents a batch that fails, or runs twice, because the server has
+// forgotten one of its scripts.
 func TestMissingScriptInAPipeline(t *testing.T) {
 	ctx := t.Context()
 	mini, client := redistest.Mini(t)
@@ -102,7 +102,7 @@ func TestMissingScriptInAPipeline(t *testing.T) {
 	if err := client.ScriptFlush(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	// claim is known again
+	// the server knows the script of claim again
 	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("b", mine)}), "acquired")
 	rec.take()
 
@@ -126,7 +126,7 @@ func TestMissingScriptInAPipeline(t *testing.T) {
 	}
 }
 
-// TestServerWithoutShebang tells what miniredis costs: one failed batch per Runner.
+// TestServerWithoutShebang shows what miniredis costs: one failed batch per Runner.
 func TestServerWithoutShebang(t *testing.T) {
 	ctx := t.Context()
 	_, client := redistest.Mini(t)
@@ -143,14 +143,14 @@ func TestServerWithoutShebang(t *testing.T) {
 	}
 }
 
-// TestEveryBackendTakesTheScripts also proves that real servers get the shebang: without
-// it a full server would refuse to record what is done.
+// TestEveryBackendTakesTheScripts also proves that real servers get the shebang: without it a full
+// server would refuse to record that a key is done.
 func TestEveryBackendTakesTheScripts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		runner := redisscript.NewRunner(b.Client)
 		key := func(n int) string { return fmt.Sprintf("%s:{%d}", b.Prefix, n) }
-		// Each script in a pipeline of its own: one that the server has would overtake one that it
-		// has not.
+		// Each script has a pipeline of its own: in one pipeline, a script that the server has
+		// would run before one that it has not.
 		for _, step := range []struct {
 			want string
 			call func(key string) redisscript.Call
@@ -180,8 +180,8 @@ func TestEveryBackendTakesTheScripts(t *testing.T) {
 	})
 }
 
-// TestRunEndsWithItsContext prevents a caller that waits for the client's ReadTimeout
-// when its own time is up: go-redis looks at the context only between tries.
+// TestRunEndsWithItsContext prevents a caller that waits for the client's ReadTimeout although its
+// own time is up: go-redis checks the context only between tries.
 func TestRunEndsWithItsContext(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	opts := redistest.Fake(t, func([]string) string {
@@ -199,7 +199,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	replies := runner.Run(ctx, []redisscript.Call{claim("a", mine), claim("b", mine)})
 	for _, r := range replies {
 		if !errors.Is(r.Err, context.Canceled) || !errors.Is(r.Err, gone) {
-			t.Errorf("error %v has not both the context's error and its cause", r.Err)
+			t.Errorf("error %v does not have both the context's error and its cause", r.Err)
 		}
 	}
 	replies = runner.Run(ctx, []redisscript.Call{claim("a", mine)})
@@ -208,7 +208,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestPipelineCutInTheMiddle keeps what was answered before the cut.
+// TestPipelineCutInTheMiddle: commands that were answered before the cut keep their answers.
 func TestPipelineCutInTheMiddle(t *testing.T) {
 	answered := 0 // by the one connection
 	opts := redistest.Fake(t, func([]string) string {
@@ -228,7 +228,7 @@ func TestPipelineCutInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestOddReplies prevents a panic, or a guess, when a server answers something else.
+// TestOddReplies prevents a panic, or a guess, when a server sends an unknown reply.
 func TestOddReplies(t *testing.T) {
 	for name, reply := range map[string]string{
 		"integer": ":1\r\n", "nil": "$-1\r\n", "short": "*1\r\n:1\r\n",

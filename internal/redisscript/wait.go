@@ -14,25 +14,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Wait makes a Runner wait, at the end of every pipeline that may write, until what was
-// written has reached so many replicas, or the disk.
+// Wait makes a Runner wait, at the end of every pipeline that may write, until its writes have
+// reached so many replicas, or the disk.
 type Wait struct {
-	// Replicas that must have got it.
+	// Replicas that must have the writes.
 	Replicas int
-	// Disk says that the server itself, and so many replicas, must have fsynced it to
+	// Disk says that the server itself, and so many replicas, must have fsynced the writes to
 	// their append-only files (WAITAOF, Redis 7.2).
 	Disk bool
-	// Timeout of the waiting; then what was written counts as not learnt.
+	// Timeout of the waiting; after it the result of the writes counts as unknown.
 	Timeout time.Duration
-	// Key is written before each waiting. On a Cluster a tag is added to it.
+	// Key is written before each wait. On a Cluster a tag is added to it.
 	Key string
 
-	tag atomic.Uint32 // of the key; another one once it was refused
+	tag atomic.Uint32 // of the key; it changes when a write is refused
 }
 
-// ErrShort is in the Err of a Reply, and the error of a plain command, when too few
-// replicas had got what was written, or it is not known how many: it may be lost with
-// its server.
+// ErrShort is in the Err of a Reply, and the error of a plain command, when too few replicas had
+// the writes, or their number is unknown. The writes may be lost with their server.
 var ErrShort = errors.New("not on enough replicas")
 
 // NewWaitingRunner returns a Runner that waits.
@@ -40,9 +39,9 @@ func NewWaitingRunner(client redis.UniversalClient, w *Wait) *Runner {
 	return &Runner{client: client, wait: w}
 }
 
-// durably sends commands and waits for them, on a Cluster on every node. A node's own
-// client does not follow redirections, so it is done here, once; after one, the client's
-// map of the Cluster is read again. What is redirected a second time counts as not learnt.
+// durably sends commands and waits for them, on a Cluster on every node. A node's own client does
+// not follow redirections, so durably follows them, once; after one, it reads the client's map of
+// the Cluster again. The result of a command that is redirected a second time counts as unknown.
 func (r *Runner) durably(ctx context.Context, cmds []redis.Cmder) {
 	cluster, ok := r.client.(*redis.ClusterClient)
 	if !ok {
@@ -83,14 +82,14 @@ func (w *Wait) onEach(ctx context.Context, nodes map[*redis.Client][]redis.Cmder
 	all.Wait()
 }
 
-// write returns a command that writes, also where memory is full.
+// write returns a command that writes even when memory is full.
 func (w *Wait) write(ctx context.Context, key string) []redis.Cmder {
 	return []redis.Cmder{redis.NewCmd(ctx, "eval", writes, 1, key)}
 }
 
 const writes = "#!lua flags=allow-oom\nreturn redis.call('SET', KEYS[1], '', 'PX', 60000)"
 
-// at returns a key in one of the slots of a node, as the client knows them.
+// at returns a key in one of the slots that the client knows to be on a node.
 func (w *Wait) at(ctx context.Context, cluster *redis.ClusterClient, node *redis.Client) string {
 	var key string
 	for i, first := uint32(0), w.tag.Load(); i < Slots; i++ {
@@ -102,8 +101,8 @@ func (w *Wait) at(ctx context.Context, cluster *redis.ClusterClient, node *redis
 	return key
 }
 
-// where writes to the slot of the first of the commands, which were redirected: the client
-// does not know yet what else is there.
+// where writes to the slot of the first of the redirected commands: the client does not know yet
+// which other slots that node has.
 func (w *Wait) where(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	var asking []redis.Cmder
 	if cmds[0].Name() == "asking" {
@@ -113,8 +112,9 @@ func (w *Wait) where(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	return append(asking, w.write(ctx, w.Key+":{"+tag+"}")...)
 }
 
-// follow groups the commands that were redirected by where to. A slot that is on its way
-// is asked for with ASKING, just before each command; what was redirected was not executed.
+// follow groups the redirected commands by the node that they were redirected to. A slot that is
+// on its way is asked for with ASKING, just before each command. A redirected command was not
+// executed.
 func follow(ctx context.Context, cluster *redis.ClusterClient,
 	cmds []redis.Cmder) map[*redis.Client][]redis.Cmder {
 	to := make(map[string][]redis.Cmder)
@@ -142,24 +142,24 @@ func follow(ctx context.Context, cluster *redis.ClusterClient,
 		}
 		return nil
 	})
-	if len(nodes) == 0 { // to a master that is not known yet
+	if len(nodes) == 0 { // redirected to a master that the client does not know yet
 		cluster.ReloadState(ctx)
 	}
 	return nodes
 }
 
-// on sends commands to one server, then a write, and the waiting, in the same pipeline: WAIT
-// answers for what its own connection has written, and for all that the server had written before.
-// So what is sent again, and found on record without writing, is waited for too.
+// on sends commands to one server, then a write and the wait, in the same pipeline. WAIT answers
+// for all writes of its own connection and for all earlier writes of the server. So on also waits
+// for a command that is sent again and finds its record without writing.
 func (w *Wait) on(ctx context.Context, server redis.UniversalClient, cmds, write []redis.Cmder) {
 	count := w.command(ctx)
 	pipe := server.Pipeline()
-	// of a Pipeline, it only queues
+	// on a Pipeline this only queues
 	_ = pipe.BatchProcess(ctx, slices.Concat(cmds, write, []redis.Cmder{count})...)
 	_, _ = pipe.Exec(ctx)
 	err := w.verdict(count)
 	if refused := write[len(write)-1].Err(); refused != nil {
-		w.tag.Add(1) // perhaps that slot moves; the commands are not redirected for it
+		w.tag.Add(1) // perhaps that slot moves; this write is not redirected
 		err = fmt.Errorf("%w: %s", ErrShort, refused.Error())
 	}
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *Wait) command(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, "wait", w.Replicas, ms)
 }
 
-// verdict is nil when enough have answered.
+// verdict is nil when enough replicas have answered.
 func (w *Wait) verdict(count *redis.Cmd) error {
 	if err := count.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrShort, err)
@@ -203,10 +203,10 @@ func (w *Wait) verdict(count *redis.Cmd) error {
 	return nil
 }
 
-// unlearn takes back what a command has answered.
+// unlearn replaces the answer of a command with err.
 func unlearn(cmd redis.Cmder, err error) {
 	if cmd.Err() != nil && !errors.Is(cmd.Err(), redis.Nil) {
-		return // not executed: that says more
+		return // its own error says that it was not executed
 	}
 	switch c := cmd.(type) {
 	case *redis.StringCmd:
