@@ -1,6 +1,6 @@
-// Package redistest gives tests a Redis: miniredis for speed and for fake time, and every
-// kind of server that is there for the truth.
+// Package redistest gives tests a Redis: miniredis for speed and for fake time, and every kind of
+// real server for what only real servers do.
 //
-// miniredis shows neither eviction, nor maxmemory, nor Cluster, nor failover, nor the
-// flags of scripts. What depends on those needs a real server.
+// miniredis has no eviction, no maxmemory, no Cluster, no failover and no flags of scripts. A test
+// that depends on those needs a real server.
 package redistest

@@ -20,18 +20,19 @@ func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 		WriteTimeout: patience})
 }
 
-// patience is a client's with a server that nobody kills or freezes. On a busy machine a batch
-// may take longer than the three seconds of go-redis, most of all with a miniredis, whose Lua is
-// interpreted in Go; and what is then sent again is answered as what was sent before.
+// patience is the timeout of a client whose server nobody kills or freezes. On a busy machine a
+// batch may take longer than the three seconds of go-redis, most of all with miniredis, which
+// interprets Lua in Go. The client would then send the batch again and get the answers of a
+// repeated command.
 const patience = time.Minute
 
-// Frozen is a miniredis whose clock stands still but for Advance.
+// Frozen is a miniredis whose clock moves only with Advance.
 type Frozen struct {
 	*miniredis.Miniredis
 	now time.Time
 }
 
-// Freeze is like Mini, with a clock that the test moves.
+// Freeze is like Mini, with a clock that only the test moves.
 func Freeze(t testing.TB) (*Frozen, *redis.Client) {
 	t.Helper()
 	m, client := Mini(t)
@@ -40,19 +41,19 @@ func Freeze(t testing.TB) (*Frozen, *redis.Client) {
 	return f, client
 }
 
-// Advance moves the clock; what expires by then has expired. It must not be called by
-// two goroutines at once.
+// Advance moves the clock, and keys that expire by then are gone when it returns. Two goroutines
+// must not call it at once.
 func (f *Frozen) Advance(d time.Duration) {
 	f.now = f.now.Add(d)
 	f.SetTime(f.now)
 }
 
-// Bubble is like Mini for a testing/synctest bubble: it uses pipes in place of sockets,
-// and the bubble's clock.
+// Bubble is like Mini for a testing/synctest bubble: it uses pipes instead of sockets, and the
+// bubble's clock.
 //
-// The literal address matters. go-redis resolves the host name of its options when it
-// connects, and net's resolver would then hold a channel of the first bubble: the next
-// test's bubble dies of it.
+// The literal address matters. go-redis resolves the host name of its options when it connects.
+// With a name, net's resolver would keep a channel of the first bubble, and the next test's
+// bubble would panic on it.
 func Bubble(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	t.Helper()
 	m := miniredis.NewMiniRedis()

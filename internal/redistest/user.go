@@ -12,15 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// EnvUser, when set, runs the tests with the rights of redisadapter/users.acl: what shipped code
-// sends through a client of this package goes over connections of that user, and what a test itself
-// sends (to look at keys, to configure the server) over others. Rules in the variable are granted
-// besides: "+wait +scan +getrange", for what the documentation says needs more. "1" grants nothing.
+// EnvUser, when set, runs the tests with the rights of redisadapter/users.acl. Commands that
+// shipped code sends through a client of this package use connections of that user. Commands that a
+// test itself sends (to look at keys, to configure the server) use others. The variable may add
+// rules that the documentation asks for: "+wait +scan +getrange". "1" adds none.
 //
-// The user may use every prefix, since each test has one of its own. miniredis knows no users.
+// The user may use every prefix, because each test has one of its own. miniredis knows no users.
 const EnvUser = "ONCEWARD_REDIS_USER"
 
-// userRules is the user as arguments of ACL SETUSER; nil when the variable is not set.
+// userRules returns the user as arguments of ACL SETUSER, or nil when the variable is not set.
 func userRules(t testing.TB) []any {
 	t.Helper()
 	more := strings.Fields(os.Getenv(EnvUser))
@@ -41,8 +41,8 @@ func userRules(t testing.TB) []any {
 	return rules
 }
 
-// userFile is the text of users.acl. A test runs in the directory of its package, and what the
-// binary knows of where it was built may be cut off (-trimpath).
+// userFile is the text of users.acl. It is found from the working directory, which in a test is the
+// directory of its package: -trimpath may remove the source path from the binary.
 func userFile(t testing.TB) []byte {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -60,8 +60,8 @@ func userFile(t testing.TB) []byte {
 	return nil
 }
 
-// asUser has each connection of opts become the user. A connection that was made after a restart
-// makes the user anew.
+// asUser makes each connection of opts become the user. A connection that is opened after a restart
+// of the server creates the user again.
 func asUser(opts *redis.Options, rules []any) *redis.Options {
 	restricted, before := *opts, opts.OnConnect
 	restricted.OnConnect = func(ctx context.Context, conn *redis.Conn) error {
@@ -84,7 +84,7 @@ func asUser(opts *redis.Options, rules []any) *redis.Options {
 	return &restricted
 }
 
-// newClient is redis.NewClient, with the rights of the user for shipped code where there are rules.
+// newClient is redis.NewClient. If there are rules, shipped code gets the rights of the user.
 func newClient(opts *redis.Options, rules []any) *redis.Client {
 	if rules == nil || opts.Username != "" {
 		return redis.NewClient(opts)
@@ -94,11 +94,11 @@ func newClient(opts *redis.Options, rules []any) *redis.Client {
 	return client
 }
 
-// sender is the key of who sends a command, in the context of go-redis's own goroutines.
+// sender is the context key for the sender of a command, in the goroutines of go-redis.
 type sender struct{}
 
-// sorter has shipped code send over the client it is a hook of, and tests over free. It is never
-// closed: a program of tests ends soon.
+// sorter makes shipped code send over the client that it is a hook of, and tests over free. free is
+// never closed: a test program ends soon.
 type sorter struct{ free *redis.Client }
 
 func (s *sorter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -122,15 +122,15 @@ func (s *sorter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 			pipe, cmds = s.free.TxPipeline(), cmds[1:n-1]
 		}
 		for _, cmd := range cmds {
-			_ = pipe.Process(ctx, cmd) // queued, and sent by Exec
+			_ = pipe.Process(ctx, cmd) // only queued; Exec sends it
 		}
 		_, err := pipe.Exec(ctx)
 		return err
 	}
 }
 
-// marker tells the clients of a Cluster's nodes, which it asks from goroutines of its own, who
-// has asked the Cluster.
+// marker puts the sender of a command to a Cluster into its context. The clients of the nodes
+// cannot see the sender, because the Cluster's client calls them from goroutines of its own.
 type marker struct{}
 
 func (marker) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -147,9 +147,9 @@ func (marker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// shipped reports whether a command is sent by shipped code: the innermost caller of this
-// repository decides. What go-redis sends of its own accord counts as shipped, and so does what
-// a test has an effect send inside of a transaction of ours: that is for its connection alone.
+// shipped reports whether shipped code sends a command: the innermost caller of this repository
+// decides. Commands that go-redis sends of its own accord count as shipped. So do commands that a
+// test has an effect send inside of a transaction of ours, because they need its connection.
 func shipped(ctx context.Context) bool {
 	if by, ok := ctx.Value(sender{}).(bool); ok {
 		return by
