@@ -25,14 +25,14 @@ const (
 // Overhead is what sealing adds to a plain form, in bytes.
 const Overhead = headSize + tagSize
 
-// Box seals plain forms and opens them again. The nil Box leaves them as they are, and
-// opens nothing sealed. It is safe for concurrent use.
+// Box seals plain forms and opens them again. The nil Box returns plain forms as they are,
+// and refuses sealed ones. It is safe for concurrent use.
 //
 // The sealed form is 0x81, four bytes that name the key, twelve random ones, and AES-256-GCM
 // of the plain form. Scope and key of the record are in its associated data, so that it does
-// not open under another one; and each record has an AES key of its own, derived from them
-// with HMAC-SHA-256, so that random nonces never run out (with one key for all they would
-// after 2^32 records).
+// not open under another record. Each record has an AES key of its own, derived from scope
+// and key with HMAC-SHA-256. So random nonces never run out; with one key for all records
+// they would after 2^32 records.
 type Box struct {
 	keys        []boxKey
 	acceptPlain bool
@@ -44,8 +44,9 @@ type boxKey struct {
 }
 
 // NewBox returns a Box that seals with the first key and opens with all of them. Without
-// keys it is nil. With keys it refuses plain forms, which anybody who can write to the store
-// could have made, unless acceptPlain. field names the configuration in an error.
+// keys it is nil. With keys it refuses plain forms, unless acceptPlain is set, because
+// anybody who can write to the store could have made them. field names the configuration in
+// an error.
 func NewBox(field string, keys [][]byte, acceptPlain bool) (*Box, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -67,7 +68,7 @@ func NewBox(field string, keys [][]byte, acceptPlain bool) (*Box, error) {
 	return b, nil
 }
 
-// keyID tells keys apart and nothing about them.
+// keyID tells keys apart and reveals nothing else about them.
 func keyID(key []byte) [idSize]byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("onceward sealed key id v1"))
@@ -83,7 +84,7 @@ func (b *Box) find(id []byte) *boxKey {
 	return nil
 }
 
-// aead is the cipher for one record, and its associated data: what comes before the
+// aead returns the cipher for one record, and its associated data: the bytes before the
 // ciphertext, scope and key.
 func (k *boxKey) aead(scope, key string, head []byte) (cipher.AEAD, []byte) {
 	mac := hmac.New(sha256.New, k.secret)
@@ -121,9 +122,9 @@ func (b *Box) Seal(scope, key string, plain []byte) []byte {
 	return gcm.Seal(out, out[1+idSize:headSize], plain, ad)
 }
 
-// Open returns the plain form of a stored one. One that was made for another scope or key,
-// or changed, or with a key that is not here, is a [*dedup.InputError], and so is a plain
-// one where it is not accepted.
+// Open returns the plain form of a stored one. It returns a [*dedup.InputError] for one that
+// was made for another scope or key, was changed, or was sealed with a key that the Box does
+// not have, and for a plain one that it does not accept.
 func (b *Box) Open(scope, key string, stored []byte) ([]byte, error) {
 	switch {
 	case len(stored) == 0:
@@ -150,7 +151,7 @@ func (b *Box) Open(scope, key string, stored []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// Encode is the stored form of r for the record of scope and key.
+// Encode returns the stored form of r for the record of scope and key.
 func (b *Box) Encode(scope, key string, r *Response) []byte { return b.Seal(scope, key, Encode(r)) }
 
 // Decode is the reverse of Encode, with the errors of [Decode] and [Box.Open].

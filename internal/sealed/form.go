@@ -1,6 +1,7 @@
-// Package sealed is the form in which adapters store responses: versioned, bounded on
-// reading, and where there are keys encrypted and bound to the key of their record. It also
-// makes the scopes and fingerprints that such records are found and compared by.
+// Package sealed is the form in which adapters store responses. It is versioned, bounded on
+// reading, and, if there are keys, encrypted and bound to the key of its record. The
+// package also makes the scopes and fingerprints by which such records are found and
+// compared.
 package sealed
 
 import (
@@ -11,10 +12,10 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Response is what is stored of an answer. Status is a status of HTTP or a code of gRPC,
-// Header what goes with it.
+// Response is the stored part of an answer. Status is a status of HTTP or a code of gRPC,
+// and Header its headers or metadata.
 type Response struct {
-	// Tombstone says that the effect has happened and that its answer is not kept.
+	// Tombstone says that the effect has happened and that its answer is not stored.
 	Tombstone bool
 	// Status of the answer, 0-65535.
 	Status int
@@ -24,7 +25,7 @@ type Response struct {
 	Body []byte
 }
 
-// The first bytes of a stored response. There is no form of zero bytes.
+// The first byte of a stored response. No form is empty.
 const (
 	formPlain  = 0x01
 	formSealed = 0x81
@@ -37,8 +38,8 @@ const (
 
 // Encode returns the plain form of r: version, kind, status, the number of headers, each
 // with its name and values, in the order of names; then the body, up to the end. Lengths
-// and numbers are uvarints. A status that is out of range, which no reader would accept,
-// is written as 0.
+// and numbers are uvarints. A status that is out of range is written as 0, because no
+// reader would accept it.
 func Encode(r *Response) []byte {
 	kind := byte(kindResponse)
 	if r.Tombstone {
@@ -62,7 +63,7 @@ func Encode(r *Response) []byte {
 	return append(buf, r.Body...)
 }
 
-// size is about what Encode takes.
+// size is about the length of the result of Encode.
 func size(r *Response) int {
 	n := 16 + len(r.Body)
 	for name, values := range r.Header {
@@ -79,8 +80,8 @@ func appendText(buf []byte, s string) []byte {
 	return append(buf, s...)
 }
 
-// Decode reads the plain form. What is not of it is a [*dedup.InputError]; nothing larger
-// than the data is ever made of it. Body is a part of data.
+// Decode reads the plain form. It returns a [*dedup.InputError] for other data. It never
+// allocates more than the size of the data. Body is a part of data.
 func Decode(data []byte) (*Response, error) {
 	rd := reader{rest: data}
 	if rd.byte() != formPlain {
@@ -123,7 +124,7 @@ func unreadable(reason string) error {
 	return &dedup.InputError{Field: "stored response", Reason: reason}
 }
 
-// reader takes a form apart. Once something was missing it is bad and answers zeros.
+// reader parses a form. Once data was missing it is bad and returns zeros.
 type reader struct {
 	rest []byte
 	bad  bool
@@ -149,7 +150,7 @@ func (r *reader) number() uint64 {
 	return n
 }
 
-// count is a number of things of at least one byte each.
+// count reads a number of items, each of which has at least one byte.
 func (r *reader) count() int {
 	n := r.number()
 	if n > uint64(len(r.rest)) {
