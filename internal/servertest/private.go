@@ -20,17 +20,18 @@ import (
 // Kind names what Private starts; scripts/servers.sh knows how.
 type Kind string
 
-// The kinds. Nodes count from 1; where nodes differ, the comment says which is which.
+// The kinds. Nodes count from 1; if nodes differ, the comment says which is which.
 const (
 	KindRedis        Kind = "redis"         // one, with an append-only file
 	KindRedisPair    Kind = "redis-pair"    // 1 primary, 2 replica
 	KindRedisCluster Kind = "redis-cluster" // 1 to 3 masters, 4 to 6 replicas, until a failover
-	// KindRedisTLS speaks TLS only: File("ca.crt") signs it. Its users are onceward, password
-	// change-me, as redisadapter/users.acl has it, and default, password admin.
+	// KindRedisTLS speaks TLS only; File("ca.crt") is the CA that signed its certificate. Its users
+	// are onceward, password change-me, as redisadapter/users.acl has it, and default, password
+	// admin.
 	KindRedisTLS Kind = "redis-tls"
-	// KindRedisSentinel has 1 primary, 2 replica, and 3 to 5 Sentinels, who call it "onceward".
+	// KindRedisSentinel has 1 primary, 2 replica, and 3 to 5 Sentinels, which call it "onceward".
 	KindRedisSentinel Kind = "redis-sentinel"
-	// KindValkeyPair and KindValkeyCluster are the same of Valkey.
+	// KindValkeyPair and KindValkeyCluster are the same with Valkey.
 	KindValkeyPair    Kind = "valkey-pair"
 	KindValkeyCluster Kind = "valkey-cluster"
 	// KindRedisClock and KindPostgresClock are a Redis and a PostgreSQL whose wall clock Shift
@@ -42,18 +43,19 @@ const (
 	KindKafka1        Kind = "kafka1"
 	KindKafka3        Kind = "kafka3"
 	// KindRabbitMQ has the broker in node 1; node 2 is Erlang's epmd. File("ctl") is a shell script
-	// that is rabbitmqctl for it. Its max_message_size is 2,000,000 bytes.
+	// that runs rabbitmqctl on it. Its max_message_size is 2,000,000 bytes.
 	KindRabbitMQ Kind = "rabbitmq"
 )
 
-// scriptTimeout bounds one call of the script; the slowest, three Kafka nodes on a busy machine,
-// takes well under half of it.
+// scriptTimeout bounds one call of the script. The slowest one, three Kafka nodes on a busy
+// machine, takes well under half of it.
 const scriptTimeout = 3 * time.Minute
 
-// Server is a server that belongs to one test. Its methods fail the test when they cannot do what
-// they say, so call them from the goroutine that runs the test.
+// Server is a server that belongs to one test. Its methods fail the test on an error, so call them
+// from the goroutine that runs the test.
 type Server struct {
-	// Addr is what a client is given: host:port of the first node, or the URL or DSN of a database.
+	// Addr is the address for a client: host:port of the first node, or the URL or DSN of a
+	// database.
 	Addr string
 	// Addrs has one address per node.
 	Addrs []string
@@ -64,11 +66,11 @@ type Server struct {
 }
 
 // Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about 1
-// s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. It is stopped, and its data
-// removed, when t ends, and with it all its subtests, which may share the server; when t has
-// failed, the end of every node's log is printed first. Private servers are started only where
-// servers are wanted (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1, both of which `make test`
-// sets); elsewhere t is skipped.
+// s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. The server stops, and its data is
+// removed, when t and all its subtests have ended; subtests may share it. When t has failed, the
+// end of every node's log is printed first. Private servers start only where servers are wanted
+// (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1; `make test` sets both). Elsewhere t is
+// skipped.
 func Private(t testing.TB, kind Kind) *Server {
 	t.Helper()
 	Wanted(t, "a private "+string(kind))
@@ -81,7 +83,8 @@ func Private(t testing.TB, kind Kind) *Server {
 	return s
 }
 
-// Wanted ends the test where no servers are wanted, as [Private] does. what needs one.
+// Wanted skips the test if no servers are wanted, as [Private] does. what is the thing that needs
+// one.
 func Wanted(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv(EnvServers) != "1" && !Required() {
@@ -90,7 +93,7 @@ func Wanted(t testing.TB, what string) {
 }
 
 // up gives the server a block of ports that no other test has. A process that is not a test may
-// take one of them between the look and the server's start; then it tries another block.
+// take one of them between the check and the server's start; up then tries another block.
 func (s *Server) up(kind Kind) {
 	s.t.Helper()
 	span, err := strconv.Atoi(s.must("ports", string(kind)))
@@ -114,13 +117,14 @@ func (s *Server) up(kind Kind) {
 }
 
 // portTaken recognizes what servers.sh says before a start, and what Redis, PostgreSQL, MariaDB and
-// Kafka write into the log that servers.sh prints the end of.
+// Kafka write into their logs, whose end servers.sh prints.
 func portTaken(err error) bool {
 	text := strings.ToLower(err.Error())
 	return strings.Contains(text, "is taken") || strings.Contains(text, "address already in use")
 }
 
-// tempDir is a directory that the databases' own users may enter; those of testing.T are closed.
+// tempDir is a directory that the databases' own users may enter; they may not enter those of
+// testing.T.
 func (s *Server) tempDir() string {
 	s.t.Helper()
 	dir, err := os.MkdirTemp("", "onceward-private-")
@@ -169,19 +173,19 @@ func (s *Server) Cont(node int) {
 	s.must("signal", s.dir, strconv.Itoa(node), "CONT")
 }
 
-// Start starts a killed node again, with its data, and waits until it is ready. A Kafka node is let
-// in again only when its old session has timed out: about 5 s for a single one.
+// Start starts a killed node again, with its data, and waits until it is ready. A Kafka node may
+// join again only when its old session has timed out: about 5 s for a single one.
 func (s *Server) Start(node int) {
 	s.t.Helper()
 	s.must("start", s.dir, strconv.Itoa(node))
 }
 
-// Shift moves the wall clock of a KindRedisClock or KindPostgresClock from the machine's: from now
-// on, also after a Start, it is by so much ahead, or behind. Its monotonic clocks go on as they
-// are.
+// Shift sets how far the wall clock of a KindRedisClock or KindPostgresClock is ahead of the
+// machine's, or behind it if negative, from now on, also after a Start. Its monotonic clocks are
+// not changed.
 func (s *Server) Shift(by time.Duration) {
 	s.t.Helper()
-	// in place: the server has it mapped
+	// do not replace the file: the server has it mapped
 	file, err := os.OpenFile(filepath.Join(s.dir, "shift"), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(by)))
@@ -223,7 +227,7 @@ func (s *Server) must(args ...string) string {
 	return out
 }
 
-// run does not use the test's context: that one is cancelled before cleanups run.
+// run does not use the test's context, which is canceled before cleanups run.
 func (s *Server) run(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), scriptTimeout)
 	defer cancel()
@@ -255,17 +259,17 @@ func findScript() (string, error) {
 	}
 }
 
-// The blocks that private servers take their ports from lie below the ports of the shared servers
-// and below the range from which the system takes ports for connections.
+// The blocks of ports for private servers lie below the ports of the shared servers and below the
+// range from which the system takes ports for connections.
 const (
 	lowestPort, highestPort = 20000, 26000
 	portsOfBlock            = 16
 )
 
-// reservePorts returns the first of span ports in a row that are t's until t ends. Tests of several
-// packages run at once, so looking for free ports is not enough: two may look before either binds.
-// Whoever listens on the first port of a block owns the block, also while its server is down, and
-// a process that dies gives it back.
+// reservePorts returns the first of span consecutive ports that are t's until t ends. Tests of
+// several packages run at once, so looking for free ports is not enough: two tests may look before
+// either binds. The owner of a block listens on its first port, even while its server is down. A
+// process that dies releases it.
 func reservePorts(t testing.TB, span int) int {
 	t.Helper()
 	if span >= portsOfBlock {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A private Redis that is killed comes back with what it had acknowledged and synced; one that is
-// frozen keeps its connections, says nothing, and answers when it is thawed.
+// A killed private Redis comes back with the writes that it had acknowledged and synced. A frozen
+// one keeps its connections, sends nothing, and answers when it is thawed.
 func TestPrivateRedisKillStartStopCont(t *testing.T) {
 	s := Private(t, KindRedis)
 	conn := dial(t, s.Addr)
@@ -47,8 +47,8 @@ func TestPrivateRedisKillStartStopCont(t *testing.T) {
 	ask(t, conn, "", "+PONG")
 }
 
-// Every kind of server survives the loss of its first node: it is gone when killed, and back,
-// ready, when started again.
+// Every kind of server survives the loss of its first node: the node is gone when killed, and
+// ready when started again.
 func TestPrivateKindsComeBack(t *testing.T) {
 	for _, kind := range []Kind{KindRedisPair, KindRedisCluster, KindRedisTLS, KindRedisSentinel,
 		KindValkeyPair, KindValkeyCluster, KindRedisClock, KindPostgresClock,
@@ -70,7 +70,7 @@ func TestPrivateKindsComeBack(t *testing.T) {
 	}
 }
 
-// What a test started is gone when the test is over.
+// A server that a test started is gone when the test is over.
 func TestPrivateServerEndsWithItsTest(t *testing.T) {
 	var addr, dir string
 	t.Run("owner", func(t *testing.T) {
@@ -89,8 +89,8 @@ func TestPrivateServerEndsWithItsTest(t *testing.T) {
 	}
 }
 
-// Two tests are never given the same ports, even before their servers listen: a Redis Cluster once
-// did not start because another package's server had bound one of its ports meanwhile.
+// Two tests never get the same ports, even before their servers listen. A Redis Cluster once did
+// not start because another package's server had bound one of its ports.
 func TestPortsAreReserved(t *testing.T) {
 	given := map[int]bool{}
 	t.Run("many at once", func(t *testing.T) {
@@ -111,7 +111,8 @@ func TestPortsAreReserved(t *testing.T) {
 	}
 }
 
-// A port that a process outside of the tests took is worth another block, however it is told of.
+// A port that a process outside of the tests took makes up try another block, whichever program
+// reports it.
 func TestTakenPortIsRecognized(t *testing.T) {
 	for _, text := range []string{
 		"servers: redis: port 20001 is taken",

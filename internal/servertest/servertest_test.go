@@ -20,7 +20,7 @@ func (e *ending) Helper()                   {}
 func (e *ending) Skipf(f string, a ...any)  { e.skipped = fmt.Sprintf(f, a...); panic(e) }
 func (e *ending) Fatalf(f string, a ...any) { e.failed = fmt.Sprintf(f, a...); panic(e) }
 
-// endingOf runs f as a test would be run, and tells how it ended.
+// endingOf runs f as a test would be run, and returns how it ended.
 func endingOf(t *testing.T, f func(testing.TB)) *ending {
 	e := &ending{TB: t}
 	func() {
@@ -34,18 +34,18 @@ func endingOf(t *testing.T, f func(testing.TB)) *ending {
 	return e
 }
 
-// A program that there is not is left out, or fails.
+// A program that is missing skips the test, or fails it if it is required.
 func TestProgram(t *testing.T) {
 	t.Setenv(EnvRequire, "")
 	if path := Program(t, "go"); path == "" {
 		t.Error("go is nowhere")
 	}
 	if e := endingOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.skipped == "" {
-		t.Error("what is not there was not left out")
+		t.Error("a missing program did not skip the test")
 	}
 	t.Setenv(EnvRequire, "1")
 	if e := endingOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.failed == "" {
-		t.Error("what is required was left out")
+		t.Error("a missing program that is required did not fail the test")
 	}
 }
 
@@ -60,7 +60,8 @@ var getters = map[string]func(testing.TB){
 	EnvKafka3:       func(t testing.TB) { Kafka3(t) },
 }
 
-// A server that nobody started must never make a test pass: it is skipped with a reason, or failed.
+// A server that nobody started must never make a test pass: the test is skipped with a reason, or
+// failed.
 func TestMissingServer(t *testing.T) {
 	for variable, get := range getters {
 		t.Run(variable, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestMissingPrivateServer(t *testing.T) {
 	}
 }
 
-// What the variables name must answer: a wrong port here would surface as a riddle elsewhere.
+// The addresses in the variables must answer: a wrong port would otherwise fail a distant test.
 func TestSharedServersListen(t *testing.T) {
 	for _, variable := range Addresses {
 		t.Run(variable, func(t *testing.T) {
