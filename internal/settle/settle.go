@@ -1,11 +1,11 @@
-// Package settle makes the changes that a person has confirmed to a key: it is resolved as done or
-// as released, or forgotten. The command and the console ask, and this package writes.
+// Package settle makes the changes of a key that a person has confirmed: it resolves the key as
+// done or as released, or forgets it. The command and the console ask, and this package writes.
 //
 // A question may stand for minutes. Meanwhile somebody else may resolve the key, and a worker may
-// claim it, so a write that follows the answer must not rest on what was shown with the question:
-// it would delete a record that says done, and the next message would run the effect twice, or it
-// would overwrite the claim of a worker that is at it. So an uncertain key is claimed first, as a
-// resolver claims it, and the claim is ended; and everything is compared with what was shown.
+// claim it. A write that relied on the state shown with the question would delete a record that
+// says done, and the next message would run the effect twice. Or it would overwrite the claim of a
+// worker that is running. So this package first claims an uncertain key, as a resolver does,
+// compares everything with what was shown, and then ends the claim.
 package settle
 
 import (
@@ -22,26 +22,27 @@ import (
 // ErrMoved is returned when the key is no longer as it was shown. Nothing was changed.
 var ErrMoved = errors.New("the key has changed since it was looked at")
 
-// lease is how long an uncertain key is held to settle it. If this process dies in between, the key
-// is uncertain again afterwards.
+// lease is how long an uncertain key is held while it is settled. If this process dies meanwhile,
+// the key is uncertain again afterwards.
 const lease = 10 * time.Second
 
 const day = 24 * time.Hour
 
-// Key is a key as it was shown to the person who answers for the change.
+// Key is a key as it was shown to the person who confirms the change.
 type Key struct {
 	ID driver.ID
 	// Seen is the record that was shown.
 	Seen dedup.Record
-	// Window is how long the key is remembered as done, and at least how long one that is given
-	// back is uncertain. A layout with one window for all keys wants that one. Default 24 h.
+	// Window is how long the key is remembered as done, and the least time that a key stays
+	// uncertain after a claim of it is given back. A layout with one window for all keys needs that
+	// window here. Default 24 h.
 	Window time.Duration
 	// Hold is how long the fence of the key stays behind; see dedup.Config.Hold.
 	Hold time.Duration
 }
 
 // Done records that the effect of an uncertain key has happened. The error is ErrMoved, or one of
-// the store: then it is unknown whether the change was made.
+// the store; after an error of the store it is unknown whether the change was made.
 func Done(ctx context.Context, store dedup.Store, k Key) error {
 	return k.end(ctx, store, func(c *driver.Finish) {
 		c.State, c.EffectApplied = driver.StateSucceeded, true
@@ -54,11 +55,11 @@ func Release(ctx context.Context, store dedup.Store, k Key) error {
 	return k.end(ctx, store, func(c *driver.Finish) { c.NotStarted = true })
 }
 
-// Forget makes a key claimable again and returns the state it then has: absent, or released where
-// it was uncertain. A key in flight is left alone. Errors are those of Done.
+// Forget makes a key claimable again and returns its new state: absent, or released if it was
+// uncertain. It leaves a key in flight alone. Errors are those of Done.
 //
-// An uncertain key is claimed first. A key that is done cannot be claimed: between the look that
-// compares it and the write lies one round trip to the store.
+// An uncertain key is claimed first. A key that is done cannot be claimed: one round trip to the
+// store lies between the read that compares it and the write.
 func Forget(ctx context.Context, store dedup.Store, k Key) (driver.State, error) {
 	if k.Seen.State == driver.StateUncertain {
 		return driver.StateReleased, Release(ctx, store, k)
@@ -73,7 +74,7 @@ func Forget(ctx context.Context, store dedup.Store, k Key) (driver.State, error)
 	return driver.StateAbsent, err
 }
 
-// compare looks whether the key is as it was shown.
+// compare checks whether the key is as it was shown.
 func (k *Key) compare(ctx context.Context, store dedup.Store) error {
 	now := store.Lookup(ctx, []driver.ID{k.ID})[0]
 	switch {
@@ -111,9 +112,9 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*driver.Finis
 		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint,
 		State: driver.StateReleased,
 	}
-	// The key may have moved between the look and the claim. A claim that was not irreversible was
-	// of a free key. One with another attempt than the next is of an attempt that nobody was shown.
-	// Both are given back: the first is free again, the second uncertain again.
+	// The key may have changed between the read and the claim. A claim that was not irreversible
+	// was of a free key. One whose attempt is not the next was of an attempt that the person did
+	// not see. Both are given back: the first key is then free again, the second uncertain again.
 	ours := a.Record.Irreversible && a.Record.Attempt == k.Seen.Attempt+1
 	if ours {
 		how(&c)

@@ -14,7 +14,7 @@ import (
 
 var key = driver.ID{1}
 
-// between is a store where something happens before the first Claim, or Forget.
+// between is a store that runs a function before the first Claim, or Forget.
 type between struct {
 	dedup.Store
 	happens func()
@@ -98,7 +98,7 @@ func TestAsItWasShown(t *testing.T) {
 	assert.Equal(t, driver.StateAbsent, look(s).State)
 }
 
-// The key moves between the look that compares it and the write. What is there then stays.
+// The key changes between the read that compares it and the write. The new record stays.
 func TestMovesAfterTheLook(t *testing.T) {
 	resolve := func(state driver.State) func(*testing.T, dedup.Store) {
 		return func(t *testing.T, s dedup.Store) {
@@ -140,7 +140,7 @@ func TestMovesAfterTheLook(t *testing.T) {
 	}
 }
 
-// A key that is done moves while a person is asked whether to forget it.
+// A key that is done changes while a person is asked whether to forget it.
 func TestForgetComparesWhatWasShown(t *testing.T) {
 	s := dedup.Memory(10)
 	c := claim(t, s, 1)
