@@ -35,7 +35,7 @@ var atomicRow = row{
 	},
 }
 
-// till is a Redis with a counter beside each key, which is the effect.
+// till is a Redis with a counter next to each key; the counter is the effect.
 type till struct {
 	t      testing.TB
 	client *redis.Client
@@ -72,8 +72,8 @@ func (s *till) want(k string, want int, why string) {
 	}
 }
 
-// atomicInRedis has a crash, a pause and a lost message at every call, and a storm of them: no
-// excuse counts.
+// atomicInRedis has a crash, a pause and a lost message at every call, and a storm of them. None
+// of them excuses a double.
 func atomicInRedis(t *testing.T) {
 	subject := func(s *till, lease time.Duration) deduptest.Subject {
 		return deduptest.Subject{
@@ -110,8 +110,8 @@ func atomicInRedis(t *testing.T) {
 	})
 }
 
-// neverWithin: an owner that stood still for longer than its lease, and one that crashed, double
-// nothing; the end of the window does.
+// neverWithin: an owner that stood still for longer than its lease doubles nothing, and neither
+// does one that crashed. After the end of the window the effect runs again.
 func neverWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)
@@ -128,9 +128,9 @@ func neverWithin(t *testing.T) {
 		}
 		if err := s.store.Atomic(t.Context(), a.d, dedup.Completion{Claim: claim},
 			s.incr("m")); !errors.Is(err, dedup.ErrLeaseLost) {
-			t.Errorf("who comes late is told %v", err)
+			t.Errorf("the late owner got %v", err)
 		}
-		s.want("m", 1, "whoever comes late finds that its claim is not on the key any more")
+		s.want("m", 1, "a late owner finds that its claim is no longer on the key")
 		time.Sleep(window - time.Minute)
 		if got, err := do(b); got != dedup.Duplicate || err != nil {
 			t.Errorf("within the window: %v, %v", got, err)
@@ -237,8 +237,8 @@ func (e engine) open(t *testing.T) *sql.DB {
 	return db
 }
 
-// killedInSQL kills a process by SIGKILL at each point of a transaction, and delivers its message
-// again by several processes at once.
+// killedInSQL kills a process with SIGKILL at each point of a transaction, and then has several
+// processes deliver its message at once.
 func killedInSQL(t *testing.T) {
 	for name, start := range engines {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +250,7 @@ func killedInSQL(t *testing.T) {
 					j.Key, j.Point = fmt.Sprint("m", i), point
 					j.killThere(t)
 					s.want(j.Key, map[bool]int{true: 1}[point == afterCommit],
-						"that is how far it had come")
+						"the process died at this point")
 					var all sync.WaitGroup
 					for range 4 {
 						all.Go(func() {

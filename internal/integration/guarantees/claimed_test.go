@@ -40,7 +40,7 @@ var claimedRow = row{
 	},
 }
 
-// oneRunner: handlers take many leases, and no two of a message overlap.
+// oneRunner: handlers take many leases, and no two runs of a message overlap.
 func oneRunner(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n := newTally()
@@ -70,7 +70,7 @@ func oneRunner(t *testing.T) {
 		}
 		all.Wait()
 		for _, k := range []string{"a", "b", "c"} {
-			n.want(t, k, 1, "all four had it while one was at work, or after it")
+			n.want(t, k, 1, "all four got it during the first run or after it")
 		}
 	})
 }
@@ -88,12 +88,12 @@ func remembered(t *testing.T) {
 		n.want(t, "m", 1, "the window has not ended")
 		time.Sleep(2 * time.Minute)
 		w.deliver("m", effect)
-		n.want(t, "m", 2, "the window is as long as it was said to be, and no longer")
+		n.want(t, "m", 2, "the window has ended")
 	})
 }
 
-// cancelledHandler: the sender hangs up, or the handler gives up, after the first half of an
-// effect. The claim is released, and the next delivery begins from the start.
+// cancelledHandler: the sender hangs up, or the handler fails, after the first half of an effect.
+// The claim is released, and the next delivery begins from the start.
 func cancelledHandler(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n, w := newTally(), newWorker(t, store)
@@ -121,8 +121,8 @@ func cancelledHandler(t *testing.T) {
 	})
 }
 
-// crashBeforeRecord: the one moment in which a crash doubles, and its neighbours, in which it does
-// not. deduptest calls the double explained.
+// crashBeforeRecord: a crash between effect and record doubles the effect, and a crash before the
+// effect does not. deduptest calls that double explained.
 func crashBeforeRecord(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n := newTally()
@@ -144,8 +144,8 @@ func crashBeforeRecord(t *testing.T) {
 				t.Errorf("%s: %+v", k, res)
 			}
 		}
-		n.want(t, "before the effect", 1, "the first has died before it")
-		n.want(t, "after the effect", 2, "the first has died between effect and record")
+		n.want(t, "before the effect", 1, "the first process died before it")
+		n.want(t, "after the effect", 2, "the first process died between effect and record")
 	})
 	synctest.Test(t, func(t *testing.T) {
 		report := deduptest.Twice(t, subject(newTally()))
@@ -166,7 +166,7 @@ func crashBeforeRecord(t *testing.T) {
 
 var errStale = errors.New("the row has a larger fence")
 
-// pausedHandler: a process stands still in its handler for longer than its lease.
+// pausedHandler: a process is paused in its handler for longer than its lease.
 func pausedHandler(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n := newTally()
@@ -192,7 +192,7 @@ func pausedHandler(t *testing.T) {
 			one.Go(func() {
 				_, first = dedup.Do(t.Context(), a.d, k, func(ctx context.Context) (string, error) {
 					a.pause(3 * lease)
-					// it has not heard of anything yet
+					// its context has not ended yet
 					return "", effect(context.WithoutCancel(ctx))
 				})
 			})
@@ -200,15 +200,16 @@ func pausedHandler(t *testing.T) {
 			b.deliver(k, func(ctx context.Context) (string, error) { return "", effect(ctx) })
 			one.Wait()
 			if first == nil {
-				t.Errorf("%s: who was paused has acknowledged", k)
+				t.Errorf("%s: the paused handler acknowledged", k)
 			}
 		}
-		n.want(t, "plain", 2, "the first did not know that its lease had ended")
-		n.want(t, "fenced", 1, "the row had seen the second's fence")
+		n.want(t, "plain", 2, "the first handler did not know that its lease had ended")
+		n.want(t, "fenced", 1, "the row had the fence of the second handler")
 	})
 }
 
-// rebalance: with the option the partition's next owner does not wait for the older one's handler.
+// rebalance: with the option, the partition's next owner does not wait for the older owner's
+// handler.
 func rebalance(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n := newTally()
@@ -224,7 +225,7 @@ func rebalance(t *testing.T) {
 				return claims[0]
 			}
 			older := claim(a, 7)
-			newer := claim(b, 8) // the partition has moved, and the older handler still runs
+			newer := claim(b, 8) // the partition has moved, the older handler still runs
 			if want := map[bool]driver.Outcome{false: dedup.InFlight,
 				true: dedup.Acquired}[takes]; older.Outcome != dedup.Acquired ||
 				newer.Outcome != want {
@@ -233,13 +234,13 @@ func rebalance(t *testing.T) {
 			n.add(k)
 			if err := older.Complete(t.Context(), nil); takes != errors.Is(err,
 				dedup.ErrLeaseLost) {
-				t.Errorf("%s: the older is told %v", k, err)
+				t.Errorf("%s: the older owner got %v", k, err)
 			}
 			if newer.Outcome == dedup.Acquired {
 				n.add(k)
 			}
 		}
-		n.want(t, "waits", 1, "the claim was in flight elsewhere")
-		n.want(t, "takes over", 2, "the older's handler was still at work")
+		n.want(t, "waits", 1, "the key was in flight elsewhere")
+		n.want(t, "takes over", 2, "the older owner's handler was still running")
 	})
 }

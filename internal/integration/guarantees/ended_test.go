@@ -8,9 +8,9 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// endedInSQLite: SQLite ends a transaction when a statement of an effect fails in certain ways. An
-// effect that takes no notice, and goes on, is then committed without its mark, statement by
-// statement; unless the pool asks before each.
+// endedInSQLite: SQLite ends a transaction when a statement of an effect fails in certain ways. If
+// the effect ignores the error and continues, each of its later statements is committed by itself,
+// without the mark. A pool of OpenSQLite prevents that: it checks before each statement.
 func endedInSQLite(t *testing.T) {
 	heedless := func(s *shop, heeds bool) func(context.Context, *sql.Tx) error {
 		first := true

@@ -20,11 +20,11 @@ import (
 // duo is a primary and its replica.
 type duo struct {
 	client *redis.Client
-	// part cuts the replica off: the primary acknowledges what it alone has.
+	// part cuts the replica off: from then on only the primary has what it acknowledges.
 	part func(t *testing.T)
 	// promote leads the client to the replica.
 	promote func(t *testing.T)
-	waits   bool // it has WAIT
+	waits   bool // its servers have WAIT
 }
 
 // failover runs a test over two miniredis and over a real pair.
@@ -50,7 +50,7 @@ func miniDuo(t *testing.T) *duo {
 	a, _ := redistest.Mini(t)
 	b, _ := redistest.Mini(t)
 	pair, target := newDuo(t, []string{a.Addr(), b.Addr()})
-	pair.part = func(*testing.T) {} // the second has never got anything
+	pair.part = func(*testing.T) {} // the second one never gets any data
 	pair.promote = func(*testing.T) { target.Store(1); a.Close() }
 	return pair
 }
@@ -74,7 +74,7 @@ func (p *duo) worker(t *testing.T, opts redisadapter.Options, edit ...func(*dedu
 	return newWorker(t, store, edit...)
 }
 
-// claimedThroughFailover: the record was acknowledged, and is gone.
+// claimedThroughFailover: an acknowledged record is lost in the failover.
 func claimedThroughFailover(t *testing.T, pair *duo) {
 	n := newTally()
 	plain := pair.worker(t, redisadapter.Options{})
@@ -90,22 +90,22 @@ func claimedThroughFailover(t *testing.T, pair *duo) {
 	plain.deliver("m", effect)
 	durable := func(context.Context) (string, error) { n.add("durable"); return "", nil }
 	if pair.waits {
-		// Who waits for the replica is not told that a claim was won: nothing runs that could be
-		// forgotten.
+		// An owner that waits for the replica does not win this claim, so no effect runs under a
+		// claim that could be lost.
 		if _, err := dedup.Do(t.Context(), durably.d,
 			"durable", durable); !dedup.OutcomeUnknown(err) {
-			t.Errorf("with one replica asked for and none there: %v", err)
+			t.Errorf("one replica is required and none is there: %v", err)
 		}
 	}
 	pair.promote(t)
 	again := pair.worker(t, redisadapter.Options{})
 	again.deliver("m", effect)
-	n.want(t, "m", 2, "the new primary has never heard of the record")
+	n.want(t, "m", 2, "the new primary never had the record")
 	again.deliver("durable", durable)
-	n.want(t, "durable", 1, "nothing had run under a claim that no replica has")
+	n.want(t, "durable", 1, "no effect ran under a claim that no replica has")
 }
 
-// askedThroughFailover: the uncertain key is gone with the rest, so that nobody is asked.
+// askedThroughFailover: the uncertain key is lost too, so the resolver is not asked.
 func askedThroughFailover(t *testing.T, pair *duo) {
 	n := newTally()
 	questions := 0
@@ -136,8 +136,8 @@ func askedThroughFailover(t *testing.T, pair *duo) {
 		handle); err == nil {
 		t.Error("acknowledged")
 	}
-	n.want(t, "m", 2, "the new primary has never heard of the danger")
+	n.want(t, "m", 2, "the new primary never had the uncertain key")
 	if questions != 0 {
-		t.Errorf("%d questions about a key that nobody knows", questions)
+		t.Errorf("%d questions about a key that was lost", questions)
 	}
 }

@@ -35,7 +35,7 @@ type runner struct {
 
 	d     *dedup.Deduper
 	redis *redisadapter.Store // for effects in Redis
-	// dead tells that nothing of it happens any more.
+	// dead reports whether the process is dead, so that it has no more effects.
 	dead func() bool
 }
 
@@ -58,20 +58,21 @@ type kind struct {
 
 var full = kind{"full", redisadapter.Full, false}
 
-// life is what happens to a message: first in the process that meets the fault, then again in
-// another until that returns nil.
+// life is what happens to a message: first runs in the process that meets the fault. Then again
+// runs in another process until it returns nil.
 type life struct {
 	name string
 	kind kind
 	keys int
 	done bool // the keys are done before the fault comes
-	// once says that no crash excuses a double; forgets, that first may have the keys forgotten.
+	// once says that no crash excuses a double. forgets says that first may have the keys
+	// forgotten.
 	once, forgets bool
 	atomic        bool // the effect is in Redis
 	first, again  func(ctx context.Context, p *runner) error
 }
 
-// lives are those of Full, and with long those of every kind.
+// lives returns the lives of Full, and with the build tag long those of every kind.
 func lives() []life {
 	all := []life{
 		{name: "steps", first: steps, again: steps},
@@ -99,7 +100,7 @@ func lives() []life {
 
 func (l *life) String() string { return fmt.Sprintf("%s in %s", l.name, l.kind.name) }
 
-// hasRun is nil for what may be acknowledged.
+// hasRun returns nil for an error that may be acknowledged.
 func hasRun(err error) error {
 	if dedup.CanAck(err) {
 		return nil
@@ -141,7 +142,7 @@ func danger(ctx context.Context, p *runner) error {
 	return err
 }
 
-// fenced reads its fence, so that its end is decided at the server.
+// fenced reads its fence, so that the server decides how its attempt ends.
 func fenced(ctx context.Context, p *runner) error {
 	_, err := dedup.Do(ctx, p.d, p.keys[0], func(ctx context.Context) (struct{}, error) {
 		a, _ := dedup.FromContext(ctx)
@@ -172,7 +173,7 @@ func released(ctx context.Context, p *runner) error {
 	return err
 }
 
-// failed has an effect, and fails for good.
+// failed has an effect and fails permanently.
 func failed(ctx context.Context, p *runner) error {
 	_, err := dedup.Do(ctx, p.d, p.keys[0], func(context.Context) (struct{}, error) {
 		p.effect(p.keys[0])
@@ -230,20 +231,19 @@ func inRedis(ctx context.Context, p *runner) error {
 	return err
 }
 
-// stored is what is known of a key when the fault has passed, before anybody comes again.
+// stored is the state of a key after the fault, before the next delivery.
 type stored struct {
 	recorded, absent bool
 	effects          int
 }
 
-// verdict is what one fault has led to.
+// verdict counts the cases of all faults and their results.
 type verdict struct {
 	cases, deaths, doubles, forgets int
 }
 
-// judge compares what became of each key with what the table allows: a key on record is not run
-// again, and one that is not, is; so a second effect comes only after a death between effect and
-// record.
+// judge compares the result for each key with the table: a key on record does not run again, and
+// any other key does. So a second effect needs a death between effect and record.
 func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored,
 	died bool, first error, effects func(k string) int) {
 	t.Helper()
@@ -275,9 +275,9 @@ func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored,
 		}
 	}
 	if charges := r.of("charge"); charges > 1 && !died {
-		t.Errorf("charged %d times, and nobody had died", charges)
+		t.Errorf("charged %d times, and no process had died", charges)
 	}
 	if !died && first != nil && !slices.Contains([]error{errBusy}, first) {
-		t.Errorf("its process lives, and got %v", first)
+		t.Errorf("the process lives, and got %v", first)
 	}
 }

@@ -60,7 +60,7 @@ func kafkaConfig() *sarama.Config {
 	return cfg
 }
 
-// produce sends values to a topic, as somebody upstream.
+// produce sends values to a topic, as a producer upstream does.
 func (s *stage) produce(topic string, values ...string) {
 	s.t.Helper()
 	p, err := sarama.NewSyncProducer(s.ListenAddrs(), kafkaConfig())
@@ -73,8 +73,8 @@ func (s *stage) produce(topic string, values ...string) {
 	}
 }
 
-// plug is a dialer whose connections can all be cut at once, for good: the process behind it is
-// gone for everybody else.
+// plug is a dialer whose connections can all be cut at once and for good: for all others the
+// process behind it is gone.
 type plug struct {
 	mu    sync.Mutex
 	conns []net.Conn
@@ -104,8 +104,8 @@ func (p *plug) pull() {
 	}
 }
 
-// member copies the input to the output in transactions. stop leaves the group; after a crash it
-// waits for what is left of the process.
+// member copies the input to the output in transactions. stop leaves the group. After a crash stop
+// waits until the rest of the process has ended.
 func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
 	s.t.Helper()
 	p := &plug{}
@@ -141,7 +141,7 @@ func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// what it says of a process that is gone is of no interest
+		// the error of a process that is gone does not matter
 		_ = streamer.Run(ctx, group, []string{"in"})
 	}()
 	return func() {
@@ -151,7 +151,7 @@ func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
 	}
 }
 
-// read returns what a reader sees of the output, up to a message of its own.
+// read returns the values that a reader sees in the output, up to a message of its own.
 func (s *stage) read(isolation sarama.IsolationLevel) (values []string) {
 	s.t.Helper()
 	s.produce("out", "last")
@@ -175,7 +175,7 @@ func (s *stage) read(isolation sarama.IsolationLevel) (values []string) {
 				values = append(values, string(m.Value))
 			}
 		case <-deadline:
-			s.t.Fatalf("a transaction hangs; %d messages so far", len(values))
+			s.t.Fatalf("a transaction is stuck; %d messages so far", len(values))
 		}
 	}
 	return values
@@ -198,7 +198,7 @@ func (s *stage) through(n int64) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			s.t.Fatalf("not all is committed: %v, %+v", err, offsets)
+			s.t.Fatalf("not all of the input is committed: %v, %+v", err, offsets)
 		}
 	}
 }
@@ -210,8 +210,8 @@ func inputs(n int) (values []string) {
 	return values
 }
 
-// streamedOnce: transactions fail at their ends and run again. Who reads committed sees the output
-// of each input once; who does not sees that of aborted runs, too.
+// streamedOnce: transactions fail at their ends and run again. A reader of committed messages sees
+// the output of each input once; any other reader also sees the output of aborted runs.
 func streamedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -233,12 +233,12 @@ func streamedOnce(t *testing.T) {
 		t.Errorf("committed: %s", strings.Join(got, " "))
 	}
 	if got := s.read(sarama.ReadUncommitted); len(got) <= len(all) {
-		t.Errorf("uncommitted: %d messages, and none of an aborted run", len(got))
+		t.Errorf("uncommitted: %d messages, none of them of an aborted run", len(got))
 	}
 }
 
-// streamedCrash: a process dies in the midst of its work, and its successor goes on from what is
-// committed.
+// streamedCrash: a process dies during its work, and its successor continues from the committed
+// offsets.
 func streamedCrash(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -255,7 +255,7 @@ func streamedCrash(t *testing.T) {
 	select {
 	case <-died:
 	case <-time.After(30 * time.Second):
-		t.Fatal("it never came there")
+		t.Fatal("the crash never happened")
 	}
 	again := 0
 	stop := s.member(func(_ *plug, values []string) {

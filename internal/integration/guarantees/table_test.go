@@ -1,9 +1,9 @@
-// Package guarantees_test compares the table of guarantees (docs/guarantees.md) with the code:
-// every promise and every way in which an effect can run twice is a test of its own, named by the
-// very words of the table. An exception that no longer happens is as wrong there as a promise that
-// is not kept.
+// Package guarantees_test compares the table of guarantees (docs/guarantees.md) with the code.
+// Every promise, and every way in which an effect can run twice, is a test of its own, whose name
+// is the sentence of the table. An exception that no longer happens is as wrong there as a broken
+// promise.
 //
-// It also takes one message's life through a fault at every request that it makes of its store.
+// It also runs one message through a fault at every request that its life sends to the store.
 package guarantees_test
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// row is a line of the table: what is promised, and when an effect can run twice all the same. The
-// names are the sentences of its cells.
+// row is a line of the table: its promises, and the cases in which an effect can still run twice.
+// The names are the sentences of its cells.
 type row struct {
 	holds, doubles map[string]func(t *testing.T)
 }
@@ -33,8 +33,8 @@ var rows = map[string]row{
 	"Streamed": streamedRow,
 }
 
-// TestGuarantee runs what the table says, and fails for what it says and nobody shows, and for what
-// is shown and it does not say.
+// TestGuarantee runs the tests of the table. It fails for a sentence that has no test, and for a
+// test that has no sentence.
 func TestGuarantee(t *testing.T) {
 	table := readTable(t)
 	for _, level := range union(table, rows) {
@@ -64,12 +64,12 @@ func sentences(t *testing.T, said []string, shown map[string]func(*testing.T)) {
 	}
 }
 
-// line is a line of the table as it is written.
+// line is a line of the table, as text.
 type line struct {
 	promise, exceptions []string
 }
 
-// readTable reads the table from its only copy.
+// readTable reads the table from docs/guarantees.md, its only copy.
 func readTable(t *testing.T) map[string]line {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "guarantees.md"))
@@ -112,7 +112,7 @@ func union(table map[string]line, rows map[string]row) []string {
 	return all
 }
 
-// A table that is read wrongly would make every test of it pass.
+// If the table were read wrongly, every test of it could pass.
 func TestParseTable(t *testing.T) {
 	table := parseTable(
 		"\ntext\n\n| level | composition | promise | when |\n|---|---|---|---|\n| A | a cell | one; two, too. `A.B` three | never |\n\n| no | table |\n")

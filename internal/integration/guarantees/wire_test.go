@@ -34,7 +34,7 @@ var wireFaults = []wireFault{
 	{"pipeline cut", redisproxy.CutPipeline, 0},
 }
 
-// ending is what becomes of the two that talk.
+// ending is what happens to the worker, its connection or the server after the fault.
 type ending string
 
 const (
@@ -55,8 +55,8 @@ type server struct {
 	down sync.RWMutex
 }
 
-// restart ends every connection, and has who dials again wait: a client tries only three times, and
-// some milliseconds apart.
+// restart ends every connection, and makes clients that dial again wait. Without the wait they
+// would fail: a client tries only three times, some milliseconds apart.
 func (s *server) restart() error {
 	s.down.Lock()
 	defer s.down.Unlock()
@@ -64,7 +64,7 @@ func (s *server) restart() error {
 	return s.Restart()
 }
 
-// whenUp dials when the server is there.
+// whenUp dials when the server is up.
 func (s *server) whenUp(ctx context.Context, network, addr string) (net.Conn, error) {
 	s.down.RLock()
 	defer s.down.RUnlock()
@@ -112,7 +112,7 @@ func (w *wire) process(client *redis.Client, dead func() bool) *runner {
 	return &runner{run: w.run, d: d, redis: store, dead: dead}
 }
 
-// data tells what is asked of the store from what clients say among themselves.
+// data reports whether a request is for the store, and not one that clients send by themselves.
 func data(r redisproxy.Request) bool {
 	switch r.Name() {
 	case "HELLO", "CLIENT", "PING", "INFO", "TIME", "AUTH", "SELECT":
@@ -121,17 +121,17 @@ func data(r redisproxy.Request) bool {
 	return true
 }
 
-// struck is a fault that has come, or not.
+// struck is a fault that may have happened.
 type struck struct {
 	dead, fired atomic.Bool
 	command     string
 	hit, died   chan struct{}
 }
 
-// strike has the fault come with the nth request.
+// strike makes the fault happen at the nth request.
 func strike(proxy *redisproxy.Proxy, n int, f wireFault, end ending) *struck {
 	s := &struck{hit: make(chan struct{}), died: make(chan struct{})}
-	seen := 0 // under the proxy's lock, as all of match
+	seen := 0 // guarded by the proxy's lock, as all of match
 	match := func(r redisproxy.Request) bool {
 		if s.fired.Load() || !data(r) {
 			return false
@@ -159,7 +159,7 @@ func strike(proxy *redisproxy.Proxy, n int, f wireFault, end ending) *struck {
 	return s
 }
 
-// through runs the case, and says whether the life was long enough for it.
+// through runs the case, and reports whether the life has an nth request.
 func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command string, came bool) {
 	w.server.cases++
 	w.prefix = fmt.Sprint("ow", w.server.cases)
@@ -201,7 +201,8 @@ func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command stri
 	return s.command, true
 }
 
-// wait returns what the process was told, or that it is dead; and restarts the server.
+// wait returns the error of the process, or errDead if it is dead. It restarts the server if end
+// says so.
 func (w *wire) wait(s *struck, end ending, told chan error) error {
 	if end == serverRestarts {
 		select {
@@ -219,7 +220,8 @@ func (w *wire) wait(s *struck, end ending, told chan error) error {
 	}
 }
 
-// count is how many effects a key has had: beside its record, or in the run.
+// count returns how many effects a key has had: from the counter next to its record, or from the
+// run.
 func (w *wire) count(k string) int {
 	if !w.atomic {
 		return w.run.of(k)
@@ -227,7 +229,7 @@ func (w *wire) count(k string) int {
 	return (&till{t: w.t, client: w.server.direct}).of(k)
 }
 
-// look reads what the fault has left.
+// look reads the state of the keys after the fault.
 func (w *wire) look(next *runner) map[string]stored {
 	was := map[string]stored{}
 	for _, k := range w.run.keys {
@@ -241,7 +243,8 @@ func (w *wire) look(next *runner) map[string]stored {
 	return was
 }
 
-// redeliver lets the leases of the dead lapse, and delivers until the message is acknowledged.
+// redeliver lets the leases of the dead process expire, and delivers until the message is
+// acknowledged.
 func (w *wire) redeliver(next *runner) {
 	w.t.Helper()
 	for range 10 {
@@ -254,11 +257,11 @@ func (w *wire) redeliver(next *runner) {
 		}
 		w.server.Advance(2 * time.Minute)
 	}
-	w.t.Fatal("in flight for ever")
+	w.t.Fatal("in flight forever")
 }
 
-// TestEveryRequestOnTheWire: whatever happens to whichever request of a message's life, it has its
-// effect, and has it twice only where the table says so.
+// TestEveryRequestOnTheWire: whichever request of a message's life meets a fault, the message has
+// its effect. It has it twice only where the table says so.
 func TestEveryRequestOnTheWire(t *testing.T) {
 	var total verdict
 	for _, l := range lives() {
@@ -280,7 +283,7 @@ func TestEveryRequestOnTheWire(t *testing.T) {
 							t.Fatalf("%s of request %d (%s), %s", f.name, n, command, end)
 						}
 						if n > 50 {
-							t.Fatal("a life without end")
+							t.Fatal("the life never ends")
 						}
 					}
 				}
@@ -288,7 +291,7 @@ func TestEveryRequestOnTheWire(t *testing.T) {
 			t.Logf("%d cases at %s: %d deaths, %d doubles that the table allows", v.cases,
 				strings.Join(points, " "), v.deaths, v.doubles)
 			if v.cases == 0 {
-				t.Error("nothing was tried")
+				t.Error("no case ran")
 			}
 			total.cases, total.deaths = total.cases+v.cases, total.deaths+v.deaths
 			total.doubles, total.forgets = total.doubles+v.doubles, total.forgets+v.forgets
@@ -297,6 +300,6 @@ func TestEveryRequestOnTheWire(t *testing.T) {
 	t.Logf("%d cases, %d deaths: 0 lost, %d doubles, each by a death between effect and record",
 		total.cases, total.deaths, total.doubles)
 	if !t.Failed() && (total.doubles == 0 || total.forgets == 0) {
-		t.Error("no death came between effect and record: the faults miss what they should hit")
+		t.Error("no death between effect and record: the faults miss their targets")
 	}
 }

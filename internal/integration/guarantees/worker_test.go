@@ -37,8 +37,8 @@ func eachStore(t *testing.T, test func(t *testing.T, store dedup.Store)) {
 	})
 }
 
-// worker is a process: a Deduper whose calls of the store do not return once it is dead, or while
-// it is paused.
+// worker is a process: a Deduper whose calls of the store do not return while it is paused, or
+// once it is dead.
 type worker struct {
 	dedup.Store
 
@@ -65,7 +65,7 @@ func newWorker(t *testing.T, store dedup.Store, edit ...func(*dedup.Config)) *wo
 	must(t, err)
 	t.Cleanup(func() {
 		close(w.buried)
-		w.lives.Wait() // what is left of a dead one must not outlive the test
+		w.lives.Wait() // goroutines of a dead one must not outlive the test
 		if err := w.d.Close(context.Background()); err != nil && !w.dead() {
 			t.Error(err)
 		}
@@ -82,14 +82,14 @@ func (w *worker) dead() bool {
 	}
 }
 
-// die ends the process in the midst of a handler, which does nothing any more.
+// die ends the process during a handler, which does nothing any more.
 func (w *worker) die() {
 	w.once.Do(func() { close(w.died) })
 	<-w.buried
 	runtime.Goexit()
 }
 
-// pause has the process stand still: its handler, by sleeping, and all that renews.
+// pause makes the process stand still: its handler, by sleeping, and its renewals.
 func (w *worker) pause(d time.Duration) {
 	woken := make(chan struct{})
 	w.mu.Lock()
@@ -102,7 +102,7 @@ func (w *worker) pause(d time.Duration) {
 	close(woken)
 }
 
-// stand waits while the process is paused, or for ever.
+// stand waits while the process is paused. If the process is dead, it waits until the test ends.
 func (w *worker) stand() (gone bool) {
 	w.mu.Lock()
 	paused := w.paused
@@ -117,7 +117,7 @@ func (w *worker) stand() (gone bool) {
 	return false
 }
 
-// live runs f as this process, until it has returned or the process has died.
+// live runs f as this process, until f has returned or the process has died.
 func (w *worker) live(f func()) {
 	done := make(chan struct{})
 	w.lives.Go(func() {
@@ -173,8 +173,8 @@ func calls[I, R any](w *worker, items []I, send func() []R, lost R) (replies []R
 	return replies
 }
 
-// deliver gives message k to the process until it is done, and returns what the last try was told:
-// no result where a resolver, which had none, has said that it is done.
+// deliver gives message k to the process until it is done, and returns the result of the last try.
+// It has no result if a resolver, which had none, has said that the message is done.
 func (w *worker) deliver(k string, handle func(ctx context.Context) (string, error),
 	opts ...dedup.Option) (res dedup.Result[string]) {
 	w.t.Helper()
@@ -188,7 +188,7 @@ func (w *worker) deliver(k string, handle func(ctx context.Context) (string, err
 		}
 		time.Sleep(time.Second)
 	}
-	w.t.Fatal("always in flight")
+	w.t.Fatal("in flight forever")
 	return res
 }
 
