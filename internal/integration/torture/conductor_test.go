@@ -20,10 +20,10 @@ import (
 
 const (
 	slots    = 3 // processes at a time
-	capacity = 8 // deliveries that a process has at a time, where the row does not say more
+	capacity = 8 // deliveries that a process has at a time, unless the row says more
 )
 
-// process is one of them. A slot has another one after each death.
+// process is a worker process. After each death its slot gets another one.
 type process struct {
 	child  int
 	cmd    *exec.Cmd
@@ -31,11 +31,11 @@ type process struct {
 	errors bytes.Buffer
 	ready  bool
 	going  map[uint64]*item
-	since  int64 // stopped, or 0
+	since  int64 // when it was stopped, or 0
 	resume int64
 }
 
-// event is what a process has said, or that it has ended.
+// event is a line that a process has printed, or its end.
 type event struct {
 	slot  int
 	child int
@@ -44,32 +44,32 @@ type event struct {
 	err   error
 }
 
-// conductor has processes handle what the source delivers, and does to them what happens to
-// processes.
+// conductor hands the source's deliveries to processes, and kills and stops processes as
+// their fates say.
 type conductor struct {
 	t       *testing.T
 	row     *row
 	cfg     settings
 	rng     *rand.Rand
 	source  *source
-	times   int // that each message is delivered
+	times   int // how often each message is delivered
 	ledger  *ledger
 	slots   [slots]*process
-	again   [slots]int64 // when a slot gets its next process
+	again   [slots]int64 // when each slot gets its next process
 	events  chan event
 	slow    atomic.Int64                      // answers of servers that took too long
 	probes  []func(ctx context.Context) error // of servers
 	child   int
 	ended   bool
-	said    []string // on stderr, for a test that fails
+	said    []string // lines on stderr, for a test that fails
 	nemesis []*nemesis
-	used    time.Duration  // processors, by the workers
+	used    time.Duration  // processor time of the workers
 	stuck   int            // deliveries that did not come through in time
 	refused map[string]int // by reason
-	counted map[string]int // faults that are no strikes, by name
+	counted map[string]int // faults that are not strikes, by name
 
 	versions map[string]string // of servers
-	mostLeft int               // goroutines that outlived what a process had closed
+	mostLeft int               // goroutines of a process that were left after it had closed all
 	mostHeap int               // KiB, at a process's end
 }
 
@@ -97,7 +97,7 @@ func (c *conductor) must(err error) {
 	}
 }
 
-// run has everything delivered, at most for so long, and all processes end.
+// run has everything delivered within limit, and ends all processes.
 func (c *conductor) run(limit time.Duration) {
 	c.t.Helper()
 	deadline := now() + int64(limit)
@@ -107,7 +107,7 @@ func (c *conductor) run(limit time.Duration) {
 		at := now()
 		if at > deadline {
 			c.stuck = c.source.left()
-			c.t.Errorf("%d deliveries have not come through within %v: %v", c.stuck,
+			c.t.Errorf("%d deliveries were not acknowledged within %v: %v", c.stuck,
 				limit, c.some())
 			break
 		}
@@ -131,7 +131,7 @@ func (c *conductor) run(limit time.Duration) {
 	c.finish()
 }
 
-// some tells of a few deliveries that are left.
+// some describes a few of the deliveries that are left.
 func (c *conductor) some() (all []string) {
 	for _, i := range c.source.out {
 		all = append(all, fmt.Sprintf("message %d, delivery %d, is out", i.message, i.number))
@@ -142,7 +142,8 @@ func (c *conductor) some() (all []string) {
 	return all[:min(len(all), 8)]
 }
 
-// tend starts who is due and wakes who has been stopped for long enough.
+// tend starts the processes that are due, and wakes those that have been stopped for long
+// enough.
 func (c *conductor) tend(at int64) {
 	for i, p := range c.slots {
 		switch {
@@ -160,7 +161,7 @@ func (c *conductor) wake(p *process) {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// start has a process in a slot.
+// start starts a process in a slot.
 func (c *conductor) start(slot int) {
 	c.t.Helper()
 	c.child++
@@ -187,7 +188,7 @@ func (c *conductor) start(slot int) {
 	}()
 }
 
-// deliver gives processes what they have room for.
+// deliver gives each process as many deliveries as it has room for.
 func (c *conductor) deliver(at int64) {
 	for room := true; room; {
 		room = false
@@ -208,7 +209,7 @@ func (c *conductor) deliver(at int64) {
 	}
 }
 
-// hear takes in what a process has said.
+// hear handles a line that a process has printed.
 func (c *conductor) hear(e event) {
 	c.t.Helper()
 	p := c.slots[e.slot]
@@ -243,11 +244,11 @@ func (c *conductor) hear(e event) {
 	}
 	i := p.going[id]
 	if i == nil {
-		c.t.Errorf("process %d answers for delivery %d, which it has not got", e.child, id)
+		c.t.Errorf("process %d answers for delivery %d, which it was not given", e.child, id)
 		return
 	}
 	if what == "ACK" && c.cfg.Fates.of(c.cfg.Seed, i.message, i.number) == uncommitted {
-		return // it dies now, and the source has not committed the ack
+		return // the process dies now, and the source has not committed the ack
 	}
 	delete(p.going, id)
 	if what == "ACK" {
@@ -259,7 +260,7 @@ func (c *conductor) hear(e event) {
 	c.source.refused(id)
 }
 
-// buried gives what a process has had to others.
+// buried gives the deliveries of a dead process to others.
 func (c *conductor) buried(slot int, err error) {
 	c.t.Helper()
 	p := c.slots[slot]
@@ -288,7 +289,7 @@ func (c *conductor) buried(slot int, err error) {
 	c.slots[slot], c.again[slot] = nil, now()+int64(time.Duration(c.rng.IntN(30))*time.Millisecond)
 }
 
-// finish has all processes end in good order.
+// finish ends all processes in good order.
 func (c *conductor) finish() {
 	c.t.Helper()
 	c.ended = true

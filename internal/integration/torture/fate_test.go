@@ -2,22 +2,22 @@ package torture_test
 
 import "math/rand/v2"
 
-// point is a place in a delivery's life at which its process may end, or stop.
+// point is a place in a delivery's life at which its process may die or stop.
 type point uint8
 
 const (
 	live          point = iota
 	delivered           // C1: nothing was sent
-	claimUnread         // C2: the claim was executed, its answer is not read
+	claimUnread         // C2: the claim was executed, its reply is not read
 	claimed             // C3: before the effect
 	amidEffect          // C4
 	effectUnsaid        // C5: after the effect, before the mark
-	markUnread          // C6: the mark was executed, its answer is not read
+	markUnread          // C6: the mark was executed, its reply is not read
 	unacked             // C7: after the mark, before the ack
-	uncommitted         // C8: acked, and the source does not remember that
+	uncommitted         // C8: acked, and the source forgot it
 	markTorn            // C9: while a large mark is written
 	closing             // C10: while the process ends in good order
-	pauseClaimed        // SIGSTOP in place of SIGKILL
+	pauseClaimed        // SIGSTOP instead of SIGKILL
 	pauseEffect         //
 	pauseUnmarked       //
 	points
@@ -37,18 +37,19 @@ var (
 	pauses = []point{pauseClaimed, pauseEffect, pauseUnmarked}
 )
 
-// fates are points, and one in how many deliveries meets one of them; 0 for none.
+// fates are points, and how rare they are: one in so many deliveries meets one of them. 0 means
+// none.
 type fates struct {
 	Points []point
 	Every  int
 }
 
-// fated is how often a message may meet a fate: it has to come through some day.
+// fated is how often a message may meet a fate: it has to be acknowledged at last.
 const fated = 6
 
-// of draws what happens to a delivery. Whoever has the seed knows. Of the first deliveries of
-// messages the same share meets each point, so that each is met in a small run too; of the others
-// fewer do, by chance: most of those find that all is done.
+// of draws what happens to a delivery; it depends only on the seed. Each point meets the same
+// share of the messages' first deliveries, so that even a small run meets each point. Later
+// deliveries meet fewer points, by chance: most of them find the message done.
 func (f fates) of(seed uint64, message, delivery uint32) point {
 	if f.Every == 0 || delivery > fated {
 		return live

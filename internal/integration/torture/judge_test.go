@@ -14,39 +14,39 @@ import (
 type reason string
 
 const (
-	byDeath reason = "died"   // the process of the one before died before its mark was answered
-	byPause reason = "paused" // it was stopped between claim and answer
-	// it got no processor, or came to its mark only when a third of the lease had gone
+	byDeath reason = "died"   // the earlier process died before its mark was answered
+	byPause reason = "paused" // it was stopped between its claim and the answer to its mark
+	// it got no processor, or reached its mark only after a third of the lease
 	byStall   reason = "stalled"
-	byAmnesia reason = "forgot" // the server lost what it had
-	byClock   reason = "clock"  // the server's clock jumped, and its lease was over
-	// its mark was not known to be written, while the server or the wire was out
+	byAmnesia reason = "forgot" // the server lost its data
+	byClock   reason = "clock"  // the server's clock jumped, and its lease ended early
+	// the server or the wire had an outage, and it is unknown whether its mark was written
 	byOutage reason = "unmarked"
 )
 
-// strikeCode says what kind of fault a nemesis brings.
+// strikeCode says what kind of fault a nemesis causes.
 type strikeCode uint8
 
 const (
-	strikeOutage  strikeCode = 1 + iota // calls fail, nothing is forgotten
-	strikeAmnesia                       // what was acknowledged may be forgotten
-	strikeWire                          // some commands or their answers get lost, no time passes
-	strikeFull                          // new claims are refused: that is no reason for anything
-	strikeClock                         // leases end too early, or too late
+	strikeOutage  strikeCode = 1 + iota // calls fail, no data is lost
+	strikeAmnesia                       // acknowledged data may be lost
+	strikeWire                          // some commands or replies get lost, no time passes
+	strikeFull                          // new claims are refused: that excuses nothing
+	strikeClock                         // leases end too early or too late
 )
 
-// verdict is what a history amounts to.
+// verdict is the result of judging a history.
 type verdict struct {
 	lost, doubled, stuck, selfDuplicates int
 	explained                            map[string]int // second effects, by their reason
 	linear                               porcupine.CheckResult
-	operations                           int // of which the histories were checked
-	open                                 int // keys whose history could not be decided in time
+	operations                           int // in the histories that were checked
+	open                                 int // keys whose history was not decided in time
 	took                                 time.Duration
-	problems                             []string // the first of each sort
+	problems                             []string // the first few of each kind
 }
 
-// problem notes one; of many of a sort the first few are told.
+// problem counts a problem, and keeps the text of the first few of each kind.
 func (v *verdict) problem(n *int, h *history, message uint32, format string, args ...any) {
 	const enough = 3
 	*n++
@@ -55,7 +55,7 @@ func (v *verdict) problem(n *int, h *history, message uint32, format string, arg
 	}
 }
 
-// judge reads a history against docs/internals/torture.md.
+// judge checks a history against docs/internals/torture.md.
 func judge(h *history) *verdict {
 	v := &verdict{explained: map[string]int{}, linear: porcupine.Ok}
 	h.settle()
@@ -67,7 +67,7 @@ func judge(h *history) *verdict {
 	return v
 }
 
-// lostOnes: every message has an effect and an ack, and none was acknowledged before an effect.
+// lostOnes: every message has an effect and an ack, and no ack comes before an effect.
 func (v *verdict) lostOnes(h *history) {
 	acked := map[uint32]bool{}
 	for _, a := range h.acks {
@@ -90,7 +90,7 @@ func (v *verdict) lostOnes(h *history) {
 	}
 }
 
-// second: each effect but the first needs a reason for each that was claimed before it.
+// second: each effect but the first needs a reason for each effect that was claimed before it.
 func (v *verdict) second(h *history) {
 	for message, effects := range h.effects {
 		for i, e := range effects {
@@ -120,8 +120,7 @@ func (v *verdict) second(h *history) {
 	}
 }
 
-// excuse is why an effect could happen although another one was claimed before it; "" when there is
-// none.
+// excuse returns why an effect could happen although another one was claimed before it, or "".
 func (h *history) excuse(before, e *effect) reason {
 	if h.atomic {
 		return ""
@@ -133,7 +132,7 @@ func (h *history) excuse(before, e *effect) reason {
 		}
 	}
 	if before.marked <= e.claimed {
-		return "" // it was on record, and the claim has not seen it
+		return "" // it was on record, and the claim missed it
 	}
 	until := min(before.marked, e.begun)
 	within := func(s span) bool { return s.meets(before.claimed, until) }
@@ -150,8 +149,8 @@ func (h *history) excuse(before, e *effect) reason {
 		before.doubtful && h.blocked(before.message, within) {
 		all = append(all, byPause)
 	}
-	// A lease lasts from when its claim was sent first: little is left of one that was asked for
-	// again and again, or when a machine takes its time for the rest.
+	// A lease counts from when its claim was first sent. Little of it is left after many tries, or
+	// when the machine is slow afterwards.
 	if before.ending-before.sent > h.lease/3 ||
 		slices.ContainsFunc(h.stalls[before.child], within) {
 		all = append(all, byStall)
@@ -164,14 +163,14 @@ func (h *history) excuse(before, e *effect) reason {
 	if len(all) == 0 {
 		return ""
 	}
-	// Who was stopped, and killed later, has two of them, of which the row may allow one.
+	// A process that was stopped and killed later has two reasons, and the row may allow only one.
 	return all[max(0, slices.IndexFunc(all, func(r reason) bool {
 		return slices.Contains(h.allowed, r)
 	}))]
 }
 
-// inFlight: nobody is told that a key is in flight when all who could have it have ended, or are
-// dead for longer than a lease.
+// inFlight: no claim is answered "in flight" when all processes that could own the key have ended,
+// or have been dead for longer than a lease.
 func (v *verdict) inFlight(h *history) {
 	for message, ops := range h.ops {
 		until := h.ends(ops)
@@ -195,9 +194,9 @@ func (v *verdict) inFlight(h *history) {
 	}
 }
 
-// mayHaveHeld reports whether a claim may have been executed and have won. What was forgotten on
-// its way may have been asked twice: the first time it won, and the second time it was told what
-// others had done since.
+// mayHaveHeld reports whether a claim may have been executed and have won. A claim whose reply was
+// lost may have been sent twice: it won the first time, and the second answer reports what others
+// had done since.
 func (h *history) mayHaveHeld(o *operation) bool {
 	return o.back == 0 || o.code == saidAcquired || o.code == saidUnknown || h.askedTwice(o)
 }
@@ -208,23 +207,23 @@ func (h *history) askedTwice(o *operation) bool {
 	})
 }
 
-// blocked reports whether another owner of the message was stopped, maybe with a row locked.
+// blocked reports whether another owner of the message was stopped, perhaps with a row locked.
 func (h *history) blocked(message uint32, within func(span) bool) bool {
 	return slices.ContainsFunc(h.effects[message], func(e *effect) bool {
 		return slices.ContainsFunc(h.pauses[e.child], within)
 	})
 }
 
-// remembered is until when a claim may have lasted whose end was at a time: that may have been
-// forgotten.
+// remembered returns until when a claim may have lasted whose end was sent at since: the server may
+// have lost that end.
 func (h *history) remembered(until, since int64, o *operation) int64 {
 	for _, s := range h.strikes {
-		// A server that is slow may execute what it was sent when the client has given up.
+		// A slow server may execute a command after its client has given up.
 		if (s.code == strikeAmnesia || s.code == strikeOutage) && s.meets(since, o.back) {
 			until = max(until, s.to+h.lease+grace)
 		}
-		// A lease from a clock that was ahead lasts until it is so again, which is after the last
-		// shift.
+		// A lease that was made while the clock was ahead lasts until the clock is that far again,
+		// which is after the last shift.
 		if s.code == strikeClock {
 			until = max(until, s.to+h.lease+grace)
 		}
@@ -232,7 +231,7 @@ func (h *history) remembered(until, since int64, o *operation) int64 {
 	return until
 }
 
-// ends says until when each token may have owned a key.
+// ends returns until when each token may have owned a key.
 func (h *history) ends(ops []*operation) map[uint64]int64 {
 	until, ended := map[uint64]int64{}, map[uint64]bool{}
 	unknown, last := map[uint64]bool{}, map[uint64]int64{}
@@ -246,7 +245,7 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 		case unknown && h.died(o.child) < never:
 			over = h.died(o.child) + h.lease
 		case unknown && o.back > 0, o.code != saidAcquired && h.askedTwice(o):
-			over = o.back + h.lease // it is asked again, or given up
+			over = o.back + h.lease // the claim is sent again, or given up
 		case o.op == opClaim && o.code == saidAcquired, o.op == opRenew:
 			if h.died(o.child) < never {
 				over = h.died(o.child) + h.lease
@@ -261,14 +260,14 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 			until[o.token] = max(until[o.token], over+grace)
 		}
 	}
-	// a claim that nobody waited for may be executed after the release that followed it
+	// a claim whose reply nobody waited for may be executed after the release that followed it
 	for token := range unknown {
 		until[token] = max(until[token], last[token]+h.lease+grace)
 	}
 	return until
 }
 
-// own: no claim is answered as somebody else's when nobody else has asked.
+// own: no claim is answered "in flight" when no other claim was sent.
 func (v *verdict) own(h *history) {
 	for message, ops := range h.ops {
 		for i, o := range ops {
@@ -294,8 +293,8 @@ func (v *verdict) own(h *history) {
 	}
 }
 
-// histories asks Porcupine, key by key, until one has convicted. Those that take long come last,
-// and are left out where any verdict will do.
+// histories asks Porcupine, key by key, until one is convicted. Slow keys come last. If the row
+// accepts an undecided history, they are left out.
 func (v *verdict) histories(h *history) {
 	began := time.Now()
 	keys := map[uint32][]*operation{}
@@ -309,7 +308,7 @@ func (v *verdict) histories(h *history) {
 		v.open = len(keys)
 	}
 	if v.linear == porcupine.Ok && len(keys) > 0 {
-		// a busy machine leaves a key or two with too many answers that nobody knows
+		// on a busy machine a key or two have too many unknown answers
 		if len(keys) > 1+h.messages/100 {
 			v.linear = porcupine.Unknown
 		}
@@ -322,7 +321,7 @@ func (v *verdict) histories(h *history) {
 	v.took = time.Since(began)
 }
 
-// decided asks about each key for so long, and returns those that it could not decide.
+// decided gives each key at most limit, and returns the keys that it could not decide.
 func (v *verdict) decided(h *history, keys map[uint32][]*operation,
 	limit time.Duration) map[uint32][]*operation {
 	left := map[uint32][]*operation{}
@@ -341,15 +340,15 @@ func (v *verdict) decided(h *history, keys map[uint32][]*operation,
 	return left
 }
 
-// irrelevant says that an operation has no place in the history of a key, or has changed nothing
-// for certain: a transaction is committed with its effect only, so one that did not come to it has
+// irrelevant reports whether an operation has no place in the history of a key, or certainly
+// changed nothing. A transaction commits only with its effect, so one that did not reach its effect
 // left no record.
 func (o *operation) irrelevant() bool {
 	return o.op == opBehind || o.op == opMark && o.back > 0 && o.code == saidUnknown &&
 		o.said&flagRan == 0
 }
 
-// story tells all that is known of a message, for whoever looks for what went wrong.
+// story returns all that is known of a message, for a person who looks for the error.
 func (h *history) story(message uint32) string {
 	type line struct {
 		at   int64
@@ -369,7 +368,7 @@ func (h *history) story(message uint32) string {
 	inFlight := 0
 	for _, o := range h.ops[message] {
 		if o.code == saidInFlight {
-			inFlight++ // of these there are too many
+			inFlight++ // there are too many of these to print
 			continue
 		}
 		children[o.child] = true
@@ -410,7 +409,7 @@ func (h *history) story(message uint32) string {
 	return b.String()
 }
 
-// String tells an operation.
+// String describes an operation.
 func (o *operation) String() string {
 	name := [...]string{"", "claim", "renew", "finish", "release", "mark", "(behind)"}[o.op]
 	said := [...]string{"unknown", "acquired", "duplicate", "in flight", "uncertain", "",

@@ -22,36 +22,36 @@ func now() int64 {
 	return ts.Nano()
 }
 
-// Every process writes what it does into a file of its own, and that is all that is judged. A
-// record is written before what it announces and after what it reports, each with one write: what a
-// process had written when it was killed is there. A record's size divides that of a page, so that
-// none is torn.
+// Every process writes what it does into a file of its own, and only these files are judged. A
+// record is written before the action that it announces, or after the one that it reports, with one
+// write each. So the records of a killed process are there. A record's size divides that of a page,
+// so no record is torn.
 const recordSize = 64
 
-// kind is what a record tells.
+// kind is the kind of a record.
 type kind uint8
 
 const (
 	effectBegun kind = 1 + iota // run, message, delivery
 	effectEnded                 // run, message
-	acking                      // message, delivery: the source is about to be told
-	refusing                    // message, delivery: so it is, that the delivery must come again
+	acking                      // message, delivery: the ack is about to be sent to the source
+	refusing                    // message, delivery: the nack is about to be sent to the source
 	// message, delivery; code is the point at which the process kills itself
 	dying
-	stopping // likewise, and stops itself
-	stalled  // the process got no processor; arg is for how long, in ns
+	stopping // the same, and the process stops itself
+	stalled  // the process got no processor; arg is the time in ns
 	// an item is sent to the store: run is the call; op, token, lease in arg, flags
 	called
-	answered // it was answered: run is the call; code is what was said, flags
+	answered // it was answered: run is the call; code is the answer; flags
 	died     // conductor: process arg is dead
-	paused   // conductor: process arg stood still until now; run is since when
-	// conductor: a strike of the nemesis of this code, from run until arg from now
+	paused   // conductor: process arg stood still from run until now
+	// conductor: a strike of the nemesis with this code, from run until arg after now
 	struck
 	cutting // a COMMIT is cut; code is how
 	oracled // the downstream was asked; code 1 when it had the effect
 )
 
-// op is what was asked of a store.
+// op is a request to a store.
 type op uint8
 
 const (
@@ -60,22 +60,22 @@ const (
 	opFinish
 	opRelease
 	opMark   // Atomic: a whole transaction
-	opBehind // anything, of a store that has leases in front
+	opBehind // any request to a store behind one that has the leases
 )
 
 // Flags of calls and answers.
 const (
-	flagIrreversible  uint8 = 1 << iota // of a call: the claim becomes dangerous
-	flagApplied                         // of a call: the effect has happened, whoever owns the key
-	flagNotStarted                      // of a call: withdraws danger
+	flagIrreversible  uint8 = 1 << iota // of a call: the irreversible part begins
+	flagApplied                         // of a call: the effect has happened
+	flagNotStarted                      // of a call: the irreversible part has not begun
 	flagTakeUncertain                   // of a call
 	flagMine                            // of an answer: the claim found its own token
 	flagHeld                            // of an answer
 	flagWritten                         // of an answer
-	flagRan                             // of an answer of opMark: this very call had run the effect
+	flagRan                             // of an answer of opMark: this call ran the effect
 )
 
-// What a call was answered.
+// The answers to a call.
 const (
 	saidUnknown uint8 = iota
 	saidAcquired
@@ -120,7 +120,8 @@ func readRecord(b []byte) record {
 	}
 }
 
-// ledger is the file of one process; the conductor's is that of process 0. Safe for concurrent use.
+// ledger is the file of one process; the conductor's is that of process 0. It is safe for
+// concurrent use.
 type ledger struct {
 	file *os.File
 	runs atomic.Uint64
@@ -138,7 +139,7 @@ func openLedger(dir string, child int) (*ledger, error) {
 // next numbers effects and calls of a process.
 func (l *ledger) next() uint64 { return l.runs.Add(1) }
 
-// write appends records with one write. A process that cannot say what it does must not go on.
+// write appends records with one write. A process that cannot record its actions must not continue.
 func (l *ledger) write(all ...record) {
 	b := make([]byte, 0, recordSize*len(all))
 	for i := range all {
@@ -152,7 +153,7 @@ func (l *ledger) write(all ...record) {
 	}
 }
 
-// readLedgers reads all ledgers of a directory; fn gets the number of the process with each record.
+// readLedgers reads all ledgers of a directory, and calls fn with each record and its process.
 func readLedgers(dir string, fn func(child int, r record)) error {
 	names, err := filepath.Glob(filepath.Join(dir, "ledger-*"))
 	if err != nil {
@@ -177,5 +178,5 @@ func readLedgers(dir string, fn func(child int, r record)) error {
 	return nil
 }
 
-// ms is a time of the machine's clock, for people.
+// ms rounds a time of the machine's clock for people.
 func ms(ns int64) time.Duration { return time.Duration(ns).Round(10 * time.Microsecond) }

@@ -9,29 +9,29 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// standing is what a store may know of a key.
+// standing is the state of a key in a store.
 type standing uint8
 
 const (
 	free      standing = iota
 	held               // by token, at least until expiry
-	uncertain          // an owner that was in danger is gone
+	uncertain          // an owner died in its irreversible part
 	done               // by token
 )
 
-// keyState is one that the model thinks possible.
+// keyState is a state that the model thinks possible.
 type keyState struct {
 	standing standing
 	danger   bool   // of a key that is not done
-	token    uint64 // of the owner, or of the one that ended it
-	expiry   int64  // the earliest
-	// beside is whose lease lies beside another's end (compact): a late owner has added the member,
-	// and was killed before it looked at the lease. Others are told "done", which is true: an
-	// effect has landed.
+	token    uint64 // of the owner, or of the claim that ended it
+	expiry   int64  // the earliest time
+	// beside is the token whose lease lies next to another's end (compact): a late owner has added
+	// the member, and was killed before it looked at the lease. Other claims are answered "done",
+	// which is true: an effect has happened.
 	beside uint64
 }
 
-// operation is one item of a call, from its being sent to its answer.
+// operation is one item of a call, from the request to the answer.
 type operation struct {
 	child      int
 	op         op
@@ -43,15 +43,15 @@ type operation struct {
 	call, back int64 // back is 0 where there was no answer
 }
 
-// tick is by how much a lease may end too early: servers count in milliseconds.
+// tick is how much too early a lease may end: servers count in milliseconds.
 const tick = int64(5 * time.Millisecond)
 
-// mayLapse reports whether the lease may have lapsed when the operation was executed.
+// mayLapse reports whether the lease may have ended when the operation was executed.
 func (s keyState) mayLapse(o *operation) bool {
 	return s.standing == held && o.last()+tick >= s.expiry
 }
 
-// last is when the operation was executed at the latest.
+// last is the latest time at which the operation was executed.
 func (o *operation) last() int64 {
 	if o.back == 0 || o.code == saidUnknown {
 		return math.MaxInt64 - tick
@@ -59,11 +59,11 @@ func (o *operation) last() int64 {
 	return o.back
 }
 
-// after are the states that may follow a state, given what was asked and answered; none says that
-// this answer was not possible.
+// after returns the states that may follow a state, given the request and the answer. No states
+// mean that this answer was not possible.
 func after(s keyState, o *operation) []keyState {
 	if o.back == 0 || o.code == saidUnknown {
-		return append(executed(s, o), s) // or it never came there
+		return append(executed(s, o), s) // or the request never arrived
 	}
 	switch o.op {
 	case opClaim:
@@ -74,7 +74,7 @@ func after(s keyState, o *operation) []keyState {
 	return changed(s, o)
 }
 
-// executed are the states after an operation of which nobody knows what was answered.
+// executed returns the states after an operation whose answer nobody knows.
 func executed(s keyState, o *operation) []keyState {
 	var all []keyState
 	try := func(code, flags uint8) {
@@ -95,7 +95,7 @@ func executed(s keyState, o *operation) []keyState {
 	return all
 }
 
-// claimed1 is a claim that was answered.
+// claimed1 returns the states after an answered claim.
 func claimed1(s keyState, o *operation) []keyState {
 	lapsed := s.mayLapse(o)
 	switch o.code {
@@ -106,7 +106,7 @@ func claimed1(s keyState, o *operation) []keyState {
 			if o.said&flagMine != 0 {
 				return []keyState{s}
 			}
-			if lapsed && !s.danger { // it has taken itself over
+			if lapsed && !s.danger { // it has taken over its own claim
 				return []keyState{won}
 			}
 		case s.standing == free, lapsed && !s.danger:
@@ -131,10 +131,10 @@ func claimed1(s keyState, o *operation) []keyState {
 	return nil
 }
 
-// lies reports whether the lease of the operation lies beside another's end.
+// lies reports whether the lease of the operation lies next to another's end.
 func (s keyState) lies(o *operation) bool { return s.beside != 0 && s.beside == o.token }
 
-// changed is a renewal or an end that was answered.
+// changed returns the states after an answered renewal or end.
 func changed(s keyState, o *operation) []keyState {
 	ours := s.standing == held && s.token == o.token
 	isHeld, written := o.said&flagHeld != 0, o.said&flagWritten != 0
@@ -166,7 +166,7 @@ func changed(s keyState, o *operation) []keyState {
 		case !written && !ours:
 			return []keyState{s}
 		case !written && s.mayLapse(o):
-			// a layout that cannot tell what has lapsed from what is another's
+			// a layout that cannot tell a lease that has ended from one of another owner
 			return []keyState{s}
 		}
 	case opRelease:
@@ -180,7 +180,7 @@ func changed(s keyState, o *operation) []keyState {
 		case isHeld && s.standing == done && s.lies(o):
 			return []keyState{s}
 		case isHeld && (s.standing == free || s.standing == uncertain) && s.token == o.token:
-			// sent again
+			// a repeated request
 			return []keyState{s}
 		case !isHeld && (!ours || s.mayLapse(o)):
 			return []keyState{s}
@@ -189,8 +189,8 @@ func changed(s keyState, o *operation) []keyState {
 	return nil
 }
 
-// marked1 is a transaction with record and effect. It may have been repeated after a lost COMMIT,
-// and find the mark that it has made itself.
+// marked1 returns the states after a transaction with record and effect. It may have been repeated
+// after a lost COMMIT, and then finds its own mark.
 func marked1(s keyState, o *operation) []keyState {
 	now := keyState{standing: done}
 	switch {

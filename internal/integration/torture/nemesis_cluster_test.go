@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// nodes are those of a Cluster of the row's own, each with a client.
+// nodes are those of the row's own Cluster, each with a client.
 type nodes struct {
 	*servertest.Server
 	all []*redis.Client
@@ -31,7 +31,7 @@ func newNodes(c *conductor) *nodes {
 	return n
 }
 
-// masters are the nodes, from 0, that say they are masters with slots.
+// masters returns the nodes, counted from 0, that say they are masters with slots.
 func (n *nodes) masters(ctx context.Context) (all []int) {
 	for i, client := range n.all {
 		text, _ := client.ClusterNodes(ctx).Result()
@@ -44,8 +44,8 @@ func (n *nodes) masters(ctx context.Context) (all []int) {
 	return all
 }
 
-// freezeMaster stops one of the masters until another node has its slots, and wakes it then: what
-// it was sent meanwhile it answers as if it were the master still.
+// freezeMaster stops one of the masters until another node has its slots, and then wakes it. The
+// woken node answers the commands that it got meanwhile as if it were still the master.
 func freezeMaster(c *conductor, s *servers, times int) []*nemesis {
 	frozen, masters := -1, 0
 	return []*nemesis{{
@@ -63,7 +63,7 @@ func freezeMaster(c *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// promoted waits until there are as many masters as there were, without the one that stands still.
+// promoted waits until there are as many masters as before, without the frozen one.
 func (c *conductor) promoted(n *nodes, frozen, masters int) {
 	c.t.Helper()
 	others := &nodes{Server: n.Server}
@@ -75,13 +75,13 @@ func (c *conductor) promoted(n *nodes, frozen, masters int) {
 	for limit := time.After(time.Minute); len(others.masters(c.t.Context())) < masters; {
 		select {
 		case <-limit:
-			c.t.Fatal("nobody has been promoted")
+			c.t.Fatal("no replica was promoted")
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// moveSlots moves slots with their keys to another master and back, all the time.
+// moveSlots keeps moving slots with their keys to another master and back.
 func moveSlots(c *conductor, s *servers, _ int) []*nemesis {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.t.Cleanup(cancel)
@@ -125,7 +125,7 @@ func (n *nodes) move(ctx context.Context, first, end, from, to int) error {
 			return err
 		}
 	}
-	// first the new owner: in between nobody else may believe to be it
+	// the new owner first: meanwhile no other node may believe that it is the owner
 	for _, node := range []int{to, from, 2} {
 		if err := n.tell(ctx, node, first, end, "NODE", toID); err != nil {
 			return err

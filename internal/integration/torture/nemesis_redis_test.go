@@ -18,7 +18,7 @@ func wire(rules ...redisproxy.Rule) func(*conductor, *servers, int) []*nemesis {
 		rules := slices.Clone(rules) // each composition has its own
 		for i := range rules {
 			rules[i].Seed = c.cfg.Seed + uint64(i)
-			// not those with which a connection begins
+			// not the commands with which a connection begins
 			rules[i].Match = func(r redisproxy.Request) bool {
 				switch r.Name() {
 				case "HELLO", "CLIENT", "INFO", "SCRIPT", "TIME", "CONFIG":
@@ -49,13 +49,12 @@ func freeze(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// dialing is for how long go-redis refuses to dial a server that is back: once as many dials as its
-// pool has places have failed it tries again every second, and everybody gets the last error until
-// that has worked (tryDial).
+// dialing is how long go-redis refuses to dial a server that is back. Once as many dials as its
+// pool has places have failed, it tries again every second. Until a try succeeds, all callers get
+// the last error (tryDial).
 const dialing = 1200 * time.Millisecond
 
-// restart kills the server and starts it again, with a log to which all is written before it is
-// answered.
+// restart kills the server and starts it again. The server fsyncs its log before each reply.
 func restart(c *conductor, s *servers, times int) []*nemesis {
 	always := func() {
 		c.must(s.client.ConfigSet(context.Background(), "appendfsync", "always").Err())
@@ -69,8 +68,8 @@ func restart(c *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// restartEverysec does so with the usual log: while that is being synced, a server keeps in its own
-// memory what it has answered and not written.
+// restartEverysec does the same with the usual log: while the log is being synced, a server keeps
+// answered writes in its own memory.
 func restartEverysec(_ *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
 		name: "killed", code: strikeAmnesia, times: times, echo: dialing,
@@ -78,7 +77,7 @@ func restartEverysec(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// restartEmpty does so after the server was told to keep nothing.
+// restartEmpty does the same after the server was told to keep no data.
 func restartEmpty(c *conductor, s *servers, times int) []*nemesis {
 	keepNothing := func() {
 		c.must(s.client.ConfigSet(context.Background(), "appendonly", "no").Err())
@@ -99,7 +98,7 @@ func flush(c *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// full has the server take nothing new for a while.
+// full makes the server take no new data for a while.
 func full(c *conductor, s *servers, times int) []*nemesis {
 	limit := func(bytes int) {
 		c.must(s.client.ConfigSet(c.t.Context(), "maxmemory", strconv.Itoa(bytes)).Err())
@@ -120,9 +119,9 @@ func full(c *conductor, s *servers, times int) []*nemesis {
 }
 
 // shiftClock moves the clock of a server of the row's own ahead, and behind, for half a second
-// each. A claim whose lease ends too early loses its key. One that was made while the clock was
-// ahead, and that nobody ends, holds its key until the clock is there again: so at last it stays
-// ahead.
+// each. A claim whose lease ends too early loses its key. A claim that was made while the clock was
+// ahead, and that nobody ends, holds its key until the clock is that far again. So at the end the
+// clock stays ahead.
 func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 	server, turn := s.redis, 0
 	if server == nil {
@@ -145,9 +144,9 @@ func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// within turns a shift around that would lead to another day of UTC, with five minutes to spare.
-// What compact and mixed record is in the bucket of its day, as the windows of these tests are a
-// day long, and a clock that comes back from the next day does not look there.
+// within reverses a shift that would lead to another day of UTC, with five minutes to spare. The
+// windows of these tests are a day long. So compact and mixed keep a record in the bucket of its
+// day, and after a clock has come back from the next day they do not look there.
 func within(now time.Time, shift time.Duration) time.Duration {
 	day := func(t time.Time) int64 { return t.Unix() / int64(window/time.Second) }
 	const spare = 5 * time.Minute
@@ -157,7 +156,7 @@ func within(now time.Time, shift time.Duration) time.Duration {
 	return shift
 }
 
-// evict has the server throw keys away under load, as one does whose policy is not noeviction.
+// evict makes the server evict keys under load, as a server does whose policy is not noeviction.
 func evict(c *conductor, s *servers, times int) []*nemesis {
 	set := func(name, value string) { c.must(s.client.ConfigSet(c.t.Context(), name, value).Err()) }
 	return []*nemesis{{

@@ -13,17 +13,17 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// cutCommits has some of the COMMITs of all workers cut: not delivered, delivered and not answered,
-// or delivered when the client has gone.
+// cutCommits cuts some of the COMMITs of all workers: they are not delivered, delivered and not
+// answered, or delivered after the client has gone.
 func cutCommits(c *conductor, _ *servers, _ int) []*nemesis {
 	c.cfg.Cut = 50
 	return nil
 }
 
-// cuts counts those of this process.
+// cuts counts the cut COMMITs of this process.
 var cuts atomic.Int64
 
-// cut is what happens to a COMMIT, if anything: the connection ends in any case.
+// cut decides whether a COMMIT is cut, and how. The connection ends in every case.
 func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 	if c.w.cfg.Cut == 0 || rand.IntN(1000) >= c.w.cfg.Cut {
 		return 0, false, nil
@@ -40,8 +40,8 @@ func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 		_ = c.Conn.Close()
 		return n, true, nil
 	}
-	// It comes to the server when the client has gone on, on another connection, and has used the
-	// buffer again.
+	// The COMMIT reaches the server when the client already uses another connection, and has reused
+	// the buffer.
 	late := bytes.Clone(b)
 	go func() {
 		<-time.After(time.Duration(rand.IntN(20)) * time.Millisecond)
@@ -53,7 +53,7 @@ func (c *commitConn) cut(b []byte) (n int, done bool, err error) {
 	return 0, true, net.ErrClosed
 }
 
-// killBackends ends the workers' sessions in the midst of what they do.
+// killBackends ends the workers' sessions during their work.
 func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 	e := onPostgres
 	if c.cfg.MariaDB != "" {
@@ -61,7 +61,7 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 	}
 	db := c.open(e)
 	return []*nemesis{{
-		// until somebody has the connection next
+		// until the connection is used next
 		name: "backends killed", code: strikeOutage, times: times, echo: 2 * time.Second,
 		begin: func(c *conductor) {
 			if e.dialect == onPostgres.dialect {
@@ -77,7 +77,7 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 	}}
 }
 
-// sessions are those of MariaDB that are at work for the row.
+// sessions returns the sessions of MariaDB that work for the row.
 func (c *conductor) sessions(db *sql.DB) (ids []int64) {
 	rows, err := db.QueryContext(c.t.Context(),
 		`SELECT id FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()`,
@@ -93,8 +93,7 @@ func (c *conductor) sessions(db *sql.DB) (ids []int64) {
 	return ids
 }
 
-// restartPostgres ends a server of the row's own at once, all backends with it, and starts it
-// again.
+// restartPostgres ends the row's own server at once, with all its backends, and starts it again.
 func restartPostgres(c *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
 		name: "killed", code: strikeOutage, times: times,

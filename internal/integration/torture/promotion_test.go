@@ -18,7 +18,7 @@ type pair struct {
 	*servertest.Server
 	nodes  [2]*redis.Client
 	name   string
-	target atomic.Int32 // the node that the name leads to, from 0
+	target atomic.Int32 // the node that the name leads to, counted from 0
 	mu     sync.Mutex
 	open   map[net.Conn]bool
 }
@@ -47,7 +47,7 @@ func newPair(c *conductor, s *servertest.Server) *pair {
 	return p
 }
 
-// serve copies both ways until either end has gone.
+// serve copies both ways until either end is closed.
 func (p *pair) serve(client net.Conn) {
 	server, err := net.Dial("tcp", p.Addrs[p.target.Load()])
 	if err != nil {
@@ -78,13 +78,13 @@ func (p *pair) cut() {
 	}
 }
 
-// promote kills the primary, makes its replica the primary, and has the name lead there. What the
-// replica had not got yet is forgotten. Afterwards the old one comes back as the replica.
+// promote kills the primary, promotes its replica, and makes the name lead there. Writes that the
+// replica did not have yet are lost. Afterwards the old primary comes back as the replica.
 func promote(c *conductor, s *servers, times int) []*nemesis {
 	return promotions(c, s, times, strikeAmnesia)
 }
 
-// promoteWaited is the same where nothing was acknowledged that the replica had not got.
+// promoteWaited is the same when nothing was acknowledged that the replica did not have.
 func promoteWaited(c *conductor, s *servers, times int) []*nemesis {
 	return promotions(c, s, times, strikeOutage)
 }

@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// item is one delivery of a message, given again until it is acknowledged.
+// item is one delivery of a message, repeated until it is acknowledged.
 type item struct {
 	id      uint64
 	message uint32
-	number  uint32 // of the delivery that is under way; later ones have others
+	number  uint32 // of the current try; later tries have other numbers
 	tries   int    // in vain
 	due     int64
 }
 
-// source delivers every message so many times, and each delivery until it is acknowledged.
+// source delivers every message so many times, and repeats each delivery until it is
+// acknowledged.
 type source struct {
 	rng     *rand.Rand
 	fresh   []*item // in the order of the seed
@@ -26,7 +27,7 @@ type source struct {
 	given   int
 }
 
-// later are deliveries that come again, the next one first.
+// later are deliveries that are to be repeated, the next one first.
 type later []*item
 
 func (l later) Len() int           { return len(l) }
@@ -43,7 +44,7 @@ func (l *later) Pop() any {
 	return x
 }
 
-// newSource orders the deliveries: those of a message close to each other, or any time later.
+// newSource orders the deliveries: those of a message close to each other, or far apart.
 func newSource(seed uint64, messages, times int) *source {
 	s := &source{rng: rand.New(rand.NewPCG(seed, 2)), out: map[uint64]*item{},
 		numbers: make([]uint32, messages)}
@@ -71,13 +72,13 @@ func newSource(seed uint64, messages, times int) *source {
 	return s
 }
 
-// next is what is to be delivered now, or nil.
+// next returns the item to deliver now, or nil.
 func (s *source) next(at int64) *item {
 	var i *item
 	switch {
 	case len(s.again) > 0 && s.again[0].due <= at:
 		i, _ = heap.Pop(&s.again).(*item)
-	case len(s.fresh) > 0 && len(s.again) < 200: // who is far behind is given no more
+	case len(s.fresh) > 0 && len(s.again) < 200: // too many are waiting already
 		i, s.fresh = s.fresh[0], s.fresh[1:]
 	default:
 		return nil
@@ -89,10 +90,10 @@ func (s *source) next(at int64) *item {
 	return i
 }
 
-// acked is told that a delivery has come through.
+// acked records that a delivery was acknowledged.
 func (s *source) acked(id uint64) { delete(s.out, id) }
 
-// refused has a delivery come again after a while that grows, but not for long.
+// refused schedules a delivery again after a delay that grows up to a small limit.
 func (s *source) refused(id uint64) {
 	i := s.out[id]
 	if i == nil {
@@ -105,5 +106,5 @@ func (s *source) refused(id uint64) {
 	heap.Push(&s.again, i)
 }
 
-// left is how many deliveries have not come through.
+// left is how many deliveries are not acknowledged.
 func (s *source) left() int { return len(s.fresh) + len(s.again) + len(s.out) }

@@ -23,13 +23,13 @@ const (
 	profileEnv   = "ONCEWARD_TORTURE"       // smoke (the default), ci, full or soak
 	defaultLease = 800 * time.Millisecond   // of a claim
 	timeout      = 250 * time.Millisecond   // of a command
-	outDefault   = 4 * time.Minute          // after which a row has hung
-	resultsEnv   = "ONCEWARD_TORTURE_TABLE" // bench/results/torture.json, where a row is to be kept
+	outDefault   = 4 * time.Minute          // after which a row counts as stuck
+	resultsEnv   = "ONCEWARD_TORTURE_TABLE" // bench/results/torture.json, if rows are to be kept
 )
 
 var profile = cmp.Or(os.Getenv(profileEnv), "smoke")
 
-// TestTorture runs every row of the profile over every composition that it is for.
+// TestTorture runs every row of the profile over all of its compositions.
 func TestTorture(t *testing.T) {
 	if profile == "soak" {
 		last, err := time.ParseDuration(cmp.Or(os.Getenv("ONCEWARD_TORTURE_FOR"), "1h"))
@@ -42,7 +42,7 @@ func TestTorture(t *testing.T) {
 	torture(t, profile, keep)
 }
 
-// torture runs the rows, each of which hands in what came of it.
+// torture runs the rows and passes the result of each to keep.
 func torture(t *testing.T, profile string, keep func(*conductor, results.Row)) {
 	t.Helper()
 	common := servertest.Private(t, servertest.KindRedis)
@@ -53,7 +53,7 @@ func torture(t *testing.T, profile string, keep func(*conductor, results.Row)) {
 			continue
 		}
 		t.Run(r.id, func(t *testing.T) {
-			t.Parallel() // the last of a row must not end alone
+			t.Parallel() // the last of a row must not run alone
 			of := r.compositions
 			switch {
 			case profile == "smoke" && r.smoke != nil:
@@ -71,8 +71,8 @@ func torture(t *testing.T, profile string, keep func(*conductor, results.Row)) {
 	}
 }
 
-// TestSmokeHasEverything: what make test runs has each row, each composition, and at least the rows
-// that ci has.
+// TestSmokeHasEverything: the profile of make test has each row, each composition, and at least the
+// rows that ci has.
 func TestSmokeHasEverything(t *testing.T) {
 	left := maps.Clone(compositions)
 	for i := range rows {
@@ -87,10 +87,10 @@ func TestSmokeHasEverything(t *testing.T) {
 			delete(left, name)
 		}
 	}
-	assert.Empty(t, left, "compositions of no row of smoke")
+	assert.Empty(t, left, "compositions that no row of smoke has")
 }
 
-// seedOf is what decides what happens, but not when.
+// seedOf returns the seed. It decides what happens, but not when.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -102,13 +102,13 @@ func seedOf(t *testing.T) uint64 {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("again with ONCEWARD_SEED=%d; what happens when is the machine's", seed)
+			t.Logf("repeat with ONCEWARD_SEED=%d; the timing depends on the machine", seed)
 		}
 	})
 	return seed
 }
 
-// torture is a row over a composition. What does nothing to Redis has the common one.
+// torture runs a row over a composition. A row that does nothing to Redis uses the common server.
 func (r *row) torture(t *testing.T, name string, size size, common *servertest.Server,
 	keep func(*conductor, results.Row)) {
 	t.Helper()
@@ -121,7 +121,7 @@ func (r *row) torture(t *testing.T, name string, size size, common *servertest.S
 	if r.lease > 0 {
 		cfg.Lease = r.lease
 	}
-	if name == "layered" { // an end has two servers to go to within it
+	if name == "layered" { // an end goes to two servers within it
 		cfg.Lease *= 3
 	}
 	c := newConductor(t, r, cfg, size)
@@ -145,7 +145,7 @@ func (r *row) torture(t *testing.T, name string, size size, common *servertest.S
 	keep(c, r.result(c, h, v, time.Since(began)))
 }
 
-// sentence fails the test for what the judge has found.
+// sentence fails the test for the problems that the judge has found.
 func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 	t.Helper()
 	want := r.verdict
@@ -164,17 +164,17 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 			t.Log(text)
 		}
 	}
-	if c.mostLeft > 0 && c.cfg.Cut == 0 { // a COMMIT that is late has a goroutine
+	if c.mostLeft > 0 && c.cfg.Cut == 0 { // a late COMMIT has a goroutine
 		t.Errorf("%d goroutines were left when all was closed; %q", c.mostLeft, c.said)
 	}
 	for _, name := range r.counts {
 		if c.faults(h)[name] == 0 {
-			t.Errorf("%q has not happened", name)
+			t.Errorf("%q did not happen", name)
 		}
 	}
 	for _, name := range r.none {
 		if n := c.faults(h)[name]; n > 0 {
-			t.Errorf("%q has happened %d times", name, n)
+			t.Errorf("%q happened %d times", name, n)
 		}
 	}
 	r.met(t, h)
@@ -184,9 +184,10 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 		c.faults(h), v.explained, v.operations, v.took.Round(time.Millisecond), v.linear, c.refused)
 }
 
-// met insists on the points that somebody must have come to. In smoke two or three deliveries are
-// sent to each, and in ci three or four, and each of them may find that another one has the
-// message: what nobody meets there is told, and is at most half, or a third, of them.
+// met requires that deliveries have met the points of the row. In smoke two or three deliveries are
+// sent to each point, in ci three or four, and each of them may find that another delivery has the
+// message. So points that no delivery met are only logged there if they are at most half of the
+// points in smoke, or a third in ci.
 func (r *row) met(t *testing.T, h *history) {
 	t.Helper()
 	var wanted, missed []point
@@ -203,13 +204,13 @@ func (r *row) met(t *testing.T, h *history) {
 		return
 	}
 	if len(missed) > map[string]int{"smoke": len(wanted) / 2, "ci": len(wanted) / 3}[profile] {
-		t.Errorf("nobody has met %v", missed)
+		t.Errorf("no delivery met %v", missed)
 		return
 	}
-	t.Logf("nobody has met %v", missed)
+	t.Logf("no delivery met %v", missed)
 }
 
-// faults counts what was done.
+// faults counts the faults that were caused.
 func (c *conductor) faults(h *history) map[string]int {
 	all := map[string]int{}
 	for p, n := range h.points {
@@ -232,7 +233,7 @@ func (c *conductor) faults(h *history) map[string]int {
 	return all
 }
 
-// serve starts what a composition needs, and makes its tables.
+// serve starts the servers that a composition needs, and makes its tables.
 func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 	c.t.Helper()
 	s := &servers{}
@@ -255,7 +256,7 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 		s.client = redis.NewClient(&redis.Options{Addr: c.cfg.Redis})
 		c.t.Cleanup(func() { _ = s.client.Close() })
 		c.probes = append(c.probes, func(ctx context.Context) error {
-			return s.client.Ping(ctx).Err() // which is answered when it is full, too
+			return s.client.Ping(ctx).Err() // a full server answers it too
 		})
 	}
 	if needs&needCluster != 0 {
@@ -281,7 +282,7 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 	return s
 }
 
-// notesRedis notes what a server says of itself. Valkey also names the Redis that it follows.
+// notesRedis notes the server's own name and version. Valkey also names its compatible Redis.
 func (c *conductor) notesRedis(addr string) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer func() { _ = client.Close() }()

@@ -1,5 +1,5 @@
-// Package torture_test kills, stops and starves what uses the library, and judges from what the
-// processes had written what became of every message. See docs/internals/torture.md.
+// Package torture_test kills, stops and starves processes that use the library. From their records
+// it judges what happened to every message. See docs/internals/torture.md.
 package torture_test
 
 import (
@@ -23,19 +23,19 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// settings are what conductor and workers agree on.
+// settings are what the conductor passes to a worker.
 type settings struct {
 	Dir         string // of the ledgers
 	Seed        uint64
-	Child       int // number of the process, from 1; none is used twice
+	Child       int // number of the process, from 1; no number is used twice
 	Composition string
-	Redis       string // host:port, maybe of a proxy
+	Redis       string // host:port, perhaps of a proxy
 	Postgres    string // URL
 	MariaDB     string // DSN
 	Prefix      string // of names on servers
 	Fates       fates
 	Lease       time.Duration
-	Cut         int           // COMMITs in a thousand
+	Cut         int           // COMMITs to cut, in a thousand
 	Timeout     time.Duration // of a command
 }
 
@@ -47,11 +47,10 @@ const (
 	hold      = time.Hour
 )
 
-// atOnce is how many rows are under way at once: most of what they do is to wait for leases and
-// servers.
+// atOnce is how many rows run at once: they mostly wait for leases and servers.
 const atOnce = "4"
 
-// TestMain runs a worker where the environment says so.
+// TestMain runs a worker if the environment says so.
 func TestMain(m *testing.M) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -72,7 +71,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// delivery is a message as it came.
+// delivery is a message as the worker got it.
 type delivery struct {
 	id      uint64 // of the source
 	message uint32
@@ -85,7 +84,7 @@ func (d *delivery) key() string { return keyOf(d.message) }
 
 func keyOf(message uint32) string { return fmt.Sprintf("m%d", message) }
 
-// handle has a message's effect, or learns that it was had: nil acknowledges it.
+// handle runs a message's effect, or finds that it has happened: nil acknowledges the message.
 type handle func(ctx context.Context, d *delivery) error
 
 // worker is one process.
@@ -97,7 +96,7 @@ type worker struct {
 
 	mu    sync.Mutex
 	out   io.Writer
-	going map[driver.ID]*delivery // by key; what is sent for a key may come after its delivery
+	going map[driver.ID]*delivery // by key; a request for a key may follow the end of its delivery
 	dying sync.Once
 }
 
@@ -114,8 +113,8 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("there is no composition %q", cfg.Composition)
 	}
 	var before int
-	for limit := now() + int64(patience); ; { // a server that is busy, or away, comes back
-		before = runtime.NumGoroutine() // what a vain try has left behind is not counted
+	for limit := now() + int64(patience); ; { // a server that is busy or down comes back
+		before = runtime.NumGoroutine() // goroutines of a failed try are not counted
 		if w.handle, w.close, err = made.open(ctx, w); err == nil {
 			break
 		}
@@ -135,8 +134,8 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// leaves tells how many goroutines have outlived what was closed, after a while for those that are
-// about to end, and how much memory there is.
+// leaves reports how many goroutines are left after all was closed, and how much memory is used.
+// It waits a while for goroutines that are about to end.
 func (w *worker) leaves(before int) {
 	left := runtime.NumGoroutine() - before
 	for limit := now() + int64(5*time.Second); left > 0 &&
@@ -175,7 +174,7 @@ func (w *worker) deliver(ctx context.Context, d *delivery) {
 		panic(err)
 	}
 	w.mu.Lock()
-	w.going[id] = d // of two deliveries of a message at a time one keeps its fate
+	w.going[id] = d // if two deliveries of a message overlap, one keeps its fate
 	w.mu.Unlock()
 	w.at(d, delivered)
 	err = w.handle(ctx, d)
@@ -190,21 +189,22 @@ func (w *worker) deliver(ctx context.Context, d *delivery) {
 	w.at(d, uncommitted)
 }
 
-// of is the delivery of a key that is under way, or none.
+// of returns the delivery of a key that is under way, or nil.
 func (w *worker) of(id driver.ID) *delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.going[id]
 }
 
-// say tells the conductor something.
+// say sends the conductor a line.
 func (w *worker) say(line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, _ = fmt.Fprintln(w.out, line)
 }
 
-// at is a point of a delivery's life: the process goes on if it is not this one that is fated.
+// at is a point of a delivery's life: the process dies or stops if the delivery's fate is this
+// point, and otherwise continues.
 func (w *worker) at(d *delivery, p point) {
 	if d == nil || d.fate != p {
 		return
@@ -216,7 +216,7 @@ func (w *worker) at(d *delivery, p point) {
 	w.die(d)
 }
 
-// die is what kill -9 does.
+// die does what kill -9 does.
 func (w *worker) die(d *delivery) {
 	w.dying.Do(func() {
 		w.ledger.write(record{kind: dying, message: d.message, delivery: d.number,
@@ -226,7 +226,7 @@ func (w *worker) die(d *delivery) {
 	select {}
 }
 
-// stop stands still until the conductor wakes the process.
+// stop freezes the process until the conductor wakes it.
 func (w *worker) stop(d *delivery) {
 	w.ledger.write(record{kind: stopping, message: d.message, delivery: d.number,
 		code: uint8(d.fate)})
@@ -234,7 +234,7 @@ func (w *worker) stop(d *delivery) {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
 
-// effect is what must happen once. It heeds no context: it is the worst that a handler can be.
+// effect runs the effect that must happen once. It ignores contexts, like the worst handler.
 func (w *worker) effect(d *delivery, write func(run uint64) error) error {
 	d.ran.Store(true)
 	w.at(d, claimed)
@@ -253,8 +253,8 @@ func (w *worker) effect(d *delivery, write func(run uint64) error) error {
 	return nil
 }
 
-// effort is how long an effect takes. Who takes over from one that was stopped takes so long that
-// the other is woken meanwhile.
+// effort is how long an effect takes. A process that takes over from a stopped one takes so long
+// that the stopped one wakes meanwhile.
 func (w *worker) effort(d *delivery) time.Duration {
 	if d.number > 1 && w.cfg.Fates.of(w.cfg.Seed, d.message, 1).pauses() {
 		return w.cfg.Lease * 3 / 2
@@ -262,7 +262,7 @@ func (w *worker) effort(d *delivery) time.Duration {
 	return time.Duration(rand.IntN(1000)) * time.Microsecond
 }
 
-// leave begins to end in good order, while handlers run, and dies of that.
+// leave begins to end in good order, while handlers run, and then dies.
 func (w *worker) leave(d *delivery) {
 	if d.fate != closing {
 		return
@@ -275,7 +275,7 @@ func (w *worker) leave(d *delivery) {
 	}()
 }
 
-// watch notes when the process did not get to run, for whatever reason.
+// watch records when the process did not get to run, for whatever reason.
 func (w *worker) watch(ctx context.Context) {
 	every := w.cfg.Lease / 20
 	tick := time.NewTicker(every)
