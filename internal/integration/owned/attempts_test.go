@@ -8,8 +8,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// attempts: a key that kills has as many as it may, and comes to the dead list. Another key does so
-// only if it ran, or was about to, in as many processes that died or stood still for other reasons.
+// attempts: a key that kills its process gets all of its attempts, and then comes to the dead list.
+// Another key comes to the dead list only if as many processes died or stood still for other
+// reasons while they ran it, or were about to.
 func (v *verdict) attempts(h *history) {
 	dead := map[uint64]letter{}
 	for _, l := range h.letters {
@@ -47,10 +48,10 @@ func (v *verdict) attempts(h *history) {
 	}
 }
 
-// interrupted counts what can have used up an attempt of a key, between its first sending to a
-// partition and the time at which it was given up: a process that had the partition, and died or
-// lost it to another one; an effect whose process died, or whose claim lapsed; a claim whose answer
-// was not learnt; a failure.
+// interrupted counts the events that can have used up an attempt of a key, between its first
+// sending to a partition and the time at which it was given up. They are: a process that had the
+// partition, and died or lost it to another one; an effect whose process died, or whose claim
+// lapsed; a claim whose answer was lost; a failure.
 func (h *history) interrupted(runs []run, l *letter) (n int) {
 	spent := map[span]bool{}
 	for where, since := range h.lay(l.key, runs) {
@@ -70,7 +71,7 @@ func (h *history) interrupted(runs []run, l *letter) (n int) {
 			spent[span{r.place, first}] = true
 		}
 	}
-	for _, a := range h.answers { // a claim that is not learnt counts, if it was executed
+	for _, a := range h.answers { // it may have used up an attempt
 		if a.key == l.key && a.outcome == uint64(dedup.Unknown) && a.at < l.at {
 			n++
 		}
@@ -83,7 +84,7 @@ func (h *history) interrupted(runs []run, l *letter) (n int) {
 	return n + len(spent)
 }
 
-// broken says when a process lost what it had been given without having released it.
+// broken returns when a process lost a partition that it had been given and had not released.
 func (h *history) broken(where place, g *grant) (at int64, ok bool) {
 	_, last, next := h.tenure(where, g.child, g.epoch)
 	if _, ordered := h.orderly[span{where, last}]; ordered {
@@ -99,8 +100,8 @@ func (h *history) broken(where place, g *grant) (at int64, ok bool) {
 	return at, at < never
 }
 
-// lay is where a key lay to be consumed, and since when: one that never ran has used up attempts
-// all the same, in batches that were begun and died before its turn.
+// lay returns the partitions in which a key lay to be consumed, and since when. A key that never
+// ran has also used up attempts, in batches whose process died before its turn.
 func (h *history) lay(key uint64, runs []run) map[place]int64 {
 	places := map[place]int64{}
 	add := func(where place, at int64) { places[where] = min(cmp.Or(places[where], at), at) }

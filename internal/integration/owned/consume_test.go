@@ -43,7 +43,7 @@ func (w *worker) tend(ctx context.Context, where place) {
 	}
 }
 
-// release gives a partition up, and writes down whether it was still ours.
+// release gives a partition up, and records whether the process still had it.
 func (w *worker) release(where place, o *owned.Ownership, epoch uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -57,8 +57,9 @@ func (w *worker) release(where place, o *owned.Ownership, epoch uint64) {
 	}
 }
 
-// expected are the ways in which Acquire fails when others have the partition, or know more than we
-// do; an InputError is told to who wants a partition back that he is about to release.
+// expected reports whether Acquire failed because others have the partition, or know more than this
+// process. An InputError means that this process wants a partition back that it is about to
+// release.
 func expected(err error) bool {
 	var held *owned.HeldError
 	var input *dedup.InputError
@@ -79,7 +80,7 @@ func (w *worker) acquire(ctx context.Context, where place) (*owned.Ownership, in
 	return o, count, err
 }
 
-// consumer is one partition as long as it is held: the hand API, as a program would use it.
+// consumer is one partition for as long as it is held: the API, as a program would use it by hand.
 type consumer struct {
 	*worker
 	where place
@@ -93,19 +94,19 @@ type consumer struct {
 
 	next    int64        // the offset to read
 	flushed int64        // what can be committed once all ends are on record
-	ends    []completion // not on record yet
-	refused bool         // one of those before was not taken
+	ends    []completion // ends that are not on record yet
+	refused bool         // an earlier end was refused
 	atOnce  int          // how many messages to claim
-	late    bool         // some of them were not begun in time
+	late    bool         // some messages did not begin in time
 }
 
-// completion is an end that is to be told.
+// completion is an end that is still to be sent.
 type completion struct {
 	of   *dedup.Claim
 	run  uint64 // 0: there was no effect
 	err  error  // of the handler
-	idle bool   // its turn never came
-	sent int64  // when it was told first; 0: not yet
+	idle bool   // it never began
+	sent int64  // when it was first sent; 0: not yet
 }
 
 // message is a key at an offset.
@@ -118,7 +119,7 @@ var errAgain = errors.New("begin again at the committed offset")
 
 func keyName(key uint64) string { return "k" + strconv.FormatUint(key, 36) }
 
-// alive reports whether the partition is ours, and nobody wants it back.
+// alive reports whether the partition is ours, and no other process wants it.
 func (c *consumer) alive(ctx context.Context) bool {
 	return ctx.Err() == nil && c.o.Context().Err() == nil
 }
@@ -160,8 +161,7 @@ func (c *consumer) consume(ctx context.Context) error {
 	return nil
 }
 
-// process has everything done with some messages, or as good as done: the last ends may still have
-// to be told.
+// process handles messages until all are done. The last ends may still have to be sent.
 func (c *consumer) process(ctx context.Context, keys []uint64) error {
 	pending := make([]message, len(keys))
 	for i, key := range keys {
@@ -194,8 +194,8 @@ func (c *consumer) process(ctx context.Context, keys []uint64) error {
 	return c.flush(ctx)
 }
 
-// adapt has a slow machine claim less at once: what is not begun in time is given back, and claimed
-// anew.
+// adapt makes a slow machine claim fewer messages at once: those that do not begin in time are
+// given back, and claimed again.
 func (c *consumer) adapt() {
 	if c.late {
 		c.atOnce = max(c.atOnce/2, 4)
@@ -214,7 +214,8 @@ func (c *consumer) misplaced() error {
 	return nil
 }
 
-// once claims what is left and runs what it got. What was begun before is run alone: it may kill.
+// once claims the messages that are left and runs those that it got. A message that was begun
+// before is run alone, because it may kill its process.
 func (c *consumer) once(ctx context.Context, pending []message) (left []message, err error) {
 	claims, claimed, err := c.claim(ctx, pending, true)
 	if err != nil {
@@ -235,7 +236,7 @@ func (c *consumer) once(ctx context.Context, pending []message) (left []message,
 			if !c.run(ctx, claim, m, claimed) {
 				left = append(left, m)
 			}
-			if time.Since(claimed) > c.lease/2 { // what is done is told before its claim lapses
+			if time.Since(claimed) > c.lease/2 { // ends are sent before their claims lapse
 				if err := c.flushNow(ctx); err != nil {
 					return nil, err
 				}
@@ -265,7 +266,7 @@ func (c *consumer) once(ctx context.Context, pending []message) (left []message,
 	return left, nil
 }
 
-// alone claims one message that was begun before, and runs it while nothing else is in flight.
+// alone claims one message that was begun before, and runs it while no other message is in flight.
 func (c *consumer) alone(ctx context.Context, m message) (done bool, err error) {
 	if !c.alive(ctx) {
 		return false, nil
@@ -287,7 +288,7 @@ func (c *consumer) alone(ctx context.Context, m message) (done bool, err error) 
 	return false, nil
 }
 
-// remember writes down what explains an attempt that is missed later.
+// remember records the answer that may later explain a missing attempt.
 func (c *consumer) remember(m message, claim *dedup.Claim, claimed time.Time) {
 	c.ledger.write(record{
 		kind: answered, source: c.where.source, part: c.where.part, key: m.key,
@@ -296,7 +297,8 @@ func (c *consumer) remember(m message, claim *dedup.Claim, claimed time.Time) {
 	})
 }
 
-// claim asks for messages, and tells the ends of the batch before in the same trip where it may.
+// claim claims messages. If both is set, it sends the ends of the batch before in the same round
+// trip.
 func (c *consumer) claim(ctx context.Context, of []message, onlyNew bool) ([]*dedup.Claim,
 	time.Time, error) {
 	reqs := make([]dedup.Request, len(of))
@@ -328,7 +330,7 @@ func (c *consumer) claim(ctx context.Context, of []message, onlyNew bool) ([]*de
 	return claims, claimed, c.commit()
 }
 
-// giveBack ends claims that nobody comes to.
+// giveBack ends the claims of messages that will not run.
 func (c *consumer) giveBack(claims []*dedup.Claim) error {
 	for _, claim := range claims {
 		if claim.Outcome == dedup.Acquired && claim.Alias == nil {
@@ -338,8 +340,7 @@ func (c *consumer) giveBack(claims []*dedup.Claim) error {
 	return c.flushNow(context.Background())
 }
 
-// run has the effect of a message, unless there is no time for it any more. It reports whether it
-// was done.
+// run runs the effect of a message, if there is still time for it. It reports whether it did.
 func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claimed time.Time) bool {
 	if time.Since(claimed) > c.lease*8/10 || c.o.Context().Err() != nil {
 		c.ends = append(c.ends, completion{of: claim, idle: true})
@@ -372,7 +373,7 @@ func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claim
 	return true
 }
 
-// begin writes down that an effect begins.
+// begin records that an effect begins.
 func (c *consumer) begin(claim *dedup.Claim, m message, claimed time.Time) (run uint64) {
 	run = c.ledger.runs.Add(1)
 	c.ledger.write(record{
@@ -384,7 +385,7 @@ func (c *consumer) begin(claim *dedup.Claim, m message, claimed time.Time) (run 
 	return run
 }
 
-// dawdle leaves a process time to be killed, or stopped, inside an effect and in between effects
+// dawdle leaves time for the process to be killed, or stopped, inside an effect and between effects
 // and marks.
 func (c *consumer) dawdle(key uint64) {
 	if key%c.cfg.Dawdling == 3 {
@@ -401,7 +402,7 @@ func (c *consumer) completions() []dedup.Completion {
 	return all
 }
 
-// flush tells all ends and commits what is done.
+// flush sends all ends and commits the offset of the done messages.
 func (c *consumer) flush(ctx context.Context) error {
 	if err := c.flushNow(ctx); err != nil {
 		return err
@@ -409,7 +410,7 @@ func (c *consumer) flush(ctx context.Context) error {
 	return c.commit()
 }
 
-// commit says that everything before the next message is done. All ends are on record.
+// commit commits the offset of the next message. All ends are on record.
 func (c *consumer) commit() error {
 	if c.flushed == c.next {
 		return nil
@@ -418,7 +419,7 @@ func (c *consumer) commit() error {
 	return c.feed.commit(c.where, c.next)
 }
 
-// flushNow tells all ends, again and again until each is known.
+// flushNow sends all ends, again and again until the result of each is known.
 func (c *consumer) flushNow(ctx context.Context) error {
 	for len(c.ends) > 0 {
 		sent := time.Now().UnixNano()
@@ -433,9 +434,8 @@ func (c *consumer) flushNow(ctx context.Context) error {
 	return nil
 }
 
-// told takes in what became of the ends. Those that are not known are told again, unless the
-// partition is lost. An end that was refused has everything since the last commit looked at once
-// more.
+// told handles the results of the ends. An end whose result is unknown is sent again, unless the
+// partition is lost. After a refused end, all messages since the last commit are consumed again.
 func (c *consumer) told(errs []error, sent int64) error {
 	var again []completion
 	var records []record

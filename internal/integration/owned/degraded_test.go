@@ -20,8 +20,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestTortureDegraded: filters made for a tenth of the keys, and snapshots that are damaged all the
-// time, cost claims of the inner store, and nothing else.
+// TestTortureDegraded: filters that are made for a tenth of the keys, and snapshots that are
+// damaged all the time, cost only claims of the inner store.
 func TestTortureDegraded(t *testing.T) {
 	t.Parallel()
 	cfg := twoSources(degradedSize.keys)
@@ -43,7 +43,7 @@ func TestTortureDegraded(t *testing.T) {
 	}
 }
 
-// damage spoils every snapshot that there is, each in one of three ways.
+// damage spoils every snapshot, each in one of three ways.
 func damage(c *conductor) {
 	files, err := filepath.Glob(filepath.Join(snapshotDir(c.cfg.Dir, 0), "*.snapshot"))
 	c.must(err)
@@ -59,7 +59,7 @@ func damage(c *conductor) {
 			text[at] ^= 1 << c.rng.IntN(8)
 		case 1:
 			text = text[:at]
-		default: // that of another partition, or of another time
+		default: // the one of another partition, or an older one
 			other, err := os.ReadFile(files[c.rng.IntN(len(files))])
 			if err != nil {
 				continue
@@ -126,7 +126,7 @@ func (s *solo) open() {
 	s.t.Cleanup(func() { _ = s.store.Close(context.Background()) })
 }
 
-// acquire waits for the lease of who had the partition before.
+// acquire waits until the lease of the previous owner has ended.
 func (s *solo) acquire() (*owned.Ownership, error) {
 	for {
 		o, err := s.store.Acquire(s.t.Context(), owned.Partition{Source: "solo", Count: 1})
@@ -137,7 +137,7 @@ func (s *solo) acquire() (*owned.Ownership, error) {
 	}
 }
 
-// loaded waits until the filter knows every mark.
+// loaded waits until the filter has every mark.
 func (s *solo) loaded(o *owned.Ownership) {
 	s.t.Helper()
 	for i := 0; !o.Stats().Loaded; i++ {
@@ -148,7 +148,7 @@ func (s *solo) loaded(o *owned.Ownership) {
 	}
 }
 
-// claim asks for keys; all outcomes are returned.
+// claim claims n keys and returns all of the claims, whatever their outcome.
 func (s *solo) claim(n int) []*dedup.Claim {
 	s.t.Helper()
 	reqs := make([]dedup.Request, n)
@@ -160,7 +160,7 @@ func (s *solo) claim(n int) []*dedup.Claim {
 	return claims
 }
 
-// markAll claims keys and marks those that it got.
+// markAll claims n keys and marks those that it got.
 func (s *solo) markAll(n int) {
 	s.t.Helper()
 	var done []dedup.Completion
@@ -174,7 +174,7 @@ func (s *solo) markAll(n int) {
 	}
 }
 
-// remove deletes the keys of the partition that have a part in their name.
+// remove deletes the keys of the partition whose names contain part.
 func (s *solo) remove(part string) (n int) {
 	s.t.Helper()
 	keys, err := s.client.Keys(s.t.Context(), tagOf("solo", "solo", 0)+":*").Result()
@@ -188,8 +188,9 @@ func (s *solo) remove(part string) (n int) {
 	return n
 }
 
-// TestAmnesia: a partition whose sets, or all of it, are gone is refused; until that is noticed
-// nothing is called new that was done; and after a Boot every key is asked for.
+// TestAmnesia: a partition whose sets are lost, or all of whose data is lost, is refused. Until the
+// loss is noticed, no key that was done is called new. After a Boot the inner store is asked for
+// every key.
 func TestAmnesia(t *testing.T) {
 	const keys = 300
 	for _, gone := range []string{":f:", ":"} {

@@ -10,10 +10,12 @@ import (
 	"time"
 )
 
-// fault is something that happens. It returns false when it could not, and is tried again.
+// fault is something that happens to processes. It returns false if it could not happen, and is
+// then tried again.
 type fault func(c *conductor) bool
 
-// kill is SIGKILL. Some of what the process had goes to others, the rest waits for its heir.
+// kill is SIGKILL. Other processes get some of the partitions of the killed one; the rest waits for
+// its successor.
 func kill(c *conductor) bool {
 	s := c.running()
 	if s == nil {
@@ -33,7 +35,8 @@ func kill(c *conductor) bool {
 	return true
 }
 
-// stop is SIGSTOP for longer than a lease, with others who want what the process has.
+// stop is SIGSTOP for longer than a lease, while other processes want the partitions of the stopped
+// one.
 func stop(c *conductor) bool {
 	s := c.running()
 	if s == nil {
@@ -41,7 +44,7 @@ func stop(c *conductor) bool {
 	}
 	for _, other := range c.slots {
 		if other.now == nil || other != s && other.now.stopped > 0 {
-			return false // somebody has to work
+			return false // some process has to work
 		}
 	}
 	c.h.counts.stops++
@@ -56,7 +59,7 @@ func stop(c *conductor) bool {
 	return true
 }
 
-// falter is SIGSTOP for about half a lease: nobody may notice.
+// falter is SIGSTOP for about half a lease: no other process may notice it.
 func falter(c *conductor) bool {
 	s := c.running()
 	if s == nil {
@@ -75,14 +78,14 @@ func handOver(c *conductor) bool {
 	return true
 }
 
-// race has two processes acquire one partition.
+// race makes two processes acquire one partition.
 func race(c *conductor) bool {
 	all := c.places()
 	c.move(all[c.rng.IntN(len(all))], 2)
 	return true
 }
 
-// move has everybody who has, or wants, a partition drop it, and others want it.
+// move makes all processes that have, or want, a partition drop it, and others want it.
 func (c *conductor) move(where place, others int) {
 	var had *slot
 	for _, s := range c.slots {
@@ -96,7 +99,7 @@ func (c *conductor) move(where place, others int) {
 	}
 }
 
-// restore puts snapshots back that are older than the marks.
+// restore replaces snapshots with ones that are older than the marks.
 func restore(c *conductor) bool {
 	for source := range c.cfg.Sources {
 		dir := snapshotDir(c.cfg.Dir, uint8(source))
@@ -109,7 +112,7 @@ func restore(c *conductor) bool {
 	return true
 }
 
-// backUp keeps the first snapshots that there are, for restore.
+// backUp keeps the first snapshots, for restore.
 func (c *conductor) backUp() {
 	if c.backed || time.Since(c.looked) < 200*time.Millisecond {
 		return
@@ -121,7 +124,7 @@ func (c *conductor) backUp() {
 	}
 }
 
-// copyTree replaces files by those of another directory.
+// copyTree replaces files with those of another directory.
 func copyTree(c *conductor, from, to string) (n int) {
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -141,8 +144,8 @@ func copyTree(c *conductor, from, to string) (n int) {
 	return n
 }
 
-// copyFile replaces a file at once, with the time of the other one: that says how long a snapshot
-// is good for.
+// copyFile replaces a file atomically, and copies the other file's time: it says how long a
+// snapshot is valid.
 func copyFile(from, to string) error {
 	text, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -170,8 +173,8 @@ func copyFile(from, to string) error {
 	return os.Rename(to+".restored", to)
 }
 
-// raise adds a partition to a source. Who acquires it changes the mapping, and may be killed at any
-// step of that; others hear of it when they acquire the next time.
+// raise adds a partition to a source. The process that acquires it changes the mapping, and may be
+// killed at any step of that; others learn of it when they next acquire a partition.
 func raise(c *conductor) bool {
 	s := c.running()
 	if s == nil {

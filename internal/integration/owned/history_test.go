@@ -22,33 +22,33 @@ type run struct {
 	// the claim was given on a filter's word, and no store but the partition's knows of it
 	proven  bool
 	claimed int64 // the claim was sent
-	renewed int64 // it was held on last; 0: never
+	renewed int64 // its last renewal; 0: never
 	begun   int64
-	ended   int64 // 0: not that anybody knows
+	ended   int64 // 0: unknown
 	sent    int64 // the mark
 	acked   int64 // 0: never
-	lost    int64 // the mark was refused, or given up; 0: not that anybody knows
+	lost    int64 // the mark was refused, or given up; 0: unknown
 }
 
-// over is when the run could not be anybody's reason for another one any more.
+// over is the time from which the run is not a reason for another run.
 func (r *run) over() int64 {
 	return cmp.Or(r.acked, r.lost, never)
 }
 
-// grant is a partition given.
+// grant is one grant of a partition to a process.
 type grant struct {
 	child      int
 	epoch, seq uint64
-	before     uint64 // the epoch that Redis had; 0: it is not known
+	before     uint64 // the epoch that Redis had before; 0: unknown
 	sent, at   int64
 }
 
-// write is a turn that was accepted.
+// write is a turn that Redis accepted.
 type write struct {
 	child      int
 	epoch, seq uint64
 	sent       int64
-	renewed    bool // the lease, too
+	renewed    bool // the turn also renewed the lease
 }
 
 // span is one epoch of a partition.
@@ -64,13 +64,13 @@ type sending struct {
 	at int64
 }
 
-// skip is a message that was taken for a duplicate.
+// skip is a message that was skipped as a duplicate.
 type skip struct {
 	key uint64
 	at  int64
 }
 
-// answer is what a message that was claimed alone was told.
+// answer is the answer to a claim of one message.
 type answer struct {
 	key     uint64
 	child   int
@@ -89,23 +89,24 @@ type letter struct {
 	at      int64
 }
 
-// pause is a process stopped.
+// pause is a time for which a process was stopped.
 type pause struct {
 	child    int
 	from, to int64
 }
 
-// counts are what a run must have enough of to prove anything.
+// counts are the numbers that must be large enough for a run to prove something.
 type counts struct {
 	kills, handovers, stops, restored, raised int
 	saved, loaded                             int // snapshots
 	proven, maybe, unknown                    uint64
-	saturated                                 uint64 // of the unknown
-	marks                                     uint64 // that were seen to be accepted, in turns
+	saturated                                 uint64 // of the unknown, from full filters
+	marks                                     uint64 // seen to be accepted, in turns
 	running                                   int    // effects while their partition was released
 }
 
-// history is everything that has happened: what processes wrote, and what was done to them.
+// history is everything that happened: the records of the processes, and the faults that hit
+// them.
 type history struct {
 	window   []time.Duration // by source
 	lease    time.Duration   // of a partition, and of a claim
@@ -115,9 +116,9 @@ type history struct {
 	sent     []uint64 // the keys
 	sendings []sending
 	poison   map[uint64]bool
-	// when the process cannot have lived any more: before the signal was sent
+	// the time of a process's death, taken before the signal was sent
 	deaths   map[int]int64
-	killed   int // of them by the conductor
+	killed   int // how many of them the conductor killed
 	pauses   []pause
 	runs     []run
 	skips    []skip
@@ -126,14 +127,14 @@ type history struct {
 	grants   map[place][]grant
 	writes   map[place][]write
 	refused  map[place]int
-	heard    map[span]int64 // when what prolonged the lease last was sent
-	orderly  map[span]int64 // released with everything that was begun: since when
+	heard    map[span]int64 // when the last renewal of the lease was sent
+	orderly  map[span]int64 // when it was released in good order
 	failed   map[uint64][]int64
 	refusals []refusal
 	counts   counts
 }
 
-// read adds what the processes have written.
+// read adds the records of the processes.
 func (h *history) read(dir string) error {
 	h.grants, h.writes, h.refused = map[place][]grant{}, map[place][]write{}, map[place]int{}
 	h.heard, h.orderly, h.failed = map[span]int64{}, map[span]int64{}, map[uint64][]int64{}
@@ -221,9 +222,9 @@ func (h *history) other(child int, where place, r *record) {
 	}
 }
 
-// withUnwritten adds the partitions that were given to who died before it could write that down:
-// the next one was told of an epoch that is in no ledger. An epoch says when it was given, in ms,
-// by the clock that all have.
+// withUnwritten adds the grants to processes that died before they could record them: the next
+// grant then names a previous epoch that is in no ledger. An epoch has the time of its grant, in
+// ms, by the clock that all processes share.
 func (h *history) withUnwritten(written []grant) (all []grant) {
 	known := map[uint64]bool{}
 	for _, g := range written {
@@ -240,8 +241,8 @@ func (h *history) withUnwritten(written []grant) (all []grant) {
 	return all
 }
 
-// diedAt finds a process that died within a lease of a time: what it had asked Redis for is done
-// also after that.
+// diedAt finds a process that died within a lease of a time: Redis may execute the requests of a
+// process after its death.
 func (h *history) diedAt(at int64) (child int, ok bool) {
 	for c, death := range h.deaths {
 		if abs(death-at) <= int64(h.lease) && (!ok || abs(death-at) < abs(h.deaths[child]-at)) {
@@ -258,7 +259,7 @@ func (h *history) prolonged(where place, r *record) {
 	h.heard[of] = max(h.heard[of], r.from)
 }
 
-// running counts the effects that ran when their partition was released, in good order.
+// running counts the effects that ran while their partition was released in good order.
 func (h *history) running() (n int) {
 	for i := range h.runs {
 		r := &h.runs[i]

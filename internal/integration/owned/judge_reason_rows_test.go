@@ -7,10 +7,10 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestJudgeReasons: a reason is one only for what it was the reason of.
+// TestJudgeReasons: each reason excuses only the runs that it caused.
 func TestJudgeReasons(t *testing.T) {
 	judgeRows(t, map[string]row{
-		// What was lost by standing still.
+		// Losses because a process stood still.
 		"stopped, and moved elsewhere": {story: func(s *script) {
 			s.stopped(110, 500, 450)
 		}, why: stopped},
@@ -39,7 +39,7 @@ func TestJudgeReasons(t *testing.T) {
 			story: func(s *script) { s.givenUp(250, 600) }, want: "without a reason",
 		},
 
-		// What lapsed.
+		// Losses because a lease or claim lapsed.
 		"a claim of the inner store, not renewed, and moved elsewhere": {story: func(s *script) {
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, acked: 800})
 			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
@@ -90,7 +90,7 @@ func TestJudgeReasons(t *testing.T) {
 			}
 		}, want: "at most 2 were in flight"},
 
-		// What died.
+		// Losses because a process died.
 		"refused, and killed long after": {story: func(s *script) {
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 110})
 			s.h.deaths[1] = 400 * ms
@@ -102,7 +102,8 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 1001, key: key, epoch: 20, attempt: 2, claimed: 500, acked: 510})
 		}, why: died},
 
-		// What was refused, and written all the same: a duplicate until its window was over.
+		// Marks that were refused, and written anyway: the key is a duplicate until its window is
+		// over.
 		"refused, and again after the window": {story: func(s *script) {
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 110})
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 8103, acked: 8110})
@@ -112,7 +113,7 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 8090, acked: 8100})
 		}, want: "without a reason"},
 
-		// What was handed over.
+		// Partitions that were handed over.
 		"released in good order, and run again by the next": {story: func(s *script) {
 			s.grant(1, 0, 10, 50)
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 900})
@@ -180,7 +181,8 @@ func TestJudgeReasons(t *testing.T) {
 	})
 }
 
-// TestStoryTellsWhoHadThePartition: around each effect of the key, and not only around the first.
+// TestStoryTellsWhoHadThePartition: the story names the owners around each effect of the key, and
+// not only around the first.
 func TestStoryTellsWhoHadThePartition(t *testing.T) {
 	s := newScript(t)
 	s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, acked: 110})
@@ -195,9 +197,9 @@ func TestStoryTellsWhoHadThePartition(t *testing.T) {
 	}
 }
 
-// unwritten has a process acquire a partition that it had before, and hear of an epoch in between
-// that was given at a time. Somebody else dies at another; unless own is 0 it was the process
-// itself that was given it.
+// unwritten has process 1 acquire a partition that it had before, and learn of an epoch in
+// between, which was granted at given. Process 3 dies at death. If own is not 0, that epoch was
+// granted to process 1 itself, at own.
 func (s *script) unwritten(given, death, own int64) {
 	epoch := func(at int64) uint64 { return uint64(at) * 1024 }
 	s.h.deaths[3] = death * ms
@@ -212,7 +214,7 @@ func (s *script) unwritten(given, death, own int64) {
 	s.effect(effect{child: 1, key: key, epoch: epoch(900), attempt: 2, claimed: 910, acked: 920})
 }
 
-// stopped has one process stand still, while another runs its key elsewhere.
+// stopped has process 1 stand still, while process 2 runs its key elsewhere.
 func (s *script) stopped(from, to, other int64) {
 	s.grant(1, 0, 10, 50)
 	s.renew(1, 0, 10, 100)
@@ -221,8 +223,8 @@ func (s *script) stopped(from, to, other int64) {
 	s.effect(effect{child: 2, part: 3, key: key, epoch: 20, claimed: other, acked: other + 10})
 }
 
-// givenUp has a process stand still until its lease is over, and refuse its own mark at a time,
-// before another is given the partition and runs the key.
+// givenUp has a process stand still until its lease is over, and refuse its own mark at refused.
+// Then another process is given the partition and runs the key.
 func (s *script) givenUp(refused, given int64) {
 	s.grant(1, 0, 10, 50)
 	s.renew(1, 0, 10, 100)
@@ -233,7 +235,7 @@ func (s *script) givenUp(refused, given int64) {
 		acked: given + 60})
 }
 
-// TestJudgeAttempts: only what can have used an attempt of the key up counts.
+// TestJudgeAttempts: an event counts only if it can have used up an attempt of the key.
 func TestJudgeAttempts(t *testing.T) {
 	judgeRows(t, map[string]row{
 		"kills, and an attempt was cut short by another's death": {story: func(s *script) {

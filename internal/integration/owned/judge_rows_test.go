@@ -40,7 +40,7 @@ func (s *script) write(child int, all ...record) {
 	s.of[child].write(all...)
 }
 
-// grant gives partition 0 to a process, at a time.
+// grant gives partition part to a process, at a time.
 func (s *script) grant(child int, part uint16, epoch uint64, at int64) {
 	where := place{0, part}
 	s.seq[where]++
@@ -48,7 +48,7 @@ func (s *script) grant(child int, part uint16, epoch uint64, at int64) {
 		at: (at + 1) * ms})
 }
 
-// renew prolongs the lease of a partition at a time.
+// renew extends the lease of a partition at a time.
 func (s *script) renew(child int, part uint16, epoch uint64, at int64) {
 	where := place{0, part}
 	s.seq[where]++
@@ -56,15 +56,15 @@ func (s *script) renew(child int, part uint16, epoch uint64, at int64) {
 		from: at * ms})
 }
 
-// unjudged is a source whose turns are in no row.
+// unjudged is a source whose turns are in none of the rows.
 const unjudged = 9
 
-// release gives partition up in good order.
+// release gives a partition up in good order.
 func (s *script) release(child int, part uint16, epoch uint64, at int64) {
 	s.write(child, record{kind: released, part: part, epoch: epoch, from: at * ms})
 }
 
-// sends puts the key of the rows into a partition.
+// sends sends the key of the rows to a partition.
 func (s *script) sends(part uint16, at int64) {
 	s.h.sendings = append(s.h.sendings, sending{key, place{0, part}, at * ms})
 }
@@ -75,7 +75,8 @@ func (s *script) turn(child int, part uint16, epoch uint64) {
 	s.write(child, record{kind: wrote, part: part, epoch: epoch, seq: s.seq[where], at: 1})
 }
 
-// effect begins at a time, and ends; unless it is marked a ms later, nothing is known of that.
+// effect begins at claimed, or at begun, and ends. Its mark is answered at acked, 1 ms after it
+// was sent; without acked no mark is known.
 type effect struct {
 	child   int
 	part    uint16
@@ -87,8 +88,8 @@ type effect struct {
 	cut     bool  // its end is not on record
 	acked   int64
 	lost    int64
-	asked   bool  // the inner store has the claim
-	renewed int64 // it was held on
+	asked   bool  // the inner store was asked and has the claim
+	renewed int64 // when it was renewed
 }
 
 func (s *script) effect(e effect) {
@@ -126,7 +127,7 @@ func (s *script) judge() (*verdict, *history) {
 	return judge(s.h), s.h
 }
 
-// row is a history, and what the judge says of it.
+// row is a history, and the expected verdict.
 type row struct {
 	story func(s *script)
 	want  string // part of the first problem; none when empty
@@ -135,8 +136,7 @@ type row struct {
 
 const key, other, third = 7, 8, 9
 
-// TestJudge: what the checker calls red, it calls red for one thing; and each exception it lets
-// pass.
+// TestJudge: each red history has exactly one problem, and each exception passes.
 func TestJudge(t *testing.T) {
 	judgeRows(t, map[string]row{
 		"one effect, and its mark was not seen": {story: func(s *script) {
@@ -288,7 +288,7 @@ func judgeRows(t *testing.T, rows map[string]row) {
 	}
 }
 
-// kills has a key kill as many processes, one after another.
+// kills has a key kill several processes, one after another.
 func (s *script) kills(key uint64, times uint32, dead bool) {
 	s.h.poison[key] = true
 	for n := range times {
@@ -334,7 +334,8 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// TestHandoversAreCounted: what goes from process to process, and not what one acquires again.
+// TestHandoversAreCounted: a partition that goes from process to process counts, and one that
+// its own process acquires again does not.
 func TestHandoversAreCounted(t *testing.T) {
 	s := newScript(t)
 	for i, child := range []int{1, 1, 2, 1, 1} {
@@ -348,7 +349,7 @@ func TestHandoversAreCounted(t *testing.T) {
 	}
 }
 
-// TestLedgerKeepsRecords: what is written is read.
+// TestLedgerKeepsRecords: every written record is read.
 func TestLedgerKeepsRecords(t *testing.T) {
 	r := record{kind: wrote, source: 1, part: 2, attempt: 3, key: 1 << 60, epoch: 5, seq: 6,
 		from: -7, at: 8}

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// verdict is what a history amounts to.
+// verdict is the result of judging a history.
 type verdict struct {
 	lost, doubled, stale, other int
 	capped                      int            // keys that killed exactly as often as they may
 	explained                   map[string]int // second effects, by their reason
-	problems                    []string       // the first of each sort
+	problems                    []string       // the first few of each kind
 }
 
-// problem notes one; of many of a sort the first few are told.
+// problem counts a problem, and keeps the text of the first few of each kind.
 func (v *verdict) problem(n *int, format string, args ...any) {
 	const enough = 8
 	*n++
@@ -25,7 +25,7 @@ func (v *verdict) problem(n *int, format string, args ...any) {
 	}
 }
 
-// judge reads a history against the promise of docs/internals/owned.md.
+// judge checks a history against the promise of docs/internals/owned.md.
 func judge(h *history) *verdict {
 	v := &verdict{explained: map[string]int{}}
 	slices.SortFunc(h.runs, func(a, b run) int {
@@ -52,7 +52,7 @@ func (h *history) runsOf(fn func(key uint64, runs []run)) {
 	}
 }
 
-// keys: each has an effect, or is dead; and was skipped only after that.
+// keys: each key has an effect, or is dead, and was skipped only after that.
 func (v *verdict) keys(h *history) {
 	first := map[uint64]int64{}
 	for i := range h.runs {
@@ -76,8 +76,8 @@ func (v *verdict) keys(h *history) {
 	}
 }
 
-// seen: every mark that its process was told of was seen on its way, or nothing can be said of
-// epochs.
+// seen: every mark whose process got an answer was also seen on the wire. Otherwise the judge
+// could say nothing about epochs.
 func (v *verdict) seen(h *history) {
 	told := uint64(0)
 	for i := range h.runs {
@@ -90,7 +90,7 @@ func (v *verdict) seen(h *history) {
 	}
 }
 
-// epochs: nothing is written under an epoch below one that was given before.
+// epochs: no turn is written under an epoch below one that was given before.
 func (v *verdict) epochs(h *history) {
 	for where, writes := range h.writes {
 		slices.SortFunc(writes, func(a, b write) int { return cmp.Compare(a.seq, b.seq) })
@@ -106,7 +106,7 @@ func (v *verdict) epochs(h *history) {
 	}
 }
 
-// short names what there was too little of.
+// short names the counts that are too small.
 func (c *counts) short(of *counts) (missing []string) {
 	want := func(what string, have, need int) {
 		if have < need {
@@ -130,7 +130,7 @@ func (c *counts) short(of *counts) (missing []string) {
 
 func (v *verdict) ok() bool { return v.lost+v.doubled+v.stale+v.other == 0 }
 
-// tale is a story that is told when it is printed: few of many are.
+// tale is a story that is told only when it is printed: few of many are.
 type tale struct {
 	h   *history
 	key uint64
@@ -138,7 +138,7 @@ type tale struct {
 
 func (t tale) String() string { return t.h.story(t.key) }
 
-// story tells all that is known of a key, for whoever looks for what went wrong.
+// story returns all that is known of a key, for a person who looks for the error.
 func (h *history) story(key uint64) string {
 	var b strings.Builder
 	since := int64(1 << 62)
@@ -192,7 +192,7 @@ func (h *history) story(key uint64) string {
 	return b.String()
 }
 
-// near reports whether a partition was given right before, or soon after, a key was claimed there.
+// near reports whether a partition was given just before, or soon after, a key was claimed there.
 func (h *history) near(key uint64, where place, g *grant) bool {
 	return slices.ContainsFunc(h.runs, func(r run) bool {
 		return r.key == key && r.place == where && g.at >= r.claimed-int64(2*time.Second) &&

@@ -11,39 +11,39 @@ import (
 	"time"
 )
 
-// Every process writes what it does into a file of its own, and that is all that is judged. A
-// record is written before what it announces and after what it reports, each with one write: what a
-// process had written when it was killed is there. A record's size divides that of a page, so that
-// none is torn.
+// Every process writes what it does into a file of its own, and only these files are judged. A
+// record is written before the action that it announces, or after the one that it reports, with one
+// write each. So the records of a killed process are there. A record's size divides that of a page,
+// so no record is torn.
 const recordSize = 64
 
-// kind is what a record tells. The comments say which fields mean something beside at.
+// kind is the kind of a record. The comments say which fields are used in addition to at.
 type kind uint8
 
 const (
-	// an effect begins: run, key, part, epoch, attempt, proven; from: the claim was sent
+	// an effect begins: run, key, part, epoch, attempt, proven; from: when the claim was sent
 	runBegun  kind = 1 + iota
-	runEnded       // it has ended: run
-	markAcked      // its mark was accepted: run; from: it was sent
+	runEnded       // an effect has ended: run
+	markAcked      // its mark was accepted: run; from: when it was sent
 	markLost       // its mark was refused, or given up: run
-	duplicate      // a message was skipped: key; from: the claim was sent
-	// a message was claimed alone: key, attempt, the outcome in seq; from: sent
+	duplicate      // a message was skipped: key; from: when the claim was sent
+	// a message was claimed alone: key, attempt, the outcome in seq; from: when it was sent
 	answered
 	deadLetter // a message is out of attempts: key, attempt
 	dying      // the handler kills its process
-	// Redis gave us a partition: part, epoch, seq, the epoch before in key; from: sent
+	// Redis gave us a partition: part, epoch, seq, the epoch before in key; from: when it was asked
 	granted
-	// Redis took a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed; from:
-	// sent
+	// Redis accepted a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed;
+	// from: when it was sent
 	wrote
-	// what the filter said since the last: new in key, maybe in epoch, unknown in seq, of them too
-	// full in attempt
+	// the filter's answers since the last record: new in key, maybe in epoch, unknown in seq, and
+	// in attempt those of the unknown that came from a full filter
 	verdicts
 	refused  // a partition could not be acquired for lack of data: part
 	saved    // a snapshot of the filter was written
-	loaded   // one was read
-	renewed  // the claim of a run was held on: run; from: that was sent
-	released // we gave a partition up in good order: part, epoch; from: before
+	loaded   // a snapshot was read
+	renewed  // the claim of a run was renewed: run; from: when that was sent
+	released // we gave a partition up in good order: part, epoch; from: when that began
 	failed   // the handler has failed, and the attempt counts: key
 )
 
@@ -55,10 +55,10 @@ type record struct {
 	attempt uint32
 	key     uint64
 	epoch   uint64
-	seq     uint64 // of Redis; for runs their number in the process
+	seq     uint64 // of a turn in Redis; for runs their number in the process
 	from    int64
 	at      int64
-	proven  bool // the claim was given on a filter's word: no store knows of it but the partition's
+	proven  bool // a filter called the key new: only the partition's store has the claim
 }
 
 func (r *record) append(to []byte) []byte {
@@ -100,7 +100,7 @@ func openLedger(dir string, child int) (*ledger, error) {
 	return &ledger{file: f}, err
 }
 
-// write appends records with one write. A process that cannot say what it does must not go on.
+// write appends records with one write. A process that cannot record its actions must not continue.
 func (l *ledger) write(all ...record) {
 	b := make([]byte, 0, recordSize*len(all))
 	for i := range all {
@@ -114,7 +114,7 @@ func (l *ledger) write(all ...record) {
 	}
 }
 
-// readLedgers reads all ledgers of a directory; fn gets the number of the process with each record.
+// readLedgers reads all ledgers of a directory, and calls fn with each record and its process.
 func readLedgers(dir string, fn func(child int, r record)) error {
 	names, err := filepath.Glob(filepath.Join(dir, "ledger-*"))
 	if err != nil {

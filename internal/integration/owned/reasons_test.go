@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// batch is what one process had in flight in one partition, under one epoch; of claims that lapsed
-// at a store, what was claimed at once.
+// batch is the messages that one process had in flight in one partition, under one epoch. For
+// claims that lapsed at a store, it is the messages that were claimed at once.
 type batch struct {
 	child int
 	span
@@ -15,8 +15,8 @@ type batch struct {
 	why     string
 }
 
-// second: each further effect of a key has a reason, and no loss is the reason of more than was in
-// flight.
+// second: each further effect of a key has a reason, and no loss is the reason of more effects than
+// messages were in flight.
 func (v *verdict) second(h *history) {
 	blamed := map[batch]map[uint64]bool{}
 	h.runsOf(func(key uint64, runs []run) {
@@ -66,20 +66,21 @@ const (
 	died    = "killed"  // its process died before the mark was answered
 	// another process got the partition, which was not released, before the mark was answered
 	superseded = "superseded"
-	stopped    = "stopped" // its process stood still until what it held had lapsed
-	lapsed     = "lapsed"  // what it held lapsed without that
+	stopped    = "stopped" // its process stood still until its claim or lease had lapsed
+	lapsed     = "lapsed"  // its claim or lease lapsed without a stop
 )
 
-// reason says why b ran although a had: both are of one key, and a was claimed first.
+// reason returns why b ran although a had run, or "". Both are runs of one key; a was claimed
+// first.
 func (h *history) reason(a, b *run) string {
-	// The mark was written after it was sent, and that after the effect had ended; b asked for
-	// before it began.
+	// The mark was sent after the effect had ended, and written after that. The claim of b was sent
+	// before b began.
 	if since := cmp.Or(a.sent, a.ended, a.begun); b.begun+grain > since+
 		int64(h.window[a.place.source]) {
 		return expired
 	}
 	if a.acked > 0 && b.claimed > a.acked {
-		return "" // a mark that was answered is known to everybody who asks afterwards
+		return "" // every later claim finds a mark that was answered
 	}
 	if at, dead := h.deaths[a.child]; dead && a.acked == 0 && a.over() >= at && b.begun >= at {
 		return died
@@ -99,29 +100,29 @@ func (h *history) reason(a, b *run) string {
 	return ""
 }
 
-// grain is how exact times are: Redis counts in ms.
+// grain is the precision of the times: Redis counts in ms.
 const grain = 2 * int64(time.Millisecond)
 
 // never is a time that does not come.
 const never = int64(1 << 62)
 
-// inOrder says since when a's claim is one of the inner store because its process released the
-// partition.
+// inOrder returns the time from which the inner store has a's claim because its process released
+// the partition.
 func (h *history) inOrder(a *run) (since int64, ok bool) {
 	_, last, _ := h.tenure(a.place, a.child, a.epoch)
 	since, ok = h.orderly[span{a.place, last}]
 	return since, ok
 }
 
-// guarded reports whether nobody has a's key before its partition is lost: no store knows of the
+// guarded reports whether a's key is protected until its partition is lost: no other store has the
 // claim.
 func (h *history) guarded(a *run) bool {
 	_, ordered := h.inOrder(a)
 	return a.proven && !ordered
 }
 
-// lapse is when what kept others from a's key was over, if nobody died and the partition was given
-// to nobody else.
+// lapse returns when the protection of a's key ended, if no process died and no other process was
+// given the partition.
 func (h *history) lapse(a *run) int64 {
 	claim := max(a.claimed, a.renewed) + int64(h.claim)
 	since, ordered := h.inOrder(a)
@@ -137,12 +138,13 @@ func (h *history) lapse(a *run) int64 {
 	return never
 }
 
-// tenure finds the epochs that a process had one after another in a partition, for it acquired what
-// had lapsed again: the first of them, the last, and who came next.
+// tenure returns the first and the last of the consecutive epochs that a process had in a
+// partition, and the next grant to another process. A process has several epochs when it acquires a
+// lapsed partition again.
 func (h *history) tenure(where place, child int, epoch uint64) (first, last uint64, next *grant) {
 	all := h.grants[where]
 	i := slices.IndexFunc(all, func(g grant) bool { return g.child == child && g.epoch == epoch })
-	if i < 0 { // it is not on record
+	if i < 0 { // the grant is not on record
 		i = slices.IndexFunc(all, func(g grant) bool { return g.child != child && g.epoch > epoch })
 		if i < 0 {
 			return epoch, epoch, nil
@@ -162,8 +164,8 @@ func (h *history) tenure(where place, child int, epoch uint64) (first, last uint
 	return first, last, next
 }
 
-// continued reports whether the process that was given a partition was given it again after that,
-// and had not released it.
+// continued reports whether a process that was given a partition was given it again, without having
+// released it and with no other owner in between.
 func (h *history) continued(where place, i int) bool {
 	all := h.grants[where]
 	_, ordered := h.orderly[span{where, all[i].epoch}]
@@ -171,7 +173,7 @@ func (h *history) continued(where place, i int) bool {
 }
 
 // superseded: a's partition, which was not released, was given to another process before a was
-// over, and b came after that. A claim that a store knows of keeps others out until it lapses.
+// over, and b came after that. A claim that a store has keeps others out until it lapses.
 func (h *history) superseded(a, b *run) bool {
 	_, last, g := h.tenure(a.place, a.child, a.epoch)
 	if _, ordered := h.orderly[span{a.place, last}]; g == nil || ordered || g.child == a.child ||
@@ -187,16 +189,16 @@ func (h *history) superseded(a, b *run) bool {
 	return b.begun >= g.sent
 }
 
-// succeeded: a's partition, which was not released, was given to another process, and b is of that
-// or a later one. The process of a had noticed the loss before.
+// succeeded: a's partition, which was not released, was given to another process, and b ran under
+// that grant or a later one. The process of a had noticed the loss before.
 func (h *history) succeeded(a, b *run) bool {
 	_, last, g := h.tenure(a.place, a.child, a.epoch)
 	_, ordered := h.orderly[span{a.place, last}]
 	return g != nil && !ordered && g.child != a.child && b.epoch >= g.epoch
 }
 
-// stopped: a's process stood still when what a held lapsed, for longer than it can be without a
-// renewal: what it holds is renewed each third of a lease.
+// stopped: a's process stood still when the protection of a's key lapsed, and for longer than a
+// healthy process is without a renewal. A process renews its leases every third of a lease.
 func (h *history) stopped(a, b *run, lapse int64) bool {
 	return slices.ContainsFunc(h.pauses, func(p pause) bool {
 		return p.child == a.child && p.from < lapse && lapse < p.to && p.from < b.begun &&

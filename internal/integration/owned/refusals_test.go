@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// refusal is an end that was not taken, in words: nothing is judged by it. It is for whoever looks
-// for why.
+// refusal is an end that was refused, as text. Nothing is judged by it; it helps a person who looks
+// for the cause.
 type refusal struct {
 	child int
 	at    int64
@@ -22,14 +22,14 @@ func refusalName(dir string, child int) string {
 	return filepath.Join(dir, "refusals-"+strconv.Itoa(child))
 }
 
-// refusedWith notes why ends were not taken.
+// refusedWith records why ends were refused.
 func (c *consumer) refusedWith(ends int, sent int64, err error) {
 	f, failed := os.OpenFile(refusalName(c.cfg.Dir, c.cfg.Child),
 		os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if failed != nil {
 		panic(failed)
 	}
-	defer f.Close() //nolint:errcheck // it is for reading on only
+	defer f.Close() //nolint:errcheck // nothing depends on it
 	now := time.Now()
 	text := fmt.Sprintf("%v epoch %d: %d ends, sent %v before: %v; the partition: %v", c.where,
 		c.epoch.Load(), ends,
@@ -41,14 +41,14 @@ func (c *consumer) refusedWith(ends int, sent int64, err error) {
 	}
 }
 
-// readRefusals reads those of all processes.
+// readRefusals reads the refusals of all processes.
 func readRefusals(dir string) (all []refusal, err error) {
 	names, err := filepath.Glob(refusalName(dir, 0)[:len(refusalName(dir, 0))-1] + "*")
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(name) // a file of the test's
+		b, err := os.ReadFile(name) // a file of the test
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func readRefusals(dir string) (all []refusal, err error) {
 	return all, nil
 }
 
-// refusals tells what a process was answered near a moment.
+// refusalsNear returns the refusals of a process near a time.
 func (h *history) refusalsNear(child int, at int64) (near []refusal) {
 	for _, r := range h.refusals {
 		if r.child == child && r.at > at-int64(time.Second) && r.at < at+int64(time.Second) {

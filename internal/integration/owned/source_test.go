@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// feed is what consumers read: a file of keys per partition, one of committed offsets, and one with
-// the number of partitions that a source has. Whoever begins to consume begins at the committed
+// feed is the input of the consumers: a file of keys per partition, a file of committed offsets,
+// and a file with the number of partitions of a source. A new consumer begins at the committed
 // offset.
 type feed struct {
 	dir string
@@ -45,7 +45,7 @@ func (f *feed) files(where place) (*partitionFiles, error) {
 	return f.of[where], nil
 }
 
-// produce appends keys to a partition. Only one process does.
+// produce appends keys to a partition. Only one process calls it.
 func (f *feed) produce(where place, keys []uint64) error {
 	p, err := f.files(where)
 	if err != nil {
@@ -59,7 +59,7 @@ func (f *feed) produce(where place, keys []uint64) error {
 	return err
 }
 
-// read returns up to n keys from an offset on.
+// read returns up to n keys, from offset on.
 func (f *feed) read(where place, offset int64, n int) ([]uint64, error) {
 	p, err := f.files(where)
 	if err != nil {
@@ -77,7 +77,7 @@ func (f *feed) read(where place, offset int64, n int) ([]uint64, error) {
 	return keys, nil
 }
 
-// committed is the offset from which a new consumer reads.
+// committed returns the offset from which a new consumer reads.
 func (f *feed) committed(where place) (int64, error) {
 	p, err := f.files(where)
 	if err != nil {
@@ -90,7 +90,8 @@ func (f *feed) committed(where place) (int64, error) {
 	return int64(binary.LittleEndian.Uint64(b[:])), nil
 }
 
-// commit has no fence: who was stopped may take the offset back, and has messages delivered again.
+// commit has no fence: a process that was stopped may set the offset back, and messages are then
+// delivered again.
 func (f *feed) commit(where place, offset int64) error {
 	p, err := f.files(where)
 	if err != nil {
@@ -114,7 +115,7 @@ func (f *feed) drained(where place) (bool, error) {
 	return at == info.Size()/8, err
 }
 
-// count is the number of partitions of a source, as the brokers would say.
+// count returns the number of partitions of a source, as the brokers would.
 func (f *feed) count(source uint8) (int32, error) {
 	text, err := os.ReadFile(filepath.Join(f.dir, "count-"+strconv.Itoa(int(source))))
 	if err != nil {
@@ -132,7 +133,7 @@ func (f *feed) setCount(source uint8, n int32) error {
 	return os.Rename(name+".new", name)
 }
 
-// partitionOf maps a key, as a producer does that knows of so many partitions.
+// partitionOf maps a key to a partition, as a producer does that knows of count partitions.
 func partitionOf(key uint64, count int32) uint16 {
 	key ^= key >> 31
 	key *= 0x9e3779b97f4a7c15

@@ -17,18 +17,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wire notes what Redis answers to the scripts of owned partitions, between the client and the
-// package: what is judged does not rest on what the package thinks of itself. It tells scripts from
-// each other by the words that they answer.
+// wire records the answers of Redis to the scripts of owned partitions, between the client and the
+// package, so the verdict does not depend on what the package believes. It recognizes each script
+// by the words of its answer.
 type wire struct {
 	ledger *ledger
 	prefix []string // by source
 
 	mu    sync.Mutex
-	known map[string]*atomic.Uint64 // by tag: the newest epoch that was given to us
+	known map[string]*atomic.Uint64 // by tag: the newest epoch that we were given
 	tags  map[string]place
 
-	// the process kills itself with so many calls that change a mapping; 0 for never
+	// after how many calls that change a mapping the process kills itself; 0: never
 	remaps atomic.Int64
 }
 
@@ -37,14 +37,14 @@ func newWire(l *ledger, prefix []string) *wire {
 		tags: map[string]place{}}
 }
 
-// tagOf is how the keys of a partition begin.
+// tagOf returns the prefix of the keys of a partition.
 func tagOf(prefix, source string, number uint16) string {
 	text := binary.BigEndian.AppendUint32(append([]byte(source), 0), uint32(number))
 	sum := sha256.Sum256(text)
 	return prefix + ":{" + hex.EncodeToString(sum[:8]) + "}"
 }
 
-// expect says which partition a tag belongs to, and returns the epoch that we have there.
+// expect records which partition a tag belongs to, and returns the epoch that we have there.
 func (w *wire) expect(where place) *atomic.Uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w *wire) before(cmds ...redis.Cmder) {
 	}
 }
 
-// after notes grants, and what was accepted.
+// after records grants and accepted turns.
 func (w *wire) after(sent int64, cmds ...redis.Cmder) {
 	var all []record
 	for _, cmd := range cmds {
@@ -147,7 +147,7 @@ func (w *wire) after(sent int64, cmds ...redis.Cmder) {
 	}
 }
 
-// note makes a record of one answer.
+// note turns one answer into a record.
 func (w *wire) note(tag string, args, reply []any) (record, bool) {
 	where, newest := w.find(tag)
 	if newest == nil {
@@ -177,14 +177,14 @@ func (w *wire) note(tag string, args, reply []any) (record, bool) {
 	return record{}, false
 }
 
-// turnArgs are what a turn brings.
+// turnArgs are the arguments of a turn.
 type turnArgs struct {
 	epoch                         uint64
 	marks, touches, begins, ended int
 }
 
-// The places of a turn's arguments, as the header of batch.lua counts them from 1. What is
-// judged rests on them, so whatever does not look like it should is an error.
+// The positions of a turn's arguments, as the header of batch.lua counts them from 1. The verdict
+// depends on them, so an argument that does not look as expected is an error.
 const (
 	argToken, argEpoch                    = 0, 1
 	argMarks, argTouches, argBegins, rest = 9, 10, 11, 12

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// witness stands between a Deduper and its Store. It notes for how long each claim was held, and on
-// whose word it was given: of one that a filter has proven new no store knows but the partition's.
+// witness stands between a Deduper and its Store. It records how long each claim was held, and who
+// granted it: if a filter has proven a key new, only the partition's store has its claim.
 type witness struct {
 	*owned.Store
 	ledger *ledger
@@ -19,13 +19,13 @@ type witness struct {
 	mu     sync.Mutex
 	proven map[driver.ID]bool
 	held   map[driver.Token]*holding
-	at     map[message]*holding // by part in place of key, and offset
+	at     map[message]*holding // by part instead of key, and by offset
 }
 
 // holding is a claim that was given.
 type holding struct {
 	proven bool
-	run    uint64 // once it has an effect
+	run    uint64 // its effect, once it has one
 }
 
 func newWitness(s *owned.Store, l *ledger) *witness {
@@ -33,7 +33,7 @@ func newWitness(s *owned.Store, l *ledger) *witness {
 		held: map[driver.Token]*holding{}, at: map[message]*holding{}}
 }
 
-// filtered takes in what the Store tells while it answers.
+// filtered handles the Store's events while it answers.
 func (w *witness) filtered(e *dedup.Event) {
 	if e.Saved > 0 && e.Outcome == dedup.Acquired {
 		w.mu.Lock()
@@ -54,7 +54,7 @@ func (w *witness) Finish(ctx context.Context, changes []driver.Finish) []driver.
 	return ended
 }
 
-// FinishClaim is both in one trip.
+// FinishClaim is both in one round trip.
 func (w *witness) FinishClaim(ctx context.Context, changes []driver.Finish,
 	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	ended, claimed = w.Store.FinishClaim(ctx, changes, reqs)
@@ -81,7 +81,8 @@ func (w *witness) FinishClaim(ctx context.Context, changes []driver.Finish,
 	return ended, claimed
 }
 
-// begins says which effect the claim of a message is for, and returns whether it was proven new.
+// begins records which effect the claim of a message is for, and reports whether the key was proven
+// new.
 func (w *witness) begins(where place, m message, run uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
