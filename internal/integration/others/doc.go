@@ -1,10 +1,10 @@
-// Package others runs what people use elsewhere against duplicates through the same faults as this
-// library, and counts what was lost, doubled and stuck: recipes, locks and middlewares, each as its
-// own documentation says. It is a module of its own, so that nothing of theirs is in a go.mod of
-// ours.
+// Package others runs other solutions against duplicates through the same faults as this library,
+// and counts lost, doubled and stuck messages. They are recipes, locks and middlewares, each used
+// as its own documentation says. The package is a module of its own, so that their dependencies are
+// in none of our go.mod files.
 //
-// Workers are processes that are really killed and stopped, servers are real, and judged is what
-// the processes had written. `make torture-others` runs everything, and writes
-// bench/results/torture-others.json and the table of docs/others.md, where what each promises is
-// told.
+// Workers are processes that are really killed and stopped, servers are real, and only the records
+// of the processes are judged. `make torture-others` runs everything, and writes
+// bench/results/torture-others.json and the table of docs/others.md, which also says what each
+// solution promises.
 package others

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// resultsEnv is bench/results/torture-others.json where everything is to run, and to be kept.
+// resultsEnv is bench/results/torture-others.json if everything is to run and its results are kept.
 const resultsEnv = "ONCEWARD_OTHERS_TABLE"
 
-// small is what `make test` has: the harness convicts, and ours keeps what it promises.
+// small is the part in `make test`: the harness finds faults, and our library keeps its promises.
 var small = map[string][]string{
 	"SET NX, DEL on failure": {"before"},
 	"check, then set":        {"close"},
@@ -21,7 +21,7 @@ var small = map[string][]string{
 	"onceward, Atomic":       {"in", "reply"},
 }
 
-// TestOthers runs every scenario over everybody.
+// TestOthers runs every scenario over every rival.
 func TestOthers(t *testing.T) {
 	full := os.Getenv(resultsEnv) != ""
 	of := size{messages: 40, every: 8, quiet: 20 * time.Second}
@@ -41,7 +41,7 @@ func TestOthers(t *testing.T) {
 				t.Parallel()
 				of := of
 				if s.fate == stopped {
-					of.every *= 2 // each takes two leases, and somebody must be left to take over
+					of.every *= 2 // each takes two leases, and a process must be left to take over
 				}
 				measure(t, r, s, of)
 			})
@@ -49,8 +49,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// measure runs a row, again if a process did not get to run for a third of a lease: what is counted
-// then is the machine's doing.
+// measure runs a row. If a process did not get to run for a third of a lease, the machine is the
+// cause of the counts, and measure runs the row again.
 func measure(t *testing.T, r *rival, s *scenario, of size) {
 	t.Helper()
 	seed := seedOf(t)
@@ -83,13 +83,13 @@ func seedOf(t *testing.T) uint64 {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("again with ONCEWARD_SEED=%d; what happens when is the machine's", seed)
+			t.Logf("repeat with ONCEWARD_SEED=%d; the timing depends on the machine", seed)
 		}
 	})
 	return seed
 }
 
-// judge reads what the run has left.
+// judge reads the records of the run.
 func (c *conductor) judge() count {
 	c.t.Helper()
 	records, err := readLedgers(c.cfg.Dir)
@@ -122,8 +122,8 @@ func (c *conductor) judge() count {
 	return judge(e)
 }
 
-// sentence fails the test if we break our promise, if nothing was done, or if the harness does not
-// see what must be there.
+// sentence fails the test if our library breaks its promise, if no message ran, or if the harness
+// misses a fault that must be there.
 func (c *conductor) sentence(got count) {
 	c.t.Helper()
 	if broken := c.rival.promises[c.scenario.id] & got.found(); broken != 0 &&
@@ -152,8 +152,7 @@ func (c *conductor) sentence(got count) {
 	}
 }
 
-// certain is what everybody who can count must find: a harness that acquits of these would acquit
-// of anything.
+// certain are the faults that the harness must find: if it misses these, it would miss any.
 var certain = []struct {
 	rival, scenario string
 	found           promise
@@ -164,7 +163,7 @@ var certain = []struct {
 	{"INSERT in a CTE", "fails", neverStuck},
 }
 
-// found is which of the counts are not zero.
+// found returns which of the counts are not zero.
 func (c count) found() (p promise) {
 	for of, n := range map[promise]int{neverLost: c.lost, neverDoubled: c.doubled,
 		neverStuck: c.stuck} {
@@ -175,7 +174,7 @@ func (c count) found() (p promise) {
 	return p
 }
 
-// String tells it.
+// String returns the names of the counts.
 func (p promise) String() string {
 	return fmt.Sprintf("%03b", uint8(p))
 }

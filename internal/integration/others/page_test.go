@@ -16,8 +16,8 @@ const (
 	ends        = "<!-- end of table -->\n"
 )
 
-// The page has the tables of the results that are on record, and these have every row. Where
-// everything has been run, the page is written.
+// The page has the tables of the recorded results, and these have every row. After a run of
+// everything the page is written.
 func TestPage(t *testing.T) {
 	name := os.Getenv(resultsEnv)
 	write := name != ""
@@ -53,7 +53,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// withTables is the page with the tables of the results between its marks.
+// withTables returns the page with the tables of the results between its marks.
 func withTables(old []byte, results file) ([]byte, error) {
 	before, rest, found := bytes.Cut(old, []byte(begins))
 	_, after, closed := bytes.Cut(rest, []byte(ends))
@@ -74,8 +74,8 @@ func (f *file) row(s *scenario, r *rival) *row {
 	return &f.Rows[at]
 }
 
-// tables has a line for everybody, and a column for each scenario: two tables, or it would be too
-// broad.
+// tables has a line for each rival and a column for each scenario. It makes two tables, because
+// one would be too wide.
 func (f *file) tables() string {
 	var b strings.Builder
 	var versions []string
@@ -102,7 +102,8 @@ func (f *file) tables() string {
 	return b.String()
 }
 
-// version is that of a library; recipes are told with go-redis and pgx, and we are the commit.
+// version is that of a library. For recipes it names go-redis and pgx, and for our library the
+// commit.
 func (f *file) version(r *rival) string {
 	o := f.row(scenarios[0], r)
 	if o == nil || r.module == goRedis || r.module == pgxModule || r.module == ours {
@@ -111,7 +112,8 @@ func (f *file) version(r *rival) string {
 	return " " + o.Version
 }
 
-// done is what was done in a scenario, from the fewest times to the most.
+// done describes how often a fault happened in a scenario, from the smallest number to the
+// largest.
 func (f *file) done(s *scenario) string {
 	fewest, most, what := 0, 0, ""
 	for _, r := range rivals {
@@ -138,8 +140,8 @@ func (f *file) done(s *scenario) string {
 	return fmt.Sprintf(" (%d to %d %s)", fewest, most, what)
 }
 
-// cell tells of a row what is not as it should be; in bold what its own documentation says would
-// not be.
+// cell has the counts of a row that are not zero, in bold if the rival's own documentation
+// promises zero.
 func (r *row) cell() string {
 	if r == nil {
 		return "–"
@@ -167,7 +169,7 @@ func (r *row) cell() string {
 	return strings.Join(all, ", ")
 }
 
-// What is found is told, and what was promised is told in bold.
+// The page shows every count that is not zero, in bold if zero was promised.
 func TestTables(t *testing.T) {
 	f := file{Rows: []row{
 		{Scenario: scenarios[0].name, Rival: rivals[0].name, Lost: 3, Doubled: 4, Stuck: 5,

@@ -22,13 +22,13 @@ const (
 	pgxModule = "github.com/jackc/pgx/v5"
 )
 
-// client is go-redis with its defaults: three retries of a command whose answer did not come.
+// client is go-redis with its defaults: three retries of a command whose reply did not arrive.
 func (w *worker) client() *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: w.cfg.Redis})
 }
 
-// setNX is the recipe of "Idempotency: The Property Your Retries Depend On" (Jeff Straney), the
-// second one, with go-redis: who is refused returns, which acknowledges the message.
+// setNX is the second recipe of "Idempotency: The Property Your Retries Depend On" (Jeff Straney),
+// with go-redis. A caller whose SET NX is refused returns, which acknowledges the message.
 func setNX(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return func(ctx context.Context, m uint32) error {
@@ -52,7 +52,7 @@ func runThenSet(ctx context.Context, client *redis.Client, w *worker, m uint32) 
 	return err
 }
 
-// setNXGet is the same by somebody who has thought of it that "in progress" is not "done".
+// setNXGet is the same recipe by an author who knows that "in progress" is not "done".
 func setNXGet(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return func(ctx context.Context, m uint32) error {
@@ -73,7 +73,7 @@ func setNXGet(_ context.Context, w *worker) (handle, func() error, error) {
 	}, client.Close, nil
 }
 
-// checkThenSet is the first recipe of the same page, which it then warns of.
+// checkThenSet is the first recipe of the same page, which the page then warns of.
 func checkThenSet(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return func(ctx context.Context, m uint32) error {
@@ -91,7 +91,7 @@ func checkThenSet(_ context.Context, w *worker) (handle, func() error, error) {
 	}, client.Close, nil
 }
 
-// What the proxy takes for a claim.
+// isSetNX reports whether the proxy takes a command for a claim.
 func isSetNX(r redisproxy.Request) bool {
 	if r.Name() != "SET" && r.Name() != "SETNX" {
 		return false
@@ -104,18 +104,18 @@ func isSetNX(r redisproxy.Request) bool {
 	return r.Name() == "SETNX"
 }
 
-// isPlainSet is the mark of those who claim nothing.
+// isPlainSet reports whether a command is the mark of a rival that claims nothing.
 func isPlainSet(r redisproxy.Request) bool { return r.Name() == "SET" && !isSetNX(r) }
 
-// isScriptOf is a script with so many arguments behind its only key.
+// isScriptOf reports whether a command is a script with one key and so many arguments.
 func isScriptOf(arguments int) func(redisproxy.Request) bool {
 	return func(r redisproxy.Request) bool {
 		return (r.Name() == "EVALSHA" || r.Name() == "EVAL") && len(r.Args) == 4+arguments
 	}
 }
 
-// cte is the recipe of "Idempotency keys (the Stripe pattern)", statement by statement. A handler
-// that fails is not in it, so its row stays as it is.
+// cte is the recipe of "Idempotency keys (the Stripe pattern)", statement by statement. The recipe
+// does not say what a failed handler does, so its row stays as it is.
 func cte(_ context.Context, w *worker) (handle, func() error, error) {
 	db, err := w.postgres('B')
 	if err != nil {
@@ -150,8 +150,8 @@ func cte(_ context.Context, w *worker) (handle, func() error, error) {
 	}, db.Close, nil
 }
 
-// postgres opens a pool on whose connections an answer can get lost: that to the first statement of
-// this kind once cut is set, B for one that is executed by its name, Q for the likes of COMMIT.
+// postgres opens a pool whose connections can lose a reply. Once cut is set, they lose the reply to
+// the first message of this kind: B for a prepared statement, Q for a simple query such as COMMIT.
 func (w *worker) postgres(statement byte) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(w.cfg.Postgres)
 	if err != nil {
@@ -168,7 +168,7 @@ func (w *worker) postgres(statement byte) (*sql.DB, error) {
 	return stdlib.OpenDB(*cfg), nil
 }
 
-// cutConn loses an answer: the statement is executed, and its client gets a reset.
+// cutConn loses a reply: the statement is executed, and its client gets a reset.
 type cutConn struct {
 	net.Conn
 	w         *worker

@@ -25,8 +25,8 @@ type file struct {
 	Rows     []row             `json:"rows"`
 }
 
-// row is a scenario over somebody. OK says that what its own documentation promises was kept; it is
-// that too where nothing is promised.
+// row is a scenario over a rival. OK says that the promises of its own documentation were kept; OK
+// is also true if it promises nothing.
 type row struct {
 	Scenario   string         `json:"scenario"`
 	Rival      string         `json:"rival"`
@@ -42,15 +42,15 @@ type row struct {
 	Lost       int            `json:"lost"`
 	Doubled    int            `json:"doubled"`
 	Stuck      int            `json:"stuck"`
-	Promised   []string       `json:"promised"` // what is to be 0: lost, doubled, stuck
+	Promised   []string       `json:"promised"` // the counts that must be 0: lost, doubled, stuck
 	Took       string         `json:"took"`
 	OK         bool           `json:"ok"`
 }
 
-// keeping is for rows that end at the same time.
+// keeping is held while a row is written, because rows may end at the same time.
 var keeping sync.Mutex
 
-// keep writes a row, where one is wanted.
+// keep writes a row, if the results are to be kept.
 func keep(t *testing.T, c *conductor, got count, seed uint64, took time.Duration) {
 	t.Helper()
 	name := os.Getenv(resultsEnv)
@@ -97,7 +97,7 @@ func keep(t *testing.T, c *conductor, got count, seed uint64, took time.Duration
 	c.must(os.WriteFile(name, append(text, '\n'), 0o644))
 }
 
-// words names what is promised.
+// words returns the names of the promised counts.
 func (p promise) words() []string {
 	words := []string{}
 	for i, name := range []string{"lost", "doubled", "stuck"} {
@@ -108,7 +108,7 @@ func (p promise) words() []string {
 	return words
 }
 
-// sort has rows in the order of the tables, whoever ended first.
+// sort puts the rows in the order of the tables, whichever ended first.
 func (f *file) sort() {
 	place := func(r row) int {
 		at := slices.IndexFunc(scenarios, func(s *scenario) bool { return s.name == r.Scenario })
@@ -127,7 +127,7 @@ func readFile(name string) (all file, err error) {
 	return all, json.Unmarshal(text, &all)
 }
 
-// versionOf is that of a module in go.mod; ours is the commit.
+// versionOf returns the version of a module in go.mod; for our library it is the commit.
 func versionOf(t *testing.T, module string) string {
 	t.Helper()
 	if module == ours {
@@ -136,7 +136,7 @@ func versionOf(t *testing.T, module string) string {
 	return said(t, "go", "list", "-m", "-f", "{{.Version}}", module)
 }
 
-// serverVersions asks the servers of a row.
+// serverVersions asks the servers of a row for their versions.
 func serverVersions(c *conductor, versions map[string]string) {
 	c.t.Helper()
 	if c.client != nil {

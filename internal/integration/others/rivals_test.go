@@ -7,25 +7,25 @@ import (
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
-// rival is something that is used so that a message has its effect once. promises says for which
-// scenarios its own documentation promises what; docs/others.md has the words.
+// rival is a solution that makes a message have its effect once. promises has the promises of its
+// own documentation, by scenario; docs/others.md quotes them.
 type rival struct {
 	name    string
-	module  string // whose version is told; "" for a recipe
+	module  string // whose version is shown; "" for a recipe
 	store   string
-	level   string // of DESIGN.md, for ours
+	level   string // a level of DESIGN.md, for our library
 	servers servers
 	open    func(ctx context.Context, w *worker) (handle, func() error, error)
-	// the command whose answer gets lost; nil: it claims nothing in Redis
+	// the command whose reply gets lost; nil: it claims nothing in Redis
 	claims func(redisproxy.Request) bool
 	atomic bool // the effect is a row of the transaction with the record
-	// it is for one process, and has no more than one at a time
+	// it is for one process, and handles one message at a time
 	alone bool
-	// by the id of a scenario; what is not there is not promised
+	// by the id of a scenario; no promise for other scenarios
 	promises map[string]promise
 }
 
-// promise is which of the counts are to be zero.
+// promise is the set of counts that must be zero.
 type promise uint8
 
 const (
@@ -35,7 +35,7 @@ const (
 	neverAny = neverLost | neverDoubled | neverStuck
 )
 
-// servers says what a rival needs.
+// servers are the servers that a rival needs.
 type servers uint8
 
 const (
@@ -75,7 +75,7 @@ func init() { // the table refers to functions that refer to it
 		{
 			name: "check, then set", module: goRedis, store: "redis", servers: onRedis,
 			open: checkThenSet, claims: isPlainSet,
-			promises: map[string]promise{"late": neverDoubled}, // the race is told right after it
+			promises: map[string]promise{"late": neverDoubled}, // the race is described after it
 		},
 		{
 			name: "INSERT in a CTE", module: pgxModule, store: "postgres", servers: onPostgres,
@@ -88,8 +88,8 @@ func init() { // the table refers to functions that refer to it
 		{
 			name: "redsync", module: "github.com/go-redsync/redsync/v4", store: "redis",
 			servers: onRedis, open: overRedsync, claims: isSetNX,
-			// "no one else can obtain the same lock until we unlock it", and it expires: a lock
-			// promises neither that work is done nor what becomes of it when its owner dies.
+			// "no one else can obtain the same lock until we unlock it", and it expires. A lock
+			// promises neither that work is done nor what happens to it when its owner dies.
 			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled,
 				"one": neverDoubled},
 		},
@@ -146,7 +146,7 @@ func rivalNamed(name string) *rival {
 	return rivals[at]
 }
 
-// scenario is what happens to the messages.
+// scenario is the faults that the messages meet.
 type scenario struct {
 	id       string
 	name     string

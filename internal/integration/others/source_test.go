@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// item is one copy of a message, given again until it is acknowledged.
+// item is one copy of a message, repeated until it is acknowledged.
 type item struct {
 	id      uint64
 	message uint32
 	acked   bool
-	after   *item // that is to be acknowledged before this one is delivered at all, or nil
+	after   *item // must be acknowledged before this one is delivered, or nil
 	due     time.Time
 }
 
-// order says where the copies of a message are.
+// order says where the copies of a message are in the stream.
 type order uint8
 
 const (
 	together order = iota // one after the other
-	// when everything else has been delivered, and the one before is acknowledged
+	// when everything else has been delivered, and the previous copy is acknowledged
 	afterwards
 	scattered // within the next forty messages
 )
@@ -75,7 +75,8 @@ func newSource(seed uint64, messages, copies int, o order) *source {
 	return s
 }
 
-// next is what is to be delivered now, or nil. Who is far behind is given nothing new.
+// next returns the item to deliver now, or nil. It gives no new item while too many
+// wait.
 func (s *source) next(now time.Time) *item {
 	for i, it := range s.again {
 		if it.acked || now.After(it.due) {
@@ -102,7 +103,7 @@ func (s *source) next(now time.Time) *item {
 	return it
 }
 
-// acked is told that a copy has come through, and says whether that is new.
+// acked records that a copy was acknowledged, and reports whether that is new.
 func (s *source) acked(it *item) bool {
 	if it.acked {
 		return false
@@ -112,7 +113,7 @@ func (s *source) acked(it *item) bool {
 	return true
 }
 
-// refused has a copy come again.
+// refused delivers a copy again later.
 func (s *source) refused(it *item) {
 	if !it.acked {
 		it.due = time.Now().Add(time.Duration(20+s.rng.IntN(30)) * time.Millisecond)

@@ -17,23 +17,23 @@ import (
 	"time"
 )
 
-// What everybody has in common.
+// The constants that all rivals share.
 const (
 	lease  = time.Second      // how long a claim, a lock or "in progress" lasts
 	window = 10 * time.Minute // how long "done" is remembered: longer than any run
 	grace  = 250 * time.Millisecond
 )
 
-// settings are what conductor and workers agree on.
+// settings are what the conductor passes to a worker.
 type settings struct {
 	Dir      string // of the ledgers
-	Child    int    // number of the process, from 1; none is used twice
+	Child    int    // number of the process, from 1; no number is used twice
 	Rival    string
-	Redis    string // host:port, maybe of a proxy
+	Redis    string // host:port, perhaps of a proxy
 	Postgres string // URL
 	Prefix   string // of names on servers
 	Fate     fate
-	Every    uint32 // one message of so many meets it
+	Every    uint32 // one message of so many meets the fate
 }
 
 // fate is what happens in the first run of a handler.
@@ -46,12 +46,12 @@ const (
 	killedAfter
 	stopped
 	fails
-	replyLost // PostgreSQL: what Redis answers is lost by a proxy
+	replyLost // PostgreSQL; for Redis a proxy loses the reply
 )
 
 const childEnv = "ONCEWARD_OTHERS_WORKER"
 
-// TestMain runs a worker where the environment says so.
+// TestMain runs a worker if the environment says so.
 func TestMain(m *testing.M) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -69,13 +69,13 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	// errBusy is the answer that somebody else is at it: the message is to come again.
+	// errBusy says that another process runs the message, which must be redelivered.
 	errBusy = errors.New("in flight elsewhere")
-	// errHandler is that of a handler that could not do its work, and has done none of it.
+	// errHandler is the error of a handler that could not do any of its work.
 	errHandler = errors.New("the downstream refused")
 )
 
-// handle has a message's effect, or learns that it was had: nil acknowledges the message.
+// handle runs a message's effect, or finds that it has happened: nil acknowledges the message.
 type handle func(ctx context.Context, message uint32) error
 
 // worker is one process.
@@ -85,7 +85,7 @@ type worker struct {
 	handle handle
 	mu     sync.Mutex // of out
 	out    io.Writer
-	cut    atomic.Bool // the next answer of PostgreSQL that counts does not come
+	cut    atomic.Bool // the next reply of PostgreSQL that counts is lost
 }
 
 func work(cfg *settings, in io.Reader, out io.Writer) error {
@@ -142,7 +142,7 @@ func (w *worker) obey(ctx context.Context, in io.Reader) error {
 	return lines.Err()
 }
 
-// say tells the conductor something.
+// say sends the conductor a line.
 func (w *worker) say(line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,8 +152,8 @@ func (w *worker) say(line string) {
 // key is the message's name on servers.
 func (w *worker) key(message uint32) string { return fmt.Sprintf("%s:%d", w.cfg.Prefix, message) }
 
-// effect is what must happen once, and it has two halves. It heeds no context, as the most that is
-// known of a handler is that it is one.
+// effect must happen once, and it has two halves. It ignores contexts, because a handler need not
+// check its context.
 func (w *worker) effect(message uint32, write func() error) error {
 	meets := live
 	if w.fated(message) {
@@ -184,10 +184,11 @@ func (w *worker) effect(message uint32, write func() error) error {
 	return nil
 }
 
-// nothing is what an effect writes that is no row.
+// nothing is the write of an effect that does not write a row.
 func nothing() error { return nil }
 
-// fated reports whether a message meets its fate now: some do, once, whichever process is first.
+// fated reports whether a message meets its fate now. Some messages do, once, in whichever process
+// is first.
 func (w *worker) fated(message uint32) bool {
 	if w.cfg.Every == 0 || message%w.cfg.Every != 0 {
 		return false
@@ -200,13 +201,13 @@ func (w *worker) fated(message uint32) bool {
 	return f.Close() == nil
 }
 
-// die is what kill -9 does.
+// die does what kill -9 does.
 func (w *worker) die() {
 	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	select {}
 }
 
-// watch notes when the process did not get to run, for whatever reason.
+// watch records when the process did not get to run, for whatever reason.
 func (w *worker) watch(ctx context.Context) {
 	tick := time.NewTicker(lease / 20)
 	defer tick.Stop()
