@@ -9,26 +9,25 @@ import (
 	"time"
 )
 
-// frozenRounds times a master of a Cluster is frozen, and replaced by its replica; then it is a
-// replica itself, and the next round freezes the other one.
+// frozenRounds is how often a master of a Cluster is frozen, and replaced by its replica. The old
+// master is then a replica itself, and the next round freezes the other node.
 const frozenRounds = 50
 
-// TestFrozenMasterRounds is TestFrozenMasterWakesUp, for a Cluster, again and again: about 200 keys
-// of the frozen node in each round and layout, none of which may have two owners. Another worker
-// claims them within six seconds of the freeze, of which the Cluster takes the most to promote the
-// replica.
+// TestFrozenMasterRounds repeats TestFrozenMasterWakesUp for a Cluster: in each round and layout
+// about 200 keys of the frozen node, none of which may have two owners. Another worker claims them
+// within six seconds of the freeze. The Cluster uses most of that time to promote the replica.
 func TestFrozenMasterRounds(t *testing.T) {
 	const lease, most = 7 * time.Second, 6 * time.Second
 	c := startCluster(t)
-	// With the second that the README advises two rounds of fifty took 6.4 and 6.8 s: 4.3 and 4.5
-	// of them the Cluster's, and then a client that asks the frozen node for the slots waits for
+	// With the second that the README advises, two rounds of fifty took 6.4 and 6.8 s. The Cluster
+	// took 4.3 and 4.5 s of them. Then a client that asks the frozen node for the slots waits for
 	// it, once or twice.
 	next := impatiently(t, c.Addrs, time.Second/2)
 	master := 1
 	owned, doubled, longest, ours := 0, 0, time.Duration(0), time.Duration(0)
 	for round := range frozenRounds {
 		replica := c.replicaOf(t, master)
-		eventually(t, 20*time.Second, "the replica has what its master has", func() bool {
+		eventually(t, 20*time.Second, "the replica has the data of its master", func() bool {
 			text, err := c.nodes[replica-1].Info(t.Context(), "replication").Result()
 			return err == nil && strings.Contains(text, "master_link_status:up")
 		})

@@ -17,14 +17,14 @@ import (
 // contested is how many keys two workers want, in how many batches.
 const contested, batches = 600, 4
 
-// TestFrozenMasterWakesUp freezes a master while claims are on their way to it. Its
-// replica is promoted, and another worker claims the keys there. The old master then
-// wakes up and executes what waited in its sockets, before it learns that it has been
-// replaced: "acquired", it says, of keys that somebody else owns.
+// TestFrozenMasterWakesUp freezes a master while claims are on their way to it. Its replica is
+// promoted, and another worker claims the keys there. The old master then wakes up and executes
+// the commands that waited in its sockets, before it learns that it was replaced. It answers
+// "acquired" for keys that another worker owns.
 //
-// Claims count from before they were sent. Once the freeze has outlasted the lease they
-// are not ours, whatever the server says. A shorter freeze is what replication that is
-// waited for is for.
+// The lease of a claim counts from before the claim was sent. Once the freeze has outlasted the
+// lease, the claim is not ours, whatever the server says. Against a shorter freeze, wait for
+// replication.
 func TestFrozenMasterWakesUp(t *testing.T) {
 	for _, freeze := range []struct {
 		name     string
@@ -52,7 +52,7 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 	}
 }
 
-// frozen is a server of which one node can be frozen and replaced.
+// frozen is a server with a node that can be frozen and replaced.
 type frozen struct {
 	*servertest.Server
 	node   int
@@ -61,13 +61,13 @@ type frozen struct {
 	stale, next redis.UniversalClient
 	// promote makes a replica of the frozen node the master, and returns when it is one.
 	promote func()
-	// share is how many of the contested keys belong to the frozen node, at least and at most.
+	// least and most bound how many of the contested keys belong to the frozen node.
 	least, most int
-	// election is how long it took from the freeze until promote had returned.
+	// election is the time from the freeze until promote returned.
 	election time.Duration
 }
 
-// frozenPair is a primary that nobody tells that its replica has been promoted.
+// frozenPair is a primary that does not learn that its replica was promoted.
 func frozenPair(t *testing.T) *frozen {
 	t.Helper()
 	p := startPair(t)
@@ -80,14 +80,14 @@ func frozenPair(t *testing.T) *frozen {
 	}
 }
 
-// frozenCluster promotes by itself.
+// frozenCluster promotes a replica by itself.
 func frozenCluster(t *testing.T) *frozen {
 	t.Helper()
 	c := startCluster(t)
 	return c.freezable(t, 1, "ow", advised(t, c.Addrs))
 }
 
-// freezable is the Cluster with the promotion of a master's replica ahead. The stale client knows
+// freezable prepares the Cluster for the promotion of a master's replica. The stale client knows
 // the nodes as they are now.
 func (c *cluster) freezable(t *testing.T, master int, prefix string,
 	next redis.UniversalClient) *frozen {
@@ -105,11 +105,11 @@ func (c *cluster) freezable(t *testing.T, master int, prefix string,
 	}
 }
 
-// pool is the connections of a stale client: there must be idle ones to send more through
-// while some wait for a server that says nothing.
+// pool is the number of connections of a stale client. Idle ones must be left to send more
+// commands while others wait for a server that does not answer.
 const pool = 16 * batches
 
-// connect opens half of them.
+// connect opens half of the connections.
 func connect(ctx context.Context, node *redis.Client) error {
 	for range pool / 2 {
 		conn := node.Conn()
@@ -121,16 +121,15 @@ func connect(ctx context.Context, node *redis.Client) error {
 	return nil
 }
 
-// race is what two workers of a layout were told of the same keys.
+// race is the answers that two workers of a layout got for the same keys.
 type race struct {
 	layout
-	late  func() map[string]driver.Outcome // who asked the frozen node
-	taken []string                         // won by who asked its successor
+	late  func() map[string]driver.Outcome // the answers of the frozen node
+	taken []string                         // the keys won at its successor
 }
 
 // thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it. It also
-// returns how long it took from the freeze until the first layout's keys had all been asked for
-// elsewhere.
+// returns the time from the freeze until all keys of the first layout had been claimed elsewhere.
 func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []*race,
 	recovered time.Duration) {
 	t.Helper()
@@ -140,7 +139,7 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []
 		options := l.options
 		options.Prefix = f.prefix + "-" + l.name
 		a := l.sharing(t, f.stale, cfg, options)
-		outcomes(t, a, "warm", 100, dedup.Acquired) // the scripts are there
+		outcomes(t, a, "warm", 100, dedup.Acquired) // the servers have the scripts
 		impatient := cfg
 		impatient.StoreTimeout = 200 * time.Millisecond
 		first, second = append(first, a), append(second, l.sharing(t, f.next, impatient, options))
@@ -151,7 +150,8 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []
 	for i, r := range races {
 		r.late = claimLate(t, first[i])
 	}
-	// of the node that is frozen: their leases begin at the latest now, but for the scheduler
+	// the claims at the frozen node: their leases begin now at the latest, except for the
+	// scheduler
 	asked := time.Now()
 	f.promote()
 	f.election = time.Since(began)
@@ -189,8 +189,8 @@ func (r *race) doubled(t *testing.T, f *frozen) (n int) {
 	return n
 }
 
-// claimLate claims the contested keys in batches at the same time, and returns a function
-// that waits for the answers.
+// claimLate claims the contested keys in batches at the same time, and returns a function that
+// waits for the answers.
 func claimLate(t *testing.T, d *dedup.Deduper) (answers func() map[string]driver.Outcome) {
 	t.Helper()
 	var mu sync.Mutex
@@ -218,8 +218,8 @@ func claimLate(t *testing.T, d *dedup.Deduper) (answers func() map[string]driver
 	}
 }
 
-// takeAll claims the contested keys until each is won or found in flight, and returns
-// those that were won. The promoted server may be unknown to its clients for a moment.
+// takeAll claims the contested keys until each is won or found in flight, and returns those that
+// were won. Clients may not know the promoted server for a moment.
 func takeAll(t *testing.T, d *dedup.Deduper) (won []string) {
 	t.Helper()
 	todo := requests("contested", contested)

@@ -18,9 +18,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestFullMemory fills a server past maxmemory while work is in flight. The worst answer
-// would be an effect that has happened and cannot be recorded. New work is refused,
-// and everything that ends, keeps or answers earlier work still goes through.
+// TestFullMemory fills a server past maxmemory while work is in flight. The worst result
+// would be an effect that has happened and cannot be recorded. New work is refused, and every
+// request that ends, renews or answers earlier work still succeeds.
 func TestFullMemory(t *testing.T) {
 	t.Parallel()
 	eachLayout(t, func(t *testing.T, l layout) {
@@ -73,8 +73,8 @@ func TestFullMemory(t *testing.T) {
 	})
 }
 
-// fill puts ballast into the server until it refuses more, and then lowers the limit, so
-// that what the test itself frees does not make room. It returns a check that the
+// fill writes ballast to the server until it refuses more, and then lowers the limit, so that
+// the memory that the test itself frees does not make room. It returns a check that the
 // server still holds more than it may.
 func fill(t *testing.T, client *redis.Client) (wantFull func()) {
 	t.Helper()
@@ -111,7 +111,7 @@ func inFlight(t *testing.T, d *dedup.Deduper, name string, n int) []*dedup.Claim
 	return outcomes(t, d, name, n, dedup.Acquired)
 }
 
-// outcomes claims the n keys of a name, and wants the same answer for each.
+// outcomes claims the n keys of a name, and requires the same answer for each.
 func outcomes(t *testing.T, d *dedup.Deduper, name string, n int,
 	want driver.Outcome) []*dedup.Claim {
 	t.Helper()
@@ -170,8 +170,8 @@ func release(t *testing.T, d *dedup.Deduper, claims []*dedup.Claim) {
 	}
 }
 
-// refused claims n new keys in a batch and a few one by one, and wants an error for each that
-// says why.
+// refused claims n new keys in a batch and a few one by one, and requires an error for each
+// that gives the reason.
 func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 	t.Helper()
 	wantFullError := func(err error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestMain lets more tests run at a time than there are processors: what they do most is
-// wait for servers to be replaced, and for leases to end. An explicit -parallel stands.
+// TestMain lets more tests run at a time than there are processors: they mostly wait for
+// servers to be replaced, and for leases to end. An explicit -parallel is kept.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -50,11 +50,12 @@ func info(t *testing.T, client *redis.Client, field string) int {
 	return 0
 }
 
-// slowness is how much longer than its limit an event may take: limits are chosen for a quiet
-// machine, and only a test that fails waits for so long.
+// slowness is how much longer than its limit an event may take. Limits are chosen for a quiet
+// machine, and only a failing test waits that long.
 const slowness = 4
 
-// eventually polls until yes, and fails the test when that takes longer than limit.
+// eventually polls until yes returns true, and fails the test if that takes longer than limit
+// allows.
 func eventually(t *testing.T, limit time.Duration, what string, yes func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(slowness * limit)

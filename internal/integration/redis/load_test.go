@@ -18,13 +18,13 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// load delivers messages to a Deduper from several workers, each message again and again
-// until it may be acknowledged, and keeps the books.
+// load delivers messages to a Deduper from several workers, each message again and again until it
+// may be acknowledged, and records the results.
 type load struct {
 	layout
 	d *dedup.Deduper
-	// crash is how often a worker dies between claim and effect: on the first delivery
-	// of every so many messages. Zero: never.
+	// crash is how often a worker dies between claim and effect: at the first delivery of one in
+	// so many messages. 0 means never.
 	crash int
 	cfg   dedup.Config
 	// pace is the time between two messages of a worker.
@@ -35,8 +35,8 @@ type load struct {
 	acked   []string
 	// troubles counts what the Deduper returned to its caller, by call and class.
 	troubles map[string]int
-	// slowest is the longest time from a message's first delivery to its
-	// acknowledgement, without those whose worker died.
+	// slowest is the longest time from a message's first delivery to its acknowledgment, except
+	// for messages whose worker died.
 	slowest time.Duration
 	// longest is the longest single call.
 	longest time.Duration
@@ -45,12 +45,12 @@ type load struct {
 	wg   sync.WaitGroup
 }
 
-// loads are those of all layouts, on the same servers at the same time: a test takes as
-// long for many as for one.
+// loads are those of all layouts, on the same servers at the same time: a test then takes as long
+// for many layouts as for one.
 type loads []*load
 
-// begin starts the load of every layout with leases of this length, and waits until all are under
-// way.
+// begin starts the load of every layout with leases of this length, and waits until all loads are
+// running.
 func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, crash int) loads {
 	t.Helper()
 	cfg := dedup.Config{Window: window, LeaseTTL: lease, StoreTimeout: time.Second}
@@ -65,14 +65,14 @@ func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, cras
 	return all
 }
 
-// Each load has so many workers, and is under way after so many messages.
+// Each load has so many workers, and is running after so many messages.
 const workers, enough = 8, 400
 
-// A lease that outlasts the loss of a server lets a completion wait for its successor.
+// A lease that outlasts the loss of a server lets a completion wait for the server's successor.
 // The shorter one is for tests in which the messages of dead workers wait for its end.
 const longLease, shortLease = 10 * time.Second, 3 * time.Second
 
-// through waits until enough messages are acknowledged again in every layout.
+// through waits until enough further messages are acknowledged in every layout.
 func (all loads) through(t *testing.T, what string) {
 	t.Helper()
 	for _, l := range all {
@@ -83,7 +83,7 @@ func (all loads) through(t *testing.T, what string) {
 	}
 }
 
-// end lets every message that was begun be acknowledged, and has the books of each layout
+// end lets every message that was begun be acknowledged, and has the records of each layout
 // judged in a subtest.
 func (all loads) end(t *testing.T, verdict func(t *testing.T, l *load, v verdict)) {
 	t.Helper()
@@ -107,7 +107,7 @@ func (l *load) start(t *testing.T, workers int) {
 			for n := 0; backoff.Sleep(ctx, l.pace) == nil; n++ {
 				key := fmt.Sprintf("%d-%d", w, n)
 				if l.crash > 0 && n%l.crash == 0 {
-					l.wg.Go(func() { l.deliver(t.Context(), key, true) }) // it will take a lease
+					l.wg.Go(func() { l.deliver(t.Context(), key, true) }) // it takes a lease
 					continue
 				}
 				l.deliver(t.Context(), key, false)
@@ -116,7 +116,7 @@ func (l *load) start(t *testing.T, workers int) {
 	}
 }
 
-// report lists what the caller saw besides success.
+// report lists the results that the caller saw, except success.
 func (l *load) report() string {
 	if len(l.troubles) == 0 {
 		return "no error"
@@ -135,7 +135,7 @@ func (l *load) acknowledged() int {
 	return len(l.acked)
 }
 
-// deliver is a broker: it brings the message again until somebody acknowledges it.
+// deliver acts as a broker: it redelivers the message until it is acknowledged.
 func (l *load) deliver(ctx context.Context, key string, crash bool) {
 	began := time.Now()
 	for try := 0; ctx.Err() == nil; try++ {
@@ -152,8 +152,8 @@ func (l *load) deliver(ctx context.Context, key string, crash bool) {
 	}
 }
 
-// attempt is a consumer. It reports whether the message may be acknowledged: it is done,
-// by us, on record, or it is a duplicate of one that is.
+// attempt acts as a consumer. It reports whether the message may be acknowledged: this worker did
+// it, or it is on record, or it is a duplicate of one that is.
 func (l *load) attempt(ctx context.Context, key string, crash bool) bool {
 	sent := time.Now()
 	c, err := l.d.Claim(ctx, key)
@@ -195,17 +195,17 @@ func (l *load) note(call string, sent time.Time, err error) {
 	}
 }
 
-// verdict is what the books say when the storm is over.
+// verdict is the result of the records after the faults.
 type verdict struct {
 	// lost messages were acknowledged and never had an effect.
 	lost int
 	// doubled messages had more than one.
 	doubled int
-	// forgotten messages were acknowledged, and would run again if they came again.
+	// forgotten messages were acknowledged, and would run again if they were redelivered.
 	forgotten int
 }
 
-// judge counts, and brings every acknowledged message once more.
+// judge counts, and redelivers every acknowledged message once.
 func (l *load) judge(t *testing.T) verdict {
 	t.Helper()
 	var v verdict

@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// impatient is what a Deduper runs with that is to give up soon, patient what others do.
+// impatient configures a Deduper that gives up soon, patient any other one.
 var (
 	impatient = dedup.Config{Window: window, LeaseTTL: 30 * time.Second,
 		StoreTimeout: 300 * time.Millisecond}
@@ -32,8 +32,8 @@ func (l layout) both(t *testing.T, client redis.UniversalClient) (soon, d *dedup
 	return l.sharing(t, client, impatient, options), l.sharing(t, client, patient, options)
 }
 
-// claimAll claims the keys of a name from as many goroutines, and returns the outcomes,
-// the errors and the longest call.
+// claimAll claims the keys of a name from as many goroutines, and returns the outcomes, the errors
+// and the longest call.
 func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[driver.Outcome]int,
 	classes map[string]int, longest time.Duration) {
 	t.Helper()
@@ -55,7 +55,7 @@ func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[
 			outcomes[dedup.Unknown]++
 			classes[redisadapter.Classify(err)]++
 			if !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) {
-				t.Errorf("not an error to ask again after: %v", err)
+				t.Errorf("not an error that may be retried: %v", err)
 			}
 		})
 	}
@@ -63,10 +63,9 @@ func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[
 	return outcomes, classes, longest
 }
 
-// TestDeadConnections fills a pool with connections and has the server die, or hang,
-// behind them. Calls return within their budget, and soon after the server is back none
-// fails because of what was before: go-redis, after a pool's worth of refused dials, only
-// tries again after a second.
+// TestDeadConnections fills a pool with connections, and then the server behind them dies or hangs.
+// Calls return within their budget. Soon after the server is back no call fails because of the
+// outage: after a pool's worth of refused dials, go-redis tries again only after a second.
 func TestDeadConnections(t *testing.T) {
 	const callers = 100
 	t.Parallel()
@@ -86,17 +85,17 @@ func TestDeadConnections(t *testing.T) {
 			eachLayout(t, func(t *testing.T, l layout) {
 				server := servertest.Private(t, servertest.KindRedis)
 				client := single(t, &redis.Options{Addr: server.Addr})
-				// With everysec a write that is acknowledged waits in the process while an fsync
-				// takes long.
+				// With everysec an acknowledged write waits in the process while an fsync takes
+				// long.
 				must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
 				soon, d := l.both(t, client)
 				complete(t, l, d, inFlight(t, d, "done", callers))
 				fault.hit(server)
 				outcomes, classes, longest := claimAll(t, soon, "done", callers)
-				t.Logf("while it is out: %v, %v, longest call %v", outcomes, classes,
+				t.Logf("while the server is out: %v, %v, longest call %v", outcomes, classes,
 					longest.Round(time.Millisecond))
 				if outcomes[dedup.Unknown] != callers {
-					t.Errorf("a server that is out has answered: %v", outcomes)
+					t.Errorf("an answer while the server is out: %v", outcomes)
 				}
 				if most := budget(impatient); longest > most {
 					t.Errorf("a call took %v, want at most %v", longest, most)
@@ -117,15 +116,15 @@ func TestDeadConnections(t *testing.T) {
 	}
 }
 
-// TestLoading asks a server that reads its data set after a start. It is neither
-// "absent", which would run everything again, nor anything else that is known.
+// TestLoading asks a server that reads its data set after a start. The answer must not be "absent",
+// which would run everything again, nor any other state of a key.
 func TestLoading(t *testing.T) {
 	t.Parallel()
 	eachLayout(t, func(t *testing.T, l layout) {
 		const keys, more = 500, 10_000
 		client, soon, d := loadable(t, l)
-		// Members are few keys, and a server is as long in loading as it has keys;
-		// it answers after some bytes, so these must not be compressed.
+		// Sets of members are few keys, and a server loads by keys. It answers after a number of
+		// bytes, so the values must not be compressible.
 		_, err := client.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 			for i := range more {
 				p.Set(t.Context(), fmt.Sprintf("more-%d", i), rand.Text()+rand.Text(), 0)
@@ -134,12 +133,12 @@ func TestLoading(t *testing.T) {
 		})
 		must(t, err)
 		complete(t, l, d, inFlight(t, d, "done", keys))
-		delay := func(perKey string) { // it is settled while the server loads, too
+		delay := func(perKey string) { // it can be changed while the server loads
 			must(t, single(t, &redis.Options{Addr: client.Options().Addr,
 				ReadTimeout: time.Minute}).ConfigSet(t.Context(), "key-load-delay", perKey).Err())
 		}
-		// Microseconds; all in all more than ten seconds, if nobody shortens it. The server answers
-		// once in about seventeen keys: a call of several round trips must still end before its
+		// In microseconds: more than ten seconds in all, unless it is lowered. The server answers
+		// once in about seventeen keys, and a call of several round trips must still end before its
 		// deadline.
 		delay("1000")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -175,30 +174,30 @@ func TestLoading(t *testing.T) {
 		}
 		t.Logf("while the server loaded: %v", seen)
 		if seen["unknown: loading"] == 0 {
-			t.Error("no caller has been told that the server loads: this test has shown nothing")
+			t.Error("no caller got LOADING: this test proves nothing")
 		}
 		if seen["acquired"]+seen["in_flight"] > 0 {
-			t.Error("a key that is done has been given away")
+			t.Error("a key that is done was given away")
 		}
 		outcomes(t, d, "done", keys, dedup.Duplicate)
 	})
 }
 
-// loadable is a server that answers between two keys while it loads, and two Dedupers: one
-// gives up before it has loaded.
+// loadable is a server that answers between two keys while it loads, and two Dedupers, one of which
+// gives up before the server has loaded.
 func loadable(t *testing.T, l layout) (client *redis.Client, soon, d *dedup.Deduper) {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedis)
 	client = single(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
 	must(t, client.ConfigSet(t.Context(), "loading-process-events-interval-bytes", "1024").Err())
-	// go-redis, too, asks again; a few times more and its caller sees only the deadline.
+	// go-redis also retries; with a few more retries its caller sees only the deadline.
 	soon, d = l.both(t, single(t, &redis.Options{Addr: server.Addr, MaxRetries: 1}))
 	return client, soon, d
 }
 
-// TestDemotedPrimary keeps a client on a primary that has become a replica. What it says
-// of new keys is Unknown; it never says "duplicate" of a key that nobody has run, and
-// never gives one away. When the client is led to the new primary, work goes on.
+// TestDemotedPrimary keeps a client on a primary that has become a replica. Its answer for new keys
+// is Unknown. It never says "duplicate" of a key that has not run, and never gives one away. When
+// the client is led to the new primary, work continues.
 func TestDemotedPrimary(t *testing.T) {
 	t.Parallel()
 	eachLayout(t, func(t *testing.T, l layout) {

@@ -19,15 +19,16 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// TestOutageOfHalfAMinute has a store that is out for 30 s under load: what waits for it does not
-// grow with the outage, no effect begins, nothing that was acknowledged is forgotten, and 5 s after
-// it is back nine tenths of what went through before do so again. A machine's own seconds differ by
-// more than a tenth, so before and after are both told beside the same load on a store that was
-// never out, in turn with it; that needs a machine that does nothing else.
+// TestOutageOfHalfAMinute has a store that is out for 30 s under load. The number of waiting
+// goroutines does not grow with the outage, no effect begins, and no acknowledged message is
+// forgotten. From 5 s after the store is back, its throughput is nine tenths of the one before. A
+// machine's throughput varies by more than a tenth from second to second. So the throughput before
+// and after is compared with the same load on a store that was never out, in turn with it. That
+// needs a machine that does nothing else.
 func TestOutageOfHalfAMinute(t *testing.T) {
 	const outage, within, over, callers, goal = 30 * time.Second, 5 * time.Second,
 		20 * time.Second, 64, 0.90
-	// A server that hangs has go-redis wait for each connection and each reply in goroutines of its
+	// While a server hangs, go-redis waits for each connection and each reply in goroutines of its
 	// own, for some seconds: about 1,150 from the third second on, and no more at the thirtieth.
 	const bound = 32 * callers
 	for _, fault := range []struct {
@@ -45,7 +46,7 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 			t.Run(fault.name+"/"+l.name, func(t *testing.T) {
 				f, server := floodOf(t, l, callers)
 				twin, _ := floodOf(t, l, callers)
-				f.beside(twin, over/2) // connections, and what fills at first
+				f.beside(twin, over/2) // opens connections and fills caches
 				before := f.beside(twin, over)
 				f.resume()
 				goroutines := runtime.NumGoroutine()
@@ -60,23 +61,23 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 				healed := time.Now()
 				steady(t, server)
 				f.pause()
-				// In turn from here on: keys that one has and the other has not would be rehashed
-				// in one alone.
+				// In turn from here on: otherwise keys that only one of the stores has would be
+				// rehashed in that one alone.
 				f.beside(twin, within-time.Since(healed).Round(time.Second))
 				after := f.beside(twin, over)
 				f.stop()
 				twin.stop()
 				t.Logf("%d goroutines before, %d at most during; %d effects began meanwhile, %d calls failed", goroutines, most, during, f.failed.Load())
-				t.Logf("of the load that was spared, %s before, and %s from %v after it is back on: %.2f; the goal is %.2f",
+				t.Logf("compared with the load without outage: %s before, %s from %v after the store is back: %.2f; the goal is %.2f",
 					before, after, within, after.share()/before.share(), goal)
 				if most > goroutines+bound {
-					t.Errorf("%d goroutines while the store is out, %d before: what waits for it is not bounded", most, goroutines)
+					t.Errorf("%d goroutines while the store is out, %d before: their number is not bounded", most, goroutines)
 				}
 				if during > callers {
 					t.Errorf("%d effects began while the store was out", during)
 				}
 				if after.share() < goal*before.share() {
-					t.Errorf("%.2f of what it was before, beside a load that was spared; want %.2f",
+					t.Errorf("%.2f of the throughput before, next to one without outage; want %.2f",
 						after.share()/before.share(), goal)
 				}
 				f.check(t)
@@ -86,8 +87,8 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 	}
 }
 
-// steady keeps a server from rewriting its log by itself, which takes it a second or two of a core
-// when the log has grown enough, and one of two servers earlier than the other.
+// steady keeps a server from rewriting its log by itself. That takes a second or two of a core when
+// the log has grown enough, and one of two servers would do it earlier than the other.
 func steady(t *testing.T, s *servertest.Server) {
 	t.Helper()
 	client := single(t, &redis.Options{Addr: s.Addr})
@@ -96,10 +97,10 @@ func steady(t *testing.T, s *servertest.Server) {
 	})
 }
 
-// slice is how long one of two floods has the machine before the other has it.
+// slice is how long one of two floods runs before the other runs.
 const slice = 50 * time.Millisecond
 
-// inTurn is how many messages two floods have had acknowledged in equal times, by second.
+// inTurn is how many messages two floods had acknowledged in equal times, by second.
 type inTurn struct {
 	ours, spared int64
 	seconds      []float64
@@ -116,7 +117,7 @@ func (r inTurn) String() string {
 		b.String())
 }
 
-// beside runs two floods that are paused in turn, a slice each, for a time. Both are paused then.
+// beside runs two floods in turn, a slice each, for a time. Both are paused when it returns.
 func (f *flood) beside(twin *flood, over time.Duration) (r inTurn) {
 	for range over / time.Second {
 		var ours, spared int64
@@ -130,8 +131,7 @@ func (f *flood) beside(twin *flood, over time.Duration) (r inTurn) {
 	return r
 }
 
-// turn is one slice of a flood that is paused before and after, and how many messages were
-// acknowledged in it.
+// turn runs a paused flood for one slice, and returns how many messages were acknowledged in it.
 func (f *flood) turn() int64 {
 	before := f.done.Load()
 	f.resume()
@@ -142,7 +142,7 @@ func (f *flood) turn() int64 {
 
 func wait(d time.Duration) { <-time.After(d) }
 
-// flood is callers that each do one message after the other, and the same one again after an error.
+// flood is callers that each do one message after another, and repeat a message after an error.
 type flood struct {
 	d *dedup.Deduper
 	// gate is held by a caller while it delivers once, and locked while the flood is paused.
@@ -158,7 +158,7 @@ type flood struct {
 	ran map[string]int // effects of each key that was answered as done
 }
 
-// floodOf returns a flood, paused, of a server of its own.
+// floodOf returns a paused flood with a server of its own.
 func floodOf(t *testing.T, l layout, callers int) (*flood, *servertest.Server) {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedis)
@@ -227,8 +227,8 @@ func (f *flood) stop() {
 	f.wg.Wait()
 }
 
-// check reports what was acknowledged and has had no effect. A second effect needs the outage: the
-// first one's record was under way then.
+// check reports messages that were acknowledged without an effect. A second effect needs the
+// outage: the record of the first one was then on its way.
 func (f *flood) check(t *testing.T) {
 	t.Helper()
 	lost, again := 0, 0
