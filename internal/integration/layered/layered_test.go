@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestLayers has three processes take the same messages again and again, with processes that die
-// between the two ends of a key, hot windows that end, a Redis that loses everything, and scans
-// that stand still: each effect happens, and none twice.
+// TestLayers has three processes handle the same messages again and again. Processes die between
+// the two ends of a key, hot windows end, a Redis loses everything, and scans stop. Each effect
+// happens, and none happens twice.
 func TestLayers(t *testing.T) {
 	for _, p := range places {
 		t.Run(p.name, func(t *testing.T) {
@@ -46,12 +46,13 @@ func TestLayers(t *testing.T) {
 				return p.saved.Load() > saved/3+10
 			})
 
-			// what is under way when a claim is lost may run twice: that is no matter of filters
+			// An effect that runs while its claim is lost may run twice. Filters have no part in
+			// that.
 			s.pause.Lock()
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			// the newest, before a scan has seen them
+			// the newest messages, before a scan has seen them
 			for n := len(s.effects) - 1; n >= max(0, len(s.effects)-30); n-- {
 				s.deliver(s.processes[n%3], n)
 			}
@@ -69,7 +70,7 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// stream is what is delivered.
+// stream is the messages that are delivered.
 type stream struct {
 	t         *testing.T
 	processes []*process
@@ -78,7 +79,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	effects []int
-	// ran under a lease that may have lapsed, so that another run is nobody's fault
+	// messages that ran under a lease that may have lapsed, so that another run is allowed
 	excused map[int]bool
 }
 
@@ -89,7 +90,7 @@ func (s *stream) saved() (n int64) {
 	return n
 }
 
-// until waits for what every process sees.
+// until waits until every process sees the event.
 func (s *stream) until(what string, is func(*process) bool) {
 	s.t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -97,7 +98,7 @@ func (s *stream) until(what string, is func(*process) bool) {
 		for !is(p) {
 			select {
 			case <-deadline:
-				// and go on to what that has led to
+				// continue, to see what follows from it
 				s.t.Errorf("not within half a minute: %s", what)
 				return
 			case <-time.After(10 * time.Millisecond):
@@ -106,7 +107,7 @@ func (s *stream) until(what string, is func(*process) bool) {
 	}
 }
 
-// run delivers until stop is called: new messages, and old ones again.
+// run delivers new messages, and old ones again, until stop is called.
 func (s *stream) run() (stop func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	s.excused = map[int]bool{}
@@ -127,7 +128,7 @@ func (s *stream) run() (stop func()) {
 	return func() { cancel(); workers.Wait() }
 }
 
-// next is a new message, a recent one, or any.
+// next returns a new message, a recent one, or any.
 func (s *stream) next() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,8 +143,7 @@ func (s *stream) next() int {
 	}
 }
 
-// deliver is one delivery of a message to one process. It reports whether that is to be told the
-// broker.
+// deliver delivers a message to one process once. It reports whether to acknowledge it.
 func (s *stream) deliver(p *process, n int) bool {
 	began := time.Now()
 	c, err := p.d.Claim(s.t.Context(), fmt.Sprint(n))
@@ -153,7 +153,7 @@ func (s *stream) deliver(p *process, n int) bool {
 		}
 		return err == nil && c.Outcome == dedup.Duplicate
 	}
-	if time.Since(began) > lease/2 { // a machine so slow proves nothing
+	if time.Since(began) > lease/2 { // a run on so slow a machine proves nothing
 		_ = c.Release(context.WithoutCancel(s.t.Context()))
 		return false
 	}
@@ -167,7 +167,7 @@ func (s *stream) deliver(p *process, n int) bool {
 	return err == nil
 }
 
-// ran counts runs of the effect of a message.
+// ran changes, and returns, the number of runs of a message's effect.
 func (s *stream) ran(n, more int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,14 +24,14 @@ const (
 	window  = time.Hour
 	hot     = 5 * time.Second
 	lease   = 500 * time.Millisecond
-	every   = 100 * time.Millisecond // between two scans
-	overlap = 500 * time.Millisecond // how long a commit may take
+	every   = 100 * time.Millisecond // the time between two scans
+	overlap = 500 * time.Millisecond // the time that a commit may take
 )
 
 var errCrash = errors.New("the process has died")
 
-// dying are leases that are sometimes not told of an end that the store has: as by a process
-// that dies in between. What it would have done after that, others do here.
+// dying is a store of leases that sometimes does not get an end that the other store has, as
+// if the process had died in between. Other processes then do the rest of its work.
 type dying struct{ *redisadapter.Store }
 
 func (d dying) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
@@ -45,10 +45,10 @@ func (d dying) Finish(ctx context.Context, changes []driver.Finish) []driver.Ans
 	return d.Store.Finish(ctx, changes)
 }
 
-// process is what one of several would have: everything but the servers.
+// process is one of several processes: everything but the servers.
 type process struct {
 	d *dedup.Deduper
-	// of the filter's verdicts, by reason, or verdict where there is none
+	// how often the filter gave each reason, or each verdict without a reason
 	verdicts sync.Map
 	saved    atomic.Int64
 }
@@ -108,7 +108,7 @@ func start(t *testing.T, client redis.UniversalClient, records *sqlstore.Store,
 	return p
 }
 
-// follow keeps a filter behind the table until the test ends.
+// follow lets a filter follow the table until the test ends.
 func follow(t *testing.T, filter *bloom.Filter, records *sqlstore.Store, stalled *atomic.Bool) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
