@@ -1,6 +1,6 @@
-// Package lostreply_test cuts the replies of a real Redis: the server has done what it
-// was asked, and the client does not know. go-redis, with its default retries, sends the
-// command again, and a plain SET NX then calls our own claim somebody else's.
+// Package lostreply_test cuts the replies of a real Redis: the server has executed a
+// command, and the client does not know. go-redis, with its default retries, sends the
+// command again. A plain SET NX then takes our own claim for somebody else's.
 package lostreply_test
 
 import (
@@ -34,7 +34,7 @@ var kinds = []kind{
 	{"compact", redisadapter.Compact, true},
 }
 
-// losses notes the keys whose reply was lost, by what was asked.
+// losses records the keys whose reply was lost, by the kind of request.
 type losses struct {
 	mu   sync.Mutex
 	keys map[string]map[string]int
@@ -52,7 +52,7 @@ func (l *losses) note(what string, r redisproxy.Request) {
 		keys = [][]byte{slices.Concat(r.Args[1], r.Args[2])}
 	case !named(r, "set"): // EVALSHA sha numkeys key ...
 		n, _ := strconv.Atoi(string(r.Args[2]))
-		keys = r.Args[3 : 3+min(n, 1)] // those behind the first may be buckets
+		keys = r.Args[3 : 3+min(n, 1)] // the keys behind the first may be buckets
 		if string(r.Args[1]) == redisscript.Complete.SHA1() {
 			keys = r.Args[3 : 3+n]
 		}
@@ -66,16 +66,17 @@ func named(r redisproxy.Request, command string) bool {
 	return strings.EqualFold(string(r.Args[0]), command)
 }
 
-// nx reports whether a SET is one of a key that must be absent.
+// nx reports whether a SET requires that the key is absent.
 func nx(r redisproxy.Request) bool {
 	return slices.ContainsFunc(r.Args[3:], func(arg []byte) bool {
 		return strings.EqualFold(string(arg), "nx")
 	})
 }
 
-// claims is SET key claim PX ms NX, mostly with GET, and what a retry of it finds is asked
-// for by script; completes is SET key done PX ms GET, SADD, or a script, which for what a
-// retry finds is another one.
+// claims reports whether a request is a claim: SET key claim PX ms NX, mostly with GET, or
+// the script of a retry that found a record. completes reports whether it is a completion:
+// SET key done PX ms GET, SADD, or a script. A retry of SET or SADD that found a record
+// uses another script.
 func claims(r redisproxy.Request) bool {
 	if named(r, "set") {
 		return nx(r)
@@ -98,8 +99,8 @@ func (l *losses) count(script string) int {
 	return len(l.keys[script])
 }
 
-// lossy makes a Deduper that talks to Redis through a proxy which drops replies of
-// claims and completions.
+// lossy makes a Deduper that talks to Redis through a proxy that drops replies of claims
+// and completions.
 func lossy(t *testing.T, k kind, probability float64) (*dedup.Deduper,
 	*losses, *redisproxy.Proxy) {
 	t.Helper()
@@ -133,7 +134,7 @@ func lossy(t *testing.T, k kind, probability float64) (*dedup.Deduper,
 	return d, l, proxy
 }
 
-// untilEnough calls f from a few goroutines until enough replies have been lost.
+// untilEnough calls f from a few goroutines until enough replies were lost.
 func (l *losses) untilEnough(f func(caller, round int)) {
 	var wg sync.WaitGroup
 	for caller := range 8 {
@@ -152,7 +153,7 @@ func TestOwnClaimsAreRecognised(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			t.Parallel() // they wait for retries, mostly
+			t.Parallel() // they mostly wait for retries
 			oneByOne(t, k)
 		})
 	}
@@ -179,18 +180,18 @@ func oneByOne(t *testing.T, k kind) {
 	report(t, l, proxy, &v)
 }
 
-// In batches, where a lost reply takes those behind it in the pipeline along.
+// In batches: a lost reply also loses the replies behind it in the pipeline.
 func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
-			t.Parallel() // they wait for retries, mostly
+			t.Parallel() // they mostly wait for retries
 			inBatches(t, k)
 		})
 	}
 }
 
-// receipt is the result that is kept with a key, where one is.
+// receipt is the result that is kept with a key, if there is one.
 func (k kind) receipt(key string) []byte {
 	if k.seenOnly {
 		return nil
@@ -225,14 +226,14 @@ func inBatches(t *testing.T, k kind) {
 	report(t, l, proxy, &v)
 }
 
-// verdict counts what became of keys that nobody else ever asked for.
+// verdict counts the results for keys that only this test uses.
 type verdict struct {
 	asked, unlearnt int
 	wrong           []string
 }
 
-// claimed notes a claim and reports whether it was won. Not having learnt is honest, and
-// rare; anything but Acquired takes our own claim for somebody else's.
+// claimed records a claim and reports whether it was won. An unknown outcome is correct,
+// and rare; any other outcome but Acquired takes our own claim for somebody else's.
 func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
 	v.asked++
 	switch {
@@ -248,7 +249,7 @@ func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
 	return false
 }
 
-// won notes a batch of claims and returns what is to be completed.
+// won records a batch of claims and returns the completions to send.
 func (v *verdict) won(k kind, claims []*dedup.Claim) (done []dedup.Completion) {
 	for _, c := range claims {
 		if v.claimed(c.Key, c, nil) {
@@ -267,14 +268,14 @@ func (v *verdict) completed(key string, err error) {
 func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *verdict) {
 	t.Helper()
 	stats := proxy.Stats()
-	t.Logf("%d keys; replies dropped of %d claims and of %d completions (%d in all, %d more went unread); %d claims not learnt, %d wrong",
+	t.Logf("%d keys; replies dropped of %d claims and of %d completions (%d in all, %d more went unread); %d claims unknown, %d wrong",
 		v.asked, l.count("claim"), l.count("complete"), stats.RepliesDropped, stats.Abandoned,
 		v.unlearnt, len(v.wrong))
 	if l.count("claim") < enough || l.count("complete") < enough {
 		t.Errorf("too few replies were lost to prove anything")
 	}
 	if v.unlearnt > v.asked/100 {
-		t.Errorf("%d of %d claims were given up", v.unlearnt, v.asked)
+		t.Errorf("%d of %d claims are unknown", v.unlearnt, v.asked)
 	}
 	if len(v.wrong) > 0 {
 		slices.Sort(v.wrong)
@@ -283,7 +284,8 @@ func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *verdict) {
 	}
 }
 
-// The same losses under the usual pattern, to show that the proxy hits what it should.
+// The same losses with the usual pattern show that the proxy drops the replies that
+// matter.
 func TestPlainSetNXDisownsItsOwnClaim(t *testing.T) {
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
@@ -302,6 +304,6 @@ func TestPlainSetNXDisownsItsOwnClaim(t *testing.T) {
 	t.Logf("%d of %d claims whose reply was lost were called somebody else's",
 		disowned, proxy.Stats().RepliesDropped)
 	if disowned == 0 {
-		t.Error("the plain pattern survived: the proxy drops nothing that matters")
+		t.Error("the plain pattern survived: the proxy does not drop the replies that matter")
 	}
 }
