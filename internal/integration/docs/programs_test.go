@@ -37,7 +37,7 @@ import (
 type program struct {
 	*testing.T
 	cmd    *exec.Cmd
-	ended  chan struct{} // closed when its output has
+	ended  chan struct{} // closed when its output has ended
 	stderr bytes.Buffer
 
 	mu    sync.Mutex
@@ -64,7 +64,7 @@ func startWith(t *testing.T, file, input string, env ...string) *program {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // of one that has ended it says so
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // fails if the program has ended
 	go func() {
 		defer close(p.ended)
 		for s := bufio.NewScanner(out); s.Scan(); {
@@ -78,7 +78,7 @@ func startWith(t *testing.T, file, input string, env ...string) *program {
 	return p
 }
 
-// until waits for a line; it returns what has been printed.
+// until waits for a line, and returns all lines printed so far.
 func (p *program) until(want string) []string {
 	p.Helper()
 	late := time.After(time.Minute)
@@ -102,7 +102,7 @@ func (p *program) until(want string) []string {
 	}
 }
 
-// end waits for the end of one that ends by itself; it returns what it has printed.
+// end waits until a program ends by itself, and returns the lines that it printed.
 func (p *program) end() []string {
 	p.Helper()
 	<-p.ended
@@ -114,7 +114,7 @@ func (p *program) end() []string {
 	return p.lines
 }
 
-// kill does so, and returns what it had printed.
+// kill kills the program, and returns the lines that it had printed.
 func (p *program) kill() []string {
 	p.Helper()
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -127,7 +127,8 @@ func (p *program) kill() []string {
 	return p.lines
 }
 
-// stop interrupts it, and expects that it ends in good order; it returns what it has printed.
+// stop interrupts the program, expects it to end in good order, and returns the lines that it
+// printed.
 func (p *program) stop() []string {
 	p.Helper()
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -136,7 +137,7 @@ func (p *program) stop() []string {
 	return p.end()
 }
 
-// kafka is a Kafka of one broker in this process, with topics of four partitions.
+// kafka starts a Kafka of one broker in this process, with topics of four partitions.
 func kafka(t *testing.T, topics ...string) (address string,
 	produce func(topic string, ids ...string)) {
 	t.Helper()
@@ -162,7 +163,7 @@ func kafka(t *testing.T, topics ...string) (address string,
 	}
 }
 
-// each fails unless a program has printed each of these lines once, and no other.
+// each fails unless the programs printed each of these lines once, and no other line.
 func each(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	got = slices.Sorted(slices.Values(got))
@@ -171,8 +172,8 @@ func each(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestKafkaGuide: the consumer with sarama has each order once; the one with franz-go, in its
-// place, what came since.
+// TestKafkaGuide: the consumer with sarama ships each order once. The consumer with franz-go,
+// which then replaces it, ships only the new order.
 func TestKafkaGuide(t *testing.T) {
 	files := programs(t, "docs/guides/kafka.md", 2)
 	brokers, produce := kafka(t, "orders", "orders.dead")
@@ -195,7 +196,7 @@ func TestKafkaGuide(t *testing.T) {
 	each(t, franz.stop(), "shipped last")
 }
 
-// address is one of this machine's that nobody listens on.
+// address is an address of this machine on which nobody listens.
 func address(t *testing.T) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -206,14 +207,14 @@ func address(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// answer is one of HTTP.
+// answer is an answer of HTTP.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// post sends a request, again while nobody listens yet.
+// post sends a request, and repeats it while nobody listens yet.
 func post(t *testing.T, url, body string, header http.Header) answer {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; {
@@ -239,8 +240,8 @@ func post(t *testing.T, url, body string, header http.Header) answer {
 	}
 }
 
-// TestWebhooksGuide: one effect of an event that comes three times, none of what is forged, or not
-// wanted.
+// TestWebhooksGuide: an event that arrives three times has one effect; forged and unwanted events
+// have none.
 func TestWebhooksGuide(t *testing.T) {
 	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 	files, listen := programs(t, "docs/guides/webhooks.md", 1), address(t)
@@ -265,11 +266,11 @@ func TestWebhooksGuide(t *testing.T) {
 	send("msg_1", invoice, 200)
 	send("msg_2", invoice, 401)
 	send("msg_3", `{"type":"invoice.drafted"}`, 200)
-	send("msg_4", `{"type":"invoice.paid","number":8}`, 200) // never readable, and told so
+	send("msg_4", `{"type":"invoice.paid","number":8}`, 200) // never readable, and answered so
 	each(t, p.stop(), "invoice.paid of invoice 7")
 }
 
-// TestHTTPGuide: twenty requests with one key, at the same time, are one payment and one answer.
+// TestHTTPGuide: twenty simultaneous requests with one key make one payment and one answer.
 func TestHTTPGuide(t *testing.T) {
 	dsn, db := database(t)
 	files, listen := programs(t, "docs/guides/http-api.md", 1), address(t)
@@ -301,7 +302,7 @@ func TestHTTPGuide(t *testing.T) {
 	each(t, p.stop())
 }
 
-// database is a schema of PostgreSQL of this test's own.
+// database makes a schema of PostgreSQL for this test alone.
 func database(t *testing.T) (dsn string, db *sql.DB) {
 	t.Helper()
 	u, err := url.Parse(servertest.Postgres(t))
@@ -328,7 +329,7 @@ func database(t *testing.T) (dsn string, db *sql.DB) {
 	return u.String(), db
 }
 
-// account makes the table that the guides book in.
+// account makes the table in which the guides book.
 func account(t *testing.T, db *sql.DB) {
 	t.Helper()
 	for _, ddl := range []string{`CREATE TABLE account (balance bigint NOT NULL)`,
@@ -347,7 +348,7 @@ func number(t *testing.T, db *sql.DB, query string) (n int) {
 	return n
 }
 
-// orders are the lines that the guides book, of 1 each.
+// orders returns the lines that the guides book, with an amount of 1 each.
 func orders(n int) (ids []string, input string) {
 	for i := range n {
 		ids = append(ids, fmt.Sprintf("order-%d", i))
@@ -356,8 +357,8 @@ func orders(n int) (ids []string, input string) {
 	return ids, input
 }
 
-// TestSQLGuide: four book the same orders, the first is killed in the midst of it, and each order
-// is booked once.
+// TestSQLGuide: four programs book the same orders, the first is killed while it does, and each
+// order is booked once.
 func TestSQLGuide(t *testing.T) {
 	dsn, db := database(t)
 	account(t, db)
@@ -374,15 +375,15 @@ func TestSQLGuide(t *testing.T) {
 	for _, p := range others {
 		got = append(got, p.end()...)
 	}
-	// What the killed one committed and did not print is booked all the same.
+	// A booking that the killed program committed and did not print is booked anyway.
 	if balance := number(t, db, `SELECT balance FROM account`); balance != n || len(got) > n ||
 		len(got) < n-1 {
 		t.Errorf("balance %d, %d told; want %d", balance, len(got), n)
 	}
 }
 
-// TestOutboxGuide: two book the same orders and tell of them, one is killed, and each booking is
-// heard of.
+// TestOutboxGuide: two programs book the same orders and publish each booking, one is killed, and
+// a consumer gets a message for each booking.
 func TestOutboxGuide(t *testing.T) {
 	dsn, db := database(t)
 	account(t, db)
@@ -424,7 +425,7 @@ func TestOutboxGuide(t *testing.T) {
 	hear(n)
 	for _, id := range ids {
 		if heard["booked:"+id] == 0 {
-			t.Errorf("nobody has heard of %s", id)
+			t.Errorf("no message for %s", id)
 		}
 	}
 	p.stop()
@@ -433,7 +434,7 @@ func TestOutboxGuide(t *testing.T) {
 	}
 }
 
-// TestOperatingGuide: what the page does with an uncertain key ends as it says.
+// TestOperatingGuide: an uncertain key that is resolved as on the page ends as the page says.
 func TestOperatingGuide(t *testing.T) {
 	files, listen, server := programs(t, "docs/guides/operating.md", 1), address(t),
 		miniredis.RunT(t)
@@ -455,7 +456,7 @@ func TestOperatingGuide(t *testing.T) {
 	}
 	charged := 0
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if charged++; charged <= 2 { // it has happened, and its answer is lost
+		if charged++; charged <= 2 { // the charge has happened, and its answer is lost
 			panic(http.ErrAbortHandler)
 		}
 		w.WriteHeader(http.StatusCreated)
@@ -475,11 +476,11 @@ func TestOperatingGuide(t *testing.T) {
 	run("state         uncertain", "inspect", "order-7", "--namespace", "charges")
 	run("is succeeded", "resolve", "order-7", "--namespace", "charges", "--done", "--window",
 		"24h", "--yes")
-	charge("order-7", 410, "") // done, and its receipt is not known
+	charge("order-7", 410, "") // done, and its receipt is unknown
 
 	charge("order-8", 503, "")
 	run("is released", "resolve", "order-8", "--namespace", "charges", "--released", "--yes")
-	// what was released keeps its count: the attempt and the resolving
+	// a released key keeps its count: the attempt and the resolution
 	charge("order-8", 200, "charged, attempt 3")
 	charge("order-8", 200, "charged, attempt 3")
 	if charged != 3 {
@@ -488,7 +489,7 @@ func TestOperatingGuide(t *testing.T) {
 	each(t, p.stop())
 }
 
-// TestNewcomer: the first handler charges once, and the command tells what became of its key.
+// TestNewcomer: the first handler charges once, and the command shows the state of its key.
 func TestNewcomer(t *testing.T) {
 	file, server := programs(t, "docs/getting-started.md", 1)[0], miniredis.RunT(t)
 	run := func(want ...string) {

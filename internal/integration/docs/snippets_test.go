@@ -23,7 +23,7 @@ import (
 
 const root = "../../.."
 
-// packages are those that a page may name without an import of its own.
+// packages are the packages that a page may use without importing them.
 var packages = func() map[string]string {
 	all := map[string]string{
 		"redis": "github.com/redis/go-redis/v9", "sarama": "github.com/IBM/sarama",
@@ -80,15 +80,16 @@ var packages = func() map[string]string {
 }()
 
 // snippet is a block of Go in a page. A comment of HTML right above it, which readers do not see,
-// may say what else there is:
+// may say more:
 //
 //	<!-- snippet: type Receipt struct{}
 //	in: kafkaadapter.Config
 //	returns: (Receipt, error)
 //	-->
 //
-// Declarations of what the block uses; the type of the composite literal whose fields it shows;
-// what the function returns whose statements it shows, if not an error.
+// The first lines declare what the block uses. in is the type of the composite literal whose
+// fields the block shows. returns is the result of the function whose statements the block shows,
+// if it is not an error.
 type snippet struct {
 	page          string
 	line          int
@@ -99,7 +100,7 @@ type snippet struct {
 
 const mark = "<!-- snippet:"
 
-// snippets are the blocks of a page.
+// snippets returns the blocks of a page.
 func snippets(page, text string) (all []snippet) {
 	now := snippet{page: page, gives: "error"}
 	comment, code := false, false
@@ -130,7 +131,7 @@ func snippets(page, text string) (all []snippet) {
 	return all
 }
 
-// source is a file with the snippet in it. Lines are those of the page.
+// source returns a file with the snippet in it. Its lines are those of the page.
 func (s snippet) source() string {
 	at := fmt.Sprintf("//line %s:%d\n", s.page, s.line)
 	whole := strings.HasPrefix(s.code, "package ")
@@ -167,14 +168,14 @@ func parses(text string) bool {
 	return err == nil
 }
 
-// checker knows what packages export.
+// checker knows the exports of packages.
 type checker struct {
 	fset    *token.FileSet
 	exports map[string]string // files
 	imports types.Importer
 }
 
-// newChecker has all packages compiled that files import.
+// newChecker compiles all packages that files import.
 func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	t.Helper()
 	paths := map[string]bool{}
@@ -201,15 +202,15 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	c.imports = importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		file := c.exports[path]
 		if file == "" {
-			return nil, fmt.Errorf("nothing is known of %s", path)
+			return nil, fmt.Errorf("no export data for %s", path)
 		}
 		return os.Open(file)
 	})
 	return c
 }
 
-// check returns what a compiler says, but for what is declared or imported and not used: a page
-// shows the beginning of things.
+// check returns the errors of the compiler, except for declarations and imports that are not
+// used: a page shows the beginning of a program.
 func (c *checker) check(f *ast.File) error {
 	var all []error
 	cfg := types.Config{Importer: c.imports, Error: func(err error) {
@@ -246,13 +247,13 @@ func TestSnippets(t *testing.T) {
 		for _, s := range snippets(name, string(text)) {
 			f, err := parser.ParseFile(fset, "page.go", s.source(), 0)
 			if err != nil {
-				t.Errorf("%s:%d is no Go: %v", name, s.line, err)
+				t.Errorf("%s:%d is not Go: %v", name, s.line, err)
 				continue
 			}
 			files = append(files, f)
 			if neat, err := format.Source([]byte(s.code)); strings.HasPrefix(s.code, "package ") &&
 				(err != nil || string(neat) != s.code) {
-				t.Errorf("%s:%d is not as gofmt has it (%v), and whoever copies it has to change it", name, s.line, err)
+				t.Errorf("%s:%d is not formatted by gofmt (%v)", name, s.line, err)
 			}
 		}
 	}
@@ -268,7 +269,8 @@ func TestSnippets(t *testing.T) {
 	t.Logf("%d snippets of %d pages", len(files), len(pages))
 }
 
-// TestSnippetsThatAreWrong: what does not compile is found, and what a page leaves open is not.
+// TestSnippetsThatAreWrong: code that does not compile is found, and code that a page leaves out
+// is not an error.
 func TestSnippetsThatAreWrong(t *testing.T) {
 	for name, want := range map[string]struct{ text, problem string }{
 		"statements": {"```go\nd, err := dedup.New(nil, dedup.Config{})\n```", ""},
