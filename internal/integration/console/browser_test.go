@@ -30,10 +30,10 @@ const (
 	narrow = 375
 )
 
-// maxShot is how large a picture may be that is kept.
+// maxShot is the largest size of a picture that is kept.
 const maxShot = 150 << 10
 
-// contrast finds texts and bars that do not stand out from what is behind them: WCAG 2.2, 1.4.3 and
+// contrast finds texts and bars that do not stand out from their background: WCAG 2.2, 1.4.3 and
 // 1.4.11.
 const contrast = `(() => {
 	const rgb = s => (s.match(/[\d.]+/g) || []).map(Number);
@@ -55,7 +55,7 @@ const contrast = `(() => {
 	return [String(n), ...new Set(bad)];
 })()`
 
-// structure finds what people who do not see the page would miss.
+// structure finds structure that is missing for people who do not see the page.
 const structure = `(() => {
 	const bad = [];
 	const all = q => [...document.querySelectorAll(q)];
@@ -78,11 +78,11 @@ const structure = `(() => {
 const focusable = `[...document.querySelectorAll('a[href], button, input:not([type=hidden]), summary, [tabindex="0"]')].filter(e => !e.closest('details:not([open]) > :not(summary)')).map(name);
 	function name(e) { return e.tagName + ' ' + (e.textContent || e.id).trim().slice(0, 40) }`
 
-// focused is the one that has the focus now, and whether that is to be seen.
+// focused is the element that has the focus now, and whether the focus is visible.
 const focused = `(() => { const e = document.activeElement, s = getComputedStyle(e);
 	return [e.tagName + ' ' + (e.textContent || e.id).trim().slice(0, 40), s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 ? 'seen' : 'not seen'] })()`
 
-// accessible looks at the page that is open.
+// accessible checks the page that is open.
 func (b *browser) accessible(what string) {
 	b.t.Helper()
 	found := eval[[]string](b, contrast)
@@ -90,14 +90,14 @@ func (b *browser) accessible(what string) {
 		b.t.Errorf("%s: contrast of %s", what, fault)
 	}
 	if found[0] == "0" {
-		b.t.Errorf("%s: there is no text", what)
+		b.t.Errorf("%s: the page has no text", what)
 	}
 	for _, fault := range eval[[]string](b, structure) {
 		b.t.Errorf("%s: %s", what, fault)
 	}
 }
 
-// walk goes over the page with the Tab key.
+// walk moves over the page with the Tab key.
 func (b *browser) walk(what string) {
 	b.t.Helper()
 	want := eval[[]string](b, "("+strings.Replace(focusable, ";\n", ")\n;", 1))
@@ -126,7 +126,7 @@ func (b *browser) tabTo(text string) {
 	b.t.Fatalf("the keyboard does not reach %q", text)
 }
 
-// keep writes a picture where it is asked for.
+// keep writes a picture if pictures are wanted.
 func keep(t *testing.T, name string, picture []byte) {
 	t.Helper()
 	dir := os.Getenv("ONCEWARD_SHOTS")
@@ -145,7 +145,7 @@ func keep(t *testing.T, name string, picture []byte) {
 	}
 }
 
-// squeeze leaves the 256 most frequent colours.
+// squeeze reduces a picture to its 256 most frequent colors.
 func squeeze(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(picture))
@@ -219,7 +219,7 @@ func TestBrowserOverview(t *testing.T) {
 	b.quiet()
 }
 
-// TestBrowserChanges: over a real Redis, somebody without a mouse finds an uncertain key and
+// TestBrowserChanges: over a real Redis, a person without a mouse finds an uncertain key and
 // resolves it.
 func TestBrowserChanges(t *testing.T) {
 	r := newRig(t, onRedis(t, redisadapter.Full))
@@ -295,8 +295,8 @@ func TestBrowserChanges(t *testing.T) {
 	b.quiet()
 }
 
-// TestBrowserFurther: in a Redis full of keys of others, somebody without a mouse looks further
-// until there are no more.
+// TestBrowserFurther: in a Redis full of other keys, a person without a mouse looks further until
+// the last page.
 func TestBrowserFurther(t *testing.T) {
 	r, proxy := crowdedRig(t)
 	b := openBrowser(t)
@@ -326,8 +326,8 @@ func TestBrowserFurther(t *testing.T) {
 	t.Errorf("the page says %q", eval[string](b, `document.body.innerText`))
 }
 
-// TestBrowserOtherSite: a page of another site sends the form with all its fields. It comes without
-// the cookie, and is refused.
+// TestBrowserOtherSite: a page of another site sends the form with all its fields. It arrives
+// without the cookie, and is refused.
 func TestBrowserOtherSite(t *testing.T) {
 	r := newRig(t, onRedis(t, redisadapter.Full))
 	b := openBrowser(t)

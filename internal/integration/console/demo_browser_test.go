@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/integration/internal/demo"
 )
 
-// TestBrowserDemo: the console of a demo while it runs, after its last crash: what its workers have
-// told, of whom four were killed in each composition.
+// TestBrowserDemo: the console of a running demo after its last crash shows the reports of its
+// workers, four of which were killed in each composition.
 func TestBrowserDemo(t *testing.T) {
 	d := demo.Start(t, "--takes", "2m", "--messages", "3000")
 	d.Await("Claimed: ")

@@ -1,5 +1,5 @@
-// Package console_test looks at real stores, and with a real browser, through the pages of package
-// console.
+// Package console_test tests the pages of package console over real stores, and with a real
+// browser.
 package console_test
 
 import (
@@ -38,7 +38,7 @@ import (
 
 const window = 24 * time.Hour
 
-// stores are those that the pages are tested over.
+// stores are the stores that the pages are tested over.
 var stores = map[string]func(t *testing.T) dedup.Store{
 	"redis full":    func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Full) },
 	"redis compact": func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Compact) },
@@ -156,7 +156,7 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	return r
 }
 
-// doubt leaves a key uncertain: its attempt fails behind MarkIrreversible.
+// doubt leaves a key uncertain: its attempt fails after MarkIrreversible.
 func (r *rig) doubt(key string) {
 	r.t.Helper()
 	run := func(ctx context.Context) ([]byte, error) {
@@ -188,7 +188,7 @@ func id(key string) string {
 	return hex.EncodeToString(id[:])
 }
 
-// shows asks for a page, by POST if there is a form, and looks for its status and its parts.
+// shows requests a page, by POST if there is a form, and checks its status and its parts.
 func (r *rig) shows(target string, form url.Values, status int, parts ...string) string {
 	r.t.Helper()
 	var response *http.Response
@@ -217,7 +217,7 @@ func (r *rig) shows(target string, form url.Values, status int, parts ...string)
 
 var hidden = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
 
-// change asks, and says yes.
+// change asks for a change, and confirms it.
 func (r *rig) change(do, key string, status int, parts ...string) {
 	r.t.Helper()
 	form := url.Values{}
@@ -228,7 +228,7 @@ func (r *rig) change(do, key string, status int, parts ...string) {
 	r.shows("change", form, status, parts...)
 }
 
-// TestStores: the pages tell of every kind of store what it keeps, and change it.
+// TestStores: for every kind of store the pages show the data that it keeps, and change it.
 func TestStores(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -257,13 +257,13 @@ func TestStores(t *testing.T) {
 			}
 			if c, err := r.deduper.Claim(t.Context(), "doubtful"); err != nil ||
 				c.Outcome != dedup.Duplicate {
-				t.Errorf("a claim of what was resolved as done: %+v, %v", c, err)
+				t.Errorf("a claim of the key that was resolved as done: %+v, %v", c, err)
 			}
 			r.doubt("doubted")
 			r.change("released", "doubted", 200, "released")
 			if c, err := r.deduper.Claim(t.Context(), "doubted"); err != nil ||
 				c.Outcome != dedup.Acquired || c.Attempt != 3 {
-				t.Errorf("a claim of what was resolved as released: %+v, %v", c, err)
+				t.Errorf("a claim of the key that was resolved as released: %+v, %v", c, err)
 			}
 			r.change("forget", "done", 200, "absent")
 			if s := r.state("done"); s != driver.StateAbsent && s != driver.StateReleased {
@@ -274,7 +274,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// crowdedRig is a rig in a Redis with many keys of others that is slow to tell its names.
+// crowdedRig is a rig in a Redis with many other keys that is slow to list its keys.
 func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
 	t.Helper()
 	addr := servertest.Private(t, servertest.KindRedis).Addr
@@ -298,14 +298,14 @@ func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
 
 var further = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`)
 
-// TestAmongMany: a list of a real Redis that is full of keys of others answers within its time, and
-// leads on to all of ours.
+// TestAmongMany: in a real Redis that is full of other keys a list answers within its time, and its
+// further pages lead to all of our keys.
 func TestAmongMany(t *testing.T) {
 	r, proxy := crowdedRig(t)
 	began := time.Now()
 	page := r.shows("inflight", nil, 200, "Looked at ", " of about 100,00",
 		" keys, those of others", " found so far")
-	if took := time.Since(began); took > 5*time.Second { // of which a second is looked for
+	if took := time.Since(began); took > 5*time.Second { // it looks for keys for one second of that
 		t.Errorf("it took %v", took)
 	}
 	proxy.SetRules()
@@ -327,7 +327,7 @@ func TestAmongMany(t *testing.T) {
 	}
 }
 
-// TestServerIsGone: a Redis that has died makes a page that says so.
+// TestServerIsGone: when Redis has died, the page says so.
 func TestServerIsGone(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t), MaxRetries: -1})
 	store, err := redisadapter.New(t.Context(), client,
