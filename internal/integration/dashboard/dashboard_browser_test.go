@@ -1,8 +1,8 @@
 //go:build browser
 
-// Package dashboard_test gives contrib/telemetry/dashboard.json something to show: a service that
-// works and has its troubles, a Prometheus that reads it, and what that one answers to each
-// expression.
+// Package dashboard_test gives contrib/telemetry/dashboard.json data to show: a service that
+// works and has its troubles, a Prometheus that scrapes it, and the answers of that Prometheus to
+// each expression.
 package dashboard_test
 
 import (
@@ -21,14 +21,14 @@ import (
 
 const (
 	dashboardFile = "../../../contrib/telemetry/dashboard.json"
-	// answersEnv and demoAnswersEnv name the files that the answers are written to, for
-	// scripts/dashboard to draw.
+	// answersEnv and demoAnswersEnv name the files that the answers are written to;
+	// scripts/dashboard draws them.
 	answersEnv     = "ONCEWARD_DASHBOARD_ANSWERS"
 	demoAnswersEnv = "ONCEWARD_DASHBOARD_DEMO_ANSWERS"
 	step           = time.Second
 )
 
-// answers are what the page that draws the dashboard is given.
+// answers is the input of the page that draws the dashboard.
 type answers struct {
 	Start    int64                      `json:"start"` // seconds
 	End      int64                      `json:"end"`
@@ -48,10 +48,10 @@ type panel struct {
 	Targets       []struct{ RefID, Expr string }
 }
 
-// interval is how many seconds Grafana has between two points of a panel: the time range by the
-// number of points, rounded as it rounds, and at least the scrape interval.
+// interval returns how many seconds Grafana leaves between two points of a panel: the time range
+// divided by the number of points, rounded as Grafana rounds, and at least the scrape interval.
 func (p *panel) interval(seconds int64) int64 {
-	const wide = 500 // about the pixels of a panel, which are the points where nobody wants fewer
+	const wide = 500 // about the pixels of a panel, the default number of points
 	points := p.MaxDataPoints
 	if points == 0 {
 		points = wide
@@ -68,8 +68,8 @@ func (p *panel) interval(seconds int64) int64 {
 	return 30
 }
 
-// Five minutes of a service, and every expression of the dashboard has data of them. What comes
-// once, such as a Redis that has lost everything, comes when the plan says so.
+// A service runs for five minutes, and every expression of the dashboard has data. Rare events,
+// such as a Redis that has lost everything, happen when the plan says so.
 func TestBrowserDashboardHasData(t *testing.T) {
 	d := readDashboard(t)
 	s := newService(t)
@@ -85,8 +85,8 @@ func TestBrowserDashboardHasData(t *testing.T) {
 	}
 }
 
-// Two minutes of each composition of the demo. It has neither filter nor outbox, retries nothing
-// and doubts nothing.
+// Each composition of the demo runs for two minutes. It has neither filter nor outbox, no retries
+// and no uncertain keys.
 func TestBrowserDashboardOfDemo(t *testing.T) {
 	d := readDashboard(t)
 	run := demo.Start(t, "--takes", "2m", "--messages", "3000")
@@ -125,14 +125,14 @@ func scrapeConfig(targets []string) string {
 		`"`+strings.Join(targets, `", "`)+`"`)
 }
 
-// question is an expression of a panel, and how many numbers were answered to it.
+// question is an expression of a panel, and how many numbers its answer has.
 type question struct {
 	title, expr string
 	numbers     int
 }
 
-// answer asks everything of d, of the time since began, and writes what is answered to the file
-// that env names.
+// answer evaluates all expressions of d for the time since began, and writes the answers to the
+// file that env names.
 func (p prometheus) answer(d dashboard, began time.Time, env string) (asked []question) {
 	p.t.Helper()
 	end := time.Now().Truncate(step)
@@ -142,7 +142,8 @@ func (p prometheus) answer(d dashboard, began time.Time, env string) (asked []qu
 	for _, panel := range d.Panels {
 		every := panel.interval(a.End - a.Start)
 		a.Steps[panel.ID] = every
-		// What Grafana puts in for a scrape interval of a second, and for the names "All".
+		// The values that Grafana uses for a scrape interval of a second, and for the names
+		// "All".
 		filled := strings.NewReplacer("$__rate_interval", fmt.Sprint(max(every+1, 4), "s"),
 			"$__range", fmt.Sprint(a.End-a.Start, "s"), "$name", ".*")
 		for _, target := range panel.Targets {
@@ -164,7 +165,7 @@ func (p prometheus) answer(d dashboard, began time.Time, env string) (asked []qu
 	return asked
 }
 
-// prometheus is a server that is asked.
+// prometheus is the address of a Prometheus.
 type prometheus struct {
 	t   *testing.T
 	url string
@@ -176,7 +177,7 @@ func (p prometheus) get(path string, query url.Values, into any) error {
 	return servertest.AskPrometheus(ctx, p.url, path, query, into)
 }
 
-// awaitUp waits until all of the service is scraped: what has happened before is no rise.
+// awaitUp waits until all of the service is scraped: an earlier event would not show as a rise.
 func (p prometheus) awaitUp(n int) {
 	p.t.Helper()
 	again := time.NewTicker(step / 4)
@@ -191,12 +192,12 @@ func (p prometheus) awaitUp(n int) {
 		select {
 		case <-again.C:
 		case <-deadline:
-			p.t.Fatalf("%d of %d are scraped: %v", len(found.Data.Result), n, err)
+			p.t.Fatalf("%d of %d targets are scraped: %v", len(found.Data.Result), n, err)
 		}
 	}
 }
 
-// matrix is the result of query_range, and how many numbers are in it.
+// matrix returns the result of query_range, and how many numbers are in it.
 func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.RawMessage,
 	numbers int) {
 	p.t.Helper()
@@ -222,7 +223,7 @@ func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.Ra
 	return found.Data.Result, numbers
 }
 
-// names are the values of the dashboard's variable.
+// names returns the values of the dashboard's variable.
 func (p prometheus) names() []string {
 	p.t.Helper()
 	var found struct{ Data []string }

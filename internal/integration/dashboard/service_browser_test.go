@@ -44,7 +44,7 @@ const (
 	length     = 5 * time.Minute
 )
 
-// plan is what happens when, from the beginning.
+// plan lists the events, by their time since the beginning.
 var plan = []struct {
 	at time.Duration
 	do func(*service)
@@ -66,9 +66,10 @@ var plan = []struct {
 	{length, func(*service) {}},
 }
 
-// service are four Dedupers: the consumers of a topic, three processes that are killed (payments);
-// an API with leases in Redis, records in SQLite, a filter, an outbox and a downstream that fails
-// (checkout); mails that may be sent twice (emails); and webhooks in Observe mode.
+// service is four Dedupers. payments is the consumers of a topic, in three processes that are
+// killed. checkout is an API with leases in Redis, records in SQLite, a filter, an outbox and a
+// downstream that fails. emails sends mails that may be sent twice. The last one handles webhooks
+// in Observe mode.
 type service struct {
 	t       *testing.T
 	targets []string
@@ -121,7 +122,7 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// createTopic creates one that keeps its messages for less than the window.
+// createTopic creates a topic that keeps its messages for less than the window.
 func (s *service) createTopic() {
 	s.t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.kafka, consumerConfig())
@@ -137,7 +138,7 @@ func (s *service) createTopic() {
 	}
 }
 
-// port is an address that nobody listens on, and that is scraped.
+// port returns an address that nobody listens on, and has it scraped.
 func (s *service) port() string {
 	s.t.Helper()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
@@ -152,14 +153,14 @@ func (s *service) port() string {
 func (s *service) start(i int) { s.running[i] = startWorker(s.t, s.jobs[i]) }
 func (s *service) kill(i int)  { s.running[i].kill() }
 
-// lose is a Redis that comes back empty.
+// lose makes Redis come back empty.
 func (s *service) lose() {
 	if err := s.client.FlushAll(s.t.Context()).Err(); err != nil {
 		s.t.Error(err)
 	}
 }
 
-// acknowledge is what an operator does who has looked at what was lost.
+// acknowledge does what an operator does after checking the lost data.
 func (s *service) acknowledge() {
 	for _, prefix := range []string{topic, "checkout"} {
 		if err := redisadapter.ClearAmnesia(s.t.Context(), s.client,
@@ -169,7 +170,7 @@ func (s *service) acknowledge() {
 	}
 }
 
-// run has the traffic, and what the plan says, from began on.
+// run runs the traffic and the plan from began on.
 func (s *service) run(began time.Time) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var traffic sync.WaitGroup
@@ -185,8 +186,8 @@ func (s *service) run(began time.Time) {
 	}
 }
 
-// produce sends payments, a wave of 10 to 40 a second, and repeats some as the demo does: soon, in
-// another partition, and late.
+// produce sends payments, in waves of 10 to 40 a second. Like the demo, it repeats some of them:
+// soon, in another partition, and late.
 func (s *service) produce(ctx context.Context) {
 	producer, err := sarama.NewSyncProducer(s.kafka, consumerConfig())
 	if err != nil {
@@ -256,7 +257,7 @@ func (s *service) deduper(store dedup.Store, cfg dedup.Config) *dedup.Deduper {
 	return d
 }
 
-// serve has the Dedupers of this process used.
+// serve uses the Dedupers of this process.
 func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
 	s.t.Helper()
 	s.openDatabase()
@@ -306,7 +307,7 @@ func (s *service) openDatabase() {
 	}
 }
 
-// openCheckout is the Deduper of the API, with a filter that follows the table.
+// openCheckout opens the Deduper of the API, with a filter that follows the table.
 func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *dedup.Deduper {
 	s.t.Helper()
 	records, err := sqlstore.New(s.db, sqlstore.Options{Dialect: sqladapter.SQLite})
@@ -345,8 +346,8 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 		Observer: s.checkout.Observer()})
 }
 
-// call is a request of a client, which comes again when its answer is lost, and now and then twice
-// at once or with another payload.
+// call is a request of a client. The client repeats it when its answer is lost, and now and then
+// sends it twice at once or with another payload.
 func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	key, payload := fmt.Sprintf("order-%06d", i), "10 EUR"
 	once := func(payload string) {
@@ -373,8 +374,8 @@ func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	}
 }
 
-// book charges at a provider, one time in twenty slowly, and tells of it in the transaction of the
-// effect. One time in a hundred nobody knows what became of the charge.
+// book charges at a provider, one time in twenty slowly, and inserts a message in the transaction
+// of the effect. One time in a hundred it is unknown whether the charge happened.
 func (s *service) book(ctx context.Context, key string) (string, error) {
 	policy := retry.Policy{Attempts: 4,
 		Backoff: retry.Backoff{Base: 50 * time.Millisecond, Cap: time.Second}, Budget: s.budget,
@@ -422,8 +423,8 @@ func (s *service) tell(ctx context.Context, key string) error {
 	return nil
 }
 
-// deliver has an effect, and again some percent of the times, and wrong percent with another
-// payload.
+// deliver delivers a message, redelivers it with a chance of again percent each time, and with a
+// chance of wrong percent sends it with another payload.
 func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong int) {
 	key := fmt.Sprintf("msg-%06d", i)
 	once := func(payload string) {
@@ -441,7 +442,8 @@ func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong
 	}
 }
 
-// startRelay starts one whose broker is down for a while, and never takes some of the messages.
+// startRelay starts a relay whose broker is down for a while, and never accepts some of the
+// messages.
 func (s *service) startRelay(ctx context.Context, traffic *sync.WaitGroup) error {
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
 		Outbox: s.box, DB: s.db, Publisher: broker{&s.brokerDown},
