@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// degraded: what is left of a filter that is overloaded. An id that was fed and is called new would
-// be a second effect.
+// degraded measures what an overloaded filter still proves. An id that was fed and is called new
+// would be a second effect.
 func (e *env) degraded(all *harness.Groups) {
 	e.overloaded(all, "10x the plan, no more memory", 1)
 	e.overloaded(all, "10x the plan, up to 20x the memory", 20)
@@ -57,14 +57,14 @@ func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) 
 	return count
 }
 
-// rates: how often an id that was never added is Maybe, next to what was planned.
+// rates measures how often an id that was never added is Maybe, compared with the plan.
 func (e *env) rates(all *harness.Groups) {
 	const estimated = "estimated from the bits"
 	for _, goal := range []float64{1e-2, 1e-3, 1e-4} {
 		name := fmt.Sprintf("false positives at a goal of %g, ", goal)
 		all.Add("false positives", 0, fmt.Sprintf("false positives, planned %g", goal),
 			func(_ context.Context, s *harness.Setup) {
-				o := options(min(1_000_000, e.most())) // rates do not depend on it
+				o := options(min(1_000_000, e.most())) // the rates do not depend on the size
 				o.FalsePositives = goal
 				f, asked := filled(o), int(float64(e.hits)/goal)
 				observed := 1e4 * share(answersOf(f, asked, unknown)[bloom.Maybe], asked)
@@ -83,14 +83,14 @@ const (
 	quiet    = "the slowest of as many Checks without rotation"
 )
 
-// rotation: what a Check and an Add meet when a slice of time is over.
+// rotation measures how long a Check and an Add take when a slice of time ends.
 func (e *env) rotation(all *harness.Groups) {
 	title := fmt.Sprintf("rotation, %s ids", harness.Short(e.most()))
 	all.Add("rotation", e.most(), title, e.measureRotation)
 }
 
 func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
-	var clock atomic.Int64 // stands until it is moved
+	var clock atomic.Int64 // stands still until it is moved
 	o := options(e.most())
 	o.Clock = func() time.Duration { return time.Duration(clock.Load()) }
 	f := filled(o)
@@ -119,7 +119,8 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 	}
 }
 
-// slowest is the longest Check of another goroutine while do runs, and how many it made.
+// slowest returns the longest Check of another goroutine while do runs, and the number of its
+// Checks.
 func slowest(f *bloom.Filter, do func()) (most time.Duration, checks int) {
 	var over atomic.Bool
 	var other sync.WaitGroup
@@ -144,7 +145,7 @@ func timeOf(do func()) time.Duration {
 	return time.Since(began)
 }
 
-// snapshots: how long it takes to save and load all ids of a window, and to add them one by one.
+// snapshots measures saving and loading all ids of a window, and adding them one by one.
 func (e *env) snapshots(all *harness.Groups) {
 	title := fmt.Sprintf("save and load, %s ids", harness.Short(e.most()))
 	all.Add("snapshot", e.most(), title, e.measureSnapshots)
@@ -156,7 +157,7 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
 	const most = "<= 3 s"
 	steps := []struct {
-		name, of string // of: empty: the file
+		name, of string // an empty of means the file
 		goal     harness.Goal
 		do       func()
 		took     []float64
@@ -183,7 +184,7 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	}
 }
 
-// loadFrom reads into a new filter, which has to be covered by it but for the newest generation.
+// loadFrom loads a new filter; the snapshot must cover all generations except the newest.
 func (e *env) loadFrom(file *os.File) {
 	f := must.Get(bloom.New(stored(e.most())))
 	must.Get(file.Seek(0, io.SeekStart))

@@ -17,19 +17,19 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// small is an environment for which a test has time.
+// small is an environment that is small enough for a test.
 func small(t *testing.T) *env {
 	return &env{sizes: []int{2000}, budget: time.Millisecond, rounds: 1, hits: 2, dir: t.TempDir()}
 }
 
-// Every workload runs, and what is no matter of speed reaches its goal in the smallest form as
-// well.
+// Every workload runs, and every figure except speed reaches its goal in the smallest form
+// too.
 func TestEverythingRuns(t *testing.T) {
 	e := small(t)
 	rows, err := harness.Runner{Scale: harness.Scale{Rounds: 1, Budget: e.budget}}.Run(
 		t.Context(), e.groups())
 	require.NoError(t, err)
-	// of speed, or counted from too few
+	// units of speed, and figures counted from too few ids
 	speed := regexp.MustCompile("^(ns/key|CPU ns/key|us|s|bytes|allocations/key|in a million)$")
 	families := map[string]bool{}
 	for _, r := range rows {
@@ -45,7 +45,7 @@ func TestEverythingRuns(t *testing.T) {
 	}
 }
 
-// A side that knows other ids than the rest would be faster or slower for it.
+// A side that knows other ids than the rest would be faster or slower because of that.
 func TestSidesKnowTheSame(t *testing.T) {
 	const keys = 2000
 	b, wrong := small(t).of(keys), 0
@@ -65,7 +65,7 @@ func TestSidesKnowTheSame(t *testing.T) {
 	assert.LessOrEqual(t, wrong, keys/50, "new ids that are not new")
 }
 
-// A batch asks for as many ids as are counted.
+// A batch asks for as many ids as it counts.
 func TestBatchesAskForAll(t *testing.T) {
 	f, _ := open(options(100))
 	seen := map[uint64]int{}
@@ -85,7 +85,7 @@ func TestMeasurementsEndWithTheirContext(t *testing.T) {
 	require.Error(t, must.Try(func() { small(t).measureRotation(ctx, &harness.Setup{}) }))
 }
 
-// opened is closed with the test.
+// opened is a setup that is closed with the test.
 func opened(t *testing.T) *harness.Setup {
 	s := &harness.Setup{}
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
@@ -98,7 +98,7 @@ func embedded(t *testing.T) *server.Redis {
 	return redis
 }
 
-// The filter saves the lookups that it is there for, and no more records are made than keys.
+// The filter saves the lookups that it should save, and there are no more records than keys.
 func TestLayered(t *testing.T) {
 	t.Parallel()
 	records := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "")

@@ -16,8 +16,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// A stream has the duplicates that its name says, where a consumer can tell them from what is in
-// flight.
+// A stream has the duplicates that its name says, at a distance at which they are not in flight.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	const n = 40 * workers * batchIDs
@@ -27,7 +26,7 @@ func TestStreams(t *testing.T) {
 			m := s.make(n)
 			repeated, known := checkStream(t, s, m)
 			least := float64(share)
-			if !old { // the first of a worker have nothing to repeat
+			if !old { // the first keys of a worker have no earlier key to repeat
 				least *= 1 - gap*workers/float64(n)
 			}
 			got := 100 * float64(repeated) / n
@@ -41,7 +40,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// checkStream counts the keys that repeat one, which lie where they should, and those that differ.
+// checkStream counts the keys that repeat an earlier one, and the different keys. It checks that
+// repeated keys lie where they should.
 func checkStream(t *testing.T, s stream, m made) (repeated, different int) {
 	t.Helper()
 	first, last := map[string]int{}, map[string]int{} // -1: before the stream
@@ -89,7 +89,7 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 			Scale: harness.Scale{Rounds: 1, Budget: time.Millisecond}}.Run(t.Context(), group)
 		require.NoError(t, err)
 		m := s.make(e.ownedKeys(s))
-		const timings = 3 // two before the round that counts
+		const timings = 3 // two come before the round that counts
 		assert.ElementsMatch(t, sides, slices.Collect(maps.Keys(ran)))
 		for side, keys := range ran {
 			assert.Len(t, keys, timings*(m.news+len(m.old)), "%+v, %s", s, side)
@@ -98,13 +98,13 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 			}
 		}
 		for _, r := range rows {
-			// the embedded one has none of its own
+			// the embedded Redis has no CPU time of its own
 			assert.True(t, r.Value > 0 || strings.HasSuffix(r.Name, "Redis CPU"), "%+v", r)
 		}
 	}
 }
 
-// A side that loses keys, or runs some twice, is no figure.
+// A side that loses keys, or runs some twice, has no figure.
 func TestWrongNumberIsAnError(t *testing.T) {
 	for ran, want := range map[int]bool{99: false, 100: true, 101: false} {
 		counts := func(_ context.Context, worker int, _ []string, _ effect) int {
@@ -115,10 +115,10 @@ func TestWrongNumberIsAnError(t *testing.T) {
 	}
 }
 
-// What is folded later would be the work of another side's timing.
+// A set that is folded later would add work to another side's timing.
 func TestTimingFolds(t *testing.T) {
 	t.Parallel()
-	// sets of freshMembers
+	// the sets have freshMembers members
 	redis := embedded(t)
 	o := openOwned(t.Context(), opened(t), redis.Addr, (&env{marks: 60_000}).oneGeneration())
 	o.take(t.Context())

@@ -28,31 +28,31 @@ type Run = func(context.Context, *Timing)
 
 // Side is one way of doing a workload.
 type Side struct {
-	Name    string // as it stands in results and plots
-	Prepare Run    // to where the timing begins; it is not timed. Nil: nothing
+	Name    string // as results and plots show it
+	Prepare Run    // brings the side to where the timing begins; not timed; nil: nothing
 	Run     Run
-	MinKeys int // of one timing of this side, where the setup's are fewer
+	MinKeys int // of one timing of this side, if the setup's number is smaller
 	// External measures elsewhere, such as in another program, and replaces Run.
 	External func(context.Context) Sample
 }
 
 // Metric is a figure of a Sample.
 type Metric struct {
-	Unit string // as rows have it
+	Unit string // as rows show it
 	of   func(Sample) float64
 }
 
-// Metrics. What is left over of a Sample stands in columns of every row.
+// Metrics. The other fields of a Sample are columns of every row.
 var (
 	Rate         = &Metric{"keys/s", rate}
-	Messages     = &Metric{"messages/s", rate} // of a consumer
-	Relayed      = &Metric{"messages/s", rate} // of a database
+	Messages     = &Metric{"messages/s", rate} // for a consumer
+	Relayed      = &Metric{"messages/s", rate} // for a database
 	Nanos        = &Metric{"ns/key", func(s Sample) float64 { return over(1e9, s.Rate) }}
 	Micros       = &Metric{"us/key", func(s Sample) float64 { return over(1e6, s.Rate) }}
 	ServerMicros = &Metric{"server CPU us/key", func(s Sample) float64 { return s.ServerUS }}
 	ClientMicros = &Metric{"client CPU us/key", func(s Sample) float64 { return s.ClientUS }}
 	CPUMicros    = &Metric{"CPU us/key", func(s Sample) float64 { return s.ClientUS + s.ServerUS }}
-	// CPUNanos is CPU of this process: for one goroutine, on a busy machine.
+	// CPUNanos is CPU of this process, for one goroutine on a busy machine.
 	CPUNanos = &Metric{"CPU ns/key", func(s Sample) float64 { return s.ClientUS * 1e3 }}
 	Allocs   = &Metric{"allocations/key", func(s Sample) float64 { return s.Allocs }}
 	P50      = &Metric{"us (p50)", func(s Sample) float64 { return s.P50Micros }}
@@ -61,7 +61,7 @@ var (
 
 func rate(s Sample) float64 { return s.Rate }
 
-// over is a/b, and 0 where there is no b.
+// over is a/b, and 0 if b is 0.
 func over(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -69,27 +69,27 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// Pair is one row to be: a metric of a side, against that of another.
+// Pair describes one future row: a metric of a side, compared with that of another.
 type Pair struct {
 	Name    string // of the row; empty: the group's title
 	Side    string
-	Against string // a side's name; empty: compared with nothing
-	// Or is another side: the slower of the two counts in each round, and is named.
+	Against string // a side's name; empty: no comparison
+	// Or is another side: in each round the slower of the two counts, and the row names it.
 	Or string
-	// And is another side: what counts is the rate of a program that does the work of both.
+	// And is another side: the rate of a program that does the work of both counts.
 	And    string
 	Text   string  // how the row calls Against; default: its name
 	Metric *Metric // nil: Rate
 	Goal   Goal
 }
 
-// Called names the row.
+// Called sets the name of the row.
 func (p *Pair) Called(name string) *Pair {
 	p.Name = name
 	return p
 }
 
-// As says how the row calls what the side is compared with.
+// As sets what the row calls the side that it is compared with.
 func (p *Pair) As(text string) *Pair {
 	p.Text = text
 	return p
@@ -101,7 +101,7 @@ func (p *Pair) In(m *Metric) *Pair {
 	return p
 }
 
-// Wants sets the goal, and fails if it is none.
+// Wants sets the goal, and fails if the goal is not valid.
 func (p *Pair) Wants(g Goal) *Pair {
 	_ = g.OfRatio()
 	p.Goal = g
@@ -111,7 +111,7 @@ func (p *Pair) Wants(g Goal) *Pair {
 // Groups are the workloads of a suite.
 type Groups []Group
 
-// Add adds a workload at one parameter. It may be changed until the next one is added.
+// Add adds a workload at one parameter. The caller may change it until the next one is added.
 func (g *Groups) Add(workload string, x int, title string,
 	open func(context.Context, *Setup)) *Group {
 	*g = append(*g, Group{Workload: workload, X: float64(x), Title: title, Open: open})
@@ -122,26 +122,27 @@ func (g *Groups) Add(workload string, x int, title string,
 type Group struct {
 	Workload string  // the family
 	X        float64 // the parameter
-	Title    string  // for people, and for choosing
-	Detail   bool    // a quick run does without it: a point between others
-	Unable   string  // why it cannot run on these servers; empty: it can
-	// Open connects and prepares what the group needs. What it has deferred runs also if it fails.
+	Title    string  // for people, and to choose groups by
+	Detail   bool    // a quick run leaves it out: a point between others
+	Unable   string  // why it cannot run on these servers; empty if it can
+	// Open connects and prepares the servers of the group. Its deferred functions run even if it
+	// fails.
 	Open func(context.Context, *Setup)
 }
 
-// Setup is an opened group: the sides that are timed in turn, and the rows that come of it.
+// Setup is an opened group: the sides that are timed in turn, and the rows of their results.
 type Setup struct {
 	Cleanup
 
 	Sides    []Side
 	Pairs    []Pair
-	Rows     []Row                // known when it was opened; they come after those of the pairs
-	Metric   *Metric              // of the pairs that Compare adds from now on
-	Multiple int                  // of which keys there are in a timing: batch size, callers
+	Rows     []Row                // known when it is opened; they follow the rows of the pairs
+	Metric   *Metric              // of the pairs that Compare adds later
+	Multiple int                  // the keys of a timing are a multiple of it: batch size, callers
 	MinKeys  int                  // of one timing, whatever MaxKeys says
-	MaxKeys  int                  // of one timing; 0: the run's
+	MaxKeys  int                  // of one timing; 0: that of the run
 	Keys     func(n int) []string // makes the keys of a timing: fresh ones, unless changed
-	// ServerCPU is of the group's server, where it is not that of the run.
+	// ServerCPU is the CPU of the group's server, if it is not that of the run.
 	ServerCPU CPU
 }
 
@@ -158,27 +159,27 @@ func (s *Setup) External(name string, sample func(context.Context) Sample) {
 	s.Sides = append(s.Sides, Side{Name: name, External: sample})
 }
 
-// Compare adds a row to be. It may be changed until the next one is added.
+// Compare adds a future row. The caller may change it until the next one is added.
 func (s *Setup) Compare(side, against string) *Pair {
 	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against, Metric: cmp.Or(s.Metric, Rate)})
 	return &s.Pairs[len(s.Pairs)-1]
 }
 
-// Figure adds a row of something that is not timed in turn. It may be changed until the next one is
-// added, and is of the group's workload and parameter unless it is given others.
+// Figure adds a row that is not timed in turn. The caller may change it until the next one is
+// added. It has the group's workload and parameter unless the caller sets others.
 func (s *Setup) Figure(name, side string, value float64, unit string) *Row {
 	s.Rows = append(s.Rows,
 		Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, OK: true})
 	return &s.Rows[len(s.Rows)-1]
 }
 
-// Cleanup is what is called at the end of a group, or of a suite.
+// Cleanup has the functions to call at the end of a group, or of a suite.
 type Cleanup struct{ deferred []func() error }
 
-// Defer has f called at the end; what was deferred last comes first.
+// Defer calls f at the end; functions run in the reverse order of their Defer calls.
 func (c *Cleanup) Defer(f func() error) { c.deferred = append(c.deferred, f) }
 
-// DeferCtx does so with a context of f's own: that of the run may have ended.
+// DeferCtx is Defer with a context of f's own, because that of the run may have ended.
 func (c *Cleanup) DeferCtx(f func(context.Context) error) {
 	c.Defer(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -187,7 +188,7 @@ func (c *Cleanup) DeferCtx(f func(context.Context) error) {
 	})
 }
 
-// Close calls what was deferred.
+// Close calls the deferred functions.
 func (c *Cleanup) Close() (err error) {
 	for _, f := range slices.Backward(c.deferred) {
 		err = errors.Join(err, f())
@@ -196,7 +197,7 @@ func (c *Cleanup) Close() (err error) {
 	return err
 }
 
-// Usage is what one key or message takes. A 0 is unknown.
+// Usage is the cost of one key or message. A 0 means unknown.
 type Usage struct {
 	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds of this process
 	ServerUS  float64 `json:"server_us,omitempty"` // of Redis's thread, or of the database
@@ -212,14 +213,14 @@ func (u *Usage) figures() []*float64 {
 		&u.P99Micros}
 }
 
-// Sample is what one timing of one side has shown.
+// Sample is the result of one timing of one side.
 type Sample struct {
 	Usage
 
 	Rate float64 // keys/s
 }
 
-// UsageOf is the median of each figure.
+// UsageOf returns the median of each figure.
 func UsageOf(samples []Sample) (u Usage) {
 	for i, figure := range u.figures() {
 		all := make([]float64, len(samples))
@@ -234,7 +235,7 @@ func UsageOf(samples []Sample) (u Usage) {
 // CPU reads the processor time that a server has used. Nil: unknown.
 type CPU func(context.Context) time.Duration
 
-// Read reads the time; 0 where it is unknown.
+// Read reads the time; 0 if it is unknown.
 func (c CPU) Read(ctx context.Context) time.Duration {
 	if c == nil {
 		return 0
@@ -259,9 +260,9 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 		if s.Prepare != nil {
 			s.Prepare(ctx, t)
 		}
-		runtime.GC() // the garbage of one side is not the next one's burden
+		runtime.GC() // the garbage of one side must not slow the next
 		sample = m.Measure(ctx, func() int {
-			// A profile shows by this label whose work it was: goroutines inherit it.
+			// A profile shows by this label which side ran: goroutines inherit it.
 			pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { s.Run(ctx, t) })
 			return len(keys)
 		})
@@ -271,8 +272,8 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 	return sample
 }
 
-// Measure is what do takes for each of the keys that it returns the number of. Reading the counters
-// costs a round trip and allocates, and so it lies outside of what clocks and allocations show.
+// Measure returns the cost of do per key; do returns the number of keys. Reading the counters costs
+// a round trip and allocates, so it lies outside of the measured time and allocations.
 func (m Meter) Measure(ctx context.Context, do func() int) Sample {
 	counters := func() (busy, server, broker time.Duration) {
 		return machineCPU(), m.ServerCPU.Read(ctx), m.BrokerCPU.Read(ctx)
@@ -295,7 +296,7 @@ func mallocs() uint64 {
 	return memory.Mallocs
 }
 
-// Percentiles are the 50th and the 99th in microseconds. It sorts what it is given.
+// Percentiles returns the 50th and the 99th percentile in microseconds. It sorts its argument.
 func Percentiles(latency []time.Duration) (p50, p99 float64) {
 	slices.Sort(latency)
 	first, _ := slices.BinarySearch(latency, 1) // zeros were not measured
@@ -305,7 +306,7 @@ func Percentiles(latency []time.Duration) (p50, p99 float64) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// Median returns the middle of v, or the mean of the middle two, and 0 of nothing.
+// Median returns the middle of v, or the mean of the middle two, or 0 if v is empty.
 func Median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0
@@ -314,7 +315,7 @@ func Median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// Paired returns a[i]/b[i] of every round that both have, but for those in which b is 0.
+// Paired returns a[i]/b[i] of every round that both have, except those in which b is 0.
 func Paired(a, b []float64) (ratios []float64) {
 	for i := range min(len(a), len(b)) {
 		if b[i] != 0 {
@@ -324,7 +325,7 @@ func Paired(a, b []float64) (ratios []float64) {
 	return ratios
 }
 
-// Spread returns the smallest and the largest of v, zeros of nothing.
+// Spread returns the smallest and the largest of v, or zeros if v is empty.
 func Spread(v []float64) [2]float64 {
 	if len(v) == 0 {
 		return [2]float64{}
@@ -332,8 +333,8 @@ func Spread(v []float64) [2]float64 {
 	return [2]float64{slices.Min(v), slices.Max(v)}
 }
 
-// Percentile returns the smallest duration that at least share (0 to 1) of sorted do not
-// exceed: the nearest-rank definition. Of nothing it returns 0.
+// Percentile returns the smallest duration that at least share (0 to 1) of sorted do not exceed:
+// the nearest-rank definition. It returns 0 if sorted is empty.
 func Percentile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -351,14 +352,14 @@ func FreshKeys(n int) []string {
 	return keys
 }
 
-// Fresh returns one such key, for a name that nobody else uses.
+// Fresh returns one such key, for a name that no other run uses.
 func Fresh() string { return uuid.NewString() }
 
-// recentSpan is how far back a duplicate lies at most.
+// recentSpan is the largest distance of a duplicate from its original.
 const recentSpan = 10_000
 
-// Recent returns n keys of which share per cent repeat one that came at least gap before, so
-// that it is finished. The first gap keys are new.
+// Recent returns n keys. A share of them, in percent, repeats a key that came at least gap before,
+// so that it is finished. The first gap keys are new.
 func Recent(n, share, gap int) []string {
 	keys := FreshKeys(n)
 	for i := gap; i < n; i++ {
@@ -369,5 +370,5 @@ func Recent(n, share, gap int) []string {
 	return keys
 }
 
-// Short is a number as people write it: 10 k, 2 M.
+// Short writes a number as people do: 10 k, 2 M.
 func Short(n int) string { return strings.TrimSpace(humanize.SI(float64(n), "")) }

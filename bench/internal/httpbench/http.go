@@ -1,6 +1,6 @@
-// Package httpbench times requests with an Idempotency-Key over real connections of loopback: a
-// handler behind the middleware of httpadapter, the same handler bare, bare with the round trips
-// that no middleware can do without, and behind what else people use.
+// Package httpbench times requests with an Idempotency-Key over real connections of loopback. The
+// sides are a handler behind the middleware of httpadapter, the bare handler, the bare handler
+// with the round trips that every middleware needs, and other middlewares.
 package httpbench
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Suite is requests.
+// Suite has the benchmarks of requests.
 var Suite = harness.Suite{
 	Area: "http", About: "requests through httpadapter next to their limits and peers",
 	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 300 * time.Millisecond},
@@ -58,8 +58,8 @@ const (
 	Replay = "replay"
 )
 
-// family has the sides of a workload, and what each is compared with: of nothing its row is for
-// information.
+// family has the sides of a workload, and the side that each is compared with. A row without a
+// comparison is for information.
 var family = map[string][]harness.Pair{
 	New: {
 		{Side: bareSide},
@@ -100,7 +100,7 @@ func (e *env) groups() (all harness.Groups) {
 						e.compare(ctx, s, p, name == Replay)
 					}
 				}
-				for _, p := range s.Pairs { // last, the 99th percentiles
+				for _, p := range s.Pairs { // the 99th percentiles come last
 					if p.Against != "" {
 						s.Compare(p.Side, p.Against).In(harness.P99)
 					}
@@ -111,7 +111,7 @@ func (e *env) groups() (all harness.Groups) {
 	return all
 }
 
-// compare adds a row of medians, and its side if that is not there yet.
+// compare adds a row of medians, and its side if it is missing.
 func (e *env) compare(ctx context.Context, s *harness.Setup, p harness.Pair, replay bool) {
 	s.Compare(p.Side, p.Against).In(harness.P50).Wants(p.Goal)
 	if !slices.ContainsFunc(s.Sides, func(has harness.Side) bool { return has.Name == p.Side }) {
@@ -130,8 +130,8 @@ type party struct {
 	addr    string       // of the site
 	runs    atomic.Int64 // of the handler
 	conns   []*conn
-	again   bool // every key is sent before the timing begins, and is replayed in it
-	// known is what the sites of limits need before a replay: they have no middleware.
+	again   bool // every key is sent before the timing, and replayed in it
+	// known prepares a replay of the sites that measure limits, because they have no middleware.
 	known func(context.Context, []string)
 }
 
@@ -153,8 +153,8 @@ func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again
 	return p
 }
 
-// conn is one connection of a client that allocates nothing for a request, so that what is counted
-// is the server's. It is for one goroutine.
+// conn is one connection of a client that allocates nothing for a request, so that only the
+// server's allocations count. It is for one goroutine.
 type conn struct {
 	client *fasthttp.HostClient
 	req    *fasthttp.Request
@@ -181,8 +181,8 @@ func (p *party) side() harness.Side {
 	return s
 }
 
-// send posts every key once, over all connections. The handler runs for each of them, or for none,
-// or it fails: what is timed must be what the row says.
+// send posts every key once, over all connections. It fails unless the handler runs for each of
+// them if runs is set, and for none otherwise: the timed work must be the work that the row names.
 func (p *party) send(runs bool) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
 		before, want := p.runs.Load(), int64(0)
@@ -198,7 +198,7 @@ func (p *party) send(runs bool) harness.Run {
 	}
 }
 
-// receipt is what a charge is answered with.
+// receipt is the answer to a charge.
 const receipt = `{"id":"ch_3PqXk2eZvKYlo2C1","object":"charge","account":"acct-4711",` +
 	`"amount":4200,"currency":"eur","status":"succeeded"}`
 
@@ -243,7 +243,7 @@ func (p *party) serve(stop, serve func() error) {
 	p.Defer(func() error { return errors.Join(stop(), <-done) })
 }
 
-// fiber serves the same with fiber.
+// fiber serves the same handler with fiber.
 func (p *party) fiber(ctx context.Context, middleware ...any) {
 	l, app := p.listen(ctx), fiber.New()
 	if len(middleware) > 0 {
@@ -276,12 +276,12 @@ const (
 // The window of all sides is fiber's Lifetime; no request takes as long as the timeout.
 const lease, window, timeout = 30 * time.Second, 30 * time.Minute, 30 * time.Second
 
-// openers make the site of a party, and what it needs.
+// openers make the site of a party, and its database or store.
 var openers = map[string]func(ctx context.Context, p *party){
 	bareSide: func(ctx context.Context, p *party) { p.nethttp(ctx, nothing) },
 	rawTwo:   raw, rawOne: raw, byHandSide: byHand, oursSQL: atomicSQL,
 	oursMemory: func(ctx context.Context, p *party) {
-		p.claimed(ctx, dedup.Memory(1<<22)) // more than a run makes keys
+		p.claimed(ctx, dedup.Memory(1<<22)) // more than the keys of a run
 	},
 	oursRedis: func(ctx context.Context, p *party) {
 		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, p.redis.Addr, 0, 0),
@@ -291,7 +291,7 @@ var openers = map[string]func(ctx context.Context, p *party){
 	fiberMemory: func(ctx context.Context, p *party) {
 		p.fiber(ctx, idempotency.New(fiberConfig()))
 	},
-	// The storage is fiber's own, and the lock its default: of this process.
+	// The storage is fiber's own. The lock is fiber's default, which holds in this process only.
 	fiberRedis: func(ctx context.Context, p *party) {
 		cfg := fiberConfig()
 		cfg.Storage = fiberredis.NewFromConnection(server.NewClient(p.Setup, p.redis.Addr, 1, 0))
@@ -318,7 +318,8 @@ func (p *party) behind(ctx context.Context, run httpadapter.Runner,
 	p.nethttp(ctx, effect, must.Get(httpadapter.New(run, account, httpadapter.Config{})).Handler)
 }
 
-// raw is what no middleware over Redis can do without: claim and record, or a look at the record.
+// raw does the round trips that every middleware over Redis needs: claim and record, or a look at
+// the record.
 func raw(ctx context.Context, p *party) {
 	pool := make(chan *resp.Conn, p.callers)
 	for _, c := range work.DialRaw(ctx, p.Setup, p.redis.Addr, p.callers) {
@@ -383,13 +384,14 @@ func atomicSQL(ctx context.Context, p *party) {
 		})
 }
 
-// byHand is the transaction that people write: a record with a unique key, the effect, COMMIT.
+// byHand is the transaction that people write themselves: a record with a unique key, the effect,
+// COMMIT.
 func byHand(ctx context.Context, p *party) {
 	db := p.database(ctx)
 	p.nethttp(ctx, func(r *http.Request) (err error) {
 		defer must.Catch(&err)
 		tx := must.Get(db.BeginTx(r.Context(), nil))
-		defer func() { _ = tx.Rollback() }() // does nothing after Commit
+		defer func() { _ = tx.Rollback() }() // no effect after Commit
 		must.Get(tx.ExecContext(r.Context(),
 			`INSERT INTO bench_http_records (key, answer) VALUES ($1, $2)`,
 			r.Header.Get("Idempotency-Key"), receipt))

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
-// Every side but those of PostgreSQL does what its row says: the handler runs once for each new key
-// and not at all for a replay, or the timing fails.
+// Every side except those of PostgreSQL does the work that its row names: the handler runs once for
+// each new key and never for a replay. Otherwise the timing fails.
 func TestSides(t *testing.T) {
 	s := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
@@ -37,8 +37,8 @@ func opened(t *testing.T, side string) *party {
 	return (&env{}).newParty(t.Context(), s, side, false, 1)
 }
 
-// A key that is not new where it should be, or new where it should be known, is an error and no
-// timing.
+// If a key is known that should be new, or new that should be known, the run returns an error and
+// no timing.
 func TestWrongWorkIsNotTimed(t *testing.T) {
 	p := opened(t, oursMemory)
 	timing := func() *harness.Timing {
@@ -55,12 +55,12 @@ func TestWrongWorkIsNotTimed(t *testing.T) {
 	require.Error(t, run(timing()), "new requests were timed as replays")
 }
 
-// What the client counts as its own is next to nothing: the rows are about servers.
+// The client itself allocates next to nothing: the rows are about servers.
 func TestClientAllocatesNothing(t *testing.T) {
 	p := opened(t, fiberBare)
 	const n = 2000
 	work := &harness.Timing{Keys: harness.FreshKeys(n), Latency: make([]time.Duration, n)}
 	allocs := testing.AllocsPerRun(3, func() { p.send(true)(t.Context(), work) })
-	// of client and a server that allocates nothing either
+	// of the client, and of a server that allocates nothing either
 	assert.LessOrEqual(t, allocs/n, float64(mostAllocs))
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
-// embedded is where every workload runs in a test: small, and without other processes.
+// embedded is an environment in which a test can run every workload: small, and without other
+// processes.
 func embedded(t *testing.T) *env {
 	t.Helper()
 	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
@@ -28,8 +29,8 @@ func embedded(t *testing.T) *env {
 		gap: 256, meter: harness.Meter{ServerCPU: redis.CPU(), BrokerCPU: b.CPU()}}
 }
 
-// Every side takes every message of the log, and counts it once: new ones and duplicates. It has
-// the effect of new ones only.
+// Every side handles every message of the log, new or duplicate, and counts it once. Only new
+// messages have an effect.
 func TestSidesCountEveryMessageOnce(t *testing.T) {
 	e := embedded(t)
 	log := server.Log{Topic: "t", ValueSize: 10, Keys: 7}
@@ -64,7 +65,7 @@ func TestGroupsRun(t *testing.T) {
 	for _, row := range rows {
 		assert.Positive(t, row.Value, "%+v", row)
 		assert.Equal(t, row.Unit == messages, row.Binds != "", "%+v", row)
-		// A pair without a ratio names a side that is not there.
+		// A pair without a ratio names a side that does not exist.
 		assert.Equal(t, row.Against != "", row.Ratio > 0, "%+v", row)
 		assert.NotContains(t, row.Side, "compact")
 	}
@@ -72,7 +73,7 @@ func TestGroupsRun(t *testing.T) {
 
 var messages = harness.Messages.Unit
 
-// What counts next to a slow partition are the messages of the fast one.
+// Next to a slow partition, only the messages of the fast one count.
 func TestFastPartitionAloneCounts(t *testing.T) {
 	e := embedded(t)
 	log := e.newLog(10, [][]string{slowNumber: harness.FreshKeys(60), 1: harness.FreshKeys(50)})
@@ -83,8 +84,8 @@ func TestFastPartitionAloneCounts(t *testing.T) {
 	}))
 }
 
-// The pairs of a point speak of its sides, and every layout has the goal next to its limits once;
-// next to loops written by hand at the central point only.
+// The pairs of a point name its sides. Every layout has the goal next to its limits once, and
+// next to loops written by hand only at the central point.
 func TestPairs(t *testing.T) {
 	for _, p := range points() {
 		names := []string{""}
@@ -133,7 +134,7 @@ func TestPointsAreAllThere(t *testing.T) {
 	assert.True(t, details > 0 && details < len(titles), "a quick run leaves out %d", details)
 }
 
-// What is timed of a log has duplicates in it, and lies within it.
+// The timed part of a log has duplicates, and does not reach beyond its end.
 func TestLogsAreLongEnough(t *testing.T) {
 	e := &env{messages: 5000, ahead: warm, behind: tail, gap: far}
 	for _, p := range points() {

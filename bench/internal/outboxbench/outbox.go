@@ -1,5 +1,5 @@
-// Package outboxbench measures how fast messages get from a table of PostgreSQL to a publisher: by
-// the relay of package outbox, by the recipe that most articles have, and by nothing but reading.
+// Package outboxbench measures how fast messages get from a table of PostgreSQL to a publisher:
+// with the relay of package outbox, with the recipe of most articles, and with only reading.
 package outboxbench
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Suite is the outbox's relay.
+// Suite has the benchmarks of the outbox's relay.
 var Suite = harness.Suite{
 	Area: "outbox", About: "the outbox's relay on PostgreSQL",
 	Full:  harness.Scale{Rounds: 7, Keys: 150_000, Budget: 700 * time.Millisecond},
@@ -51,15 +51,16 @@ var Suite = harness.Suite{
 type env struct {
 	db      *sql.DB
 	url     string
-	wakeUps int // messages one by one that are looked at
-	least   int // messages of a relay's timing
+	wakeUps int // single messages whose wake-up is timed
+	least   int // least number of messages in a relay's timing
 }
 
 const (
 	four     = "onceward, 4 relays"
 	one      = "onceward, 1 relay"
 	bareRead = "bare read of the table"
-	// With more relays than one the recipe publishes rows again; four are here for comparison.
+	// With more than one relay the recipe publishes rows more than once; four are here for
+	// comparison.
 	recipeOne  = "row-at-a-time recipe, 1 relay"
 	recipeFour = "row-at-a-time recipe, 4 relays, which double"
 )
@@ -94,7 +95,7 @@ type tables struct {
 	db    *sql.DB
 	box   *outbox.Outbox
 	table string
-	more  string // a table next to it
+	more  string // another table next to it
 }
 
 func (e *env) newTables(ctx context.Context, s *harness.Setup) *tables {
@@ -135,7 +136,7 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	}
 }
 
-// insertOf is transactions with so many messages each.
+// insertOf measures transactions with so many messages each.
 func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 	return func(ctx context.Context, s *harness.Setup, t *tables) {
 		s.Multiple = each
@@ -166,7 +167,7 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 const (
 	payload = 200  // bytes of a message
 	keys    = 1600 // of the messages
-	page    = 1024 // rows that a bare read takes at once
+	page    = 1024 // rows that a bare read reads at once
 )
 
 // sink is a publisher that acknowledges after the round trip of a broker.
@@ -174,18 +175,18 @@ type sink struct {
 	rtt  time.Duration
 	want int64
 	got  atomic.Int64
-	all  func() // called when want messages have come
+	all  func() // called when want messages have arrived
 }
 
 func (s *sink) Publish(ctx context.Context, messages []outbox.Message) []error {
-	_ = backoff.Sleep(ctx, s.rtt) // no longer than the relay runs
+	_ = backoff.Sleep(ctx, s.rtt) // ends when the relay stops
 	if s.got.Add(int64(len(messages))) >= s.want {
 		s.all()
 	}
 	return nil
 }
 
-// fill writes what InsertTx would write, all at once.
+// fill writes the rows that InsertTx would write, all at once.
 func (t *tables) fill(ctx context.Context, timing *harness.Timing) {
 	t.exec(ctx, `TRUNCATE `+t.table)
 	t.exec(ctx, `INSERT INTO `+t.table+` (shard, topic, dedup_id, key, headers, payload)
@@ -195,7 +196,7 @@ func (t *tables) fill(ctx context.Context, timing *harness.Timing) {
 	t.exec(ctx, `VACUUM ANALYZE `+t.table)
 }
 
-// relays are n of them, over a broker that is so far away.
+// relays runs n relays, with a broker at a distance of rtt.
 func (t *tables) relays(n int, rtt time.Duration) harness.Run {
 	return func(ctx context.Context, timing *harness.Timing) {
 		running, cancel := context.WithCancel(ctx)
@@ -217,7 +218,7 @@ func (t *tables) relays(n int, rtt time.Duration) harness.Run {
 	}
 }
 
-// bareRead reads the table in pages, by its primary key, and does nothing.
+// bareRead reads the table in pages, by its primary key, and does nothing with the rows.
 func (t *tables) bareRead(ctx context.Context, timing *harness.Timing) {
 	total, query := 0, `SELECT id, topic, dedup_id, key, headers, payload FROM `+t.table+
 		` WHERE shard = $1 AND id > $2 ORDER BY id LIMIT $3`
@@ -242,9 +243,8 @@ func (t *tables) fillMore(ctx context.Context, timing *harness.Timing) {
 	t.exec(ctx, `VACUUM ANALYZE `+t.more)
 }
 
-// recipe is what articles publish: SELECT ... SKIP LOCKED by itself, then publish and UPDATE row
-// by row. Several of these publish the same rows; what counts here is only the rate of rows that
-// are done with.
+// recipe is the code of many articles: SELECT ... SKIP LOCKED by itself, then publish and UPDATE
+// row by row. Several of these publish the same rows, so only the rate of completed rows counts.
 func (t *tables) recipe(n int, rtt time.Duration) harness.Run {
 	return func(ctx context.Context, _ *harness.Timing) {
 		work.Parallel(ctx, n, func(ctx context.Context, _ int) {
@@ -276,7 +276,7 @@ const (
 	inTheTransaction = "NOTIFY in the transaction"
 )
 
-// effects are transactions of eight callers, each with so many effects, with or without messages.
+// effects runs transactions of eight callers, each with so many effects, with or without messages.
 // notify says how a commit with messages is signaled.
 func (t *tables) effects(each int, message bool, notify string) harness.Run {
 	one := func(ctx context.Context, _ int, _ []string) { t.effect(ctx, each, message, notify) }
@@ -285,7 +285,7 @@ func (t *tables) effects(each int, message bool, notify string) harness.Run {
 			n := must.Get(outbox.NewNotifier(outbox.NotifierConfig{Outbox: t.box, DB: t.db}))
 			running, cancel := context.WithCancel(ctx)
 			var ended sync.WaitGroup
-			ended.Go(func() { _ = n.Run(running) }) // it ends with running
+			ended.Go(func() { _ = n.Run(running) }) // it ends when running does
 			defer ended.Wait()
 			defer cancel()
 		}
@@ -312,14 +312,15 @@ func (t *tables) effect(ctx context.Context, each int, message bool, notify stri
 	t.box.Notify()
 }
 
-// Ways in which a relay learns that there is something.
+// Ways in which a relay learns that there are messages.
 const (
 	byPolling    = "polling"
 	bySignal     = "a signal"
 	byNotifyAway = "a signal across processes"
 )
 
-// wakeUp commits single messages, with pauses, and times until the relay publishes each.
+// wakeUp commits single messages, with pauses, and measures the time until the relay publishes
+// each.
 func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way string,
 	goal harness.Goal) {
 	s := arrivals(make(chan time.Time, 1))
@@ -343,8 +344,8 @@ func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way s
 	must.Do(g.Wait())
 }
 
-// notified is the same outbox as another process has it: only the database knows that Notify of t's
-// was called.
+// notified returns the same outbox as another process would have it: only the database passes on
+// that t.box.Notify was called.
 func (e *env) notified(ctx context.Context, g *errgroup.Group, t *tables) *outbox.Outbox {
 	away := must.Get(outbox.New(outbox.Config{Dialect: outbox.Postgres, Table: t.table}))
 	n := must.Get(outbox.NewNotifier(outbox.NotifierConfig{Outbox: t.box, DB: t.db}))
@@ -365,7 +366,8 @@ func (a arrivals) Publish(context.Context, []outbox.Message) []error {
 	return nil
 }
 
-// wake is one message after a pause in which nothing came.
+// wake commits one message after a pause without messages, and returns the time until it is
+// published.
 func (t *tables) wake(ctx context.Context, s arrivals, signalled bool) time.Duration {
 	must.Do(backoff.Sleep(ctx, time.Duration(20+rand.IntN(130))*time.Millisecond))
 	tx := must.Get(t.db.BeginTx(ctx, nil))

@@ -24,8 +24,7 @@ const (
 	docsDir    = "../../../docs"
 )
 
-// areas are the results that are checked in, with how many figures they give and a line of
-// their table.
+// areas are the checked-in results, with how many figures they give and a line of their table.
 var areas = map[string]struct {
 	figures int
 	line    string
@@ -47,7 +46,7 @@ func readFile(t *testing.T, name string) string {
 	return string(data)
 }
 
-// The pages' figures are those of the newest run, and nobody types them.
+// The pages' figures are those of the newest run; nobody types them.
 func TestPagesHaveTheTables(t *testing.T) {
 	names := slices.Collect(maps.Keys(areas))
 	for _, name := range []string{"benchmarks.md", Front} {
@@ -69,8 +68,7 @@ func TestPagesHaveTheTables(t *testing.T) {
 	assert.Empty(t, none)
 }
 
-// The page and the figures that are checked in are those of the results that are, and Write makes
-// them.
+// The checked-in pages and figures are those that Write makes from the checked-in results.
 func TestResultsAreRendered(t *testing.T) {
 	for area, expected := range areas {
 		r, err := harness.Read(filepath.Join(resultsDir, area+".json"))
@@ -88,7 +86,7 @@ func TestResultsAreRendered(t *testing.T) {
 	}
 }
 
-// pageOf is a page without the insides of its drawings: their last digits depend on the processor.
+// pageOf returns a page without its drawings, because their last digits depend on the processor.
 func pageOf(t *testing.T, dir, area string) string {
 	t.Helper()
 	return regexp.MustCompile(`(?s)<svg.*?</svg>`).ReplaceAllString(
@@ -169,7 +167,7 @@ func TestTableOfConsumers(t *testing.T) {
 		"| 0.81x (0.70x to 0.90x) | >= 0.8x (stretch 0.9x) | yes |\n", table(consumers))
 }
 
-// What bounds a consumer stands on the page, and no latencies, which nobody measured.
+// The page shows what bounds a consumer, and no latencies, because none were measured.
 func TestPageOfConsumers(t *testing.T) {
 	var text bytes.Buffer
 	require.NoError(t, html(&text, consumers, nil))
@@ -187,7 +185,7 @@ func TestReplace(t *testing.T) {
 	}
 	got := put("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
 	assert.Equal(t, "head\n"+begin+"\n\nnew\n\n"+end+"\ntail\n", got)
-	assert.Equal(t, got, put(got), "a second time it changes")
+	assert.Equal(t, got, put(got), "a second run changes it")
 	for _, bad := range []string{"no markers", begin + "\n no end", end} {
 		assert.Error(t, must.Try(func() { put(bad) }), bad)
 	}

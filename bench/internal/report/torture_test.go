@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a long run has written is read, and stands in docs/benchmarks.md, which has the place for
-// it.
+// The results of a long run are readable, and docs/benchmarks.md shows them in the place for them.
 func TestTortureIsRendered(t *testing.T) {
 	want := Torture{
 		Area: "torture", Commit: "abc", Machine: "two processors",
@@ -53,9 +52,9 @@ func TestTortureIsRendered(t *testing.T) {
 	}
 	again, err := Update("benchmarks.md", page, dir)
 	require.NoError(t, err)
-	assert.Equal(t, string(page), string(again), "a second time it is another page")
+	assert.Equal(t, string(page), string(again), "a second run changes the page")
 
-	// A field that is not known would be left out of the table.
+	// An unknown field would be missing from the table.
 	loose := []byte(`{"area": "torture", "rows": [{"loose": 1}]}`)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "torture.json"), loose, 0o600))
 	_, err = Update("benchmarks.md", page, dir)

@@ -15,9 +15,9 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// The breaker that the documentation of retry names fits as it is: it opens on an outage, lets a
-// probe through when its delay is over, opens again while the site is down and closes when it is
-// back; then every request is served.
+// The breaker that the documentation of retry names fits without an adapter. It opens on an outage,
+// lets a probe through when its delay is over, and opens again while the site is down. When the
+// site is back it closes, and then every request is served.
 func TestFailsafeBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		outage := Outage{10 * time.Second, 40 * time.Second}
@@ -35,7 +35,7 @@ func TestFailsafeBreaker(t *testing.T) {
 		transport, err := retry.NewTransport(site,
 			retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
 		require.NoError(t, err)
-		refused, served := 0, 0 // while the site is down; once it is back and the breaker closed
+		refused, served := 0, 0 // while the site is down; after the breaker has closed again
 		after := 0
 		for time.Since(start) < time.Minute {
 			now := time.Since(start)
@@ -51,8 +51,8 @@ func TestFailsafeBreaker(t *testing.T) {
 			}
 			time.Sleep(90 * time.Millisecond)
 		}
-		// One probe each five seconds: it opens after the fifth failure, and half opens five more
-		// times.
+		// The breaker sends one probe each five seconds: it opens after the fifth failure, and half
+		// opens five more times.
 		assert.InDelta(t, 10.5, Sum(site.load, outage.From, outage.To), 1.5, "reached a site down")
 		assert.GreaterOrEqual(t, refused, 250)
 		assert.GreaterOrEqual(t, after, 100)
@@ -68,8 +68,8 @@ func TestFailsafeBreaker(t *testing.T) {
 	})
 }
 
-// A probe that its caller has cancelled leaves failsafe-go's breaker able to probe again: it has no
-// ReleasePermit, so the cancelled one counts as a failure.
+// After the caller has canceled a probe, failsafe-go's breaker can probe again. It has no
+// ReleasePermit, so the canceled probe counts as a failure.
 func TestFailsafeBreakerGetsItsPermitBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		site := &Site{Capacity: 1000, Queue: 100, Network: time.Minute}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMain lets this program be the broker's process, too.
+// TestMain also lets this program be the broker's process.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == BrokerArg {
 		if err := ServeBroker(os.Stdin, os.Stdout); err != nil {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What is written can be read back, partition by partition and in order, from a broker
+// Messages that were written can be read back, partition by partition and in order, from a broker
 // whose CPU is known and that ends with Close.
 func TestStartBroker(t *testing.T) {
 	b, err := StartBroker(t.Context(), os.Args[0], BrokerArg)
@@ -67,7 +67,7 @@ func wantMessages(t *testing.T, b *Broker, log Log, partition int32, ids []strin
 				[]string{string(m.Headers[0].Key), string(m.Headers[0].Value), string(m.Key)})
 			assert.Len(t, m.Value, log.ValueSize)
 		case <-t.Context().Done():
-			t.Fatal("it is not there")
+			t.Fatal("the message is not there")
 		}
 	}
 	if len(ids) > 0 {

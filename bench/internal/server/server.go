@@ -1,5 +1,6 @@
-// Package server gives the benchmarks their servers: a Redis, databases and a Kafka, each a process
-// of its own, an embedded one, or one that is named; and a network that is slower than loopback.
+// Package server gives the benchmarks their servers. A Redis, databases and a Kafka are each a
+// process of their own, embedded, or a named one. It also simulates a network that is slower than
+// loopback.
 package server
 
 import (
@@ -27,17 +28,18 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// Addresses that are no address.
+// Names of servers that have no address.
 const (
-	Private  = "private"  // a server that is started, and stopped by Close
-	Durable  = "durable"  // a Redis like that, with an append-only file that is synced each second
+	Private  = "private"  // a server that is started for the run; Close stops it
+	Durable  = "durable"  // a private Redis with an append-only file that is synced each second
 	Embedded = "embedded" // a Redis in this process
-	None     = "none"     // a server that does not take part
-	Listed   = "listed"   // a server of which only the name is wanted: it is not started
+	None     = "none"     // a server that is left out
+	Listed   = "listed"   // a server whose name is listed only: it is not started
 )
 
-// databaseOptions are larger than those of servers for tests: transactions are compared, and not
-// how often a small cache or log is emptied. Every commit waits for the disk, as by default.
+// databaseOptions are larger than those of servers for tests: the benchmarks compare transactions,
+// and not how often a small cache or log is emptied. Every commit waits for the disk, as by
+// default.
 var databaseOptions = []string{
 	"ONCEWARD_POSTGRES_OPTIONS=-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min",
 	"ONCEWARD_MARIADB_OPTIONS=--innodb-buffer-pool-size=512M --innodb-log-file-size=1G",
@@ -49,13 +51,13 @@ type process struct {
 }
 
 // start starts a server of a kind that the script knows, on a free port of loopback, and returns
-// its address. stop has to be called also after an error.
+// its address. Call stop even after an error.
 func (p *process) start(ctx context.Context, kind string) (address string) {
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	must.Do(errors.Join(err, l.Close()))
 	p.dir = must.Get(os.MkdirTemp("", "onceward-bench"))
-	must.Do(os.Chmod(p.dir, 0o755)) // servers give up root's rights
+	must.Do(os.Chmod(p.dir, 0o755)) // servers drop root's rights
 	address = must.Get(script(ctx, "private", kind, p.home(), port))
 	data := must.Get(os.ReadFile(filepath.Join(p.home(), "1", "pid")))
 	pid, _, _ := strings.Cut(string(data), " ")
@@ -84,7 +86,7 @@ func script(ctx context.Context, args ...string) (out string, err error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// Root is the folder of the repository that this runs in.
+// Root returns the root folder of the repository that the program runs in.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
@@ -99,7 +101,7 @@ func Root() (string, error) {
 	return "", err
 }
 
-// cpuOf reads the CPU time of a process and its children, as /proc has it. Nil where it cannot:
+// cpuOf reads the CPU time of a process and its children from /proc. It returns nil if it cannot:
 // the process is not ours, or this is not Linux.
 func cpuOf(pid int) harness.CPU {
 	proc, _ := procfs.NewDefaultFS()
@@ -110,7 +112,8 @@ func cpuOf(pid int) harness.CPU {
 }
 
 // familyTime adds up a process, its children, and those of its children that have ended. schedstat
-// counts nanoseconds, stat hundredths of a second. What ends between two reads is passed over.
+// counts nanoseconds, stat hundredths of a second. A process that ends between two reads is
+// skipped.
 func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 	defer must.Catch(&err)
 	found := false
@@ -126,7 +129,7 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 		threads, _ := proc.AllThreads(p.PID)
 		for _, thread := range threads {
 			if spent, err := thread.Schedstat(); err == nil {
-				total += time.Duration(spent.RunningNanoseconds) // centuries
+				total += time.Duration(spent.RunningNanoseconds) // overflows after centuries
 			}
 		}
 	}
@@ -134,23 +137,23 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 	return total, nil
 }
 
-// Busy keeps one processor at work until the setup ends, with a program that ends with this one at
-// the latest.
+// Busy keeps one processor at work until the setup ends, with a program that ends at the latest
+// with this one.
 func Busy(setup *harness.Setup) {
-	//nolint:noctx // it is killed
+	//nolint:noctx // the program is killed
 	cmd := exec.Command("sh", "-c",
 		`while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null`)
 	must.Do(cmd.Start())
 	setup.Defer(func() error {
-		_, _ = cmd.Process.Kill(), cmd.Wait() // it was killed
+		_, _ = cmd.Process.Kill(), cmd.Wait() // Wait reports that it was killed
 		return nil
 	})
 }
 
 // Delay starts a TCP proxy in this process, for the time of a setup, and returns its address. It
-// holds everything back for oneWay in each direction, so that a server on loopback looks like one
-// across a network. It costs CPU of this process, and timers are late by up to a millisecond: only
-// comparisons of sides that all go through it mean something.
+// holds all data back for oneWay in each direction, so that a server on loopback looks like one
+// across a network. It uses CPU of this process, and timers are late by up to a millisecond. So
+// only sides that all go through it can be compared.
 func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.Duration) string {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
@@ -165,7 +168,7 @@ func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.D
 	return l.Addr().String()
 }
 
-// connect serves a client until an end closes, or the context ends.
+// connect serves a client until one end closes, or the context ends.
 func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.Duration) {
 	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", upstream)
@@ -205,8 +208,8 @@ func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.
 	ways.Wait()
 }
 
-// nodes of the embedded cluster: partitions and the group's coordinator are spread over
-// them, as they are in production.
+// nodes of the embedded cluster: partitions and the group's coordinator are spread over them, as in
+// production.
 const nodes = 3
 
 // Broker is a running Kafka.
@@ -218,8 +221,7 @@ type Broker struct {
 	pid int // of its own process; 0: none, or not ours
 }
 
-// ConnectBroker uses a Kafka that runs already. Topics of the benchmarks are made there and
-// removed again.
+// ConnectBroker uses a Kafka that already runs. The benchmarks make and remove their topics there.
 func ConnectBroker(addrs ...string) *Broker {
 	return &Broker{Server: harness.Server{Name: "kafka", Kind: "a Kafka that others use"},
 		Addrs: addrs, Close: func() error { return nil }}
@@ -235,7 +237,7 @@ func EmbedBroker() *Broker {
 }
 
 // ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its
-// addresses to out and lives until in ends, and so no longer than its parent.
+// addresses to out and runs until in ends, and so no longer than its parent.
 func ServeBroker(in io.Reader, out io.Writer) (err error) {
 	defer must.Catch(&err)
 	b := EmbedBroker()
@@ -257,11 +259,11 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	b.Kind = fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
 	b.pid = cmd.Process.Pid
 	b.Close = func() error {
-		_ = stdin.Close() // which ends it; one that does not listen is killed
+		_ = stdin.Close() // this ends it; a program that does not read its input is killed
 		defer time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 		return cmd.Wait()
 	}
-	// A program that says nothing is killed, and the pipe ends.
+	// A program that prints nothing is killed, and the pipe ends.
 	defer time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() }).Stop()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -274,15 +276,15 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 // CPU reads the time that the broker's process has used; nil where it is unknown.
 func (b *Broker) CPU() harness.CPU { return cpuOf(b.pid) }
 
-// BrokerArg is the argument that makes a program the embedded broker: it calls [ServeBroker].
+// BrokerArg is the argument that makes a program the embedded broker: it then calls [ServeBroker].
 const BrokerArg = "broker"
 
-// Log is a topic's contents, to be written before anything is timed.
+// Log is the contents of a topic, which are written before anything is timed.
 type Log struct {
 	Topic     string
-	IDs       [][]string // of each partition, in order; they stand in the header "message-id"
+	IDs       [][]string // of each partition, in order, for the header "message-id"
 	ValueSize int        // bytes of each message
-	Keys      int        // of Kafka, among which the messages of a partition are spread
+	Keys      int        // Kafka keys, over which the messages of a partition are spread
 }
 
 // Size is the number of messages.
@@ -293,8 +295,8 @@ func (l Log) Size() (n int) {
 	return n
 }
 
-// Client writes to the partition that a message names, in order, when there is a batch of them or
-// the time has passed.
+// Client writes to the partition that a message names, in order, when there is a batch of messages
+// or linger has passed.
 func (b *Broker) Client(linger time.Duration) *kgo.Client {
 	return must.Get(kgo.NewClient(kgo.SeedBrokers(b.Addrs...), kgo.ProducerLinger(linger),
 		kgo.ProducerBatchMaxBytes(128<<10), kgo.ProducerBatchCompression(kgo.NoCompression()),
@@ -302,7 +304,7 @@ func (b *Broker) Client(linger time.Duration) *kgo.Client {
 }
 
 // Write makes the topic and writes the log in the order of the partitions' offsets, one message of
-// each in turn, and waits until all is there.
+// each partition in turn, and waits until all messages are there.
 func (b *Broker) Write(ctx context.Context, l Log) {
 	client := b.Client(5 * time.Millisecond)
 	defer client.Close()
@@ -328,9 +330,9 @@ func (b *Broker) Remove(ctx context.Context, topic string) error {
 	return errors.Join(err, gone.Err)
 }
 
-// Message is the n-th of a partition.
+// Message returns the n-th message of a partition.
 func (l Log) Message(partition, n int) *kgo.Record {
-	return &kgo.Record{Topic: l.Topic, Partition: int32(partition), // a handful
+	return &kgo.Record{Topic: l.Topic, Partition: int32(partition), // few partitions
 		Key:     fmt.Appendf(nil, "account-%d-%d", partition, n%l.Keys),
 		Value:   bytes.Repeat([]byte("x"), l.ValueSize),
 		Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(l.IDs[partition][n])}}}

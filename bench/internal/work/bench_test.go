@@ -85,8 +85,8 @@ func BenchmarkCycle(b *testing.B) {
 	})
 }
 
-// cycleAlone claims and completes over a store that does nothing, by a caller that uses its
-// slices again, as a consumer does: what is left is the Deduper. With kept, each claim is
+// cycleAlone claims and completes over a store that does nothing, by a caller that reuses
+// its slices, as a consumer does. So only the Deduper is measured. With kept, each claim is
 // kept alive in between.
 func cycleAlone(b *testing.B, size int, kept bool) {
 	d, err := dedup.New(new(NullStore),
@@ -94,7 +94,7 @@ func cycleAlone(b *testing.B, size int, kept bool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	keys := harness.FreshKeys(16 * size) // few: the collector looks at them, too
+	keys := harness.FreshKeys(16 * size) // few, because the garbage collector scans them too
 	reqs, ends := make([]dedup.Request, size), make([]dedup.Completion, size)
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
