@@ -233,9 +233,9 @@ func NewForget(key string, keep time.Duration) Call {
 	return Call{Script: Forget, Key: key, Args: []any{max(Millis(keep), 2)}}
 }
 
-// NewRestore replaces written with old, or writes old where no record is when written is
-// empty. It keeps it for keep, or forever when keep is 0. In buckets it also removes the
-// member.
+// NewRestore replaces written with old, or writes old if written is empty and the key is
+// absent. The record stays for keep, or forever when keep is 0. In buckets it also removes
+// the member.
 func NewRestore(key, written, old string, keep time.Duration) Call {
 	return Call{Script: Restore, Key: key, Args: []any{written, old, Millis(keep)}}
 }

@@ -74,9 +74,9 @@ func nx(r redisproxy.Request) bool {
 }
 
 // claims reports whether a request is a claim: SET key claim PX ms NX, mostly with GET, or
-// the script of a retry that found a record. completes reports whether it is a completion:
-// SET key done PX ms GET, SADD, or a script. A retry of SET or SADD that found a record
-// uses another script.
+// the script that looks at what a retry found. completes reports whether it is a
+// completion: SET key done PX ms GET, SADD, or a script. The script Finish looks at what a
+// retry found.
 func claims(r redisproxy.Request) bool {
 	if named(r, "set") {
 		return nx(r)

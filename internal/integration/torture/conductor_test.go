@@ -44,8 +44,8 @@ type event struct {
 	err   error
 }
 
-// conductor hands the source's deliveries to processes, and kills and stops processes as
-// their fates say.
+// conductor hands the source's deliveries to processes. It starts processes, wakes those that
+// stopped themselves, and gives the deliveries of dead ones to others.
 type conductor struct {
 	t       *testing.T
 	row     *row

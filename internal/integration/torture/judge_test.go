@@ -194,9 +194,9 @@ func (v *verdict) inFlight(h *history) {
 	}
 }
 
-// mayHaveHeld reports whether a claim may have been executed and have won. A claim whose reply was
-// lost may have been sent twice: it won the first time, and the second answer reports what others
-// had done since.
+// mayHaveHeld reports whether a claim may have been executed and have won. If the server lost its
+// data during a claim, the claim may have been sent twice: it won the first time, and the second
+// answer reports what others had done since.
 func (h *history) mayHaveHeld(o *operation) bool {
 	return o.back == 0 || o.code == saidAcquired || o.code == saidUnknown || h.askedTwice(o)
 }
@@ -214,8 +214,8 @@ func (h *history) blocked(message uint32, within func(span) bool) bool {
 	})
 }
 
-// remembered returns until when a claim may have lasted whose end was sent at since: the server may
-// have lost that end.
+// remembered returns until when a claim that was sent at since may have held its key. It ended at
+// until, but a server that fails in between may lose that end.
 func (h *history) remembered(until, since int64, o *operation) int64 {
 	for _, s := range h.strikes {
 		// A slow server may execute a command after its client has given up.
