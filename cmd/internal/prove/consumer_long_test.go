@@ -3,27 +3,31 @@
 package prove
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// A consumer of a topic gets all messages, and doubles only what a kill explains.
+// A consumer of a topic gets all messages, and doubles only what a kill explains. Real brokers, not
+// kfake: there a member that is killed while it joins never leaves its group.
 func TestConsumer(t *testing.T) {
-	redis := servertest.Redis(t)
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, "orders"),
-		kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	redis, brokers, topic := servertest.Redis(t), servertest.Kafka(t), servertest.Prefix(t)
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...))
 	require.NoError(t, err)
-	t.Cleanup(cluster.Close)
+	t.Cleanup(client.Close)
+	made, err := kadm.NewClient(client).CreateTopic(t.Context(), 2, 1, nil, topic)
+	require.NoError(t, errors.Join(err, made.Err))
+	t.Cleanup(func() { _, _ = kadm.NewClient(client).DeleteTopic(context.Background(), topic) })
 	r := either(t, append([]string{"--json", "--kills", "3", "--every", "1500ms", "--settle",
-		"90s", "--brokers",
-		strings.Join(cluster.ListenAddrs(), ","), "--topic", "orders", "--"},
+		"90s", "--brokers", strings.Join(brokers, ","), "--topic", topic, "--"},
 		with([]string{built(t, "consumer")}, "TEST_REDIS="+redis,
 			"TEST_PREFIX="+servertest.Prefix(t))...)...)
 	assert.Empty(t, r.Lost)

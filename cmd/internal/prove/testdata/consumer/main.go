@@ -29,15 +29,15 @@ func main() {
 		Prefix: os.Getenv("TEST_PREFIX"), OnFinding: func(preflight.Finding) {}})
 	check(err)
 	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: time.Hour,
-		LeaseTTL: 500 * time.Millisecond})
+		LeaseTTL: 3 * time.Second})
 	check(err)
 	c := sarama.NewConfig()
-	c.Consumer.Group.Session.Timeout = time.Second
-	c.Consumer.Group.Heartbeat.Interval = 200 * time.Millisecond
-	c.Consumer.Group.Rebalance.Timeout = 4 * time.Second
+	c.Consumer.Group.Session.Timeout = 3 * time.Second
+	c.Consumer.Group.Heartbeat.Interval = 500 * time.Millisecond
+	c.Consumer.Group.Rebalance.Timeout = 8 * time.Second
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
 	check(kafkasarama.Consume(context.Background(), strings.Split(os.Getenv("KAFKA_BROKERS"), ","),
-		"payments", []string{os.Getenv("KAFKA_TOPIC")}, c,
+		os.Getenv("KAFKA_TOPIC"), []string{os.Getenv("KAFKA_TOPIC")}, c,
 		kafkaadapter.Config{Deduper: d, Handler: pay,
 			Tuning: kafkaadapter.Tuning{Drain: time.Second}}))
 }
