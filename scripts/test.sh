@@ -22,7 +22,8 @@ mode=${1:-full} only=${2:-}
 # the processor takes a fifth less of it, for more memory.
 export GOGC=${GOGC:-400}
 report=(go run ./internal/testreport)
-flags=(-race -timeout 25m)
+# Tests that may run side by side wait for servers most of the time: more of them than processors.
+flags=(-race -timeout 25m -parallel 4)
 case "$mode" in
   unit | shards) ;;
   # -count=1: a result kept from an earlier run says nothing about the servers of this one. Lint has
