@@ -112,6 +112,7 @@ func TestNewRefusesEviction(t *testing.T) {
 // TestEvictionRepeatsNothing: with FailClosed no key is claimed again that was acknowledged,
 // and nobody calls Watch. The first row is what the guard is against.
 func TestEvictionRepeatsNothing(t *testing.T) {
+	t.Parallel()
 	const keys, batch = evictionKeys, 500
 	for _, c := range []struct {
 		policy  string
@@ -123,6 +124,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 		{"allkeys-random", redisadapter.FailClosed},
 	} {
 		t.Run(c.policy+"/"+c.amnesia.String(), func(t *testing.T) {
+			t.Parallel()
 			client := small(t, c.policy)
 			require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", evictionMemory).Err())
 			opts := redisadapter.Options{
