@@ -31,12 +31,12 @@ import (
 	"github.com/onceward/onceward/contrib/grpcadapter"
 	"github.com/onceward/onceward/contrib/mcpadapter"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
-	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/queue"
 	"github.com/onceward/onceward/redisadapter"
 )
