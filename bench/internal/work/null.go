@@ -16,6 +16,7 @@ type NullStore struct {
 	slabs [][]driver.Answer
 }
 
+// Claim implements dedup.Store: it grants all.
 func (s *NullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	answers := s.get(len(reqs))
 	for i := range answers {
@@ -26,10 +27,12 @@ func (s *NullStore) Claim(_ context.Context, reqs []driver.ClaimRequest) []drive
 	return answers
 }
 
+// Renew implements dedup.Store.
 func (s *NullStore) Renew(_ context.Context, renewals []driver.Renewal) []driver.Answer {
 	return s.held(len(renewals))
 }
 
+// Finish implements dedup.Store: it writes all.
 func (s *NullStore) Finish(_ context.Context, changes []driver.Finish) []driver.Answer {
 	return s.held(len(changes))
 }
@@ -42,10 +45,12 @@ func (s *NullStore) held(n int) []driver.Answer {
 	return answers
 }
 
+// Lookup implements dedup.Store: it finds nothing.
 func (s *NullStore) Lookup(_ context.Context, ids []driver.ID) []driver.Answer {
 	return make([]driver.Answer, len(ids))
 }
 
+// Forget implements dedup.Store.
 func (s *NullStore) Forget(_ context.Context, ids []driver.ID, _ time.Duration) []error {
 	return make([]error, len(ids))
 }

@@ -91,16 +91,16 @@ func (t *Tracker) TrackAll(n int, offset func(i int) int64) (Slot, error) {
 
 // check says what is wrong with offsets that were received.
 func (t *Tracker) check(n int, offset func(i int) int64) error {
-	last, any := t.last, t.dropped > 0 || t.received.len() > 0
+	last, known := t.last, t.dropped > 0 || t.received.len() > 0
 	for i := range n {
 		next := offset(i)
 		switch {
 		case next < 0 || next == math.MaxInt64:
 			return fmt.Errorf("%w: %d", ErrOffsetRange, next)
-		case any && next <= last:
+		case known && next <= last:
 			return fmt.Errorf("%w: %d after %d", ErrOffsetOrder, next, last)
 		}
-		last, any = next, true
+		last, known = next, true
 	}
 	return nil
 }
