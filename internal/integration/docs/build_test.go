@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,10 +81,12 @@ func build(t *testing.T, commands string, files map[string]string) (program stri
 	pins, err := versions()
 	require.NoError(t, err)
 	program = filepath.Join(t.TempDir(), "program")
-	make := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "go mod tidy",
-		"cp ../*.go .\ngo mod edit "+pins+"\ngo mod tidy", 1)+"\ngo build -ldflags=-s -o "+program+" .")
-	make.Dir, make.Env = beside, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	out, err := make.CombinedOutput()
+	commands = strings.Replace(commands, "go mod tidy",
+		"cp ../*.go .\ngo mod edit "+pins+"\ngo mod tidy", 1)
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec",
+		commands+"\ngo build -ldflags=-s -o "+program+" .")
+	cmd.Dir, cmd.Env = beside, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return program
 }
@@ -108,7 +111,7 @@ func moduleCommands(t *testing.T, page, text string) string {
 // with. A user gets the newest ones. Here those would make a test that fails with a release of
 // somebody else, and programs that compile anew what other tests have compiled.
 var versions = sync.OnceValues(func() (string, error) {
-	list := exec.Command("go", "list", "-m", "-f",
+	list := exec.CommandContext(context.Background(), "go", "list", "-m", "-f",
 		"{{if .Version}} -require={{.Path}}@{{.Version}}{{end}}", "all")
 	list.Dir = root
 	out, err := list.Output()

@@ -21,7 +21,8 @@ import (
 func TestFrameworksGuide(t *testing.T) {
 	redis := servertest.Private(t, servertest.KindRedis).Addr
 	for name, with := range map[string]string{"net/http": "http.NewServeMux()",
-		"chi": "chi.NewRouter()", "gin": "gin.New()", "echo": "echo.New()", "fiber": "fiber.New()"} {
+		"chi": "chi.NewRouter()", "gin": "gin.New()", "echo": "echo.New()",
+		"fiber": "fiber.New()"} {
 		t.Run(name, func(t *testing.T) {
 			file := programOf(t, "docs/guides/frameworks.md", "router.go", with,
 				strings.NewReplacer())

@@ -17,8 +17,8 @@ const (
 	includedEnd     = "\n<!-- end -->\n"
 )
 
-// TestGuaranteesAreIncluded: README shows the table of docs/guarantees.md, word for word. No
-// other page has a copy of its own, because a copy would drift.
+// TestGuaranteesAreIncluded: README shows the table of docs/guarantees.md, word for word, and no
+// other page has a copy of its own, which would drift.
 func TestGuaranteesAreIncluded(t *testing.T) {
 	table := between(t, read(t, "docs/guarantees.md"), guaranteesBegin, guaranteesEnd)
 	assert.Equal(t, table, between(t, read(t, "README.md"), includedBegin, includedEnd),
@@ -32,12 +32,12 @@ func TestGuaranteesAreIncluded(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort: README is also the landing page of the module; long texts go to docs.
+// TestReadmeIsShort: README is also the landing page of the module. Long texts go to docs.
 func TestReadmeIsShort(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(read(t, "README.md"), "\n"), 250, "lines of README.md")
 }
 
-// read returns the text of a page of the repository.
+// read is a page of the repository.
 func read(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -45,7 +45,7 @@ func read(t *testing.T, page string) string {
 	return string(text)
 }
 
-// between returns the text between two lines.
+// between is what stands between two lines.
 func between(t *testing.T, text, begin, end string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(text, begin)
@@ -55,7 +55,7 @@ func between(t *testing.T, text, begin, end string) string {
 	return inner
 }
 
-// pages returns README, DESIGN and the pages of docs.
+// pages are README, DESIGN and the pages of docs.
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "DESIGN.md"}

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -45,9 +48,7 @@ func anchors(text string) map[string]bool {
 func deadLinks(t *testing.T, page string) (dead []string, n int) {
 	t.Helper()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
 		if strings.Contains(m[1], "://") {
 			continue
@@ -66,9 +67,7 @@ func deadLinks(t *testing.T, page string) (dead []string, n int) {
 			continue
 		}
 		to, err := os.ReadFile(target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if !anchors(string(to))[place] {
 			dead = append(dead, m[1])
 		}
@@ -93,17 +92,11 @@ func TestLinks(t *testing.T) {
 		}
 		dead, n := deadLinks(t, path)
 		all += n
-		for _, to := range dead {
-			t.Errorf("%s links to %s", path, to)
-		}
+		assert.Empty(t, dead, "links of %s", path)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all < 100 {
-		t.Errorf("%d links: this test looked in the wrong place", all)
-	}
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, all, 100, "links: this test looked in the wrong place")
 	t.Logf("%d links", all)
 }
 
@@ -112,11 +105,8 @@ func TestDeadLinks(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.md")
 	text := "# A `b`, c\n[x](page.md) [y](page.md#a-b-c) [z](https://example.com/none) [u](#a-b-c)\n" +
 		"[1](none.md) [2](page.md#a-b) [3](#d)\n```\n[4](none.md)\n# d\n```\n"
-	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if dead, n := deadLinks(t, page); n != 6 ||
-		strings.Join(dead, " ") != "none.md page.md#a-b #d" {
-		t.Errorf("of %d links, these are dead: %q", n, dead)
-	}
+	require.NoError(t, os.WriteFile(page, []byte(text), 0o600))
+	dead, n := deadLinks(t, page)
+	assert.Equal(t, 6, n, "links")
+	assert.Equal(t, []string{"none.md", "page.md#a-b", "#d"}, dead)
 }

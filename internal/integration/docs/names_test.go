@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var watched = regexp.MustCompile("`(onceward\\.[a-z_.]+|Onceward[A-Z][A-Za-z]+)`")
@@ -13,26 +16,18 @@ var watched = regexp.MustCompile("`(onceward\\.[a-z_.]+|Onceward[A-Z][A-Za-z]+)`
 // TestNames: the metrics and alerts that a guide tells to watch are those there are.
 func TestNames(t *testing.T) {
 	telemetry, err := os.ReadFile(filepath.Join(root, "docs/telemetry.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	guides, err := filepath.Glob(filepath.Join(root, "docs/guides/*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	n := 0
 	for _, guide := range guides {
 		text, err := os.ReadFile(guide)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, m := range watched.FindAllString(string(text), -1) {
-			if n++; !strings.Contains(string(telemetry), m) {
-				t.Errorf("%s: %s is not in docs/telemetry.md", guide, m)
-			}
+			n++
+			assert.True(t, strings.Contains(string(telemetry), m),
+				"%s: %s is not in docs/telemetry.md", guide, m)
 		}
 	}
-	if n < 30 {
-		t.Errorf("%d names: this test looked in the wrong place", n)
-	}
+	assert.GreaterOrEqual(t, n, 30, "names: this test looked in the wrong place")
 }

@@ -172,7 +172,8 @@ func sqsBroker(t *testing.T, _ string) broker {
 		"DEAD_LETTERS_URL=" + *urls[1]},
 		send: func(id string) {
 			_, err := client.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: urls[0],
-				MessageBody: aws.String("body"), MessageAttributes: map[string]types.MessageAttributeValue{
+				MessageBody: aws.String("body"),
+				MessageAttributes: map[string]types.MessageAttributeValue{
 					"id": {DataType: aws.String("String"), StringValue: &id}}})
 			require.NoError(t, err)
 		},

@@ -19,11 +19,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const root = "../../.."
 
-// packages are the packages that a page may use without importing them.
+// packages are those that a page may name without an import of its own.
 var packages = func() map[string]string {
 	all := map[string]string{
 		"redis": "github.com/redis/go-redis/v9", "sarama": "github.com/IBM/sarama",
@@ -80,16 +83,15 @@ var packages = func() map[string]string {
 }()
 
 // snippet is a block of Go in a page. A comment of HTML right above it, which readers do not see,
-// may say more:
+// may say what else there is:
 //
 //	<!-- snippet: type Receipt struct{}
 //	in: kafkaadapter.Config
 //	returns: (Receipt, error)
 //	-->
 //
-// The first lines declare what the block uses. in is the type of the composite literal whose
-// fields the block shows. returns is the result of the function whose statements the block shows,
-// if it is not an error.
+// It has declarations that the block uses; the type of the composite literal whose fields the block
+// shows; the results of the function whose statements the block shows, if not an error.
 type snippet struct {
 	page          string
 	line          int
@@ -100,7 +102,7 @@ type snippet struct {
 
 const mark = "<!-- snippet:"
 
-// snippets returns the blocks of a page.
+// snippets are the blocks of a page.
 func snippets(page, text string) (all []snippet) {
 	now := snippet{page: page, gives: "error"}
 	comment, code := false, false
@@ -131,7 +133,7 @@ func snippets(page, text string) (all []snippet) {
 	return all
 }
 
-// source returns a file with the snippet in it. Its lines are those of the page.
+// source is a file with the snippet in it. Lines are those of the page.
 func (s snippet) source() string {
 	at := fmt.Sprintf("//line %s:%d\n", s.page, s.line)
 	whole := strings.HasPrefix(s.code, "package ")
@@ -168,14 +170,14 @@ func parses(text string) bool {
 	return err == nil
 }
 
-// checker knows the exports of packages.
+// checker knows what packages export.
 type checker struct {
 	fset    *token.FileSet
 	exports map[string]string // files
 	imports types.Importer
 }
 
-// newChecker compiles all packages that files import.
+// newChecker has all packages compiled that files import.
 func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	t.Helper()
 	paths := map[string]bool{}
@@ -191,9 +193,7 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	var stderr bytes.Buffer
 	list.Stderr = &stderr
 	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
-	}
+	require.NoError(t, err, "go list: %s", stderr.String())
 	c := &checker{fset: fset, exports: map[string]string{}}
 	for line := range strings.Lines(string(out)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), "\t")
@@ -202,15 +202,15 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	c.imports = importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
 		file := c.exports[path]
 		if file == "" {
-			return nil, fmt.Errorf("no export data for %s", path)
+			return nil, fmt.Errorf("nothing is known of %s", path)
 		}
 		return os.Open(file)
 	})
 	return c
 }
 
-// check returns the errors of the compiler, except for declarations and imports that are not
-// used: a page shows the beginning of a program.
+// check returns what a compiler says, but for what is declared or imported and not used: a page
+// shows the beginning of things.
 func (c *checker) check(f *ast.File) error {
 	var all []error
 	cfg := types.Config{Importer: c.imports, Error: func(err error) {
@@ -233,44 +233,36 @@ func TestSnippets(t *testing.T) {
 			}
 			return err
 		})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		name, _ := filepath.Rel(root, page)
 		for _, s := range snippets(name, string(text)) {
 			f, err := parser.ParseFile(fset, "page.go", s.source(), 0)
-			if err != nil {
-				t.Errorf("%s:%d is not Go: %v", name, s.line, err)
+			if !assert.NoError(t, err, "%s:%d is not Go", name, s.line) {
 				continue
 			}
 			files = append(files, f)
-			if neat, err := format.Source([]byte(s.code)); strings.HasPrefix(s.code, "package ") &&
-				(err != nil || string(neat) != s.code) {
-				t.Errorf("%s:%d is not formatted by gofmt (%v)", name, s.line, err)
+			if strings.HasPrefix(s.code, "package ") {
+				neat, err := format.Source([]byte(s.code))
+				assert.NoError(t, err, "%s:%d", name, s.line)
+				assert.Equal(t, string(neat), s.code, "%s:%d is not as gofmt has it", name, s.line)
 			}
 		}
 	}
-	if len(files) < 10 {
-		t.Fatalf("%d snippets: this test looked in the wrong place", len(files))
-	}
+	require.GreaterOrEqual(t, len(files), 10, "snippets: this test looked in the wrong place")
 	c := newChecker(t, files, fset)
 	for _, f := range files {
-		if err := c.check(f); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, c.check(f))
 	}
 	t.Logf("%d snippets of %d pages", len(files), len(pages))
 }
 
-// TestSnippetsThatAreWrong: code that does not compile is found, and code that a page leaves out
-// is not an error.
+// TestSnippetsThatAreWrong: code that does not compile is found, and names that a page leaves open
+// are not.
 func TestSnippetsThatAreWrong(t *testing.T) {
 	for name, want := range map[string]struct{ text, problem string }{
 		"statements": {"```go\nd, err := dedup.New(nil, dedup.Config{})\n```", ""},
@@ -292,20 +284,15 @@ func TestSnippetsThatAreWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := snippets("page.md", want.text)
-			if len(all) != 1 {
-				t.Fatalf("found %d", len(all))
-			}
+			require.Len(t, all, 1)
 			fset := token.NewFileSet()
 			f, err := parser.ParseFile(fset, "page.go", all[0].source(), 0)
-			if err != nil {
-				t.Fatal(err)
+			require.NoError(t, err)
+			if err = newChecker(t, []*ast.File{f}, fset).check(f); want.problem == "" {
+				require.NoError(t, err)
+				return
 			}
-			switch err := newChecker(t, []*ast.File{f}, fset).check(f); {
-			case want.problem == "" && err != nil:
-				t.Error(err)
-			case want.problem != "" && (err == nil || !strings.Contains(err.Error(), want.problem)):
-				t.Errorf("said %v; want %q", err, want.problem)
-			}
+			require.ErrorContains(t, err, want.problem)
 		})
 	}
 }
