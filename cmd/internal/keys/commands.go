@@ -8,7 +8,8 @@ import (
 
 // Commands returns the commands inspect, explain, inflight, uncertain, resolve and forget.
 func Commands() (all []*cli.Command) {
-	for _, name := range []string{"inspect", "explain", "inflight", "uncertain", "resolve", "forget"} {
+	for _, name := range []string{"inspect", "explain", "inflight", "uncertain", "resolve",
+		"forget"} {
 		all = append(all, (&Options{Command: name}).command())
 	}
 	return all
@@ -25,9 +26,9 @@ func (o *Options) command() *cli.Command {
 // scanned is what the commands that list say of how far they come.
 const scanned = `
 
-Attempts past their point of no return are in an index: they are all listed, at once, and counted. For
-the others the command looks at the keys of the Redis database, also at those of other programs, in
-small steps that keep nobody else waiting, for as long as --for says, or until Ctrl-C. The last line
+Attempts past their point of no return are in an index: they are all listed, at once, and counted.
+For the others the command looks at the keys of the Redis database, also at those of other programs,
+in small steps that keep nobody else waiting, for as long as --for says, or until Ctrl-C. The last line
 says whether the list is complete, and how many keys were looked at; so do "complete", "looked_at"
 and "of_about" of --json.`
 
@@ -79,8 +80,8 @@ lease has lapsed is listed, too: nobody has claimed it since.` + scanned,
 	"uncertain": {
 		Use: "uncertain", Short: "List the keys whose effect may have happened",
 		Long: `Lists the keys of which somebody has to find out whether their effect has happened. The oldest claim
-comes first. Lists have IDs, because stores keep no keys. Settle them with resolve. The list and the count
-are exact: they come from an index, at once, whatever else the store holds.`,
+comes first. Lists have IDs, because stores keep no keys. Settle them with resolve. The list and the
+count are exact: they come from an index, at once, whatever else the store holds.`,
 		Example: "onceward uncertain --redis redis://127.0.0.1:6379",
 		Exits:   partly,
 	},
@@ -88,8 +89,8 @@ are exact: they come from an index, at once, whatever else the store holds.`,
 		Use: "resolve [KEY]", MaxArgs: 1, Short: "Say how an uncertain key has ended",
 		Long: `Says how the attempt of an uncertain key has ended. --done: its effect has happened, and duplicates
 are skipped. --released: it has not and will not, and may run again. Ask the downstream first. A key
-that is not uncertain is left alone. Each change is a line of the log on standard error. --all resolves
-all keys that are uncertain, or those that --older, --label and --limit choose, after one question.`,
+that is not uncertain is left alone. Each change is a line of the log on standard error. --all
+resolves all keys that are uncertain, or those that --older, --label and --limit choose, after one question.`,
 		Example: `onceward resolve order-7 --namespace shop --done --window 7d
 onceward resolve --all --label "POST /payments" --older 1h --released --dry-run`,
 		Exits: map[int]string{cli.Done: "the key is settled",

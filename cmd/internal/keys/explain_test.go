@@ -49,7 +49,8 @@ func TestExplain(t *testing.T) {
 			require.NotEmpty(t, e.Looked)
 			assert.Contains(t, strings.Join(e.NotKnown, " "), "have a scope")
 			r.wants(cli.Done, "explain doubtful --namespace shop", "Why\n", "What to do\n",
-				"onceward resolve --id "+e.idOf(t, "doubtful")+" --released", "runbooks/uncertain.md")
+				"onceward resolve --id "+e.idOf(t, "doubtful")+" --released",
+				"runbooks/uncertain.md")
 			r.wants(cli.No, "explain never --namespace shop", "Not known\n", "Looked at\n",
 				"the key itself")
 		})

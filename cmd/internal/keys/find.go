@@ -229,7 +229,7 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 				return true
 			}
 		}
-		return o.clue.at.of(&e.record, o.raw.group) ||
+		return o.clue.at.of(&e.record, o.group) ||
 			o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix)
 	}
 	looking, cancel := context.WithTimeout(ctx, searchTime)
@@ -242,7 +242,7 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 		o.looked = append(o.looked, Looked{As: searched(irreversible, all),
 			Found: len(found) > 0})
 		switch {
-		case len(found) > 0 && o.Scoped() && o.clue.at == nil: // the flags name another key than these
+		case len(found) > 0 && o.Scoped() && o.clue.at == nil: // the flags name another key
 			o.notKnown = append(o.notKnown,
 				"whether one of these is meant; look with --id:\n"+candidates(found))
 			return dedup.Record{}, nil
@@ -260,7 +260,8 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	return dedup.Record{}, nil
 }
 
-// labeled reports whether a label begins with the text, or ends with it: adapters put the key there.
+// labeled reports whether a label begins with the text, or ends with it: adapters put the key at
+// the end.
 func labeled(label, text string) bool {
 	return text != "" && (strings.HasPrefix(label, text) || strings.HasSuffix(label, " "+text))
 }
@@ -268,7 +269,7 @@ func labeled(label, text string) bool {
 // how says by what the search has found a key.
 func (o *Options) how(e *entry) string {
 	switch {
-	case o.clue.at.of(&e.record, o.raw.group):
+	case o.clue.at.of(&e.record, o.group):
 		return "the position of its message"
 	case o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix):
 		return "the beginning of its ID"
@@ -336,7 +337,7 @@ func candidates(found []entry) string {
 
 // scopes are the flags that give a key its scope.
 const scopes = `the scope: keys of HTTP requests, gRPC calls, tool calls, webhooks and messages have a scope, without which they are not found:
-    of a request      --method METHOD --url URL [--principal ACCOUNT]   (--route ROUTE with a Config.Route)
+    of a request      --method METHOD --url URL [--principal ACCOUNT]   (--route with Config.Route)
     of a gRPC call    --grpc /package.Service/Method [--principal ACCOUNT]
     of an MCP call    --tool TOOL --name NAME [--principal ACCOUNT]
     of a webhook      --endpoint NAME [--webhook PROVIDER]
@@ -347,10 +348,10 @@ const scopes = `the scope: keys of HTTP requests, gRPC calls, tool calls, webhoo
 // missing is what was not known of the key that was not found.
 func (s *store) missing(o *Options) []string {
 	all := o.notKnown
-	if o.Namespace == "" && o.raw.id == "" {
+	if o.Namespace == "" && o.id == "" {
 		all = append(all, "the namespace of the Deduper: --namespace NAME")
 	}
-	if o.raw.id == "" && !o.clue.line && !o.Scoped() {
+	if o.id == "" && !o.clue.line && !o.Scoped() {
 		all = append(all, scopes)
 	}
 	if s.layout == redisadapter.Compact {

@@ -61,7 +61,8 @@ func TestListAmongOthers(t *testing.T) {
 		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
 			l.Complete, l.More, l.Looked, l.Total, size)
 	}
-	if out := r.wants(cli.Done, "inflight --for 0", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
+	if out := r.wants(cli.Done, "inflight --for 0", "4 in flight\n"); strings.Contains(out,
+		"COMPLETE") {
 		t.Error(out)
 	}
 	if l = parse(t, r.wants(cli.Done, "inflight --json --limit 2 --for 0")); len(l.Keys) != 2 ||
@@ -70,8 +71,8 @@ func TestListAmongOthers(t *testing.T) {
 	}
 }
 
-// Keys that were found before somebody interrupts, or before the server fails, is shown, and that it is
-// not all.
+// Keys that were found before somebody interrupts, or before the server fails, are shown, and that
+// these are not all.
 func TestListEndsEarly(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -43,7 +43,7 @@ func (e *Explanation) absent(o *Options) {
 		"the record is gone (its window is over, somebody has forgotten it, or the server has lost it).",
 		"A message without a record runs with its next delivery.")
 	e.Do = []string{"Check what is listed as not known: with another scope or namespace it is another key."}
-	if !o.clue.line && o.raw.id == "" {
+	if !o.clue.line && o.id == "" {
 		e.Do = append(e.Do, "Give a line of the program's log about it instead of KEY: the ID in it leads to the record.")
 	}
 	e.Page = pages + "runbooks/window-too-short.md"

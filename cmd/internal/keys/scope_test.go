@@ -186,8 +186,8 @@ func TestBeginningOfAnID(t *testing.T) {
 				"in_progress")
 			r.wants(cli.Done, "inspect --id urn:onceward:ABCD12", "abcd1200000000000000000000000000",
 				"in_progress")
-			r.wants(cli.No, "inspect --id abcd1", "2 keys fit: look with --id", "abcd1100", "abcd1200",
-				`"order 7"`)
+			r.wants(cli.No, "inspect --id abcd1", "2 keys fit: look with --id", "abcd1100",
+				"abcd1200", `"order 7"`)
 			r.wants(cli.No, "inspect --id abcd13", "no key in the store")
 			r.wants(cli.No, "forget --id abcd11 --yes", "in flight")
 			r.wants(cli.Usage, "inspect --id abc", "not 32 hex digits")

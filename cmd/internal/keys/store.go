@@ -103,10 +103,9 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 		return nil, fmt.Errorf("--redis: %w", err)
 	}
 	return &store{
-		Store: opened, redis: client, name: "redis", layout: opts.Layout, window: opts.Window, close: func() {
-			_ = client.Close()
-		},
-		now: func(ctx context.Context) (time.Time, error) { return client.Time(ctx).Result() },
+		Store: opened, redis: client, name: "redis", layout: opts.Layout, window: opts.Window,
+		close: func() { _ = client.Close() },
+		now:   func(ctx context.Context) (time.Time, error) { return client.Time(ctx).Result() },
 	}, nil
 }
 

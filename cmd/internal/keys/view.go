@@ -79,7 +79,7 @@ func (o *Owner) is(source string) bool {
 // name notes the name of the source where the flags have it.
 func (o *Owner) name(of *Options) {
 	if !o.is(of.Scope) && of.clue.at != nil {
-		o.is(of.raw.group + "/" + of.clue.at.topic)
+		o.is(of.group + "/" + of.clue.at.topic)
 	}
 }
 
