@@ -24,7 +24,7 @@ var asked = map[string]struct{ nothing, bad, says, servers string }{
 		"--redis ADDR"},
 	"console": {"--redis or --sql is missing", "--redis ADDR --listen x", "--listen is",
 		"--redis ADDR"},
-	"demo": {"", "--messages 0", "--messages is 0", "--kafka ADDR"},
+	"demo": {"", "--messages 0", "--messages is 0", ""},
 	"doctor": {"--redis, --sql, --brokers or --kafka-config is missing", "--brokers a:1", "--window",
 		"--redis redis://u:hunter22@ADDR"},
 	"explain": {"KEY is missing", "k --brokers x --redis ADDR", "--brokers", "k --redis redis://u:hunter22@ADDR"},

@@ -15,12 +15,8 @@ import (
 // WorkerCommand is the program's hidden command that runs worker.Main.
 const WorkerCommand = "demo-worker"
 
-const (
-	// window of records: longer than any run, and what is left of a run on a real Redis.
-	window = 10 * time.Minute
-	// removeTime bounds the cleaning of a real server.
-	removeTime = 10 * time.Second
-)
+// window of records: longer than any run.
+const window = 10 * time.Minute
 
 // WorkerProcess returns the hidden command that the demo starts its workers with.
 func WorkerProcess() *cli.Command {
@@ -32,20 +28,17 @@ func WorkerProcess() *cli.Command {
 
 // run runs the demo. When ctx ends it kills its workers, cleans up, and returns.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
-	records, err := readRecords(*o)
-	if err != nil {
-		return err
-	}
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	b, err := openBackends(ctx, *o)
+	b, err := openBackends(*o)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	d := &demo{options: *o, backends: b, exe: exe, say: newTeller(s.Out), records: records}
+	d := &demo{options: *o, backends: b, exe: exe, say: newTeller(s.Out),
+		records: stream.Payments(o.Messages, o.Seed)}
 	if o.JSON {
 		d.say = newTeller(s.Err)
 	}
@@ -76,22 +69,6 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 	return nil
 }
 
-func readRecords(o Options) ([]stream.Record, error) {
-	if o.File == "" {
-		return stream.Payments(o.Messages, o.Seed), nil
-	}
-	f, err := os.Open(o.File)
-	if err != nil {
-		return nil, fmt.Errorf("--file: %w", err)
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	records, err := stream.ReadNDJSON(f, o.Key)
-	if err != nil {
-		return nil, fmt.Errorf("--file %s: %w", o.File, err)
-	}
-	return records, nil
-}
-
 // demo is one run of all compositions.
 type demo struct {
 	options  Options
@@ -113,7 +90,6 @@ func (d *demo) run(ctx context.Context) (columns []column, err error) {
 		return nil, err
 	}
 	defer d.ledger.Close() //nolint:errcheck // what counts has been read
-	defer d.dropLedger()
 	if err := d.createLedger(ctx); err != nil {
 		return nil, err
 	}
@@ -152,9 +128,6 @@ func (d *demo) head() {
 		d.say.line("Console: %s/   metrics for Prometheus: %s%s", d.pages.url, d.pages.url,
 			metricsPath)
 	}
-	if n := stream.Rebound(d.records); n > 0 {
-		d.say.line("Note: %d ids of the file come with more than one payload; only the first has an effect.", n)
-	}
 	if plannedCrashes(schedule(unique)) == 0 {
 		d.say.line("Note: so short a stream has no room for crashes.")
 	}
@@ -169,13 +142,6 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 		return col, err
 	}
 	defer t.close() //nolint:errcheck // everything it was asked has been answered
-	if d.options.Kafka != nil {
-		defer func() {
-			if err := t.remove(d.backends.session); err != nil {
-				d.say.line("  topic and group %s could not be removed: %v", name, err)
-			}
-		}()
-	}
 	unique := stream.Unique(d.messages)
 	s := &supervisor{
 		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique,
@@ -222,26 +188,9 @@ func (d *demo) topicName(c worker.Composition) string {
 
 // inspect is the command that asks for a message of the Claimed composition.
 func (d *demo) inspect() string {
-	at := "redis://" + d.backends.redis[0]
-	if len(d.backends.redis) > 1 {
-		at += " --cluster"
-	}
 	name := d.topicName(worker.Claimed) // of the topic, of its group and of the namespace
 	return fmt.Sprintf("onceward inspect %s --namespace %s --group %s --topic %s --redis %s",
-		d.records[0].ID, name, name, name, at)
-}
-
-// dropLedger removes the tables from a real server. The embedded ledger goes with its
-// directory.
-func (d *demo) dropLedger() {
-	if d.options.Keep || d.options.Postgres == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), removeTime) // also when interrupted
-	defer cancel()
-	if err := d.ledger.Drop(ctx); err != nil {
-		d.say.line("  the ledger could not be removed: %v", err)
-	}
+		d.records[0].ID, name, name, name, "redis://"+d.backends.redis[0])
 }
 
 // report writes what was found.
@@ -257,11 +206,7 @@ func (d *demo) report(columns []column, s *cli.Streams) error {
 	}
 	conclusions(d.say.out, columns)
 	if d.options.Keep {
-		place := d.backends.place.File
-		if place == "" {
-			place = "PostgreSQL"
-		}
-		d.say.line("The ledger is in %s, table %s.", place, d.backends.place.Table)
+		d.say.line("The ledger is in %s, table %s.", d.backends.place.File, d.backends.place.Table)
 	}
 	return nil
 }

@@ -15,8 +15,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/onceward/onceward/internal/servertest"
 )
 
 // plain and raced build the program once for all tests, raced with the race detector if the tests
@@ -133,7 +131,7 @@ func atLeast(n int) [2]int { return [2]int{n, 1 << 30} }
 // too: a call cut off by a rebalance can have landed, and its DEL makes the key new.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	out := run(t, raced, 0, "--messages", "150", "--naive")
+	out := run(t, raced, 0, "--messages", "150")
 	expect(t, out, "unique ids", is(150), is(150), is(150))
 	expect(t, out, "effects in the ledger", is(150),
 		[2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 160})
@@ -164,7 +162,7 @@ func TestDemo(t *testing.T) {
 func TestDemoCanFail(t *testing.T) {
 	t.Run("record", func(t *testing.T) {
 		t.Parallel()
-		out := demo(t, 1, "--messages", "100", "--break", "record")
+		out := demo(t, 1, "--messages", "100", "--naive=false", "--break", "record")
 		expect(t, out, "doubled", atLeast(5), atLeast(5))
 		expect(t, out, "  unexplained", atLeast(5), atLeast(5))
 		if !strings.Contains(out, "Claimed BROKE its promise") ||
@@ -174,69 +172,13 @@ func TestDemoCanFail(t *testing.T) {
 	})
 	t.Run("effect", func(t *testing.T) {
 		t.Parallel()
-		out := demo(t, 1, "--messages", "100", "--break", "effect")
+		out := demo(t, 1, "--messages", "100", "--naive=false", "--break", "effect")
 		expect(t, out, "lost", atLeast(1), atLeast(1))
 		if !strings.Contains(out, "Atomic BROKE its promise") ||
 			!strings.Contains(out, "is lost: UNEXPLAINED") {
 			t.Error(out)
 		}
 	})
-}
-
-// TestDemoOfFile: the user's own messages, of which some are there twice.
-func TestDemoOfFile(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "events.ndjson")
-	var text strings.Builder
-	for i := range 60 {
-		fmt.Fprintf(&text, "{\"event\":{\"id\":%d},\"try\":%d}\n", i%40, i/40)
-	}
-	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out := demo(t, 0, "--file", file, "--key", "event.id", "--duplicates", "0")
-	expect(t, out, "unique ids", is(40), is(40))
-	expect(t, out, "lost", is(0), is(0))
-	if again := row(t, out, "  producer retry"); min(again[0], again[1]) < 15 {
-		t.Errorf("%d copies were skipped as retries, want 15 at least in each\n%s", again, out)
-	}
-	for _, want := range []string{"40 ids in 60 messages",
-		"20 ids of the file come with more than one payload"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("output lacks %q:\n%s", want, out)
-		}
-	}
-}
-
-// TestDemoOnServers runs against real Kafka, Redis and PostgreSQL.
-func TestDemoOnServers(t *testing.T) {
-	args := []string{
-		"--messages", "200", "--postgres", servertest.Postgres(t),
-		"--kafka", strings.Join(servertest.Kafka(t), ","), "--redis", servertest.Redis(t),
-	}
-	t.Run("single", func(t *testing.T) {
-		t.Parallel()
-		onServers(t, args)
-	})
-	t.Run("cluster", func(t *testing.T) {
-		t.Parallel()
-		args := append(args[:4:4], "--kafka", strings.Join(servertest.Kafka3(t), ","), "--redis",
-			strings.Join(servertest.RedisCluster(t), ","))
-		onServers(t, args)
-	})
-}
-
-func onServers(t *testing.T, args []string) {
-	out := demo(t, 0, args...)
-	expect(t, out, "unique ids", is(200), is(200))
-	expect(t, out, "  before the effect", atLeast(2), atLeast(2))
-	expect(t, out, "lost", is(0), is(0))
-	expect(t, out, "doubled", is(0),
-		[2]int{1, row(t, out, "  after it, before record or offset")[1]})
-	expect(t, out, "  unexplained", is(0), is(0))
-	if strings.Contains(out, "embedded") || strings.Contains(out, "could not be removed") {
-		t.Error(out)
-	}
 }
 
 // TestDemoTimeout: a run that does not end says how far it came, and fails.

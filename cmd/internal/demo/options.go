@@ -1,11 +1,8 @@
 package demo
 
 import (
-	"errors"
 	"fmt"
 	"net"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -20,20 +17,12 @@ const (
 
 // Options are the flags of the demo.
 type Options struct {
-	// Messages is the number of unique ids, when File is empty.
+	// Messages is the number of unique ids.
 	Messages int
-	// File of newline-delimited JSON, whose ids are at Key.
-	File string
-	// Key is the path of the id, with dots.
-	Key string
 	// Duplicates is the percentage of messages repeated in each of three ways.
 	Duplicates int
 	// Seed of the stream.
 	Seed uint64
-	// Kafka and Redis are addresses of real servers; empty: embedded ones.
-	Kafka, Redis []string
-	// Postgres is the URL of a real server; empty: SQLite.
-	Postgres string
 	// Naive adds the usual pattern to the compositions.
 	Naive bool
 	// Lease of a claim.
@@ -51,8 +40,7 @@ type Options struct {
 	// JSON writes for programs.
 	JSON bool
 
-	kafka, redis string
-	given        func(flag string) bool
+	given func(flag string) bool
 }
 
 // Command returns the command.
@@ -63,7 +51,7 @@ func (o *Options) command() *cli.Command {
 		Use: "demo", Short: "Send duplicates, kill workers, and count the effects",
 		Long: `Produces a stream with duplicates, consumes it with worker processes, kills some of them, and
 counts in a ledger how often each effect happened. It needs nothing but this program: broker, Redis
-and ledger are embedded unless flags name real ones.
+and ledger are embedded. The usual pattern, SET NX and DEL, runs on the same stream to compare with.
 
 With record and effect in one SQL transaction each effect comes out once. With Redis nothing is lost,
 and every double is traced to the kill that caused it.
@@ -71,34 +59,26 @@ and every double is traced to the kill that caused it.
 With --listen a browser sees the demo: the console, while it runs and until it is interrupted, and
 metrics. Both count across crashes: the workers tell this
 process.`,
-		Example: "onceward demo\nonceward demo --naive --listen 127.0.0.1:8080 --takes 2m",
+		Example: "onceward demo\nonceward demo --listen 127.0.0.1:8080 --takes 2m",
 		Exits: map[int]string{cli.Done: "the promises were kept",
 			cli.No: "a promise was broken, or the run did not come to its end"},
 		Flags: o.flags,
-		Check: func([]string) error { return o.read() },
+		Check: func([]string) error { return o.check() },
 		Run:   o.run,
 	}
 }
 
 func (o *Options) flags(f *cli.Flags) {
 	f.IntVar(&o.Messages, "messages", 1000, "number of unique `ids` to produce")
-	f.StringVar(&o.File, "file", "", "NDJSON `file` to produce instead: each line a message")
-	f.StringVar(&o.Key, "key", "",
-		"`field` of the file that holds a message's id; dots go inside: data.id")
 	f.IntVar(&o.Duplicates, "duplicates",
 		12, "`percent` of messages to repeat as retry, in another partition, and at the end")
 	f.Uint64Var(&o.Seed, "seed", 1, "`seed` of the stream: the same gives the same stream")
-	f.StringVar(&o.kafka, "kafka", "", "bootstrap `addresses` host:port,... of a real Kafka")
-	f.StringVar(&o.redis, "redis", "",
-		"`address` host:port of a real Redis, or host:port,... of a Cluster's nodes")
-	f.StringVar(&o.Postgres, "postgres", "",
-		"`URL` postgres://... of a real PostgreSQL for the ledger")
-	f.BoolVar(&o.Naive, "naive", false,
-		"run the usual SET NX / DEL pattern on the same stream as well")
+	f.BoolVar(&o.Naive, "naive", true,
+		"run the usual SET NX / DEL pattern on the same stream, too")
 	f.DurationVar(&o.Lease, "lease", 2*time.Second, "lease of a claim")
 	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "give up on a composition after this time")
 	f.DurationVar(&o.Takes, "takes", 0,
-		"send each composition's stream in this `time`, 1s to 1h (default 5s, with a real Kafka 30s; less for short streams)")
+		"send each composition's stream in this `time`, 1s to 1h (default 5s; less for short streams)")
 	f.StringVar(&o.Listen, "listen", "",
 		"`host:port` of this machine to serve console and /metrics on; port 0 is a free one")
 	f.BoolVar(&o.Keep, "keep", false, "keep the ledger and say where it is")
@@ -108,30 +88,11 @@ func (o *Options) flags(f *cli.Flags) {
 	o.given = f.Changed
 }
 
-// read looks at what flags stand for.
-func (o *Options) read() (err error) {
-	if o.Kafka, err = addresses("kafka", o.kafka, o.given("kafka")); err != nil {
-		return err
-	}
-	if o.Redis, err = addresses("redis", o.redis, o.given("redis")); err != nil {
-		return err
-	}
-	return o.check()
-}
-
 // check finds the first flag that makes no sense.
 func (o *Options) check() error {
 	switch {
 	case o.Messages < 1 || o.Messages > maxMessages:
 		return fmt.Errorf("--messages is %d; 1 to %d are possible", o.Messages, maxMessages)
-	case o.given("file") && o.File == "":
-		return errors.New("--file is empty")
-	case o.File != "" && o.Key == "":
-		return errors.New("--file needs --key: the field that holds a message's id")
-	case o.File == "" && o.Key != "":
-		return errors.New("--key needs --file")
-	case o.File != "" && o.given("messages"):
-		return errors.New("--messages and --file exclude each other")
 	case o.Duplicates < 0 || o.Duplicates > 100:
 		return fmt.Errorf("--duplicates is %d; 0 to 100 percent are possible", o.Duplicates)
 	case o.Lease < 200*time.Millisecond || o.Lease > time.Minute:
@@ -144,8 +105,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("--listen is %q; a host:port of this machine is possible, such as 127.0.0.1:8080: the console asks nobody who they are", o.Listen)
 	case o.Timeout < time.Second:
 		return fmt.Errorf("--timeout is %v; at least 1s is needed", o.Timeout)
-	case o.given("postgres") && !postgresURL(o.Postgres):
-		return errors.New("--postgres is not a postgres:// URL")
 	}
 	return nil
 }
@@ -153,24 +112,4 @@ func (o *Options) check() error {
 func ofThisMachine(address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	return err == nil && port != "" && loopback.Is(address)
-}
-
-func postgresURL(s string) bool {
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") && u.Host != ""
-}
-
-func addresses(name, list string, set bool) ([]string, error) {
-	if !set {
-		return nil, nil
-	}
-	var out []string
-	for a := range strings.SplitSeq(list, ",") {
-		a = strings.TrimSpace(a)
-		if host, port, err := net.SplitHostPort(a); err != nil || host == "" || port == "" {
-			return nil, fmt.Errorf("--%s: %q is not host:port", name, a)
-		}
-		out = append(out, a)
-	}
-	return out, nil
 }

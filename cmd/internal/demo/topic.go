@@ -48,25 +48,6 @@ func createTopic(addrs []string, name string) (*topic, error) {
 	return t, nil
 }
 
-// remove deletes the topic and the group. Workers that were killed are members until their session
-// ends.
-func (t *topic) remove(session time.Duration) error {
-	err := t.admin.DeleteTopic(t.name)
-	ticker, late := time.NewTicker(lookEvery), time.After(session+removeTime)
-	defer ticker.Stop()
-	for {
-		gone := t.admin.DeleteConsumerGroup(t.group)
-		if !errors.Is(gone, sarama.ErrNonEmptyGroup) {
-			return errors.Join(err, gone)
-		}
-		select {
-		case <-ticker.C:
-		case <-late:
-			return errors.Join(err, gone)
-		}
-	}
-}
-
 // close closes the client, which the admin shares.
 func (t *topic) close() error { return t.admin.Close() }
 

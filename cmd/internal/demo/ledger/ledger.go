@@ -10,16 +10,13 @@ import (
 	"errors"
 	"fmt"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
-	_ "modernc.org/sqlite"             // driver "sqlite"
+	_ "modernc.org/sqlite" // driver "sqlite"
 
 	"github.com/onceward/onceward/sqladapter"
 )
 
 // Place says where a ledger is. It travels to the workers.
 type Place struct {
-	// Postgres is the URL of a server. Empty: SQLite in File.
-	Postgres string
 	// File of the SQLite database.
 	File string
 	// Table is the name of the ledger; its marks are in Table + "_marks".
@@ -55,31 +52,22 @@ type Queryer interface {
 
 // Open opens the ledger without touching the database.
 func Open(p Place) (*Ledger, error) {
-	driver, dsn, conns := "pgx", p.Postgres, 8
-	if p.Postgres == "" {
-		// One connection: SQLite has one writer, and queueing for it in the process is
-		// fairer than its busy handler. The timeout is for the other processes.
-		driver, conns = "sqlite", 1
-		dsn = "file:" + p.File + "?_txlock=immediate&_pragma=busy_timeout(10000)" +
-			"&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
-	}
-	db, err := sql.Open(driver, dsn)
+	db, err := sql.Open("sqlite", "file:"+p.File+"?_txlock=immediate&_pragma=busy_timeout(10000)"+
+		"&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	db.SetMaxOpenConns(conns)
-	db.SetMaxIdleConns(conns)
+	// One connection: SQLite has one writer, and queueing for it in the process is fairer than its
+	// busy handler. The timeout is for the other processes.
+	db.SetMaxOpenConns(1)
+	db.SetMaxIdleConns(1)
 	return &Ledger{DB: db, place: p}, nil
 }
 
 // Create makes the table of effects.
 func (l *Ledger) Create(ctx context.Context) error {
-	seq := "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
-	if l.place.Postgres == "" {
-		seq = "INTEGER PRIMARY KEY AUTOINCREMENT"
-	}
 	for _, ddl := range []string{
-		`CREATE TABLE ` + l.place.Table + ` (seq ` + seq + `, composition TEXT NOT NULL, id TEXT NOT NULL,
+		`CREATE TABLE ` + l.place.Table + ` (seq INTEGER PRIMARY KEY AUTOINCREMENT, composition TEXT NOT NULL, id TEXT NOT NULL,
 			worker TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL, generation INTEGER NOT NULL)`,
 		// not unique
 		`CREATE INDEX ` + l.place.Table + `_by_id ON ` + l.place.Table + ` (composition, id)`,
@@ -91,26 +79,12 @@ func (l *Ledger) Create(ctx context.Context) error {
 	return nil
 }
 
-// Drop removes the tables of effects and marks.
-func (l *Ledger) Drop(ctx context.Context) error {
-	var errs []error
-	for _, table := range []string{l.place.Table, l.place.Table + "_marks"} {
-		_, err := l.DB.ExecContext(ctx, `DROP TABLE IF EXISTS `+table)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
 // Close closes the connections.
 func (l *Ledger) Close() error { return l.DB.Close() }
 
-// Marks returns the marks that the Atomic composition keeps beside the ledger.
+// Marks returns the marks that the Atomic composition keeps next to the ledger.
 func (l *Ledger) Marks(namespace string) (*sqladapter.Ledger, error) {
-	dialect := sqladapter.Postgres
-	if l.place.Postgres == "" {
-		dialect = sqladapter.SQLite
-	}
-	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: namespace,
+	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: namespace,
 		Table: l.place.Table + "_marks"})
 }
 

@@ -13,8 +13,6 @@ type Kind uint8
 const (
 	// Original is the first message of its id.
 	Original Kind = iota
-	// Repeated is a line of the user's file whose id has been there before.
-	Repeated
 	// Retry is the same message again in the same partition, shortly after: the producer
 	// had no answer and sent it again.
 	Retry
@@ -73,14 +71,9 @@ func Make(records []Record, cfg Config) []Message {
 	rnd := rand.New(rand.NewPCG(cfg.Seed, 2))
 	repeat := func() bool { return rnd.IntN(100) < cfg.Duplicates }
 	due := make(map[int][]Message) // by index of the record it follows
-	seen := make(map[string]bool, len(records))
 	var out []Message
 	for i, r := range records {
 		m := Message{Record: r, Partition: partition(r.Key, cfg.Partitions)}
-		if seen[r.ID] {
-			m.Kind = Repeated
-		}
-		seen[r.ID] = true
 		out = append(out, m)
 		if repeat() {
 			at := soon(rnd, i, len(records))

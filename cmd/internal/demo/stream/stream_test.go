@@ -64,9 +64,9 @@ func TestMakeKeepsOrderOfKey(t *testing.T) {
 }
 
 func TestMakeWithoutDuplicates(t *testing.T) {
-	records := []Record{{ID: "a", Key: "a"}, {ID: "b", Key: "b"}, {ID: "a", Key: "a"}}
+	records := []Record{{ID: "a", Key: "a"}, {ID: "b", Key: "b"}, {ID: "c", Key: "a"}}
 	messages := Make(records, Config{Partitions: 1})
-	if len(messages) != 3 || messages[2].Kind != Repeated || messages[0].Kind != Original {
+	if len(messages) != 3 || messages[2].Kind != Original || messages[0].Kind != Original {
 		t.Errorf("%+v", messages)
 	}
 	// no other partition to move to
