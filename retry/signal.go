@@ -26,7 +26,8 @@ func NoRetry(ctx context.Context) context.Context {
 func Allowed(ctx context.Context) bool { return ctx.Value(noRetry{}) == nil }
 
 // Handler puts [NoRetry] into the context of requests that say Do-Not-Retry, and passes all
-// requests to next. A handler passes r.Context() to its own calls, which then try once: its caller retries.
+// requests to next. A handler passes r.Context() to its own calls, which then try once: its caller
+// retries.
 //
 // Trust reports whether the header of a request counts; nil: it always does. An untrusted client
 // does no harm with it: it can only lower the number of retries for its own request. Any value

@@ -215,7 +215,7 @@ func onRecord(m *Ledger, form any) Step {
 	}}
 }
 
-// TestRecordedIDTime: what a table is for is read from the table, by a Ledger of any form.
+// TestRecordedIDTime: a Ledger of any form reads from the table which ids it is for.
 func TestRecordedIDTime(t *testing.T) {
 	type answer struct {
 		kind  IDTime

@@ -29,7 +29,8 @@ func TestGoldenSQL(t *testing.T) {
 			require.NoError(t, err)
 			sql := m.dialect
 			parts := []string{m.Migrations().SQL(), sql.raise}
-			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire,
+			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m),
+				peek(m), sql.window, sql.setWindow, sql.expire,
 				sql.save(entry{}, []byte("result")).text)
 			if text := withFingerprintText(m); text != insertManyText(m) {
 				parts = append(parts, text)

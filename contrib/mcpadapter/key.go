@@ -90,7 +90,8 @@ func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	named := map[string]any{}
 	for _, name := range t.KeyFields {
 		number, isNumber := args[name].(json.Number)
-		whole := isNumber && !strings.ContainsAny(number.String(), ".eE") // 10.0 and 1e1 are one amount
+		// 10.0 and 1e1 are one amount
+		whole := isNumber && !strings.ContainsAny(number.String(), ".eE")
 		switch text, isText := args[name].(string); {
 		case args[name] == nil, isText && text == "": // a model writes "" for what it does not know
 			return "", ""

@@ -28,9 +28,9 @@ const scanned = `
 
 Attempts past their point of no return are in an index: they are all listed, at once, and counted.
 For the others the command looks at the keys of the Redis database, also at those of other programs,
-in small steps that keep nobody else waiting, for as long as --for says, or until Ctrl-C. The last line
-says whether the list is complete, and how many keys were looked at; so do "complete", "looked_at"
-and "of_about" of --json.`
+in small steps that keep nobody else waiting, for as long as --for says, or until Ctrl-C. The last
+line says whether the list is complete, and how many keys were looked at; so do "complete",
+"looked_at" and "of_about" of --json.`
 
 // partly are the exit codes of a list.
 var partly = map[int]string{

@@ -196,7 +196,7 @@ func TestNotBeforeOfMany(t *testing.T) {
 	start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
 		c.DB, c.BatchSize = slow, 2
 		c.OnError = func(err error) {
-			// On a busy machine a deletion may wait too long for the moves. That is no fault here.
+			// On a busy machine a deletion may wait too long for the moves. It is not a fault here.
 			if strings.Contains(err.Error(), "scheduled messages") {
 				failures.Add(1)
 			}

@@ -102,7 +102,8 @@ func kind(err error) string {
 }
 
 // ClaimResult returns the attributes of a claim that was answered.
-func ClaimResult(outcome driver.Outcome, cause driver.Cause, age time.Duration) []attribute.KeyValue {
+func ClaimResult(outcome driver.Outcome, cause driver.Cause,
+	age time.Duration) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{OutcomeKey.String(outcome.String())}
 	if cause != "" {
 		attrs = append(attrs, CauseKey.String(causeName(cause)))
