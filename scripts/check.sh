@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The inner loop: all that can be said of a change without a server.
 #
-#   check.sh            formatting, lint (and vet), workflows, files, commits, prose, and unit tests
+#   check.sh            formatting, lint (and vet), workflows, files, modules, commits, prose, and unit tests
 #                       with -race, whose results Go keeps: what did not change costs nothing
 #   check.sh static     all but the tests and the commits: what CI wants to know first
 set -euo pipefail
@@ -32,6 +32,15 @@ tracked() {
   [ "$before" = "$after" ] || { printf 'a build changes tracked files:\n%s\n' "$after" && return 1; }
 }
 
+# alone: each module has what it imports in its own go.mod, which a workspace hides.
+alone() {
+  local dir code=0
+  while read -r dir; do
+    (cd "$dir" && GOWORK=off go list -test -deps ./... > /dev/null) || { echo "in $dir" && code=1; }
+  done < <(modules)
+  return $code
+}
+
 failed=
 try() { # NAME COMMAND...
   phase "$@" || failed+=" $1,"
@@ -41,6 +50,7 @@ try lint scripts/lint.sh
 try prose scripts/prose.sh
 try workflows workflows
 try "tracked files" tracked
+try "modules alone" alone
 try "mutants apply" scripts/mutants.sh -apply
 if [ "$mode" = all ]; then
   try commits scripts/commits.sh

@@ -64,6 +64,7 @@ require (
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
 	golang.org/x/sys v0.50.0
+	google.golang.org/grpc v1.85.0
 	gorm.io/gorm v1.31.2
 	modernc.org/sqlite v1.61.1
 )
@@ -166,8 +167,7 @@ require (
 	google.golang.org/api v0.304.0 // indirect
 	google.golang.org/genproto v0.0.0-20261012220534-4341edf3f941 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261012220534-4341edf3f941 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20261012220534-4341edf3f941 // indirect
-	google.golang.org/grpc v1.84.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261026165753-2ffab32bce7e // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/apimachinery v0.32.3 // indirect
@@ -225,6 +225,7 @@ require (
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.2 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/onceward/onceward/contrib/grpcadapter v0.0.0
 	github.com/onceward/onceward/contrib/mcpadapter v0.0.0
 	github.com/onceward/onceward/contrib/telemetry v0.0.0
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
@@ -284,3 +285,5 @@ replace github.com/onceward/onceward/sqladapter/pgxv5 => ../../sqladapter/pgxv5
 replace github.com/onceward/onceward/contrib/telemetry => ../../contrib/telemetry
 
 replace github.com/onceward/onceward/contrib/mcpadapter => ../../contrib/mcpadapter
+
+replace github.com/onceward/onceward/contrib/grpcadapter => ../../contrib/grpcadapter
