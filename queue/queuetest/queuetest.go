@@ -86,6 +86,8 @@ var alone = []row{
 	{"broker_restarted", "a consumer that does not come back with its broker", checkRestart,
 		func(q *Queue) bool { return q.Restart != nil }},
 	{"storm", "what only many messages and many faults at once show", checkStorm, nil},
+	// Next to others a slow broker is late with a report of work.
+	{"long_work", "a message that is delivered again while its handler works", checkLongWork, nil},
 }
 
 // together are the other rows.
@@ -108,7 +110,6 @@ var together = []row{
 		checkRecordsFrozen, func(q *Queue) bool { return q.Records != nil }},
 	{"store_out", "a message that runs unclaimed, or is dropped, while the store is away", checkStoreOut, nil},
 	{"lease_lost", "a message that is acknowledged by an owner who has lost it", checkLeaseLost, nil},
-	{"long_work", "a message that is delivered again while its handler works", checkLongWork, nil},
 	{"poison_for_good", "a message that cannot be processed and is dropped, or tried forever",
 		checkPoison, nil},
 	{"poison_attempts", "a failing message that is tried forever", checkAttempts, nil},
