@@ -49,7 +49,7 @@ func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Recor
 		err = e.print(std, o.what())
 	}
 	if err == nil && r.State == driver.StateAbsent {
-		return cli.Fail(cli.No, fmt.Errorf("there is no record of %s", o.what()))
+		return cli.Fail(cli.No, fmt.Errorf("no record of %s was found", o.what()))
 	}
 	return err
 }

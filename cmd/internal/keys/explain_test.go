@@ -169,7 +169,7 @@ func TestExplainNamesTheSource(t *testing.T) {
 	}
 	r.wants(cli.Done, "explain orders/1/77"+brokers, "has committed offset 78",
 		"it is not delivered again", "found by     the position of its message")
-	r.wants(cli.No, "inspect orders/1/78", "there is no record")
+	r.wants(cli.No, "inspect orders/1/78", "no record of")
 	e := r.explained(cli.Done, "m7 --namespace shop --group billing --topic orders --brokers 127.0.0.1:1")
 	assert.Contains(t, strings.Join(e.NotKnown, " "), "127.0.0.1:1")
 }

@@ -362,7 +362,7 @@ func (s *store) missing(o *Options) []string {
 
 // none says that there is no record, where it was looked for, and what could not be known.
 func (s *store) none(o *Options) error {
-	text := fmt.Sprintf("there is no record of %s: %v", o.what(), errNone)
+	text := fmt.Sprintf("no record of %s was found: %v", o.what(), errNone)
 	if len(o.looked) > 0 {
 		text += "\nLooked at:"
 	}

@@ -105,9 +105,9 @@ func asServed(t *testing.T, r *rig, more string) {
 	} {
 		r.wants(cli.Done, args+" --namespace shop"+more, "state", "succeeded")
 	}
-	r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop"+more, "there is no record", `principal "bob"`)
+	r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop"+more, "no record of", `principal "bob"`)
 	// With the key alone: which keys have a scope, and the flags that give it.
-	r.wants(cli.No, "inspect other --namespace shop"+more, "there is no record", "have a scope",
+	r.wants(cli.No, "inspect other --namespace shop"+more, "no record of", "have a scope",
 		"--endpoint NAME [--webhook PROVIDER]", "--method METHOD --url", "--grpc", "--tool",
 		"--group GROUP --topic TOPIC", "Looked at:\n  the key itself")
 }
@@ -133,9 +133,9 @@ func TestKeysWithAScope(t *testing.T) {
 				assert.Contains(t, out, `"stripe billing evt_A"`)
 				assert.Contains(t, out, "found by     its label\n")
 			}
-			r.wants(cli.No, "inspect evt --namespace shop", "there is no record")
-			r.wants(cli.No, "forget evt_A --namespace shop --yes", "there is no record")
-			r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop", "there is no record", `"POST /payments k1"`, "look with --id")
+			r.wants(cli.No, "inspect evt --namespace shop", "no record of")
+			r.wants(cli.No, "forget evt_A --namespace shop --yes", "no record of")
+			r.wants(cli.No, "inspect k1 --method POST --url https://api.example/payments --principal bob --namespace shop", "no record of", `"POST /payments k1"`, "look with --id")
 			r.wants(cli.Done, "forget k1 --method POST --url https://api.example/payments --principal alice --namespace shop --yes", "was succeeded, is absent")
 		})
 	}

@@ -182,9 +182,9 @@ func (r *rig) all() {
 	r.wants(cli.Done, "inspect flying --namespace shop", "in_progress",
 		"partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
 	r.wants(cli.Done, "inspect doubtful --namespace shop", "uncertain", "irreversible")
-	r.wants(cli.No, "inspect never --namespace shop", "absent", "there is no record",
+	r.wants(cli.No, "inspect never --namespace shop", "absent", "no record of",
 		"its namespace, scope, prefix or table is another")
-	r.wants(cli.No, "resolve never --namespace shop --released --yes", "there is no record")
+	r.wants(cli.No, "resolve never --namespace shop --released --yes", "no record of")
 	r.wants(cli.No, "inspect done --namespace shop --scope eu", `"done" of namespace shop, scope eu`)
 	r.wants(cli.Done, "inflight", "1 in flight", "partition 3", "order 7")
 	r.wants(cli.Done, "inflight --older 1h", "0 in flight")
@@ -221,7 +221,7 @@ func (r *rig) settle(doubtful string) {
 		r.t.Errorf("resolved as released it is %v", s)
 	}
 	r.wants(cli.No, "forget flying --namespace shop --yes", "in flight")
-	r.wants(cli.No, "forget never --namespace shop --yes", "there is no record")
+	r.wants(cli.No, "forget never --namespace shop --yes", "no record of")
 	r.wants(cli.No, "forget done --namespace shop", "Forget it", "not confirmed")
 	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "--namespace",
 		"shop"); code != cli.Done {
