@@ -3,6 +3,7 @@ package sql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -315,12 +316,16 @@ func (b *bounced) wantEachOnce(t *testing.T, without ...string) {
 }
 
 // wantNoneTwice checks a mode whose named statements PgBouncer loses: calls fail, and no effect
-// happens twice.
+// happens twice. A release that fails leaves its lease, so the Store's next call may find the id in
+// flight.
 func (b *bounced) wantNoneTwice(t *testing.T) {
 	t.Helper()
 	failed := b.deliverAll(t, bouncedEach)
 	assert.NotEmpty(t, failed, "the mode works: name it in docs/guides/sql.md")
 	for name, err := range failed {
+		if name == storeWay && errors.Is(err, dedup.ErrInFlight) {
+			continue
+		}
 		assert.ErrorContains(t, err, "prepared statement", name)
 	}
 	for message, n := range b.effects(t) {
