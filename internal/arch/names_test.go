@@ -17,8 +17,8 @@ import (
 // namesFile lists the denied names that are there today.
 const namesFile = "names.txt"
 
-var updateNames = flag.Bool("update", false,
-	"remove the lines of names.txt that have to go, and follow names that moved to another package")
+var updateLists = flag.Bool("update", false,
+	"write api.txt anew, and remove the lines of names.txt that have to go")
 
 // TestDeniedNames fails when a name is declared that the field has a better word for, unless
 // names.txt lists it; and when names.txt lists a name that is not declared anymore. So the list can
@@ -26,7 +26,7 @@ var updateNames = flag.Bool("update", false,
 func TestDeniedNames(t *testing.T) {
 	declared := deniedDeclarations(t, modules(t)[module])
 	listed := readNames(t)
-	if *updateNames {
+	if *updateLists {
 		writeNames(t, shortenNames(listed, declared))
 		return
 	}
