@@ -28,7 +28,7 @@ func (c *call) run(ctx context.Context) (*http.Response, error) {
 			return deliver(&f)
 		}
 		delay, why := c.pause(found)
-		c.tell(c.event(found, delay, why))
+		c.notify(c.event(found, delay, why))
 		if why != 0 {
 			if f.err != nil {
 				f.err = c.gaveUp(why, f.err)
@@ -50,7 +50,7 @@ func deliver(f **flight) (*http.Response, error) {
 	return done.deliver()
 }
 
-func (c *call) tell(e Event) {
+func (c *call) notify(e Event) {
 	if c.OnRetry != nil {
 		e.Request = c.req
 		c.OnRetry(e)

@@ -14,8 +14,8 @@ import (
 type Class uint8
 
 const (
-	// Usual is what [TransportConfig].Statuses returns for a status that it does not decide.
-	Usual Class = iota
+	// DefaultClass is what [TransportConfig].Statuses returns for a status that it does not decide.
+	DefaultClass Class = iota
 	// Final: return the response.
 	Final
 	// Again: another attempt, if the request may be repeated.
@@ -66,7 +66,7 @@ func (t *Transport) class(resp *http.Response, keyed bool) Class {
 		return Final
 	}
 	if t.cfg.Statuses != nil {
-		if c := t.cfg.Statuses(resp.StatusCode); c != Usual {
+		if c := t.cfg.Statuses(resp.StatusCode); c != DefaultClass {
 			return c
 		}
 	}

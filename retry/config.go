@@ -51,8 +51,8 @@ type TransportConfig struct {
 	// a request with a key, which may have to wait. A longer body is streamed and sent once.
 	// Negative: never read. Default: [DefaultBodyLimit].
 	BodyLimit int64
-	// Statuses returns the class of a status, or [Usual] to leave it to the rule. The rule is
-	// [StatusClass], and [Wait] for a 409 to a request with a key, if it is a problem+json (RFC
+	// Statuses returns the class of a status, or [DefaultClass] to leave it to the rule. The rule
+	// is [StatusClass], and [Wait] for a 409 to a request with a key, if it is a problem+json (RFC
 	// 9457) whose type ends in "in-flight", or in "uncertain" with Retry-After. A response with
 	// Do-Not-Retry or Idempotent-Replayed is [Final] whatever Statuses says: another would be the
 	// same. It may be called concurrently. Default: the rule.

@@ -37,7 +37,7 @@ func Do[T any](ctx context.Context, p Policy,
 	if ctx.Err() != nil {
 		return zero, ended(ctx)
 	}
-	c := newCourse(ctx, p)
+	c := newAttemptLoop(ctx, p)
 	defer c.refund() // also if OnRetry panics
 	p.Budget.Deposit()
 	for {
@@ -56,7 +56,7 @@ func Do[T any](ctx context.Context, p Policy,
 }
 
 // try is one attempt.
-func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T, error)) (T,
+func try[T any](ctx context.Context, c *attemptLoop, fn func(context.Context, int) (T, error)) (T,
 	error) {
 	inner := ctx
 	if c.retries() {
@@ -72,7 +72,7 @@ func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T
 }
 
 // rest reports f to OnRetry and waits. Its error says why there is no next attempt.
-func (c *course) rest(ctx context.Context, f failure) error {
+func (c *attemptLoop) rest(ctx context.Context, f failure) error {
 	delay, why := c.pause(f)
 	if c.OnRetry != nil {
 		c.OnRetry(c.event(f, delay, why))
@@ -84,7 +84,7 @@ func (c *course) rest(ctx context.Context, f failure) error {
 }
 
 // sleep waits between two attempts.
-func (c *course) sleep(ctx context.Context, delay time.Duration, f failure) error {
+func (c *attemptLoop) sleep(ctx context.Context, delay time.Duration, f failure) error {
 	if backoff.Sleep(ctx, delay) != nil {
 		return c.gaveUp(ContextEnded, fmt.Errorf("%w; last failure: %w", ended(ctx), f.err))
 	}

@@ -89,7 +89,7 @@ func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) 
 	if err != nil {
 		return nil
 	}
-	c.tell(Event{Attempt: c.sends, Hedge: true})
+	c.notify(Event{Attempt: c.sends, Hedge: true})
 	told = true
 	return f
 }

@@ -65,7 +65,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // call is one request on its way through its attempts.
 type call struct {
-	*course
+	*attemptLoop
 	t      *Transport
 	req    *http.Request // the caller's; it is not changed
 	body   *outgoing
@@ -81,7 +81,7 @@ func (c *call) prepare() (err error) {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	c.course = newCourse(ctx, cfg.Policy)
+	c.attemptLoop = newAttemptLoop(ctx, cfg.Policy)
 	c.longest = cfg.MaxWait
 	if signalled(req.Header) { // a proxy has handed it on
 		c.once(NotAllowed)

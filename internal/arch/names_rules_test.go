@@ -97,7 +97,7 @@ var deniedExports = map[string]string{
 	"SeenOnly":    "the layouts Full and Compact",
 	"Swept":       "Expired",
 	"Unused":      "NotAttempted",
-	"Usual":       "DefaultPolicy",
+	"Usual":       "DefaultClass, or DefaultPolicy",
 }
 
 // deniedPackages are denied as names of packages.

@@ -14,8 +14,9 @@ type failure struct {
 	wait   bool          // in flight elsewhere
 }
 
-// course is the way of one call through its attempts. It belongs to one goroutine.
-type course struct {
+// attemptLoop is the state of one call: its attempts, its waits and what bounds them. It belongs to
+// one goroutine.
+type attemptLoop struct {
 	Policy               // complete
 	limit      Reason    // why there is one send only; 0 if there may be more
 	repeatable bool      // what is sent can be sent again, also where limit forbids attempts
@@ -30,9 +31,9 @@ type course struct {
 	longest    time.Duration // of all waits for an answer in flight elsewhere
 }
 
-// newCourse begins a call under a complete policy.
-func newCourse(ctx context.Context, p Policy) *course {
-	c := &course{Policy: p}
+// newAttemptLoop begins a call under a complete policy.
+func newAttemptLoop(ctx context.Context, p Policy) *attemptLoop {
+	c := &attemptLoop{Policy: p}
 	c.deadline, _ = ctx.Deadline()
 	c.latest = time.Now().Add(p.Elapsed)
 	if !Allowed(ctx) {
@@ -42,17 +43,17 @@ func newCourse(ctx context.Context, p Policy) *course {
 }
 
 // once leaves one attempt, whatever it is answered. The first reason stays.
-func (c *course) once(why Reason) {
+func (c *attemptLoop) once(why Reason) {
 	if c.limit == 0 {
 		c.Attempts, c.limit = 1, why
 	}
 }
 
 // retries reports whether this call may send again by itself.
-func (c *course) retries() bool { return c.Attempts > 1 }
+func (c *attemptLoop) retries() bool { return c.Attempts > 1 }
 
 // late is why no attempt may begin d from now; 0 if one may.
-func (c *course) late(d time.Duration) Reason {
+func (c *attemptLoop) late(d time.Duration) Reason {
 	switch {
 	case !c.deadline.IsZero() && time.Until(c.deadline) <= d:
 		return DeadlineNear
@@ -64,7 +65,7 @@ func (c *course) late(d time.Duration) Reason {
 
 // timeout is that of the attempt which begins now; 0 for none. Where there is a deadline each of
 // the attempts that are left may use an equal part of what is left.
-func (c *course) timeout() time.Duration {
+func (c *attemptLoop) timeout() time.Duration {
 	if c.deadline.IsZero() {
 		return c.AttemptTimeout
 	}
@@ -81,7 +82,7 @@ func (c *course) timeout() time.Duration {
 
 // pause returns how long to wait after f, or why there is no next attempt. A token is taken last,
 // when nothing else stands in the way.
-func (c *course) pause(f failure) (time.Duration, Reason) {
+func (c *attemptLoop) pause(f failure) (time.Duration, Reason) {
 	if c.limit != 0 && (!f.wait || !c.repeatable) {
 		return 0, c.limit
 	}
@@ -111,14 +112,14 @@ func (c *course) pause(f failure) (time.Duration, Reason) {
 }
 
 // sent counts a send.
-func (c *course) sent() {
+func (c *attemptLoop) sent() {
 	c.sends++
 	c.began = time.Now()
 	c.paid = false
 }
 
 // refund gives back the token of a send that has not come about.
-func (c *course) refund() {
+func (c *attemptLoop) refund() {
 	if c.paid {
 		c.paid = false
 		c.Budget.giveBack()
@@ -128,7 +129,7 @@ func (c *course) refund() {
 // patient reports whether a wait of d for an answer in flight elsewhere ends in time, and the send
 // after it too. That send is assumed to take as long as the one before: a layer below that has just
 // waited will wait again.
-func (c *course) patient(d time.Duration) bool {
+func (c *attemptLoop) patient(d time.Duration) bool {
 	if c.waitUntil.IsZero() {
 		c.waitUntil = c.began.Add(c.longest) // so a wait in a layer below counts
 	}
@@ -136,12 +137,12 @@ func (c *course) patient(d time.Duration) bool {
 }
 
 // event is the event of f for OnRetry.
-func (c *course) event(f failure, delay time.Duration, gaveUp Reason) Event {
+func (c *attemptLoop) event(f failure, delay time.Duration, gaveUp Reason) Event {
 	return Event{Attempt: c.sends, Err: f.err, Status: f.status, Delay: delay, Wait: f.wait,
 		GaveUp: gaveUp}
 }
 
-func (c *course) gaveUp(why Reason, err error) error {
+func (c *attemptLoop) gaveUp(why Reason, err error) error {
 	return &GaveUpError{Attempts: c.sends, Reason: why, Err: err}
 }
 
