@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter/internal/problem"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // Problems, by the anchors of docs/http.md.
@@ -158,7 +158,7 @@ func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
 	}
 }
 
-func (c *call) replay(r *sealed.Response) {
+func (c *call) replay(r *encrypted.Response) {
 	h := c.w.Header()
 	for name, values := range r.Header {
 		if c.m.mayReplay(name) {
@@ -269,10 +269,10 @@ func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http
 		}
 		c = &call{m: m}
 	}
-	stored := c.encode(&sealed.Response{Status: status,
+	stored := c.encode(&encrypted.Response{Status: status,
 		Header: storedHeaders(m.headers, nil, header), Body: body})
 	if len(stored) > m.cfg.ResponseLimit {
-		stored = c.encode(&sealed.Response{Tombstone: true, Status: status})
+		stored = c.encode(&encrypted.Response{Tombstone: true, Status: status})
 	}
 	return stored, nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/encrypted"
 	"github.com/onceward/onceward/internal/quota"
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // Config configures a [Middleware]. The zero Config works.
@@ -157,8 +157,8 @@ type Middleware struct {
 	methods            map[string]bool
 	headers            map[string]bool
 	fingerprintHeaders []string
-	digester           *sealed.Digester
-	box                *sealed.Box
+	digester           *encrypted.Digester
+	box                *encrypted.Box
 	quota              *quota.Quota
 	silences           silences
 	refused            sync.Map // of *wrongMount: those that were logged
@@ -224,11 +224,11 @@ func (m *Middleware) build() (err error) {
 			return bad("FingerprintKey", "has version 0; it must be 1-127")
 		}
 	}
-	if m.digester, err = sealed.NewDigester("httpadapter.Config.FingerprintKey", key.Version,
+	if m.digester, err = encrypted.NewDigester("httpadapter.Config.FingerprintKey", key.Version,
 		key.Key, more...); err != nil {
 		return err
 	}
-	m.box, err = sealed.NewBox("httpadapter.Config.Seal", m.cfg.Seal, m.cfg.AcceptPlain)
+	m.box, err = encrypted.NewBox("httpadapter.Config.Seal", m.cfg.Seal, m.cfg.AcceptPlain)
 	return err
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // FingerprintKey is the secret of fingerprints: with it they are HMAC-SHA-256, so that a
@@ -48,20 +48,20 @@ func (m *Middleware) fingerprint(r *http.Request, body []byte) driver.Fingerprin
 		}
 	}
 	head := make([]byte, 0, 256)
-	head = sealed.AppendPart(head, []byte{fingerprintVersion})
+	head = encrypted.AppendPart(head, []byte{fingerprintVersion})
 	for _, part := range [...]string{r.Method, requestPath(r), r.URL.RawQuery} {
-		head = sealed.AppendPart(head, part)
+		head = encrypted.AppendPart(head, part)
 	}
 	for _, name := range m.fingerprintHeaders {
 		values := r.Header[name]
 		if name == "Host" { // net/http keeps it elsewhere
 			values = []string{m.cfg.sameHost(r)}
 		}
-		head = sealed.AppendPart(head, name)
+		head = encrypted.AppendPart(head, name)
 		var count [binary.MaxVarintLen64]byte
-		head = sealed.AppendPart(head, count[:binary.PutUvarint(count[:], uint64(len(values)))])
+		head = encrypted.AppendPart(head, count[:binary.PutUvarint(count[:], uint64(len(values)))])
 		for _, v := range values {
-			head = sealed.AppendPart(head, v)
+			head = encrypted.AppendPart(head, v)
 		}
 	}
 	return m.digester.SumAfter(head, body)

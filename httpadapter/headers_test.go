@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 var never = []string{
@@ -94,7 +94,7 @@ func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
 	for _, name := range append(slices.Clone(never), "X-Internal", "Access-Control-Allow-Origin") {
 		h[name], h[strings.ToLower(name)] = []string{"secret"}, []string{"secret"}
 	}
-	stored := sealed.Encode(&sealed.Response{Status: 201, Header: h, Body: []byte("paid")})
+	stored := encrypted.Encode(&encrypted.Response{Status: 201, Header: h, Body: []byte("paid")})
 	m := newMiddleware(t, answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored},
 		nil), byHeader, httpadapter.Config{Headers: []string{"X-Kept"}})
 	w := send(m.Handler(status(200)), post("k", ""))

@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/detached"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/ctxdetach"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // Handler returns next behind the middleware. It fits what takes middleware of net/http
@@ -172,7 +172,7 @@ func (c *call) readBody() bool {
 // Then the context leaves the client, because otherwise the answer would be lost with it.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.m.fingerprint(c.r, c.body)
-	ctx, leave, end := detached.From(c.r.Context())
+	ctx, leave, end := ctxdetach.From(c.r.Context())
 	defer end()
 	effect := func(ctx context.Context) ([]byte, bool, error) {
 		if !leave() {
@@ -202,7 +202,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	defer c.last.close() // also when the handler panics
 
 	run := &handlerRun{}
-	handling, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(),
+	handling, cancel := ctxdetach.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(),
 		c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
 	defer cancel()
 	r := withBody(handling, c.r, c.body)
@@ -218,7 +218,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 		return nil, false, c.keepSilence(ctx, r, forgo)
 	}
 	if err := c.unkept(ended, forgo); err != nil {
-		if errors.Is(err, errCancelled) && detached.TimedOut(handling) {
+		if errors.Is(err, errCancelled) && ctxdetach.TimedOut(handling) {
 			c.m.cfg.Logger.Warn(
 				"httpadapter: a handler has answered nothing within Timeout, and its key is free",
 				"timeout", c.m.cfg.Timeout)
@@ -305,7 +305,7 @@ func (c *call) result() []byte {
 	rec := c.last
 	c.tooMuch, c.short = rec.over, rec.incomplete()
 	if !c.tooMuch && !c.short {
-		stored := c.encode(&sealed.Response{
+		stored := c.encode(&encrypted.Response{
 			Status: rec.status, Body: rec.body,
 			Header: storedHeaders(c.m.headers, c.w.Header(), rec.sent),
 		})
@@ -318,7 +318,7 @@ func (c *call) result() []byte {
 }
 
 func (c *call) tombstone() []byte {
-	return c.encode(&sealed.Response{Tombstone: true, Status: c.last.status})
+	return c.encode(&encrypted.Response{Tombstone: true, Status: c.last.status})
 }
 
-func (c *call) encode(r *sealed.Response) []byte { return c.m.box.Encode(c.scope, c.key, r) }
+func (c *call) encode(r *encrypted.Response) []byte { return c.m.box.Encode(c.scope, c.key, r) }

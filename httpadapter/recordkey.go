@@ -5,8 +5,8 @@ import (
 
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter/internal/problem"
+	"github.com/onceward/onceward/internal/encrypted"
 	"github.com/onceward/onceward/internal/keyname"
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // RecordKey names a request with a key as the [Middleware] does, so that its record can be found:
@@ -27,7 +27,7 @@ type RecordKey struct {
 
 // Scope returns the scope of the key: a digest, so that nothing of the principal is in clear.
 func (k RecordKey) Scope() string {
-	return sealed.ScopeOf("http", "1", k.Name, k.Principal, k.Method, k.Route)
+	return encrypted.ScopeOf("http", "1", k.Name, k.Principal, k.Method, k.Route)
 }
 
 // ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no

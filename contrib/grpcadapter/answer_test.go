@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/contrib/grpcadapter"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 func TestFirstThenReplayed(t *testing.T) {
@@ -128,8 +128,8 @@ func TestRunnersAnswers(t *testing.T) {
 	done := func(stored []byte) dedup.Result[[]byte] {
 		return dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}
 	}
-	tomb := sealed.Encode(&sealed.Response{Tombstone: true})
-	form := func(r *sealed.Response) []byte { return sealed.Encode(r) }
+	tomb := encrypted.Encode(&encrypted.Response{Tombstone: true})
+	form := func(r *encrypted.Response) []byte { return encrypted.Encode(r) }
 	for name, c := range map[string]struct {
 		res      dedup.Result[[]byte]
 		err      error
@@ -169,21 +169,21 @@ func TestRunnersAnswers(t *testing.T) {
 			reason: "RESPONSE_UNREADABLE", pushback: "-1"},
 		"sealed": {res: done([]byte{0x81, 1, 2, 3}), code: codes.DataLoss,
 			reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"one of HTTP": {res: done(form(&sealed.Response{Status: 201,
+		"one of HTTP": {res: done(form(&encrypted.Response{Status: 201,
 			Body: []byte("paid")})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE",
 			pushback: "-1"},
-		"without a type": {res: done(form(&sealed.Response{})), code: codes.DataLoss,
+		"without a type": {res: done(form(&encrypted.Response{})), code: codes.DataLoss,
 			reason: "RESPONSE_UNREADABLE", pushback: "-1"},
 		"of an unknown type": {
-			res: done(form(&sealed.Response{
+			res: done(form(&encrypted.Response{
 				Header: map[string][]string{"type-url": {"type.googleapis.com/no.Such"}}})),
 			code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
 		"broken off": {
-			res: done(form(&sealed.Response{Header: map[string][]string{
+			res: done(form(&encrypted.Response{Header: map[string][]string{
 				"type-url": {"type.googleapis.com/google.protobuf.StringValue"}},
 				Body: []byte{10, 5, 'a'}})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE",
 			pushback: "-1"},
-		"another code inside": {res: done(form(&sealed.Response{Status: 9, Body: []byte{8, 3}})),
+		"another code inside": {res: done(form(&encrypted.Response{Status: 9, Body: []byte{8, 3}})),
 			code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {

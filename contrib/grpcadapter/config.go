@@ -14,7 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // Requirement says what a method has to do with keys.
@@ -196,10 +196,10 @@ func (i *interceptor) build() (err error) {
 			return bad("FingerprintKey", "has version 0; it must be 1-127")
 		}
 	}
-	if i.digester, err = sealed.NewDigester("grpcadapter.Config.FingerprintKey", key.Version,
+	if i.digester, err = encrypted.NewDigester("grpcadapter.Config.FingerprintKey", key.Version,
 		key.Key); err != nil {
 		return err
 	}
-	i.box, err = sealed.NewBox("grpcadapter.Config.Seal", i.cfg.Seal, i.cfg.AcceptPlain)
+	i.box, err = encrypted.NewBox("grpcadapter.Config.Seal", i.cfg.Seal, i.cfg.AcceptPlain)
 	return err
 }

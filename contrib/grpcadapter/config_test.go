@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/contrib/grpcadapter"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 func TestWhatIsRefused(t *testing.T) {
@@ -127,8 +127,8 @@ func TestGolden(t *testing.T) {
 	assert.Equal(t, "\x01\x01\x00\x01\x08type-url\x01\x2ftype.googleapis.com/"+
 		"google.protobuf.StringValue\x0a\x04paid", string(run.stored))
 	assert.Equal(t, "k", run.req.Key)
-	assert.Equal(t, sealed.ScopeOf("grpc", "1", "", "acme", charge), run.req.Scope)
-	plain, _ := sealed.NewDigester("", 0, nil)
+	assert.Equal(t, encrypted.ScopeOf("grpc", "1", "", "acme", charge), run.req.Scope)
+	plain, _ := encrypted.NewDigester("", 0, nil)
 	assert.Equal(t, plain.Sum([]byte{1}, []byte(charge), []byte("f")), run.req.Fingerprint)
 	s.call(t.Context(), charge, "error", "")
 	assert.Equal(t, "\x01\x01\x06\x00\x08\x06\x12\x05twice", string(run.stored))

@@ -17,9 +17,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/httpadapter"
-	"github.com/onceward/onceward/internal/detached"
+	"github.com/onceward/onceward/internal/ctxdetach"
+	"github.com/onceward/onceward/internal/encrypted"
 	"github.com/onceward/onceward/internal/quota"
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // interceptor is what all calls share.
@@ -27,8 +27,8 @@ type interceptor struct {
 	run       httpadapter.Runner
 	principal Scope
 	cfg       Config
-	digester  *sealed.Digester
-	box       *sealed.Box
+	digester  *encrypted.Digester
+	box       *encrypted.Box
 	quota     *quota.Quota
 	atomic    bool   // run may begin anew
 	window    string // in seconds; "" means forever, or less than one
@@ -181,7 +181,7 @@ func (c *call) nested() bool {
 // Then the context leaves the client, because otherwise the response would be lost with it.
 func (c *call) run() (dedup.Result[[]byte], error) {
 	fingerprint := c.fingerprint()
-	ctx, leave, end := detached.From(c.ctx)
+	ctx, leave, end := ctxdetach.From(c.ctx)
 	defer end()
 	effect := func(ctx context.Context) ([]byte, bool, error) {
 		if !leave() {
@@ -216,7 +216,7 @@ var (
 func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	c.ran, c.landed, c.resp, c.err, c.lost = true, false, nil, nil, nil
 	run := &handlerRun{}
-	ctx, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.ctx, c.i.cfg.Timeout,
+	ctx, cancel := ctxdetach.Bound(context.WithValue(ctx, runKey{}, run), c.ctx, c.i.cfg.Timeout,
 		c.i.cfg.CancelWithClient)
 	defer cancel()
 	if c.i.atomic {
@@ -227,7 +227,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 
 	forgo := run.forgo.Load()
 	if err := c.notKept(ctx.Err() != nil, forgo); err != nil {
-		if errors.Is(err, errCancelled) && detached.TimedOut(ctx) {
+		if errors.Is(err, errCancelled) && ctxdetach.TimedOut(ctx) {
 			c.i.cfg.Logger.Warn(
 				"grpcadapter: a handler has no response within Timeout, and its key is free",
 				"method", c.method, "timeout", c.i.cfg.Timeout)

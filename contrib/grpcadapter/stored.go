@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// A stored response or error is a sealed.Response. A handler's response has code 0, the URL of
+// A stored response or error is a encrypted.Response. A handler's response has code 0, the URL of
 // its type under typeURL, and its encoding as the body. An error has its code, no header, and its
 // google.rpc.Status as the body.
 const (
@@ -44,7 +44,7 @@ func (c *call) result() []byte {
 		}
 		c.lost = &responseTooLarge
 	}
-	return c.encode(&sealed.Response{Tombstone: true})
+	return c.encode(&encrypted.Response{Tombstone: true})
 }
 
 // encodeError is what to store of an error that is one of gRPC.
@@ -66,14 +66,14 @@ func (c *call) encodeError(err error) []byte {
 	return c.encode(r)
 }
 
-func (c *call) encode(r *sealed.Response) []byte { return c.i.box.Encode(c.scope, c.key, r) }
+func (c *call) encode(r *encrypted.Response) []byte { return c.i.box.Encode(c.scope, c.key, r) }
 
 var errNoMessage = errors.New("it is not a protobuf message")
 
-func form(resp any, err error) (*sealed.Response, error) {
+func form(resp any, err error) (*encrypted.Response, error) {
 	if err != nil {
 		body, merr := proto.Marshal(status.Convert(err).Proto())
-		return &sealed.Response{Status: int(status.Code(err)), Body: body}, merr
+		return &encrypted.Response{Status: int(status.Code(err)), Body: body}, merr
 	}
 	m, ok := resp.(proto.Message)
 	if !ok {
@@ -81,12 +81,12 @@ func form(resp any, err error) (*sealed.Response, error) {
 	}
 	body, err := proto.Marshal(m)
 	url := urlPrefix + string(m.ProtoReflect().Descriptor().FullName())
-	return &sealed.Response{Header: map[string][]string{typeURL: {url}}, Body: body}, err
+	return &encrypted.Response{Header: map[string][]string{typeURL: {url}}, Body: body}, err
 }
 
 // decode is the reverse of form: the response, or what the handler's error was. A bad one
 // is the error in the end.
-func decode(r *sealed.Response, types Types) (proto.Message, *status.Status, error) {
+func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, error) {
 	if r.Status != int(codes.OK) {
 		var st statuspb.Status
 		if err := proto.Unmarshal(r.Body, &st); err != nil {
@@ -134,7 +134,7 @@ func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte,
 	}
 	stored := c.encode(r)
 	if len(stored) > c.i.cfg.ResponseLimit {
-		stored = c.encode(&sealed.Response{Tombstone: true})
+		stored = c.encode(&encrypted.Response{Tombstone: true})
 	}
 	return stored, nil
 }

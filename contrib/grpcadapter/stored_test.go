@@ -16,17 +16,17 @@ import (
 
 	"github.com/onceward/onceward/contrib/grpcadapter"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // Whatever lies in the store: a replay, or DataLoss; never a panic, an empty success, or a
 // success where an error was stored.
 func FuzzReplay(f *testing.F) {
 	header := map[string][]string{"type-url": {"type.googleapis.com/google.protobuf.StringValue"}}
-	f.Add(sealed.Encode(&sealed.Response{Header: header, Body: []byte("\x0a\x04paid")}))
-	f.Add(sealed.Encode(&sealed.Response{Status: 6, Body: []byte("\x08\x06\x12\x05twice")}))
-	f.Add(sealed.Encode(&sealed.Response{Tombstone: true, Status: 6}))
-	f.Add(sealed.Encode(&sealed.Response{Status: 6})) // OK inside
+	f.Add(encrypted.Encode(&encrypted.Response{Header: header, Body: []byte("\x0a\x04paid")}))
+	f.Add(encrypted.Encode(&encrypted.Response{Status: 6, Body: []byte("\x08\x06\x12\x05twice")}))
+	f.Add(encrypted.Encode(&encrypted.Response{Tombstone: true, Status: 6}))
+	f.Add(encrypted.Encode(&encrypted.Response{Status: 6})) // OK inside
 	f.Add([]byte{0x81, 1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		run := answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil)
@@ -36,7 +36,7 @@ func FuzzReplay(f *testing.F) {
 		ctx := metadata.NewIncomingContext(t.Context(),
 			metadata.Pairs(grpcadapter.KeyMetadata, "k"))
 		resp, err := direct(t, ctx, charge, wrapperspb.String("v"), once)
-		r, derr := sealed.Decode(stored)
+		r, derr := encrypted.Decode(stored)
 		switch {
 		case err == nil:
 			require.NoError(t, derr, "replayed as %v", resp)

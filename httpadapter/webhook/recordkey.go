@@ -2,8 +2,8 @@ package webhook
 
 import (
 	"github.com/onceward/onceward/dedup/driver"
+	"github.com/onceward/onceward/internal/encrypted"
 	"github.com/onceward/onceward/internal/keyname"
-	"github.com/onceward/onceward/internal/sealed"
 )
 
 // RecordKey names a delivery as the [Receiver] does, so that its record can be found: with
@@ -26,7 +26,7 @@ func (k RecordKey) Scope() string {
 	if k.Body != nil {
 		mode = "body"
 	}
-	return sealed.ScopeOf("webhook", "1", mode, k.Provider, k.Endpoint)
+	return encrypted.ScopeOf("webhook", "1", mode, k.Provider, k.Endpoint)
 }
 
 // Key returns the key within the scope: the signed id, or a digest of what is signed, and of the

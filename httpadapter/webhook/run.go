@@ -10,14 +10,14 @@ import (
 	"hash"
 
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/detached"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/ctxdetach"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // The stored results of an event that is done, and of one that has failed for good.
 var (
-	done          = sealed.Encode(&sealed.Response{Status: 200})
-	failedForGood = sealed.Encode(&sealed.Response{Tombstone: true})
+	done          = encrypted.Encode(&encrypted.Response{Status: 200})
+	failedForGood = encrypted.Encode(&encrypted.Response{Tombstone: true})
 )
 
 // errCancelled: the client has gone before the handler began. Nothing has happened.
@@ -65,7 +65,7 @@ func addPart(h hash.Hash, p []byte) {
 // Then the context leaves the client, because a provider hangs up after seconds (Slack: three)
 // and sends again.
 func (c *call) run() error {
-	ctx, leave, end := detached.From(c.r.Context())
+	ctx, leave, end := ctxdetach.From(c.r.Context())
 	defer end()
 	effect := func(ctx context.Context) ([]byte, bool, error) {
 		if c.left = leave(); !c.left {

@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/onceward/onceward/dedup/driver"
-	"github.com/onceward/onceward/internal/sealed"
+	"github.com/onceward/onceward/internal/encrypted"
 )
 
 // maxLabel is what dedup.Request.Label allows, in bytes.
@@ -44,7 +44,7 @@ func Of(run any, scope, key string) Name {
 // clear. It is here because the command and the console find keys with it and need no gRPC for
 // that.
 func ScopeGRPC(name, principal, fullMethod string) string {
-	return sealed.ScopeOf("grpc", "1", name, principal, fullMethod)
+	return encrypted.ScopeOf("grpc", "1", name, principal, fullMethod)
 }
 
 // ScopeMCP is the scope of an MCP tool call's key, as mcpadapter.RecordKey makes it. It is here

@@ -1,7 +1,7 @@
-// Package detached bounds how long the effects of adapters run after their clients may have
+// Package ctxdetach bounds how long the effects of adapters run after their clients may have
 // gone. A caller that only waits for an effect ends with its client. An effect that has begun
 // does not, because its answer would be lost; it has a time limit of its own.
-package detached
+package ctxdetach
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package leftout
+package skipreport
 
 import (
 	"fmt"

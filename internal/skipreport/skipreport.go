@@ -1,10 +1,10 @@
-// Package leftout makes a plain `go test ./...` say what it did not test.
+// Package skipreport makes a plain `go test ./...` say what it did not test.
 //
 // Without servers many tests skip, and `go test ./...` does not enter nested modules even under
 // go.work; yet in package-list mode the go command shows nothing of a package that passes. So the
 // one test of this package writes its notice where the go command itself writes: to the standard
 // error of its parent process. `make test` leaves nothing out, and then nothing is written.
-package leftout
+package skipreport
 
 import (
 	"fmt"
@@ -69,8 +69,8 @@ func nestedModules(gowork string) ([]string, error) {
 	return modules, nil
 }
 
-// tell writes text to the first place where a person will see it.
-func tell(text string) error {
+// write writes text to the first place where a person will see it.
+func write(text string) error {
 	var errs []string
 	for _, place := range []func() (*os.File, error){parentStderr, terminal} {
 		f, err := place()

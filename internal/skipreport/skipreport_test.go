@@ -1,4 +1,4 @@
-package leftout
+package skipreport
 
 import (
 	"errors"
@@ -27,7 +27,7 @@ func TestSayWhatWasLeftOut(t *testing.T) {
 	if text == "" {
 		return
 	}
-	if err := tell(text); err != nil {
+	if err := write(text); err != nil {
 		t.Log(err)
 	}
 	t.Log(text) // for go test -v, and for a machine without a terminal

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package leftout
+package skipreport
 
 import (
 	"errors"

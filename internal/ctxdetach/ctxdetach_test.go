@@ -1,4 +1,4 @@
-package detached_test
+package ctxdetach_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/onceward/onceward/internal/detached"
+	"github.com/onceward/onceward/internal/ctxdetach"
 )
 
 type name struct{}
@@ -21,9 +21,9 @@ func TestFrom(t *testing.T) {
 		gone := errors.New("gone")
 		client, leaves := context.WithCancelCause(context.WithValue(t.Context(), name{}, "acme"))
 		defer leaves(nil)
-		waits, leave, end := detached.From(client)
+		waits, leave, end := ctxdetach.From(client)
 		defer end()
-		runs, leaveEarly, endRun := detached.From(client)
+		runs, leaveEarly, endRun := ctxdetach.From(client)
 		if !leaveEarly() {
 			t.Error("the client was there")
 		}
@@ -68,8 +68,8 @@ func (c counting) Err() error {
 func TestTheClientIsAskedOnlyAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := counting{context.Background(), &atomic.Int64{}, make(chan struct{})}
-		ctx, _, end := detached.From(client)
-		bound, cancel := detached.Bound(context.Background(), client, time.Hour, true)
+		ctx, _, end := ctxdetach.From(client)
+		bound, cancel := ctxdetach.Bound(context.Background(), client, time.Hour, true)
 		synctest.Wait()
 		assert.Equal(t, int64(2), client.asked.Load())
 		close(client.done)
@@ -92,33 +92,33 @@ func TestBound(t *testing.T) {
 			{time.Minute, time.Second, true, false},
 			{time.Millisecond, time.Millisecond, true, true},
 		} {
-			ctx, cancel := detached.Bound(context.WithoutCancel(t.Context()), client, row.limit,
+			ctx, cancel := ctxdetach.Bound(context.WithoutCancel(t.Context()), client, row.limit,
 				row.withClient)
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != row.want {
 				t.Errorf("%+v: %v left", row, time.Until(deadline))
 			}
 			defer cancel()
 			defer func() {
-				if <-ctx.Done(); detached.TimedOut(ctx) != row.timedOut ||
+				if <-ctx.Done(); ctxdetach.TimedOut(ctx) != row.timedOut ||
 					!errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 					t.Errorf("%+v: ended by %v", row, context.Cause(ctx))
 				}
 			}()
 		}
 		goes, leave := context.WithCancel(t.Context())
-		late, cancelLate := detached.Bound(context.WithoutCancel(t.Context()),
+		late, cancelLate := ctxdetach.Bound(context.WithoutCancel(t.Context()),
 			goes, time.Second, true)
 		defer cancelLate()
-		if <-late.Done(); !detached.TimedOut(late) {
+		if <-late.Done(); !ctxdetach.TimedOut(late) {
 			t.Errorf("ended by %v", context.Cause(late))
 		}
-		ctx, cancel := detached.Bound(context.WithoutCancel(t.Context()), goes, time.Hour, true)
+		ctx, cancel := ctxdetach.Bound(context.WithoutCancel(t.Context()), goes, time.Hour, true)
 		defer cancel()
 		if deadline, _ := ctx.Deadline(); time.Until(deadline) != time.Hour {
 			t.Errorf("%v left of an hour", time.Until(deadline))
 		}
 		leave()
-		if <-ctx.Done(); detached.TimedOut(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
+		if <-ctx.Done(); ctxdetach.TimedOut(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
 			t.Errorf("ended by %v", context.Cause(ctx))
 		}
 	})

@@ -1,8 +1,8 @@
-// Package sealed is the form in which adapters store responses. It is versioned, bounded on
+// Package encrypted is the form in which adapters store responses. It is versioned, bounded on
 // reading, and, if there are keys, encrypted and bound to the key of its record. The
 // package also makes the scopes and fingerprints by which such records are found and
 // compared.
-package sealed
+package encrypted
 
 import (
 	"encoding/binary"
