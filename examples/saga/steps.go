@@ -60,8 +60,8 @@ func key(ctx context.Context, step string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
 }
 
-// verdict tells the engine which errors it need not try again.
-func verdict(err error) error {
+// activityError tells the engine which errors it need not try again.
+func activityError(err error) error {
 	if err != nil && dedup.CanAck(err) {
 		return temporal.NewNonRetryableApplicationError(err.Error(), "refused", err)
 	}
@@ -76,7 +76,7 @@ var errUndone = errors.New("the trip was undone")
 func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
 	// A workflow that was undone may be started again under its old ID: it gets no seat.
 	if _, undone, err := s.marks.Lookup(ctx, s.db, key(ctx, "release")); err != nil || undone {
-		return verdict(errors.Join(err, dedup.Permanent(errUndone)))
+		return activityError(errors.Join(err, dedup.Permanent(errUndone)))
 	}
 	_, err := s.marks.Do(ctx, s.db, key(ctx, "reserve"),
 		func(ctx context.Context, tx *sql.Tx) error {
@@ -90,7 +90,7 @@ func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
 			}
 			return dedup.Permanent(errors.New("sold out"))
 		})
-	return verdict(err)
+	return activityError(err)
 }
 
 // Release gives the seat back, if there is one. The record of Reserve is written if it is not
@@ -106,7 +106,7 @@ func (s *Steps) Release(ctx context.Context, trip Trip) error {
 				trip.Flight)
 			return err
 		})
-	return verdict(err)
+	return activityError(err)
 }
 
 // Charge takes the money. It is level Asked: when nobody knows how an attempt has ended, the bank
@@ -124,7 +124,7 @@ func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 		}
 		return receipt, err
 	})
-	return verdict(err)
+	return activityError(err)
 }
 
 // resolve finds out about a charge of which nobody knows.
@@ -161,7 +161,7 @@ func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 		attempt, _ := dedup.FromContext(ctx)
 		return struct{}{}, s.bank.refund(ctx, attempt.DownstreamKey("bank"), receipt)
 	})
-	return verdict(err)
+	return activityError(err)
 }
 
 // Issue has the ticket issued. It is level Claimed, and the airline has one effect for a key: a
@@ -176,5 +176,5 @@ func (s *Steps) Issue(ctx context.Context, trip Trip) (string, error) {
 			}
 			return ticket, err
 		})
-	return ticket, verdict(err)
+	return ticket, activityError(err)
 }

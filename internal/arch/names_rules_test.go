@@ -121,6 +121,7 @@ var allowedNames = map[string]string{
 	"cmd/internal/serve: newGate":       "as gate",
 	"examples/saga: BookTrip":           "a journey",
 	"examples/saga: Trip":               "a journey",
+	"examples/saga: trip":               "as Trip",
 	"kafkaadapter/kafkafranz: NewShare": "as Share",
 	"kafkaadapter/kafkafranz: Share":    "Kafka's share groups",
 	"dedup/preflight: Finding":          "linters and scanners report findings",

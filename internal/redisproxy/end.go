@@ -50,7 +50,7 @@ func (s *session) head() *exchange {
 // pop takes an answered request from the queue and returns the rule that ends the
 // session now, or nil. It reads that under the lock, after the delivery: a request
 // behind it may be dropped while the reply is on its way to the client.
-func (s *session) pop(e *exchange) *ending {
+func (s *session) pop(e *exchange) *firedRule {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue, s.answering = s.queue[1:], false
@@ -59,7 +59,7 @@ func (s *session) pop(e *exchange) *ending {
 
 // endAfterQueue ends the session when all requests that were sent have been answered,
 // which may be now.
-func (s *session) endAfterQueue(then *ending) {
+func (s *session) endAfterQueue(then *firedRule) {
 	s.mu.Lock()
 	if n := len(s.queue); n > 0 {
 		s.queue[n-1].then = then
@@ -71,14 +71,14 @@ func (s *session) endAfterQueue(then *ending) {
 }
 
 // end carries out the rule that ends the session, unless it is over.
-func (s *session) end(why *ending) {
+func (s *session) end(why *firedRule) {
 	if s.begin(why) {
 		s.leave(why)
 	}
 }
 
 // tear is end, and writes part as the last bytes that the client gets.
-func (s *session) tear(why *ending, part []byte) {
+func (s *session) tear(why *firedRule, part []byte) {
 	if s.begin(why) {
 		_, _ = s.client.Write(part) // on an error the client has gone already
 		s.leave(why)
@@ -86,7 +86,7 @@ func (s *session) tear(why *ending, part []byte) {
 }
 
 // begin stops both pumps. A session ends once.
-func (s *session) begin(why *ending) bool {
+func (s *session) begin(why *firedRule) bool {
 	s.mu.Lock()
 	first := !s.over
 	s.over = true
@@ -97,7 +97,7 @@ func (s *session) begin(why *ending) bool {
 	return first
 }
 
-func (s *session) leave(why *ending) {
+func (s *session) leave(why *firedRule) {
 	switch {
 	case why.rule.Hang:
 		// Both connections stay open, and both pumps discard what they read.
@@ -106,7 +106,7 @@ func (s *session) leave(why *ending) {
 	default:
 		s.reset()
 	}
-	why.rule.tell(why.req)
+	why.rule.notify(why.req)
 }
 
 // finish ends the stream in order, so that the delivered bytes arrive: a reset may

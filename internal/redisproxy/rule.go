@@ -142,7 +142,7 @@ func (r Rule) check() error {
 	return nil
 }
 
-func (r *Rule) tell(req Request) {
+func (r *Rule) notify(req Request) {
 	if r.OnFire != nil {
 		r.OnFire(req)
 	}

@@ -29,13 +29,13 @@ type session struct {
 type exchange struct {
 	req Request
 	// then, if set, ends the session once the reply has been delivered.
-	then *ending
+	then *firedRule
 	// opaque means that replies from this one on cannot be matched.
 	opaque bool
 }
 
-// ending is a rule that has fired on a request and ends the session.
-type ending struct {
+// firedRule is a rule that has fired on a request and ends the session.
+type firedRule struct {
 	rule *Rule
 	req  Request
 }
@@ -102,10 +102,10 @@ func (s *session) forward(req Request, raw []byte) (more, opaque bool) {
 	if rule := s.p.decide(req, false); rule != nil {
 		switch rule.Action {
 		case DropRequest:
-			s.endAfterQueue(&ending{rule, req})
+			s.endAfterQueue(&firedRule{rule, req})
 			return false, false
 		case CutPipeline:
-			e.then, last = &ending{rule, req}, true
+			e.then, last = &firedRule{rule, req}, true
 		case DelayRequest:
 			s.delay(rule, req)
 		}
@@ -159,11 +159,11 @@ func (s *session) deliver(e *exchange, raw []byte) bool {
 		switch rule.Action {
 		case DropReply:
 			s.pop(e)
-			s.end(&ending{rule, e.req})
+			s.end(&firedRule{rule, e.req})
 			return false
 		case TearReply:
 			s.pop(e)
-			s.tear(&ending{rule, e.req}, raw[:min(rule.Bytes, len(raw))])
+			s.tear(&firedRule{rule, e.req}, raw[:min(rule.Bytes, len(raw))])
 			return false
 		case DelayReply:
 			s.delay(rule, e.req)
@@ -198,7 +198,7 @@ func unmatched(req Request) bool {
 // delay returns after the rule's time, or when the session is closed.
 func (s *session) delay(rule *Rule, req Request) {
 	s.p.record(rule)
-	rule.tell(req)
+	rule.notify(req)
 	t := time.NewTimer(rule.Delay)
 	defer t.Stop()
 	select {

@@ -157,7 +157,7 @@ func (w *Wait) on(ctx context.Context, server redis.UniversalClient, cmds, write
 	// on a Pipeline this only queues
 	_ = pipe.BatchProcess(ctx, slices.Concat(cmds, write, []redis.Cmder{count})...)
 	_, _ = pipe.Exec(ctx)
-	err := w.verdict(count)
+	err := w.check(count)
 	if refused := write[len(write)-1].Err(); refused != nil {
 		w.tag.Add(1) // perhaps that slot moves; this write is not redirected
 		err = fmt.Errorf("%w: %s", ErrShort, refused.Error())
@@ -177,8 +177,8 @@ func (w *Wait) command(ctx context.Context) *redis.Cmd {
 	return redis.NewCmd(ctx, "wait", w.Replicas, ms)
 }
 
-// verdict is nil when enough replicas have answered.
-func (w *Wait) verdict(count *redis.Cmd) error {
+// check returns nil when enough replicas have answered.
+func (w *Wait) check(count *redis.Cmd) error {
 	if err := count.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrShort, err)
 	}

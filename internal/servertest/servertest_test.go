@@ -10,19 +10,19 @@ import (
 	"testing"
 )
 
-// ending is how a test ended, seen from outside of it.
-type ending struct {
+// testResult is how a test ended, seen from outside of it.
+type testResult struct {
 	testing.TB
 	skipped, failed string
 }
 
-func (e *ending) Helper()                   {}
-func (e *ending) Skipf(f string, a ...any)  { e.skipped = fmt.Sprintf(f, a...); panic(e) }
-func (e *ending) Fatalf(f string, a ...any) { e.failed = fmt.Sprintf(f, a...); panic(e) }
+func (e *testResult) Helper()                   {}
+func (e *testResult) Skipf(f string, a ...any)  { e.skipped = fmt.Sprintf(f, a...); panic(e) }
+func (e *testResult) Fatalf(f string, a ...any) { e.failed = fmt.Sprintf(f, a...); panic(e) }
 
-// endingOf runs f as a test would be run, and returns how it ended.
-func endingOf(t *testing.T, f func(testing.TB)) *ending {
-	e := &ending{TB: t}
+// resultOf runs f as a test would be run, and returns how it ended.
+func resultOf(t *testing.T, f func(testing.TB)) *testResult {
+	e := &testResult{TB: t}
 	func() {
 		defer func() {
 			if r := recover(); r != nil && r != any(e) {
@@ -40,11 +40,11 @@ func TestProgram(t *testing.T) {
 	if path := Program(t, "go"); path == "" {
 		t.Error("go is nowhere")
 	}
-	if e := endingOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.skipped == "" {
+	if e := resultOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.skipped == "" {
 		t.Error("a missing program did not skip the test")
 	}
 	t.Setenv(EnvRequire, "1")
-	if e := endingOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.failed == "" {
+	if e := resultOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.failed == "" {
 		t.Error("a missing program that is required did not fail the test")
 	}
 }
@@ -67,16 +67,16 @@ func TestMissingServer(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, "")
 			t.Setenv(EnvRequire, "")
-			if e := endingOf(t, get); !strings.Contains(e.skipped, "NOT RUN: "+variable) {
+			if e := resultOf(t, get); !strings.Contains(e.skipped, "NOT RUN: "+variable) {
 				t.Errorf("without the server: %+v, want a skip that names the variable", e)
 			}
 			t.Setenv(EnvRequire, "1")
-			if e := endingOf(t, get); !strings.Contains(e.failed, variable) {
+			if e := resultOf(t, get); !strings.Contains(e.failed, variable) {
 				t.Errorf("required: %+v, want a failure that names the variable", e)
 			}
 			t.Setenv(variable, "127.0.0.1:1,127.0.0.1:2")
 			t.Setenv(EnvRedisReplica, "127.0.0.1:3")
-			if e := endingOf(t, get); e.skipped+e.failed != "" {
+			if e := resultOf(t, get); e.skipped+e.failed != "" {
 				t.Errorf("present: %+v, want neither", e)
 			}
 		})
@@ -86,7 +86,7 @@ func TestMissingServer(t *testing.T) {
 func TestMissingPrivateServer(t *testing.T) {
 	t.Setenv(EnvServers, "")
 	t.Setenv(EnvRequire, "")
-	e := endingOf(t, func(t testing.TB) { Private(t, KindRedis) })
+	e := resultOf(t, func(t testing.TB) { Private(t, KindRedis) })
 	if !strings.Contains(e.skipped, EnvServers) {
 		t.Errorf("%+v, want a skip that names the variable", e)
 	}

@@ -68,8 +68,8 @@ func Observe(ctx context.Context, f func(Step)) context.Context {
 	return context.WithValue(ctx, observer{}, f)
 }
 
-// tell whom [Observe] has put into the context.
-func tell(ctx context.Context, s Step) {
+// notify calls the function that [Observe] has put into the context.
+func notify(ctx context.Context, s Step) {
 	if f, ok := ctx.Value(observer{}).(func(Step)); ok {
 		f(s)
 	}
@@ -154,7 +154,7 @@ func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more boo
 		return false, err
 	}
 	if !a.outside { // otherwise another process has moved the version meanwhile
-		tell(ctx, Step{From: a.has, To: a.step.version, Took: time.Since(begun)})
+		notify(ctx, Step{From: a.has, To: a.step.version, Took: time.Since(begun)})
 	}
 	return true, nil
 }

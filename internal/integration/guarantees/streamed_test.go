@@ -29,21 +29,21 @@ var streamedRow = row{
 	},
 }
 
-// stage is a broker in this process with an input and an output, of one partition each.
-type stage struct {
+// broker runs in this process. It has an input topic and an output topic of one partition each.
+type broker struct {
 	*kfake.Cluster
 
 	t     *testing.T
 	reads int
 }
 
-func newStage(t *testing.T) *stage {
+func newBroker(t *testing.T) *broker {
 	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(200*time.Millisecond), kfake.SeedTopics(1, "in", "out"))
 	must(t, err)
 	t.Cleanup(c.Close)
-	return &stage{Cluster: c, t: t}
+	return &broker{Cluster: c, t: t}
 }
 
 func kafkaConfig() *sarama.Config {
@@ -61,7 +61,7 @@ func kafkaConfig() *sarama.Config {
 }
 
 // produce sends values to a topic, as a producer upstream does.
-func (s *stage) produce(topic string, values ...string) {
+func (s *broker) produce(topic string, values ...string) {
 	s.t.Helper()
 	p, err := sarama.NewSyncProducer(s.ListenAddrs(), kafkaConfig())
 	must(s.t, err)
@@ -106,7 +106,7 @@ func (p *plug) pull() {
 
 // member copies the input to the output in transactions. stop leaves the group. After a crash stop
 // waits until the rest of the process has ended.
-func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
+func (s *broker) member(handled func(p *plug, values []string)) (stop func()) {
 	s.t.Helper()
 	p := &plug{}
 	consumer, producers := kafkaConfig(), kafkaConfig()
@@ -152,7 +152,7 @@ func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
 }
 
 // read returns the values that a reader sees in the output, up to a message of its own.
-func (s *stage) read(isolation sarama.IsolationLevel) (values []string) {
+func (s *broker) read(isolation sarama.IsolationLevel) (values []string) {
 	s.t.Helper()
 	s.produce("out", "last")
 	cfg := kafkaConfig()
@@ -182,7 +182,7 @@ func (s *stage) read(isolation sarama.IsolationLevel) (values []string) {
 }
 
 // through waits until all of the input is committed.
-func (s *stage) through(n int64) {
+func (s *broker) through(n int64) {
 	s.t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.ListenAddrs(), kafkaConfig())
 	must(s.t, err)
@@ -214,7 +214,7 @@ func inputs(n int) (values []string) {
 // the output of each input once; any other reader also sees the output of aborted runs.
 func streamedOnce(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBroker(t)
 	n := 0
 	h := s.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.TransactionAbortable,
 		Count: 3, When: func(kmsg.Request) bool {
@@ -241,7 +241,7 @@ func streamedOnce(t *testing.T) {
 // offsets.
 func streamedCrash(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBroker(t)
 	all := inputs(60)
 	s.produce("in", all...)
 	died := make(chan struct{})
@@ -277,7 +277,7 @@ func streamedCrash(t *testing.T) {
 // streamedTwice: for Kafka two offsets are two messages.
 func streamedTwice(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newBroker(t)
 	s.produce("in", "a", "b", "b", "c")
 	stop := s.member(nil)
 	s.through(4)

@@ -34,16 +34,16 @@ var wireFaults = []wireFault{
 	{"pipeline cut", redisproxy.CutPipeline, 0},
 }
 
-// ending is what happens to the worker, its connection or the server after the fault.
-type ending string
+// failure is what happens to the worker, its connection or the server after the fault.
+type failure string
 
 const (
-	workerDies     ending = "the worker dies"
-	connectionCut  ending = "the connection is cut"
-	serverRestarts ending = "the server restarts"
+	workerDies     failure = "the worker dies"
+	connectionCut  failure = "the connection is cut"
+	serverRestarts failure = "the server restarts"
 )
 
-var endings = []ending{workerDies, connectionCut, serverRestarts}
+var failures = []failure{workerDies, connectionCut, serverRestarts}
 
 // server is a Redis whose clock the test moves.
 type server struct {
@@ -76,9 +76,9 @@ func newServer(t *testing.T) *server {
 	return &server{Frozen: f, direct: client}
 }
 
-// wire is one case: a life, a fault at its nth request, and an ending.
+// wire is one case: a scenario, a fault at its nth request, and the failure after it.
 type wire struct {
-	*life
+	*scenario
 
 	t      *testing.T
 	server *server
@@ -129,7 +129,7 @@ type struck struct {
 }
 
 // strike makes the fault happen at the nth request.
-func strike(proxy *redisproxy.Proxy, n int, f wireFault, end ending) *struck {
+func strike(proxy *redisproxy.Proxy, n int, f wireFault, end failure) *struck {
 	s := &struck{hit: make(chan struct{}), died: make(chan struct{})}
 	seen := 0 // guarded by the proxy's lock, as all of match
 	match := func(r redisproxy.Request) bool {
@@ -160,7 +160,7 @@ func strike(proxy *redisproxy.Proxy, n int, f wireFault, end ending) *struck {
 }
 
 // through runs the case, and reports whether the life has an nth request.
-func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command string, came bool) {
+func (w *wire) through(n int, f wireFault, end failure, v *caseCounts) (command string, came bool) {
 	w.server.cases++
 	w.prefix = fmt.Sprint("ow", w.server.cases)
 	w.run = &run{effects: map[string]int{}}
@@ -203,7 +203,7 @@ func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command stri
 
 // wait returns the error of the process, or errDead if it is dead. It restarts the server if end
 // says so.
-func (w *wire) wait(s *struck, end ending, told chan error) error {
+func (w *wire) wait(s *struck, end failure, told chan error) error {
 	if end == serverRestarts {
 		select {
 		case <-s.hit:
@@ -263,13 +263,13 @@ func (w *wire) redeliver(next *runner) {
 // TestEveryRequestOnTheWire: whichever request of a message's life meets a fault, the message has
 // its effect. It has it twice only where the table says so.
 func TestEveryRequestOnTheWire(t *testing.T) {
-	var total verdict
-	for _, l := range lives() {
+	var total caseCounts
+	for _, l := range scenarios() {
 		t.Run(l.String(), func(t *testing.T) {
-			var v verdict
+			var v caseCounts
 			var points []string
-			w := &wire{life: &l, t: t, server: newServer(t)}
-			for _, end := range endings {
+			w := &wire{scenario: &l, t: t, server: newServer(t)}
+			for _, end := range failures {
 				for _, f := range wireFaults {
 					for n := 1; ; n++ {
 						command, came := w.through(n, f, end, &v)

@@ -81,12 +81,12 @@ func (b backend) settle(t testing.TB, window, lease time.Duration) settings {
 }
 
 // open makes a place of the test's own, and removes it when the test ends.
-func (b backend) open(t testing.TB, window, lease time.Duration) *place {
+func (b backend) open(t testing.TB, window, lease time.Duration) *fixture {
 	t.Helper()
 	return openAt(t, b.settle(t, window, lease))
 }
 
-func openAt(t testing.TB, s settings) *place {
+func openAt(t testing.TB, s settings) *fixture {
 	t.Helper()
 	p, err := s.open(t.Context(), nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func each(t *testing.T, over []backend, test func(t *testing.T, b backend)) {
 }
 
 // counts reads the ledger.
-func (p *place) counts(t testing.TB) map[string]int {
+func (p *fixture) counts(t testing.TB) map[string]int {
 	t.Helper()
 	all, err := p.ledger.counts(t.Context())
 	if err != nil {

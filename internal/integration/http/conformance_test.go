@@ -93,7 +93,7 @@ func (s *site) again(o request) answer {
 	s.Helper()
 	deadline := time.After(time.Minute)
 	for {
-		if err := s.place.expire(s.Context()); err != nil {
+		if err := s.fixture.expire(s.Context()); err != nil {
 			s.Fatal(err)
 		}
 		// A store that has not answered in its time is asked again, as a client does: a window

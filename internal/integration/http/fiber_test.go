@@ -17,7 +17,7 @@ import (
 // fiber's routes get none of what is in the request's context, so there is no row for them in a
 // transaction.
 
-func aroundFiber2(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundFiber2(m *httpadapter.Middleware, p *fixture) http.Handler {
 	app := fiber2.New(fiber2.Config{DisableStartupMessage: true})
 	app.Post("/shops/:shop/orders", func(c *fiber2.Ctx) error {
 		shop, status := strings.Clone(c.Params("shop")), c.QueryInt("status")
@@ -33,7 +33,7 @@ func aroundFiber2(m *httpadapter.Middleware, p *place) http.Handler {
 	return m.Handler(adaptor2.FiberApp(app))
 }
 
-func aroundFiber3(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundFiber3(m *httpadapter.Middleware, p *fixture) http.Handler {
 	app := fiber3.New()
 	app.Post("/shops/:shop/orders", func(c fiber3.Ctx) error {
 		shop, status := strings.Clone(c.Params("shop")), fiber3.Query[int](c, "status")

@@ -24,35 +24,35 @@ import (
 )
 
 // failing is what the routes of wrongly mounted routers do: they have their effect and fail.
-func failing(ctx context.Context, p *place) error {
+func failing(ctx context.Context, p *fixture) error {
 	return errors.Join(p.ledger.book(ctx, "effect"), errors.New("database is down"))
 }
 
 // mount has a router use the middleware of net/http, and fail in its routes.
-type mount func(use func(http.Handler) http.Handler, p *place) http.Handler
+type mount func(use func(http.Handler) http.Handler, p *fixture) http.Handler
 
-func insideEcho(use func(http.Handler) http.Handler, p *place) http.Handler {
+func insideEcho(use func(http.Handler) http.Handler, p *fixture) http.Handler {
 	e := echo.New()
 	e.Use(echo.WrapMiddleware(use))
 	e.Any("/orders", func(c echo.Context) error { return failing(c.Request().Context(), p) })
 	return e
 }
 
-func insideEcho5(use func(http.Handler) http.Handler, p *place) http.Handler {
+func insideEcho5(use func(http.Handler) http.Handler, p *fixture) http.Handler {
 	e := echo5.New()
 	e.Use(echo5.WrapMiddleware(use))
 	e.Any("/orders", func(c *echo5.Context) error { return failing(c.Request().Context(), p) })
 	return e
 }
 
-func insideFiber2(use func(http.Handler) http.Handler, p *place) http.Handler {
+func insideFiber2(use func(http.Handler) http.Handler, p *fixture) http.Handler {
 	app := fiber2.New(fiber2.Config{DisableStartupMessage: true})
 	app.Use(adaptor2.HTTPMiddleware(use))
 	app.All("/orders", func(*fiber2.Ctx) error { return failing(context.Background(), p) })
 	return adaptor2.FiberApp(app)
 }
 
-func insideFiber3(use func(http.Handler) http.Handler, p *place) http.Handler {
+func insideFiber3(use func(http.Handler) http.Handler, p *fixture) http.Handler {
 	app := fiber3.New()
 	app.Use(adaptor3.HTTPMiddleware(use))
 	app.All("/orders", func(fiber3.Ctx) error { return failing(context.Background(), p) })
@@ -60,7 +60,7 @@ func insideFiber3(use func(http.Handler) http.Handler, p *place) http.Handler {
 }
 
 // aroundEchoMethod hands over a function that is written in the same file as echo's wrong mount.
-func aroundEchoMethod(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundEchoMethod(m *httpadapter.Middleware, p *fixture) http.Handler {
 	e := echo.New()
 	e.POST("/shops/:shop/orders", func(c echo.Context) error {
 		text, err := book(c.Request(), p, c.Param("shop"), c.QueryParam("status"))
@@ -192,8 +192,8 @@ func TestSilenceOfRouters(t *testing.T) {
 }
 
 // serving is a site with a handler of its own.
-func serving(t *testing.T, p *place, h http.Handler) *site {
-	s := &site{T: t, place: p, server: httptest.NewServer(h)}
+func serving(t *testing.T, p *fixture, h http.Handler) *site {
+	s := &site{T: t, fixture: p, server: httptest.NewServer(h)}
 	t.Cleanup(s.server.Close)
 	return s
 }

@@ -52,7 +52,7 @@ func documented(m *httpadapter.Middleware, router http.Handler) http.Handler {
 }
 
 // ordered serves POST /pay and POST /panic.
-func ordered(t *testing.T, p *place,
+func ordered(t *testing.T, p *fixture,
 	chain func(*httpadapter.Middleware, http.Handler) http.Handler) http.Handler {
 	m, err := httpadapter.New(p.run, func(r *http.Request) (string, error) {
 		return r.Header.Get("Authorization"), nil

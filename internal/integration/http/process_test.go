@@ -255,7 +255,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-func (d *death) check(t *testing.T, p *place, other *process, name string) {
+func (d *death) check(t *testing.T, p *fixture, other *process, name string) {
 	victim := start(t, job{settings: p.settings})
 	var client sync.WaitGroup
 	client.Go(func() {

@@ -12,7 +12,7 @@ import (
 )
 
 // rawRedis reads every key below the prefix. DUMP would compress what is read here.
-func (p *place) rawRedis(ctx context.Context) (map[string]string, error) {
+func (p *fixture) rawRedis(ctx context.Context) (map[string]string, error) {
 	names, err := p.names(ctx)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (p *place) rawRedis(ctx context.Context) (map[string]string, error) {
 }
 
 // rawSQL reads every column of every table that begins with the prefix, but of the ledger.
-func (p *place) rawSQL(ctx context.Context) (map[string]string, error) {
+func (p *fixture) rawSQL(ctx context.Context) (map[string]string, error) {
 	tables, err := p.tables(ctx)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (p *place) rawSQL(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-func (p *place) tables(ctx context.Context) (names []string, err error) {
+func (p *fixture) tables(ctx context.Context) (names []string, err error) {
 	query := `SELECT table_name FROM information_schema.tables WHERE table_name LIKE '` +
 		p.Prefix + `%'`
 	if p.Dialect == sqladapter.SQLite {
@@ -84,7 +84,7 @@ func (p *place) tables(ctx context.Context) (names []string, err error) {
 	return names, rows.Err()
 }
 
-func (p *place) rows(ctx context.Context, table string) (string, error) {
+func (p *fixture) rows(ctx context.Context, table string) (string, error) {
 	rows, err := p.db.QueryContext(ctx, `SELECT * FROM `+table)
 	if err != nil {
 		return "", err

@@ -18,10 +18,10 @@ import (
 
 // orders is a route POST /shops/{shop}/orders, with an answer by status, that a router serves
 // behind the middleware.
-type orders func(m *httpadapter.Middleware, p *place) http.Handler
+type orders func(m *httpadapter.Middleware, p *fixture) http.Handler
 
 // book is what the routes do.
-func book(r *http.Request, p *place, shop, status string) (string, error) {
+func book(r *http.Request, p *fixture, shop, status string) (string, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return "", err
@@ -33,7 +33,7 @@ func book(r *http.Request, p *place, shop, status string) (string, error) {
 }
 
 // withChi has the middleware inside of the router, where nothing runs a handler again.
-func withChi(m *httpadapter.Middleware, p *place) http.Handler {
+func withChi(m *httpadapter.Middleware, p *fixture) http.Handler {
 	r := chi.NewRouter()
 	r.Use(m.Handler)
 	r.Mount("/shops", chiShops(p))
@@ -41,13 +41,13 @@ func withChi(m *httpadapter.Middleware, p *place) http.Handler {
 }
 
 // aroundChi is for runners that may run a handler again.
-func aroundChi(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundChi(m *httpadapter.Middleware, p *fixture) http.Handler {
 	r := chi.NewRouter()
 	r.Mount("/shops", chiShops(p))
 	return m.Handler(r)
 }
 
-func chiShops(p *place) http.Handler {
+func chiShops(p *fixture) http.Handler {
 	shops := chi.NewRouter()
 	shops.Post("/{shop}/orders", func(w http.ResponseWriter, r *http.Request) {
 		text, err := book(r, p, chi.URLParam(r, "shop"), r.URL.Query().Get("status"))
@@ -64,7 +64,7 @@ func chiShops(p *place) http.Handler {
 	return shops
 }
 
-func aroundGin(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundGin(m *httpadapter.Middleware, p *fixture) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.POST("/shops/:shop/orders", func(c *gin.Context) {
@@ -82,7 +82,7 @@ func aroundGin(m *httpadapter.Middleware, p *place) http.Handler {
 }
 
 // aroundEcho has its errors made answers by the engine, inside of the middleware.
-func aroundEcho(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundEcho(m *httpadapter.Middleware, p *fixture) http.Handler {
 	e := echo.New()
 	e.POST("/shops/:shop/orders", func(c echo.Context) error {
 		text, err := book(c.Request(), p, c.Param("shop"), c.QueryParam("status"))
@@ -97,7 +97,7 @@ func aroundEcho(m *httpadapter.Middleware, p *place) http.Handler {
 	return m.Handler(e)
 }
 
-func aroundEcho5(m *httpadapter.Middleware, p *place) http.Handler {
+func aroundEcho5(m *httpadapter.Middleware, p *fixture) http.Handler {
 	e := echo5.New()
 	e.POST("/shops/:shop/orders", func(c *echo5.Context) error {
 		text, err := book(c.Request(), p, c.Param("shop"), c.QueryParam("status"))
@@ -140,7 +140,7 @@ func TestRouters(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := &site{T: t, place: p, server: httptest.NewServer(row.make(m, p))}
+			s := &site{T: t, fixture: p, server: httptest.NewServer(row.make(m, p))}
 			t.Cleanup(s.server.Close)
 			for _, want := range []struct {
 				shop   string

@@ -89,7 +89,7 @@ func TestStoredBytes(t *testing.T) {
 }
 
 // wantStored searches the raw store, for bytes as they are, in hexadecimal and in base64.
-func (p *place) wantStored(t *testing.T, there, never []string) {
+func (p *fixture) wantStored(t *testing.T, there, never []string) {
 	t.Helper()
 	raw, err := p.raw(t.Context())
 	if err != nil {

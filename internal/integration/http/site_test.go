@@ -24,19 +24,20 @@ func account(r *http.Request) (string, error) { return r.Header.Get("X-Account")
 // site is a server with the middleware, and a client that writes its requests by hand.
 type site struct {
 	*testing.T
-	place  *place
-	server *httptest.Server
-	runs   atomic.Int64
-	name   string // begins what is booked
+	fixture *fixture
+	server  *httptest.Server
+	runs    atomic.Int64
+	name    string // begins what is booked
 
 	begun, release chan struct{} // of a handler that holds
 }
 
 // newSite serves a handler: nil is shop.
-func newSite(t *testing.T, p *place, name string, cfg httpadapter.Config,
+func newSite(t *testing.T, p *fixture, name string, cfg httpadapter.Config,
 	handle func(*site) http.HandlerFunc) *site {
 	t.Helper()
-	s := &site{T: t, place: p, name: name, begun: make(chan struct{}), release: make(chan struct{})}
+	s := &site{T: t, fixture: p, name: name, begun: make(chan struct{}),
+		release: make(chan struct{})}
 	serve := http.HandlerFunc(s.shop)
 	if handle != nil {
 		serve = handle(s)
@@ -57,7 +58,7 @@ func newSite(t *testing.T, p *place, name string, cfg httpadapter.Config,
 
 // shop books an order and answers with what tells runs apart.
 func (s *site) shop(w http.ResponseWriter, r *http.Request) {
-	if err := s.place.ledger.book(r.Context(), s.name); err != nil {
+	if err := s.fixture.ledger.book(r.Context(), s.name); err != nil {
 		s.Error(err)
 	}
 	s.created(w, r)
@@ -231,7 +232,7 @@ func (s *site) wantRuns(want int) {
 // wantOrders checks the ledger.
 func (s *site) wantOrders(want int) {
 	s.Helper()
-	if got := s.place.counts(s.T)[s.name]; got != want {
+	if got := s.fixture.counts(s.T)[s.name]; got != want {
 		s.Errorf("%d orders are booked, want %d", got, want)
 	}
 }

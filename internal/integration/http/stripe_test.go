@@ -111,7 +111,7 @@ func stripeV2(inTransaction bool) []clause {
 		return []clause{{says: "Stripe v2: is refused where a failure is undone",
 			check: func(s *site) {
 				var input *dedup.InputError
-				if _, err := httpadapter.New(s.place.run, account, v2); !errors.As(err, &input) {
+				if _, err := httpadapter.New(s.fixture.run, account, v2); !errors.As(err, &input) {
 					s.Errorf("New: %v", err)
 				}
 			}}}
@@ -153,7 +153,7 @@ func inTwoSteps(s *site) http.HandlerFunc {
 	var failed atomic.Bool
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, err := dedup.Step(r.Context(), "book", func(ctx context.Context) (bool, error) {
-			return true, s.place.ledger.book(ctx, s.name)
+			return true, s.fixture.ledger.book(ctx, s.name)
 		})
 		if err != nil {
 			s.Error(err)

@@ -55,7 +55,7 @@ func TestTenants(t *testing.T) {
 func tellingTenants(s *site) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		tenant := r.Header.Get("X-Account")
-		if err := s.place.ledger.book(r.Context(), tenant); err != nil {
+		if err := s.fixture.ledger.book(r.Context(), tenant); err != nil {
 			s.Error(err)
 		}
 		w.Header().Set("Location", "/of/"+tenant)

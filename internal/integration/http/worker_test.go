@@ -36,11 +36,11 @@ const (
 
 // worker is a server process.
 type worker struct {
-	place *place
-	m     *httpadapter.Middleware
-	told  chan struct{}
-	say   sync.Mutex
-	runs  atomic.Int64
+	fixture *fixture
+	m       *httpadapter.Middleware
+	told    chan struct{}
+	say     sync.Mutex
+	runs    atomic.Int64
 }
 
 // work serves until commands end.
@@ -55,11 +55,11 @@ func work(text string, commands io.Reader) error {
 		resolve = nil
 	}
 	var err error
-	if w.place, err = j.open(context.Background(), resolve); err != nil {
+	if w.fixture, err = j.open(context.Background(), resolve); err != nil {
 		return err
 	}
-	defer w.place.shut()
-	if w.m, err = httpadapter.New(stopping{w.place.run, w}, account,
+	defer w.fixture.shut()
+	if w.m, err = httpadapter.New(stopping{w.fixture.run, w}, account,
 		httpadapter.Config{}); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			panic(err)
 		}
 	}
-	if err := w.place.ledger.book(r.Context(), effect); err != nil {
+	if err := w.fixture.ledger.book(r.Context(), effect); err != nil {
 		panic(err)
 	}
 	w.stop(play, afterEffect)
@@ -122,7 +122,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // resolve looks into the ledger, as it would ask who was paid.
 func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup.Resolution,
 	error) {
-	booked, err := w.place.ledger.counts(ctx)
+	booked, err := w.fixture.ledger.counts(ctx)
 	switch {
 	case err != nil:
 		return dedup.Resolution{}, err

@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// place is where the two layers are.
-type place struct {
+// backend is where the two layers are.
+type backend struct {
 	name    string
 	dialect sqladapter.Dialect
 	driver  string
@@ -38,7 +38,7 @@ func private(t testing.TB) redis.UniversalClient {
 		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 }
 
-var places = []place{
+var backends = []backend{
 	{"sqlite and miniredis", sqladapter.SQLite, "sqlite", func(t testing.TB) string {
 		return "file:" + filepath.Join(t.TempDir(), "records.db") +
 			"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
@@ -50,7 +50,7 @@ var places = []place{
 }
 
 // open makes a table of the test's own.
-func (p place) open(t testing.TB) *sqlstore.Store {
+func (p backend) open(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	db, err := sql.Open(p.driver, p.dsn(t))
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // the two ends of a key, hot windows end, a Redis loses everything, and scans stop. Each effect
 // happens, and none happens twice.
 func TestLayers(t *testing.T) {
-	for _, p := range places {
+	for _, p := range backends {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			client := p.redis(t)

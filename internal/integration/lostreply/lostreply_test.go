@@ -162,7 +162,7 @@ func TestOwnClaimsAreRecognised(t *testing.T) {
 func oneByOne(t *testing.T, k kind) {
 	d, l, proxy := lossy(t, k, 0.1)
 	var mu sync.Mutex
-	var v verdict
+	var v checkResult
 	l.untilEnough(func(caller, round int) {
 		key := fmt.Sprintf("single-%d-%d", caller, round)
 		c, err := d.Claim(t.Context(), key)
@@ -202,7 +202,7 @@ func (k kind) receipt(key string) []byte {
 func inBatches(t *testing.T, k kind) {
 	d, l, proxy := lossy(t, k, 0.1)
 	var mu sync.Mutex
-	var v verdict
+	var v checkResult
 	l.untilEnough(func(caller, round int) {
 		reqs := make([]dedup.Request, 8)
 		for i := range reqs {
@@ -226,15 +226,15 @@ func inBatches(t *testing.T, k kind) {
 	report(t, l, proxy, &v)
 }
 
-// verdict counts the results for keys that only this test uses.
-type verdict struct {
+// checkResult counts the results for keys that only this test uses.
+type checkResult struct {
 	asked, unlearnt int
 	wrong           []string
 }
 
 // claimed records a claim and reports whether it was won. An unknown outcome is correct,
 // and rare; any other outcome but Acquired takes our own claim for somebody else's.
-func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
+func (v *checkResult) claimed(key string, c *dedup.Claim, err error) bool {
 	v.asked++
 	switch {
 	case c != nil && c.Outcome == dedup.Acquired:
@@ -250,7 +250,7 @@ func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
 }
 
 // won records a batch of claims and returns the completions to send.
-func (v *verdict) won(k kind, claims []*dedup.Claim) (done []dedup.Completion) {
+func (v *checkResult) won(k kind, claims []*dedup.Claim) (done []dedup.Completion) {
 	for _, c := range claims {
 		if v.claimed(c.Key, c, nil) {
 			done = append(done, dedup.Completion{Claim: c, Result: k.receipt(c.Key)})
@@ -259,13 +259,13 @@ func (v *verdict) won(k kind, claims []*dedup.Claim) (done []dedup.Completion) {
 	return done
 }
 
-func (v *verdict) completed(key string, err error) {
+func (v *checkResult) completed(key string, err error) {
 	if err != nil {
 		v.wrong = append(v.wrong, fmt.Sprintf("complete %s: %v", key, err))
 	}
 }
 
-func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *verdict) {
+func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *checkResult) {
 	t.Helper()
 	stats := proxy.Stats()
 	t.Logf("%d keys; replies dropped of %d claims and of %d completions (%d in all, %d more went unread); %d claims unknown, %d wrong",

@@ -37,8 +37,8 @@ func (b bounds) defines() []string {
 	return out
 }
 
-// verdict is what the checker says.
-type verdict struct {
+// checkResult is what the checker says.
+type checkResult struct {
 	states   int
 	broken   string // the rule that does not hold, or "progress"; empty when all hold
 	complete bool   // everything was searched
@@ -52,7 +52,7 @@ var (
 )
 
 // read makes the verdict of pan's report.
-func read(report string) (v verdict, err error) {
+func read(report string) (v checkResult, err error) {
 	states, errs := storedStates.FindStringSubmatch(report), errorCount.FindStringSubmatch(report)
 	if states == nil || errs == nil {
 		return v, fmt.Errorf("no report of the checker:\n%s", report)
@@ -77,7 +77,7 @@ func read(report string) (v verdict, err error) {
 
 // check has spin write a checker for the model with these definitions, and runs it. With progress
 // it looks, under weak fairness, for runs that never end; without, for states that break a rule.
-func check(t *testing.T, b bounds, progress bool, defines ...string) verdict {
+func check(t *testing.T, b bounds, progress bool, defines ...string) checkResult {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "key.pml"), source, 0o600); err != nil {
@@ -123,22 +123,22 @@ func TestReadsReports(t *testing.T) {
 	const tail = "\n  6271807 states, stored\n 14911057 states, matched\n"
 	rows := map[string]struct {
 		report string
-		want   verdict
+		want   checkResult
 		bad    bool
 	}{
 		"all holds": {report: head + "0" + tail,
-			want: verdict{states: 6271807, complete: true}},
+			want: checkResult{states: 6271807, complete: true}},
 		"a rule is broken": {
-			report: "pan:1: assertion violated end_is_final (at depth 8)\nWarning: Search not completed\n" + head + "1" + tail, want: verdict{states: 6271807, broken: "end_is_final"}},
+			report: "pan:1: assertion violated end_is_final (at depth 8)\nWarning: Search not completed\n" + head + "1" + tail, want: checkResult{states: 6271807, broken: "end_is_final"}},
 		"never ends": {
 			report: "pan:1: acceptance cycle (at depth 8)\nWarning: Search not completed\n" +
-				head + "1" + tail, want: verdict{states: 6271807, broken: "progress"}},
+				head + "1" + tail, want: checkResult{states: 6271807, broken: "progress"}},
 		"out of memory": {report: "Warning: Search not completed\n" + head + "0" + tail,
-			want: verdict{states: 6271807}},
+			want: checkResult{states: 6271807}},
 		"too deep": {report: "error: max search depth too small\n" + head + "0" + tail,
-			want: verdict{states: 6271807}},
+			want: checkResult{states: 6271807}},
 		"many states": {report: head + "0\n  1.2e+07 states, stored\n",
-			want: verdict{states: 12000000, complete: true}},
+			want: checkResult{states: 12000000, complete: true}},
 		"another error": {report: "pan:1: invalid end state (at depth 8)\n" + head + "1" + tail,
 			bad: true},
 		"nothing": {report: "Segmentation fault", bad: true},

@@ -36,11 +36,11 @@ type source struct {
 
 func newSource(seed uint64, messages, copies int, o order) *source {
 	s := &source{rng: rand.New(rand.NewPCG(seed, 1))}
-	type place struct {
+	type scheduled struct {
 		at float64
 		*item
 	}
-	var all []place
+	var all []scheduled
 	for m := range messages {
 		var before *item
 		for c := range copies {
@@ -55,11 +55,11 @@ func newSource(seed uint64, messages, copies int, o order) *source {
 				at += s.rng.Float64() * 40
 				it.after = before
 			}
-			all = append(all, place{at, it})
+			all = append(all, scheduled{at, it})
 			before = it
 		}
 	}
-	slices.SortStableFunc(all, func(a, b place) int {
+	slices.SortStableFunc(all, func(a, b scheduled) int {
 		if a.at < b.at {
 			return -1
 		}

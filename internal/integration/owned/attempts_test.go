@@ -11,9 +11,9 @@ import (
 // attempts: a key that kills its process gets all of its attempts, and then comes to the dead list.
 // Another key comes to the dead list only if as many processes died or stood still for other
 // reasons while they ran it, or were about to.
-func (v *verdict) attempts(h *history) {
-	dead := map[uint64]letter{}
-	for _, l := range h.letters {
+func (v *checkResult) attempts(h *history) {
+	dead := map[uint64]deadMessage{}
+	for _, l := range h.deadMessages {
 		if known, twice := dead[l.key]; !twice || l.at < known.at {
 			dead[l.key] = l
 		}
@@ -52,7 +52,7 @@ func (v *verdict) attempts(h *history) {
 // sending to a partition and the time at which it was given up. They are: a process that had the
 // partition, and died or lost it to another one; an effect whose process died, or whose claim
 // lapsed; a claim whose answer was lost; a failure.
-func (h *history) interrupted(runs []run, l *letter) (n int) {
+func (h *history) interrupted(runs []run, l *deadMessage) (n int) {
 	spent := map[span]bool{}
 	for where, since := range h.lay(l.key, runs) {
 		for _, g := range h.grants[where] {
@@ -67,8 +67,8 @@ func (h *history) interrupted(runs []run, l *letter) (n int) {
 		at, dead := h.deaths[r.child]
 		dead = dead && r.over() >= at && at < l.at
 		if lapse := h.lapse(r); dead || lapse < r.over() && lapse < l.at {
-			first, _, _ := h.tenure(r.place, r.child, r.epoch)
-			spent[span{r.place, first}] = true
+			first, _, _ := h.tenure(r.partition, r.child, r.epoch)
+			spent[span{r.partition, first}] = true
 		}
 	}
 	for _, a := range h.answers { // it may have used up an attempt
@@ -85,7 +85,7 @@ func (h *history) interrupted(runs []run, l *letter) (n int) {
 }
 
 // broken returns when a process lost a partition that it had been given and had not released.
-func (h *history) broken(where place, g *grant) (at int64, ok bool) {
+func (h *history) broken(where partition, g *grant) (at int64, ok bool) {
 	_, last, next := h.tenure(where, g.child, g.epoch)
 	if _, ordered := h.orderly[span{where, last}]; ordered {
 		return 0, false
@@ -102,21 +102,23 @@ func (h *history) broken(where place, g *grant) (at int64, ok bool) {
 
 // lay returns the partitions in which a key lay to be consumed, and since when. A key that never
 // ran has also used up attempts, in batches whose process died before its turn.
-func (h *history) lay(key uint64, runs []run) map[place]int64 {
-	places := map[place]int64{}
-	add := func(where place, at int64) { places[where] = min(cmp.Or(places[where], at), at) }
+func (h *history) lay(key uint64, runs []run) map[partition]int64 {
+	partitions := map[partition]int64{}
+	add := func(where partition, at int64) {
+		partitions[where] = min(cmp.Or(partitions[where], at), at)
+	}
 	for i := range h.sendings {
 		if s := &h.sendings[i]; s.key == key {
-			add(s.place, s.at)
+			add(s.partition, s.at)
 		}
 	}
 	for i := range runs {
-		add(runs[i].place, runs[i].claimed)
+		add(runs[i].partition, runs[i].claimed)
 	}
 	for i := range h.answers {
 		if a := &h.answers[i]; a.key == key {
-			add(a.place, a.sent)
+			add(a.partition, a.sent)
 		}
 	}
-	return places
+	return partitions
 }

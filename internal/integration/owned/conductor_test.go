@@ -40,7 +40,7 @@ type process struct {
 type slot struct {
 	now    *process // nil while there is none
 	again  time.Time
-	wanted map[place]bool
+	wanted map[partition]bool
 }
 
 // conductor has processes consume, and does to them what happens to processes.
@@ -91,9 +91,9 @@ func newConductor(t *testing.T, cfg settings, seed uint64, plan *plan) *conducto
 	}
 	c.invent(plan)
 	for i := range c.slots {
-		c.slots[i] = &slot{wanted: map[place]bool{}}
+		c.slots[i] = &slot{wanted: map[partition]bool{}}
 	}
-	for _, where := range c.places() {
+	for _, where := range c.partitions() {
 		c.slots[c.rng.IntN(slots)].wanted[where] = true
 	}
 	t.Cleanup(c.killAll)
@@ -110,11 +110,11 @@ func (c *conductor) must(err error) {
 	}
 }
 
-// places are all partitions of all sources.
-func (c *conductor) places() (all []place) {
+// partitions are all partitions of all sources.
+func (c *conductor) partitions() (all []partition) {
 	for source, n := range c.count {
 		for part := range n {
-			all = append(all, place{uint8(source), uint16(part)})
+			all = append(all, partition{uint8(source), uint16(part)})
 		}
 	}
 	return all
@@ -160,10 +160,10 @@ func (c *conductor) invent(p *plan) {
 // produce sends what is due when this share of the time is over.
 func (c *conductor) produce(share float64) {
 	due := min(len(c.queue), int(share*float64(len(c.queue))))
-	keys := map[place][]uint64{}
+	keys := map[partition][]uint64{}
 	for _, key := range c.queue[c.sent:max(due, c.sent)] {
 		source := uint8(key >> 56)
-		where := place{source, partitionOf(key, c.count[source])}
+		where := partition{source, partitionOf(key, c.count[source])}
 		keys[where] = append(keys[where], key)
 	}
 	c.sent = max(due, c.sent)
@@ -199,20 +199,20 @@ func (c *conductor) start(s *slot) {
 }
 
 // say tells a process something; one that has died hears of it when it is started again.
-func (c *conductor) say(s *slot, what string, where place) {
+func (c *conductor) say(s *slot, what string, where partition) {
 	if s.now != nil {
 		_, _ = fmt.Fprintln(s.now.commands, what, where.source, where.part)
 	}
 }
 
-func (c *conductor) want(s *slot, where place) {
+func (c *conductor) want(s *slot, where partition) {
 	if !s.wanted[where] {
 		s.wanted[where] = true
 		c.say(s, "want", where)
 	}
 }
 
-func (c *conductor) drop(s *slot, where place) {
+func (c *conductor) drop(s *slot, where partition) {
 	if s.wanted[where] {
 		delete(s.wanted, where)
 		c.say(s, "drop", where)
@@ -272,7 +272,7 @@ func (c *conductor) wake(s *slot) {
 }
 
 // others counts the other slots that want a partition.
-func (c *conductor) others(s *slot, where place) (n int) {
+func (c *conductor) others(s *slot, where partition) (n int) {
 	for _, other := range c.slots {
 		if other != s && other.wanted[where] {
 			n++
@@ -281,11 +281,11 @@ func (c *conductor) others(s *slot, where place) (n int) {
 	return n
 }
 
-func sorted(all map[place]bool) (some []place) {
+func sorted(all map[partition]bool) (some []partition) {
 	for where := range all {
 		some = append(some, where)
 	}
-	slices.SortFunc(some, func(a, b place) int {
+	slices.SortFunc(some, func(a, b partition) int {
 		return int(a.source)<<16 + int(a.part) - int(b.source)<<16 - int(b.part)
 	})
 	return some

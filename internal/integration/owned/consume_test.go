@@ -14,7 +14,7 @@ import (
 )
 
 // tend has a partition, or tries to get it, for as long as it is wanted.
-func (w *worker) tend(ctx context.Context, where place) {
+func (w *worker) tend(ctx context.Context, where partition) {
 	epoch := w.wire.expect(where)
 	for ctx.Err() == nil {
 		o, count, err := w.acquire(ctx, where)
@@ -44,7 +44,7 @@ func (w *worker) tend(ctx context.Context, where place) {
 }
 
 // release gives a partition up, and records whether the process still had it.
-func (w *worker) release(where place, o *owned.Ownership, epoch uint64) {
+func (w *worker) release(where partition, o *owned.Ownership, epoch uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	from := time.Now().UnixNano()
@@ -67,7 +67,7 @@ func expected(err error) bool {
 		errors.Is(err, owned.ErrCount)
 }
 
-func (w *worker) acquire(ctx context.Context, where place) (*owned.Ownership, int32, error) {
+func (w *worker) acquire(ctx context.Context, where partition) (*owned.Ownership, int32, error) {
 	count, err := w.feed.count(where.source)
 	if err != nil {
 		return nil, 0, err
@@ -83,7 +83,7 @@ func (w *worker) acquire(ctx context.Context, where place) (*owned.Ownership, in
 // consumer is one partition for as long as it is held: the API, as a program would use it by hand.
 type consumer struct {
 	*worker
-	where place
+	where partition
 	o     *owned.Ownership
 	count int32
 	epoch interface{ Load() uint64 }

@@ -73,20 +73,20 @@ func falter(c *conductor) bool {
 
 // handOver releases a partition and has another process acquire it.
 func handOver(c *conductor) bool {
-	all := c.places()
+	all := c.partitions()
 	c.move(all[c.rng.IntN(len(all))], 1)
 	return true
 }
 
 // race makes two processes acquire one partition.
 func race(c *conductor) bool {
-	all := c.places()
+	all := c.partitions()
 	c.move(all[c.rng.IntN(len(all))], 2)
 	return true
 }
 
 // move makes all processes that have, or want, a partition drop it, and others want it.
-func (c *conductor) move(where place, others int) {
+func (c *conductor) move(where partition, others int) {
 	var had *slot
 	for _, s := range c.slots {
 		if s.wanted[where] {
@@ -185,8 +185,8 @@ func raise(c *conductor) bool {
 	c.must(c.feed.setCount(source, c.count[source]))
 	c.h.counts.raised++
 	if c.rng.IntN(4) > 0 {
-		c.say(s, "remap", place{uint8(1 + c.rng.IntN(int(c.count[source])+3)), 0})
+		c.say(s, "remap", partition{uint8(1 + c.rng.IntN(int(c.count[source])+3)), 0})
 	}
-	c.want(s, place{source, uint16(c.count[source] - 1)})
+	c.want(s, partition{source, uint16(c.count[source] - 1)})
 	return true
 }

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// place is a partition of a source.
-type place struct {
+// partition names a partition of a source.
+type partition struct {
 	source uint8
 	part   uint16
 }
 
 // run is one effect of a key.
 type run struct {
-	key     uint64
-	child   int
-	place   place
-	epoch   uint64
-	attempt uint32
+	key       uint64
+	child     int
+	partition partition
+	epoch     uint64
+	attempt   uint32
 	// the claim was given on a filter's word, and no store but the partition's knows of it
 	proven  bool
 	claimed int64 // the claim was sent
@@ -53,14 +53,14 @@ type write struct {
 
 // span is one epoch of a partition.
 type span struct {
-	place
+	partition
 	epoch uint64
 }
 
 // sending is a key that is sent to a partition.
 type sending struct {
 	key uint64
-	place
+	partition
 	at int64
 }
 
@@ -72,18 +72,18 @@ type skip struct {
 
 // answer is the answer to a claim of one message.
 type answer struct {
-	key     uint64
-	child   int
-	place   place
-	epoch   uint64
-	attempt uint32
-	outcome uint64 // driver.Outcome
-	sent    int64
-	at      int64
+	key       uint64
+	child     int
+	partition partition
+	epoch     uint64
+	attempt   uint32
+	outcome   uint64 // driver.Outcome
+	sent      int64
+	at        int64
 }
 
-// letter is a message on the dead list.
-type letter struct {
+// deadMessage is a message on the dead list.
+type deadMessage struct {
 	key     uint64
 	attempt uint32
 	at      int64
@@ -117,26 +117,27 @@ type history struct {
 	sendings []sending
 	poison   map[uint64]bool
 	// the time of a process's death, taken before the signal was sent
-	deaths   map[int]int64
-	killed   int // how many of them the conductor killed
-	pauses   []pause
-	runs     []run
-	skips    []skip
-	letters  []letter
-	answers  []answer
-	grants   map[place][]grant
-	writes   map[place][]write
-	refused  map[place]int
-	heard    map[span]int64 // when the last renewal of the lease was sent
-	orderly  map[span]int64 // when it was released in good order
-	failed   map[uint64][]int64
-	refusals []refusal
-	counts   counts
+	deaths       map[int]int64
+	killed       int // how many of them the conductor killed
+	pauses       []pause
+	runs         []run
+	skips        []skip
+	deadMessages []deadMessage
+	answers      []answer
+	grants       map[partition][]grant
+	writes       map[partition][]write
+	refused      map[partition]int
+	heard        map[span]int64 // when the last renewal of the lease was sent
+	orderly      map[span]int64 // when it was released in good order
+	failed       map[uint64][]int64
+	refusals     []refusal
+	counts       counts
 }
 
 // read adds the records of the processes.
 func (h *history) read(dir string) error {
-	h.grants, h.writes, h.refused = map[place][]grant{}, map[place][]write{}, map[place]int{}
+	h.grants, h.writes = map[partition][]grant{}, map[partition][]write{}
+	h.refused = map[partition]int{}
 	h.heard, h.orderly, h.failed = map[span]int64{}, map[span]int64{}, map[uint64][]int64{}
 	if h.deaths == nil {
 		h.deaths = map[int]int64{}
@@ -151,13 +152,13 @@ func (h *history) read(dir string) error {
 		return err
 	}
 	err = readLedgers(dir, func(child int, r record) {
-		where := place{r.source, r.part}
+		where := partition{r.source, r.part}
 		of := func() *run { return &h.runs[at[number{child, r.seq}]] }
 		switch r.kind {
 		case runBegun:
 			at[number{child, r.seq}] = len(h.runs)
 			h.runs = append(h.runs, run{
-				key: r.key, child: child, place: where, epoch: r.epoch, attempt: r.attempt,
+				key: r.key, child: child, partition: where, epoch: r.epoch, attempt: r.attempt,
 				claimed: r.from, begun: r.at, proven: r.proven,
 			})
 		case runEnded:
@@ -182,7 +183,7 @@ func (h *history) read(dir string) error {
 	return err
 }
 
-func (h *history) other(child int, where place, r *record) {
+func (h *history) other(child int, where partition, r *record) {
 	switch r.kind {
 	case duplicate:
 		h.skips = append(h.skips, skip{r.key, r.at})
@@ -190,7 +191,7 @@ func (h *history) other(child int, where place, r *record) {
 		h.answers = append(h.answers,
 			answer{r.key, child, where, r.epoch, r.attempt, r.seq, r.from, r.at})
 	case deadLetter:
-		h.letters = append(h.letters, letter{r.key, r.attempt, r.at})
+		h.deadMessages = append(h.deadMessages, deadMessage{r.key, r.attempt, r.at})
 	case dying:
 		h.deaths[child] = r.at
 	case granted:
@@ -254,7 +255,7 @@ func (h *history) diedAt(at int64) (child int, ok bool) {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-func (h *history) prolonged(where place, r *record) {
+func (h *history) prolonged(where partition, r *record) {
 	of := span{where, r.epoch}
 	h.heard[of] = max(h.heard[of], r.from)
 }

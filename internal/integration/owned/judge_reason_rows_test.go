@@ -208,8 +208,9 @@ func (s *script) unwritten(given, death, own int64) {
 	if own > 0 {
 		s.grant(1, 0, epoch(own), own)
 	}
-	s.seq[place{0, 0}] += 2
-	s.write(1, record{kind: granted, epoch: epoch(900), key: epoch(given), seq: s.seq[place{0, 0}],
+	s.seq[partition{0, 0}] += 2
+	s.write(1, record{kind: granted, epoch: epoch(900), key: epoch(given),
+		seq:  s.seq[partition{0, 0}],
 		from: 900 * ms, at: 901 * ms})
 	s.effect(effect{child: 1, key: key, epoch: epoch(900), attempt: 2, claimed: 910, acked: 920})
 }

@@ -12,14 +12,14 @@ type script struct {
 	dir string
 	h   *history
 	of  map[int]*ledger
-	seq map[place]uint64
+	seq map[partition]uint64
 }
 
 const ms = int64(time.Millisecond)
 
 func newScript(t *testing.T) *script {
 	return &script{
-		t: t, dir: t.TempDir(), of: map[int]*ledger{}, seq: map[place]uint64{},
+		t: t, dir: t.TempDir(), of: map[int]*ledger{}, seq: map[partition]uint64{},
 		h: &history{
 			window: []time.Duration{8 * time.Second, time.Hour}, lease: 300 * time.Millisecond,
 			claim: 100 * time.Millisecond, batch: 2, cap: 3,
@@ -42,7 +42,7 @@ func (s *script) write(child int, all ...record) {
 
 // grant gives partition part to a process, at a time.
 func (s *script) grant(child int, part uint16, epoch uint64, at int64) {
-	where := place{0, part}
+	where := partition{0, part}
 	s.seq[where]++
 	s.write(child, record{kind: granted, part: part, epoch: epoch, seq: s.seq[where], from: at * ms,
 		at: (at + 1) * ms})
@@ -50,7 +50,7 @@ func (s *script) grant(child int, part uint16, epoch uint64, at int64) {
 
 // renew extends the lease of a partition at a time.
 func (s *script) renew(child int, part uint16, epoch uint64, at int64) {
-	where := place{0, part}
+	where := partition{0, part}
 	s.seq[where]++
 	s.write(child, record{kind: wrote, part: part, epoch: epoch, attempt: 1, seq: s.seq[where],
 		from: at * ms})
@@ -66,11 +66,11 @@ func (s *script) release(child int, part uint16, epoch uint64, at int64) {
 
 // sends sends the key of the rows to a partition.
 func (s *script) sends(part uint16, at int64) {
-	s.h.sendings = append(s.h.sendings, sending{key, place{0, part}, at * ms})
+	s.h.sendings = append(s.h.sendings, sending{key, partition{0, part}, at * ms})
 }
 
 func (s *script) turn(child int, part uint16, epoch uint64) {
-	where := place{0, part}
+	where := partition{0, part}
 	s.seq[where]++
 	s.write(child, record{kind: wrote, part: part, epoch: epoch, seq: s.seq[where], at: 1})
 }
@@ -119,7 +119,7 @@ func (s *script) effect(e effect) {
 	}
 }
 
-func (s *script) judge() (*verdict, *history) {
+func (s *script) judge() (*checkResult, *history) {
 	s.t.Helper()
 	if err := s.h.read(s.dir); err != nil {
 		s.t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// verdict is the result of judging a history.
-type verdict struct {
+// checkResult is the result of judging a history.
+type checkResult struct {
 	lost, doubled, stale, other int
 	capped                      int            // keys that killed exactly as often as they may
 	explained                   map[string]int // second effects, by their reason
@@ -17,7 +17,7 @@ type verdict struct {
 }
 
 // problem counts a problem, and keeps the text of the first few of each kind.
-func (v *verdict) problem(n *int, format string, args ...any) {
+func (v *checkResult) problem(n *int, format string, args ...any) {
 	const enough = 8
 	*n++
 	if *n <= enough {
@@ -26,8 +26,8 @@ func (v *verdict) problem(n *int, format string, args ...any) {
 }
 
 // judge checks a history against the promise of docs/internals/owned.md.
-func judge(h *history) *verdict {
-	v := &verdict{explained: map[string]int{}}
+func judge(h *history) *checkResult {
+	v := &checkResult{explained: map[string]int{}}
 	slices.SortFunc(h.runs, func(a, b run) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.claimed, b.claimed),
 			cmp.Compare(a.begun, b.begun))
@@ -53,14 +53,14 @@ func (h *history) runsOf(fn func(key uint64, runs []run)) {
 }
 
 // keys: each key has an effect, or is dead, and was skipped only after that.
-func (v *verdict) keys(h *history) {
+func (v *checkResult) keys(h *history) {
 	first := map[uint64]int64{}
 	for i := range h.runs {
 		if r := &h.runs[i]; r.ended > 0 {
 			first[r.key] = min(cmp.Or(first[r.key], r.ended), r.ended)
 		}
 	}
-	for _, l := range h.letters {
+	for _, l := range h.deadMessages {
 		first[l.key] = min(cmp.Or(first[l.key], l.at), l.at)
 	}
 	for _, key := range h.sent {
@@ -78,7 +78,7 @@ func (v *verdict) keys(h *history) {
 
 // seen: every mark whose process got an answer was also seen on the wire. Otherwise the judge
 // could say nothing about epochs.
-func (v *verdict) seen(h *history) {
+func (v *checkResult) seen(h *history) {
 	told := uint64(0)
 	for i := range h.runs {
 		if r := &h.runs[i]; r.acked > 0 && h.guarded(r) {
@@ -91,7 +91,7 @@ func (v *verdict) seen(h *history) {
 }
 
 // epochs: no turn is written under an epoch below one that was given before.
-func (v *verdict) epochs(h *history) {
+func (v *checkResult) epochs(h *history) {
 	for where, writes := range h.writes {
 		slices.SortFunc(writes, func(a, b write) int { return cmp.Compare(a.seq, b.seq) })
 		grants, newest := h.grants[where], uint64(0)
@@ -128,7 +128,7 @@ func (c *counts) short(of *counts) (missing []string) {
 	return missing
 }
 
-func (v *verdict) ok() bool { return v.lost+v.doubled+v.stale+v.other == 0 }
+func (v *checkResult) ok() bool { return v.lost+v.doubled+v.stale+v.other == 0 }
 
 // tale is a story that is told only when it is printed: few of many are.
 type tale struct {
@@ -157,7 +157,7 @@ func (h *history) story(key uint64) string {
 		if r.key == key {
 			ran[r.child] = true
 			fmt.Fprintf(&b, "\n  process %d in %v, epoch %d, attempt %d: claimed %s, begun %s, ended %s, mark sent %s, answered %s, refused %s; died %s",
-				r.child, r.place, r.epoch, r.attempt, at(r.claimed), at(r.begun), at(r.ended),
+				r.child, r.partition, r.epoch, r.attempt, at(r.claimed), at(r.begun), at(r.ended),
 				at(r.sent), at(r.acked), at(r.lost), at(h.deaths[r.child]))
 			if r.lost > 0 {
 				for _, why := range h.refusalsNear(r.child, r.lost) {
@@ -181,7 +181,7 @@ func (h *history) story(key uint64) string {
 	}
 	for _, a := range h.answers {
 		if a.key == key {
-			fmt.Fprintf(&b, "\n  process %d in %v, epoch %d, was told at %s: outcome %d, attempt %d", a.child, a.place, a.epoch, at(a.at), a.outcome, a.attempt)
+			fmt.Fprintf(&b, "\n  process %d in %v, epoch %d, was told at %s: outcome %d, attempt %d", a.child, a.partition, a.epoch, at(a.at), a.outcome, a.attempt)
 		}
 	}
 	for _, s := range h.skips {
@@ -193,9 +193,9 @@ func (h *history) story(key uint64) string {
 }
 
 // near reports whether a partition was given just before, or soon after, a key was claimed there.
-func (h *history) near(key uint64, where place, g *grant) bool {
+func (h *history) near(key uint64, where partition, g *grant) bool {
 	return slices.ContainsFunc(h.runs, func(r run) bool {
-		return r.key == key && r.place == where && g.at >= r.claimed-int64(2*time.Second) &&
+		return r.key == key && r.partition == where && g.at >= r.claimed-int64(2*time.Second) &&
 			g.sent <= r.claimed+int64(5*time.Second)
 	})
 }

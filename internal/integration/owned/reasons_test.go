@@ -17,7 +17,7 @@ type batch struct {
 
 // second: each further effect of a key has a reason, and no loss is the reason of more effects than
 // messages were in flight.
-func (v *verdict) second(h *history) {
+func (v *checkResult) second(h *history) {
 	blamed := map[batch]map[uint64]bool{}
 	h.runsOf(func(key uint64, runs []run) {
 		for j := 1; j < len(runs); j++ {
@@ -47,13 +47,13 @@ func (v *verdict) second(h *history) {
 		if len(keys) > h.batch {
 			v.problem(&v.doubled,
 				"%d keys ran twice because process %d was %s in %v: at most %d were in flight",
-				len(keys), b.child, b.why, b.place, h.batch)
+				len(keys), b.child, b.why, b.partition, h.batch)
 		}
 	}
 }
 
 func (h *history) inFlight(a *run, why string) batch {
-	b := batch{child: a.child, span: span{a.place, a.epoch}, why: why}
+	b := batch{child: a.child, span: span{a.partition, a.epoch}, why: why}
 	if why == lapsed && !h.guarded(a) {
 		b.claimed = a.claimed
 	}
@@ -76,7 +76,7 @@ func (h *history) reason(a, b *run) string {
 	// The mark was sent after the effect had ended, and written after that. The claim of b was sent
 	// before b began.
 	if since := cmp.Or(a.sent, a.ended, a.begun); b.begun+grain > since+
-		int64(h.window[a.place.source]) {
+		int64(h.window[a.partition.source]) {
 		return expired
 	}
 	if a.acked > 0 && b.claimed > a.acked {
@@ -89,7 +89,7 @@ func (h *history) reason(a, b *run) string {
 		return superseded
 	}
 	if at := h.lapse(a); at < a.over() && b.begun+grain > at {
-		moved := a.place != b.place || !h.guarded(a)
+		moved := a.partition != b.partition || !h.guarded(a)
 		if (moved || h.succeeded(a, b)) && h.stopped(a, b, at) {
 			return stopped
 		}
@@ -109,8 +109,8 @@ const never = int64(1 << 62)
 // inOrder returns the time from which the inner store has a's claim because its process released
 // the partition.
 func (h *history) inOrder(a *run) (since int64, ok bool) {
-	_, last, _ := h.tenure(a.place, a.child, a.epoch)
-	since, ok = h.orderly[span{a.place, last}]
+	_, last, _ := h.tenure(a.partition, a.child, a.epoch)
+	since, ok = h.orderly[span{a.partition, last}]
 	return since, ok
 }
 
@@ -132,7 +132,7 @@ func (h *history) lapse(a *run) int64 {
 	case ordered:
 		return max(claim, since)
 	}
-	if heard := h.heard[span{a.place, a.epoch}]; heard > 0 {
+	if heard := h.heard[span{a.partition, a.epoch}]; heard > 0 {
 		return heard + int64(h.lease)
 	}
 	return never
@@ -141,7 +141,8 @@ func (h *history) lapse(a *run) int64 {
 // tenure returns the first and the last of the consecutive epochs that a process had in a
 // partition, and the next grant to another process. A process has several epochs when it acquires a
 // lapsed partition again.
-func (h *history) tenure(where place, child int, epoch uint64) (first, last uint64, next *grant) {
+func (h *history) tenure(where partition, child int, epoch uint64) (first, last uint64,
+	next *grant) {
 	all := h.grants[where]
 	i := slices.IndexFunc(all, func(g grant) bool { return g.child == child && g.epoch == epoch })
 	if i < 0 { // the grant is not on record
@@ -166,7 +167,7 @@ func (h *history) tenure(where place, child int, epoch uint64) (first, last uint
 
 // continued reports whether a process that was given a partition was given it again, without having
 // released it and with no other owner in between.
-func (h *history) continued(where place, i int) bool {
+func (h *history) continued(where partition, i int) bool {
 	all := h.grants[where]
 	_, ordered := h.orderly[span{where, all[i].epoch}]
 	return !ordered && i+1 < len(all) && all[i+1].child == all[i].child
@@ -175,15 +176,15 @@ func (h *history) continued(where place, i int) bool {
 // superseded: a's partition, which was not released, was given to another process before a was
 // over, and b came after that. A claim that a store has keeps others out until it lapses.
 func (h *history) superseded(a, b *run) bool {
-	_, last, g := h.tenure(a.place, a.child, a.epoch)
-	if _, ordered := h.orderly[span{a.place, last}]; g == nil || ordered || g.child == a.child ||
-		g.sent >= a.over() {
+	_, last, g := h.tenure(a.partition, a.child, a.epoch)
+	_, ordered := h.orderly[span{a.partition, last}]
+	if g == nil || ordered || g.child == a.child || g.sent >= a.over() {
 		return false
 	}
 	if !a.proven && b.begun+grain <= h.lapse(a) {
 		return false
 	}
-	if a.place == b.place {
+	if a.partition == b.partition {
 		return b.epoch >= g.epoch
 	}
 	return b.begun >= g.sent
@@ -192,8 +193,8 @@ func (h *history) superseded(a, b *run) bool {
 // succeeded: a's partition, which was not released, was given to another process, and b ran under
 // that grant or a later one. The process of a had noticed the loss before.
 func (h *history) succeeded(a, b *run) bool {
-	_, last, g := h.tenure(a.place, a.child, a.epoch)
-	_, ordered := h.orderly[span{a.place, last}]
+	_, last, g := h.tenure(a.partition, a.child, a.epoch)
+	_, ordered := h.orderly[span{a.partition, last}]
 	return g != nil && !ordered && g.child != a.child && b.epoch >= g.epoch
 }
 

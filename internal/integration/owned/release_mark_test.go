@@ -49,7 +49,7 @@ func (h *heldBack) after(cmds ...redis.Cmder) {
 			continue
 		}
 		reply, _ := script.Val().([]any)
-		if t, err := readTurn(args); err == nil && t.marks > 0 && len(reply) == 14 &&
+		if t, err := readBatch(args); err == nil && t.marks > 0 && len(reply) == 14 &&
 			reply[0] == "done" {
 			h.once.Do(func() {
 				close(h.done)

@@ -9,7 +9,7 @@ import (
 )
 
 // keep replaces the row of this scenario in bench/results/torture.json.
-func (c *conductor) keep(v *verdict, seed uint64, took time.Duration) {
+func (c *conductor) keep(v *checkResult, seed uint64, took time.Duration) {
 	c.t.Helper()
 	info, err := c.client.Info(c.t.Context(), "server").Result()
 	c.must(err)

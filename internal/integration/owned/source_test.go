@@ -16,16 +16,16 @@ import (
 type feed struct {
 	dir string
 	mu  sync.Mutex
-	of  map[place]*partitionFiles
+	of  map[partition]*partitionFiles
 }
 
 type partitionFiles struct{ log, offset *os.File }
 
-func newFeed(dir string) *feed { return &feed{dir: dir, of: map[place]*partitionFiles{}} }
+func newFeed(dir string) *feed { return &feed{dir: dir, of: map[partition]*partitionFiles{}} }
 
 func sourceName(source uint8) string { return "group/topic-" + strconv.Itoa(int(source)) }
 
-func (f *feed) files(where place) (*partitionFiles, error) {
+func (f *feed) files(where partition) (*partitionFiles, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p := f.of[where]; p != nil {
@@ -46,7 +46,7 @@ func (f *feed) files(where place) (*partitionFiles, error) {
 }
 
 // produce appends keys to a partition. Only one process calls it.
-func (f *feed) produce(where place, keys []uint64) error {
+func (f *feed) produce(where partition, keys []uint64) error {
 	p, err := f.files(where)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (f *feed) produce(where place, keys []uint64) error {
 }
 
 // read returns up to n keys, from offset on.
-func (f *feed) read(where place, offset int64, n int) ([]uint64, error) {
+func (f *feed) read(where partition, offset int64, n int) ([]uint64, error) {
 	p, err := f.files(where)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (f *feed) read(where place, offset int64, n int) ([]uint64, error) {
 }
 
 // committed returns the offset from which a new consumer reads.
-func (f *feed) committed(where place) (int64, error) {
+func (f *feed) committed(where partition) (int64, error) {
 	p, err := f.files(where)
 	if err != nil {
 		return 0, err
@@ -92,7 +92,7 @@ func (f *feed) committed(where place) (int64, error) {
 
 // commit has no fence: a process that was stopped may set the offset back, and messages are then
 // delivered again.
-func (f *feed) commit(where place, offset int64) error {
+func (f *feed) commit(where partition, offset int64) error {
 	p, err := f.files(where)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (f *feed) commit(where place, offset int64) error {
 }
 
 // drained reports whether everything was consumed and committed.
-func (f *feed) drained(where place) (bool, error) {
+func (f *feed) drained(where partition) (bool, error) {
 	p, err := f.files(where)
 	if err != nil {
 		return false, err

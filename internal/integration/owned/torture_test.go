@@ -111,7 +111,7 @@ func (c *conductor) encore(p *plan) {
 	}
 	restore(c)
 	for part := range c.count[0] {
-		c.move(place{0, uint16(part)}, 1)
+		c.move(partition{0, uint16(part)}, 1)
 	}
 }
 
@@ -134,7 +134,7 @@ func (c *conductor) score(p *plan) (score []string) {
 // drain has everything consumed, with one process for each partition.
 func (c *conductor) drain(limit time.Duration) {
 	c.t.Helper()
-	for _, where := range c.places() {
+	for _, where := range c.partitions() {
 		keep := c.slots[c.rng.IntN(slots)]
 		for _, s := range c.slots {
 			if s.wanted[where] {
@@ -167,7 +167,7 @@ func (c *conductor) drain(limit time.Duration) {
 
 // left are the partitions that have something left.
 func (c *conductor) left() (all []string) {
-	for _, where := range c.places() {
+	for _, where := range c.partitions() {
 		done, err := c.feed.drained(where)
 		c.must(err)
 		if !done {
@@ -195,7 +195,7 @@ func (c *conductor) finish() {
 }
 
 // table says what has happened, and what it amounts to.
-func (c *conductor) table(v *verdict) string {
+func (c *conductor) table(v *checkResult) string {
 	n := &c.h.counts
 	var b strings.Builder
 	line := func(what string, of any) { fmt.Fprintf(&b, "%-46s%v\n", what, of) }
@@ -235,7 +235,7 @@ func (h *history) provenRuns() (n int) {
 }
 
 // judge reads the ledgers and says what they amount to.
-func (c *conductor) judge(seed uint64, quota *counts) *verdict {
+func (c *conductor) judge(seed uint64, quota *counts) *checkResult {
 	c.t.Helper()
 	c.must(c.h.read(c.cfg.Dir))
 	v := judge(c.h)

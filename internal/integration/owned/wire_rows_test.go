@@ -35,7 +35,7 @@ func noted(t *testing.T, change func(args []any) []any, turn *batchCall,
 	}
 	defer func() { _ = l.file.Close() }()
 	w := newWire(l, []string{"rows"})
-	w.expect(place{0, 3})
+	w.expect(partition{0, 3})
 	tag := tagOf("rows", sourceName(0), 3)
 	args := turn.args()
 	if change != nil {

@@ -26,7 +26,7 @@ type wire struct {
 
 	mu    sync.Mutex
 	known map[string]*atomic.Uint64 // by tag: the newest epoch that we were given
-	tags  map[string]place
+	tags  map[string]partition
 
 	// after how many calls that change a mapping the process kills itself; 0: never
 	remaps atomic.Int64
@@ -34,7 +34,7 @@ type wire struct {
 
 func newWire(l *ledger, prefix []string) *wire {
 	return &wire{ledger: l, prefix: prefix, known: map[string]*atomic.Uint64{},
-		tags: map[string]place{}}
+		tags: map[string]partition{}}
 }
 
 // tagOf returns the prefix of the keys of a partition.
@@ -45,7 +45,7 @@ func tagOf(prefix, source string, number uint16) string {
 }
 
 // expect records which partition a tag belongs to, and returns the epoch that we have there.
-func (w *wire) expect(where place) *atomic.Uint64 {
+func (w *wire) expect(where partition) *atomic.Uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	tag := tagOf(w.prefix[where.source], sourceName(where.source), where.part)
@@ -56,7 +56,7 @@ func (w *wire) expect(where place) *atomic.Uint64 {
 	return w.known[tag]
 }
 
-func (w *wire) find(tag string) (place, *atomic.Uint64) {
+func (w *wire) find(tag string) (partition, *atomic.Uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.tags[tag], w.known[tag]
@@ -164,7 +164,7 @@ func (w *wire) note(tag string, args, reply []any) (record, bool) {
 		newest.Store(r.epoch)
 		return r, true
 	case "done", "lapsed", "shared", "behind":
-		t, err := readTurn(args)
+		t, err := readBatch(args)
 		if err != nil {
 			panic(fmt.Sprintf("a turn that was answered %q has another layout than is known here: %v", word, err))
 		}
@@ -177,20 +177,20 @@ func (w *wire) note(tag string, args, reply []any) (record, bool) {
 	return record{}, false
 }
 
-// turnArgs are the arguments of a turn.
-type turnArgs struct {
+// batchArgs are the arguments of batch.lua.
+type batchArgs struct {
 	epoch                         uint64
 	marks, touches, begins, ended int
 }
 
-// The positions of a turn's arguments, as the header of batch.lua counts them from 1. The verdict
-// depends on them, so an argument that does not look as expected is an error.
+// The positions of the arguments, as the header of batch.lua counts them from 1. The check depends
+// on them, so an argument that does not look as expected is an error.
 const (
 	argToken, argEpoch                    = 0, 1
 	argMarks, argTouches, argBegins, rest = 9, 10, 11, 12
 )
 
-func readTurn(args []any) (t turnArgs, err error) {
+func readBatch(args []any) (t batchArgs, err error) {
 	if len(args) < rest {
 		return t, fmt.Errorf("%d arguments of at least %d", len(args), rest)
 	}
@@ -217,7 +217,7 @@ func readTurn(args []any) (t turnArgs, err error) {
 				rest+i+1, text)
 		}
 	}
-	return turnArgs{epoch, len(marks) / 8, len(touches) / 8, begins, len(args) - rest - 2*begins},
+	return batchArgs{epoch, len(marks) / 8, len(touches) / 8, begins, len(args) - rest - 2*begins},
 		nil
 }
 

@@ -83,7 +83,7 @@ func (w *witness) FinishClaim(ctx context.Context, changes []driver.Finish,
 
 // begins records which effect the claim of a message is for, and reports whether the key was proven
 // new.
-func (w *witness) begins(where place, m message, run uint64) bool {
+func (w *witness) begins(where partition, m message, run uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := message{uint64(where.part), m.offset}

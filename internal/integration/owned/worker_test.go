@@ -90,7 +90,7 @@ type worker struct {
 	// verdicts: new, maybe, unknown, and unknown because the filter is too full
 	said [4]atomic.Uint64
 
-	wanted map[place]context.CancelFunc
+	wanted map[partition]context.CancelFunc
 	tends  sync.WaitGroup
 	going  sync.WaitGroup // effects that run on after their partition was released
 }
@@ -143,7 +143,7 @@ func work(cfg *settings, commands io.Reader) error {
 		return err
 	}
 	w := &worker{cfg: cfg, ledger: l, feed: newFeed(cfg.Dir),
-		wanted: map[place]context.CancelFunc{}}
+		wanted: map[partition]context.CancelFunc{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := w.open(ctx); err != nil {
@@ -250,7 +250,7 @@ func (w *worker) obey(ctx context.Context, commands io.Reader) error {
 		if _, err := fmt.Sscan(lines.Text(), &what, &a, &b); err != nil {
 			return fmt.Errorf("%q: %w", lines.Text(), err)
 		}
-		where := place{uint8(a), uint16(b)}
+		where := partition{uint8(a), uint16(b)}
 		switch what {
 		case "want":
 			w.want(ctx, where)
@@ -268,7 +268,7 @@ func (w *worker) obey(ctx context.Context, commands io.Reader) error {
 	return lines.Err()
 }
 
-func (w *worker) want(ctx context.Context, where place) {
+func (w *worker) want(ctx context.Context, where partition) {
 	if w.wanted[where] != nil {
 		return
 	}

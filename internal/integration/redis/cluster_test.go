@@ -185,11 +185,11 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	if met["ASK"] < enoughAsked || met["MOVED"] == 0 {
 		t.Error("too few calls met a slot on the move to show anything")
 	}
-	work.end(t, func(t *testing.T, l *load, v verdict) {
+	work.end(t, func(t *testing.T, l *load, v checkResult) {
 		if len(l.troubles) > 0 {
 			t.Errorf("the caller saw errors: %s", l.report())
 		}
-		if v != (verdict{}) {
+		if v != (checkResult{}) {
 			t.Errorf("%+v, want nothing lost, doubled or forgotten", v)
 		}
 	})

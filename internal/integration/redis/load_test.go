@@ -85,14 +85,14 @@ func (all loads) through(t *testing.T, what string) {
 
 // end lets every message that was begun be acknowledged, and has the records of each layout
 // judged in a subtest.
-func (all loads) end(t *testing.T, verdict func(t *testing.T, l *load, v verdict)) {
+func (all loads) end(t *testing.T, checkResult func(t *testing.T, l *load, v checkResult)) {
 	t.Helper()
 	for _, l := range all {
 		l.stop()
 	}
 	for _, l := range all {
 		l.wg.Wait()
-		t.Run(l.name, func(t *testing.T) { verdict(t, l, l.judge(t)) })
+		t.Run(l.name, func(t *testing.T) { checkResult(t, l, l.judge(t)) })
 	}
 }
 
@@ -195,8 +195,8 @@ func (l *load) note(call string, sent time.Time, err error) {
 	}
 }
 
-// verdict is the result of the records after the faults.
-type verdict struct {
+// checkResult is the result of the records after the faults.
+type checkResult struct {
 	// lost messages were acknowledged and never had an effect.
 	lost int
 	// doubled messages had more than one.
@@ -206,9 +206,9 @@ type verdict struct {
 }
 
 // judge counts, and redelivers every acknowledged message once.
-func (l *load) judge(t *testing.T) verdict {
+func (l *load) judge(t *testing.T) checkResult {
 	t.Helper()
-	var v verdict
+	var v checkResult
 	for _, key := range l.acked {
 		switch n := l.effects[key]; {
 		case n == 0:

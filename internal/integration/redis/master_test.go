@@ -46,7 +46,7 @@ func TestMasterDies(t *testing.T) {
 			fault.after(c.Server)
 			c.demoted(t, 1)
 			work.through(t, "return of the old master")
-			work.end(t, func(t *testing.T, l *load, v verdict) {
+			work.end(t, func(t *testing.T, l *load, v checkResult) {
 				wantSafe(t, l, v)
 				// An effect runs again when its record, or its claim, had not reached the
 				// replica; never because its completion had to wait for the promotion.
@@ -84,7 +84,7 @@ func recovered(t *testing.T, d *dedup.Deduper, since time.Time) {
 	}
 }
 
-func wantSafe(t *testing.T, l *load, v verdict) {
+func wantSafe(t *testing.T, l *load, v checkResult) {
 	t.Helper()
 	if most := budget(l.cfg); l.longest > most {
 		t.Errorf("a call took %v, want at most %v", l.longest, most)

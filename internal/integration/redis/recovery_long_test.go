@@ -100,15 +100,15 @@ func steady(t *testing.T, s *servertest.Server) {
 // slice is how long one of two floods runs before the other runs.
 const slice = 50 * time.Millisecond
 
-// inTurn is how many messages two floods had acknowledged in equal times, by second.
-type inTurn struct {
+// comparison is how many messages two floods had acknowledged in equal times, by second.
+type comparison struct {
 	ours, spared int64
 	seconds      []float64
 }
 
-func (r inTurn) share() float64 { return float64(r.ours) / float64(r.spared) }
+func (r comparison) share() float64 { return float64(r.ours) / float64(r.spared) }
 
-func (r inTurn) String() string {
+func (r comparison) String() string {
 	var b strings.Builder
 	for _, s := range r.seconds {
 		fmt.Fprintf(&b, " %.2f", s)
@@ -118,12 +118,12 @@ func (r inTurn) String() string {
 }
 
 // beside runs two floods in turn, a slice each, for a time. Both are paused when it returns.
-func (f *flood) beside(twin *flood, over time.Duration) (r inTurn) {
+func (f *flood) beside(twin *flood, over time.Duration) (r comparison) {
 	for range over / time.Second {
 		var ours, spared int64
 		for range time.Second / slice / 2 {
-			ours += f.turn()
-			spared += twin.turn()
+			ours += f.runSlice()
+			spared += twin.runSlice()
 		}
 		r.ours, r.spared = r.ours+ours, r.spared+spared
 		r.seconds = append(r.seconds, float64(ours)/float64(spared))
@@ -131,8 +131,9 @@ func (f *flood) beside(twin *flood, over time.Duration) (r inTurn) {
 	return r
 }
 
-// turn runs a paused flood for one slice, and returns how many messages were acknowledged in it.
-func (f *flood) turn() int64 {
+// runSlice runs a paused flood for one slice, and returns how many messages were acknowledged in
+// it.
+func (f *flood) runSlice() int64 {
 	before := f.done.Load()
 	f.resume()
 	wait(slice)

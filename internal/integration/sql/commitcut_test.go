@@ -53,13 +53,13 @@ func cutIn(round int) commitcut.Cut {
 
 // A way to have the effects of a batch, as often as it takes. first says that the transaction
 // which ended well was the one that had them.
-type way struct {
+type method struct {
 	name string
 	size int
 	do   func(s *shop, ctx context.Context, batch []string) (first bool, err error)
 }
 
-var ways = []way{{"MarkTx", 1, (*shop).byTheBook}, {"Do", 1, (*shop).byDo},
+var methods = []method{{"MarkTx", 1, (*shop).byTheBook}, {"Do", 1, (*shop).byDo},
 	{"DoBatch", 3, (*shop).byDoBatch}}
 
 // TestCommitCut: COMMIT does not arrive, arrives when its client has gone, or its reply is lost
@@ -76,7 +76,7 @@ func TestCommitCut(t *testing.T) {
 			c, db := e.through(t)
 			through := *s
 			through.db = db
-			for _, w := range ways {
+			for _, w := range methods {
 				t.Run(w.name, func(t *testing.T) { through.underCuts(t, c, w) })
 			}
 		})
@@ -84,7 +84,7 @@ func TestCommitCut(t *testing.T) {
 }
 
 // underCuts has a cut in every round, and checks what the caller is told of it.
-func (s *shop) underCuts(t *testing.T, c *commitcut.Proxy, w way) {
+func (s *shop) underCuts(t *testing.T, c *commitcut.Proxy, w method) {
 	var all []string
 	before := c.Cuts()
 	for round := range cutRounds {
@@ -125,7 +125,7 @@ func TestCommitCutInAPipeline(t *testing.T) {
 			c, url := commitcut.Postgres(t, servertest.Postgres(t))
 			p := &pipeline{shop: s, url: postgresURL(t, url, mode)}
 			t.Cleanup(func() { p.disconnect(t) })
-			s.underCuts(t, c, way{"MarkTx", 1,
+			s.underCuts(t, c, method{"MarkTx", 1,
 				func(_ *shop, ctx context.Context, batch []string) (bool, error) {
 					return p.redeliver(ctx, batch[0])
 				}})

@@ -85,25 +85,25 @@ func TestConfirmWaitsForCommit(t *testing.T) {
 
 			s.wantMark(t, "m", false) // a plain read: absent, as if it had been rolled back
 			type answer struct {
-				verdict sqladapter.CommitStatus
-				err     error
+				status sqladapter.CommitStatus
+				err    error
 			}
 			confirmed := make(chan answer, 1)
 			go func() {
-				verdict, err := s.marks.Confirm(t.Context(), s.db, "m", mark)
-				confirmed <- answer{verdict, err}
+				status, err := s.marks.Confirm(t.Context(), s.db, "m", mark)
+				confirmed <- answer{status, err}
 			}()
 			poll(t, "Confirm that waits for the row", s.waiting)
 			select {
 			case a := <-confirmed:
-				t.Errorf("Confirm = %v, %v while COMMIT was under way", a.verdict, a.err)
+				t.Errorf("Confirm = %v, %v while COMMIT was under way", a.status, a.err)
 			default:
 			}
 			release()
 			require.NoError(t, <-committed)
 			a := <-confirmed
 			require.NoError(t, a.err)
-			assert.Equal(t, sqladapter.Committed, a.verdict)
+			assert.Equal(t, sqladapter.Committed, a.status)
 			s.wantMark(t, "m", true)
 		})
 	}
@@ -191,14 +191,14 @@ func TestConfirmUndecided(t *testing.T) {
 			_, mark := s.mark(t, "m")
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			verdict, err := s.marks.Confirm(ctx, s.db, "m", mark)
-			assert.Equal(t, sqladapter.Undecided, verdict)
+			status, err := s.marks.Confirm(ctx, s.db, "m", mark)
+			assert.Equal(t, sqladapter.Undecided, status)
 			assert.Error(t, err)
 			impatient := *s
 			impatient.db = s.impatient(t)
-			verdict, err = impatient.marks.Confirm(t.Context(), impatient.db,
+			status, err = impatient.marks.Confirm(t.Context(), impatient.db,
 				"m", mark)
-			assert.Equal(t, sqladapter.Undecided, verdict)
+			assert.Equal(t, sqladapter.Undecided, status)
 			assert.ErrorIs(t, err, dedup.ErrInFlight)
 		})
 	}

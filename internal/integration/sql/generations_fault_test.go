@@ -85,7 +85,7 @@ func (s *shop) besideRotate(t *testing.T) (made int, worst time.Duration) {
 }
 
 // newFaultyRotator rotates over a connection with a name of its own, which a teller listens to.
-func newFaultyRotator(t *testing.T, s *shop, tell teller) (rotator *shop, name string) {
+func newFaultyRotator(t *testing.T, s *shop, intercept interceptor) (rotator *shop, name string) {
 	t.Helper()
 	name = servertest.Prefix(t)
 	u, err := url.Parse(postgresURL(t, servertest.Postgres(t), "exec"))
@@ -94,7 +94,7 @@ func newFaultyRotator(t *testing.T, s *shop, tell teller) (rotator *shop, name s
 	q.Set("application_name", name)
 	u.RawQuery = q.Encode()
 	other := *s
-	other.db = openTold(t, "pgx", u.String(), tell)
+	other.db = openIntercepted(t, "pgx", u.String(), intercept)
 	return &other, name
 }
 

@@ -21,11 +21,11 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// told is the same shop over connections that a teller listens to.
-func (s *shop) told(t *testing.T, tell teller) *shop {
+// intercepted returns the same shop over connections whose statements pass through intercept.
+func (s *shop) intercepted(t *testing.T, intercept interceptor) *shop {
 	t.Helper()
 	other := *s
-	other.db = openTold(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil), tell)
+	other.db = openIntercepted(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil), intercept)
 	return &other
 }
 
@@ -44,7 +44,7 @@ func TestMariaDBRotatorDies(t *testing.T) {
 	s := newShop(t, inGenerations(mariadb()))
 	var steps []string
 	die, dead := -1, false
-	rotator := s.told(t, func(what string, do func() error) error {
+	rotator := s.intercepted(t, func(what string, do func() error) error {
 		if dead {
 			return driver.ErrBadConn // it says no more
 		}
@@ -106,7 +106,7 @@ func (s *shop) whileRenaming(t *testing.T, then func()) error {
 	defer cancel()
 	var over atomic.Bool
 	stop := func() {}
-	rotator := s.told(t, func(what string, do func() error) error {
+	rotator := s.intercepted(t, func(what string, do func() error) error {
 		err := do()
 		if strings.Contains(what, "RENAME") {
 			assert.Error(t, err, "RENAME has not waited")
@@ -247,7 +247,7 @@ func TestMariaDBDropBlocked(t *testing.T) {
 	s := newShop(t, inGenerations(mariadb()))
 	s.due(t, 0)
 	var reader *sql.Tx
-	rotator := s.told(t, func(what string, do func() error) error {
+	rotator := s.intercepted(t, func(what string, do func() error) error {
 		err := do()
 		if strings.Contains(what, "RENAME") && err == nil {
 			reader = begin(t, s.db, sql.LevelDefault)

@@ -194,7 +194,7 @@ func (tr *trial) waves(t *testing.T, halfway chan<- struct{}) (all []string, fai
 			close(halfway)
 		}
 		tried := levels(tr.dialect)
-		met := crowd{workers: 4, batch: 50, deliver: tr.at(t, tried[wave%len(tried)])}.run(t,
+		met := workerPool{workers: 4, batch: 50, deliver: tr.at(t, tried[wave%len(tried)])}.run(t,
 			slices.Clone(messages), uint64(wave))
 		failed += met.failed.Load()
 	}
@@ -212,7 +212,7 @@ func TestIDTimeCommitCut(t *testing.T) {
 			through := *s
 			through.db = db
 			n := 0
-			for _, w := range ways {
+			for _, w := range methods {
 				var all []string
 				for round := range cutRounds {
 					now := cutIn(round)

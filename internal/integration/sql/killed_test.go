@@ -82,7 +82,7 @@ func TestKilledAtEveryStatement(t *testing.T) {
 		return
 	}
 	for _, e := range killables() {
-		for _, w := range ways {
+		for _, w := range methods {
 			t.Run(e.name+"/"+w.name, func(t *testing.T) {
 				t.Parallel()
 				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect,
@@ -100,7 +100,7 @@ func TestKilledAtEveryStatement(t *testing.T) {
 }
 
 // killEverywhere returns all the messages it has delivered.
-func (s *shop) killEverywhere(t *testing.T, v victim, w way) (all []string) {
+func (s *shop) killEverywhere(t *testing.T, v victim, w method) (all []string) {
 	t.Helper()
 	next := func(name string) []string {
 		batch := []string{name}
@@ -162,7 +162,7 @@ func idOf(t *testing.T, message string) driver.ID {
 }
 
 // again redelivers, also where one of the batch was done before.
-func (s *shop) again(t *testing.T, w way, batch []string) (first bool, err error) {
+func (s *shop) again(t *testing.T, w method, batch []string) (first bool, err error) {
 	if w.size == 1 {
 		return w.do(s, t.Context(), batch)
 	}
@@ -197,12 +197,13 @@ func (v victim) rehearse(t *testing.T) (steps []string) {
 	return steps
 }
 
-func (v victim) shop(t *testing.T, tell teller) *shop {
+func (v victim) shop(t *testing.T, intercept interceptor) *shop {
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop",
 		Table: v.Table, Retention: v.Retention, Window: time.Hour})
 	require.NoError(t, err)
-	return &shop{db: openTold(t, v.Driver, v.DSN, tell), marks: marks, dialect: v.Dialect,
-		table: v.Table, ledger: v.Ledger}
+	return &shop{db: openIntercepted(t, v.Driver, v.DSN, intercept), marks: marks,
+		dialect: v.Dialect,
+		table:   v.Table, ledger: v.Ledger}
 }
 
 // once is a single delivery.

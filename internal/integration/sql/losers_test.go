@@ -32,7 +32,7 @@ func TestLosers(t *testing.T) {
 	pg, my := postgres("cache_statement"), mariadb()
 	for _, e := range []engine{pg, inGenerations(pg), my, inGenerations(my), sqlite()} {
 		for _, level := range levels(e.dialect) {
-			for _, w := range ways {
+			for _, w := range methods {
 				t.Run(e.name+"/"+level.String()+"/"+w.name, func(t *testing.T) {
 					t.Parallel()
 					s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
@@ -45,7 +45,7 @@ func TestLosers(t *testing.T) {
 }
 
 // losers has one transaction win and end, and wants so many of the others to be first.
-func (s *shop) losers(t *testing.T, w way, message string, end func(*sql.Tx) error, want int64) {
+func (s *shop) losers(t *testing.T, w method, message string, end func(*sql.Tx) error, want int64) {
 	t.Helper()
 	const losers = 3
 	batch := make([]string, w.size)

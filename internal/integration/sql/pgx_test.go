@@ -87,7 +87,7 @@ func TestPgxCommitCut(t *testing.T) {
 			s := newShop(t, postgres(mode))
 			c, url := commitcut.Postgres(t, servertest.Postgres(t))
 			p := &pgxShop{s, openPool(t, postgresURL(t, url, mode))}
-			for _, w := range []way{
+			for _, w := range []method{
 				{"Do", 1, func(_ *shop, ctx context.Context, batch []string) (bool, error) {
 					mark, err := p.pgxDo(ctx, batch[0])
 					return mark.First(), err
@@ -136,17 +136,17 @@ func TestPgxArrays(t *testing.T) {
 			require.NoError(t, tx.Commit())
 			return marks
 		}
-		for i, ways := range [][2]func([]dedup.Request) []sqladapter.Mark{{overPgx, overSQL},
+		for i, methods := range [][2]func([]dedup.Request) []sqladapter.Mark{{overPgx, overSQL},
 			{overSQL, overPgx}, {overPgx, overPgx}} {
 			mine, theirs := slices.Clone(reqs), slices.Clone(changed)
 			for n := range mine {
 				mine[n].Scope = fmt.Sprint(i)
 				theirs[n].Scope = fmt.Sprint(i)
 			}
-			for _, m := range ways[0](mine) {
+			for _, m := range methods[0](mine) {
 				assert.True(t, m.First())
 			}
-			assert.Equal(t, want, outcomes(ways[1](theirs)))
+			assert.Equal(t, want, outcomes(methods[1](theirs)))
 			mark, found, err := s.marks.Lookup(t.Context(), s.db, "bound",
 				dedup.WithScope(fmt.Sprint(i)))
 			require.NoError(t, err)

@@ -49,7 +49,7 @@ func newChange(t *testing.T, e engine, edit ...func(*sqladapter.Config)) change 
 // or doubled.
 func (c change) together(t *testing.T, messages []string, programs ...*shop) {
 	t.Helper()
-	crowd{workers: 2 * len(programs), batch: 50,
+	workerPool{workers: 2 * len(programs), batch: 50,
 		deliver: func(ctx context.Context, worker int, batch []string) error {
 			// atomic has two ways to mark, by the worker's number.
 			return programs[worker/2].atomic(ctx, worker, batch)
@@ -96,7 +96,7 @@ func TestPreviousBatchesDoNotDeadlock(t *testing.T) {
 			all[i] = uuid7(time.Now().Add(time.Duration(i)*time.Second), i)
 		}
 		programs := []*shop{c.old, c.both}
-		met := crowd{workers: 8, batch: 200,
+		met := workerPool{workers: 8, batch: 200,
 			deliver: func(ctx context.Context, worker int, batch []string) error {
 				const byMarkBatchTx = 1 // which repeats nothing
 				return programs[worker%2].atomic(ctx, byMarkBatchTx, batch)

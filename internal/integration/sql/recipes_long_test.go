@@ -19,7 +19,7 @@ func TestRecipesUnderFire(t *testing.T) {
 				continue // a recipe that deadlocks and does nothing else is seen without a fire
 			}
 			t.Run(field.name+"/"+r.name, func(t *testing.T) {
-				lost, doubled, burnt := field.burn(t, crashes, r.crowd)
+				lost, doubled, burnt := field.burn(t, crashes, r.pool)
 				assert.Equal(t, r.doubles, lost > 0 || doubled > 0,
 					"of %d messages %d lost, %d doubled; want damage", len(burnt.messages), lost,
 					doubled)

@@ -64,17 +64,17 @@ var recipes = []recipe{
 	{name: "batches as they come", unique: true, deliver: unsorted, deadlocks: true},
 }
 
-// TestRecipes: the crowd of TestCrowd and TestUnderFire sees damage where there is some, and
-// without any fire.
+// TestRecipes: the workers of TestOverlappingBatches and TestUnderFire see the damage of each
+// recipe, even when no server crashes.
 func TestRecipes(t *testing.T) {
-	for _, e := range crowdEngines() {
+	for _, e := range concurrentEngines() {
 		for _, r := range recipes {
 			if r.onlyPostgres && e.dialect != sqladapter.Postgres {
 				continue
 			}
 			t.Run(e.name+"/"+r.name, func(t *testing.T) {
 				s, all := newShop(t, e), messages(cmp.Or(r.messages, 2000))
-				met := r.crowd(t, s).run(t, all, 5)
+				met := r.pool(t, s).run(t, all, 5)
 				lost, doubled := s.damage(t, all)
 				t.Logf("of %d messages %d lost, %d doubled; %d deadlocks", len(all), lost,
 					doubled, met.deadlocks.Load())
@@ -86,8 +86,8 @@ func TestRecipes(t *testing.T) {
 	}
 }
 
-// crowd makes the table that the recipe keeps.
-func (r recipe) crowd(t *testing.T, s *shop) crowd {
+// pool makes the table that the recipe keeps.
+func (r recipe) pool(t *testing.T, s *shop) workerPool {
 	t.Helper()
 	table := s.ledger + "_seen"
 	s.exec(t, `CREATE TABLE `+table+` (id varchar(64) NOT NULL, owner varchar(64))`)
@@ -102,15 +102,15 @@ func (r recipe) crowd(t *testing.T, s *shop) crowd {
 	return c
 }
 
-// crowdEngines are the engines on which several transactions write at a time.
-func crowdEngines() []engine {
+// concurrentEngines are the engines on which several transactions write at a time.
+func concurrentEngines() []engine {
 	return []engine{postgres("cache_statement"), mariadb()}
 }
 
 // checkThenInsert reads who has been there, and writes down who comes. Two transactions that
 // read at the same time both find nobody.
 func checkThenInsert(s *shop, table string) func(context.Context, int, []string) error {
-	start := newTogether(crowdSize)
+	start := newTogether(poolSize)
 	return func(ctx context.Context, _ int, batch []string) error {
 		return s.inTx(ctx, func(tx *sql.Tx) error {
 			fresh, err := s.absent(ctx, tx, table, batch)
@@ -134,7 +134,7 @@ func checkThenInsert(s *shop, table string) func(context.Context, int, []string)
 // insertAfter has its effects outside of any transaction. The unique index then tells the
 // second, when it is too late.
 func insertAfter(s *shop, table string) func(context.Context, int, []string) error {
-	start := newTogether(crowdSize)
+	start := newTogether(poolSize)
 	return func(ctx context.Context, worker int, batch []string) error {
 		fresh, err := s.absent(ctx, s.db, table, batch)
 		if err != nil {
@@ -159,7 +159,7 @@ func insertAfter(s *shop, table string) func(context.Context, int, []string) err
 func oneStatement(s *shop, table string) func(context.Context, int, []string) error {
 	query := `WITH ins AS (INSERT INTO ` + table + ` (id, owner) VALUES ($1, 'in progress') ON CONFLICT (id) DO NOTHING RETURNING id)
 		SELECT (SELECT id FROM ins) AS new_id, owner FROM ` + table + ` WHERE id = $1`
-	start := newTogether(crowdSize)
+	start := newTogether(poolSize)
 	return func(ctx context.Context, _ int, batch []string) error {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
@@ -193,7 +193,7 @@ func oneStatement(s *shop, table string) func(context.Context, int, []string) er
 func unsorted(s *shop, table string) func(context.Context, int, []string) error {
 	const enough = 20
 	var deadlocks atomic.Int64
-	start := newTogether(crowdSize)
+	start := newTogether(poolSize)
 	return func(ctx context.Context, _ int, batch []string) error {
 		if deadlocks.Load() >= enough {
 			batch = slices.Sorted(slices.Values(batch))

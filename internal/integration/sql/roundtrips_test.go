@@ -22,7 +22,7 @@ func TestRoundTrips(t *testing.T) {
 	fence := newTill(t, postgres("cache_statement"))
 	u, err := url.Parse(postgresURL(t, servertest.Postgres(t), "cache_statement"))
 	require.NoError(t, err)
-	p := newTurns(t, u.Host)
+	p := newWireProxy(t, u.Host)
 	u.Host = p.addr
 	dsn := u.String()
 	db := openDB(t, "pgx", dsn)
@@ -68,7 +68,7 @@ func TestRoundTrips(t *testing.T) {
 		for _, warm := range []string{" 0", " 1"} {
 			require.NoError(t, tt.call(name+warm))
 		}
-		p.arm(0, turnUnsent, nil)
+		p.arm(0, requestUnsent, nil)
 		require.NoError(t, tt.call(name+" 2"))
 		got, _ := p.counted()
 		assert.Equal(t, tt.want, got, name)

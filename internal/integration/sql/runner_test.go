@@ -165,11 +165,11 @@ func TestRunnerCrowd(t *testing.T) {
 		s := newShop(t, e)
 		s.db.SetMaxOpenConns(5)
 		r := s.runner(t)
-		const crowd = 200
+		const callers = 200
 		var effects, inFlight atomic.Int64
 		var all, refused sync.WaitGroup
-		refused.Add(crowd - 1)
-		for range crowd {
+		refused.Add(callers - 1)
+		for range callers {
 			all.Go(func() {
 				res, err := r.Run(t.Context(), "m",
 					func(ctx context.Context) ([]byte, bool, error) {
@@ -191,8 +191,8 @@ func TestRunnerCrowd(t *testing.T) {
 		}
 		all.Wait()
 		assert.EqualValues(t, 1, effects.Load())
-		assert.EqualValues(t, crowd-1, inFlight.Load())
-		for range crowd {
+		assert.EqualValues(t, callers-1, inFlight.Load())
+		for range callers {
 			all.Go(func() {
 				res, err := r.Run(t.Context(), "m", s.writes("m", "again", false))
 				if !errors.Is(err, dedup.ErrInFlight) {

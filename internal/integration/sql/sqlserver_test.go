@@ -174,17 +174,17 @@ func TestPlayedSQLServerConfirm(t *testing.T) {
 		return tx, mark
 	}
 	tx, mark := begin()
-	verdict, err := m.Confirm(t.Context(), db, "k", mark)
-	assert.Equal(t, sqladapter.Undecided, verdict, "while it is open")
+	status, err := m.Confirm(t.Context(), db, "k", mark)
+	assert.Equal(t, sqladapter.Undecided, status, "while it is open")
 	assert.ErrorIs(t, err, dedup.ErrInFlight, "while it is open")
 	require.NoError(t, tx.Rollback())
-	verdict, err = m.Confirm(t.Context(), db, "k", mark)
+	status, err = m.Confirm(t.Context(), db, "k", mark)
 	require.NoError(t, err)
-	assert.Equal(t, sqladapter.NotCommitted, verdict, "rolled back")
+	assert.Equal(t, sqladapter.NotCommitted, status, "rolled back")
 	tx, mark = begin()
 	server.lose = "after"
 	require.Error(t, tx.Commit(), "COMMIT was answered")
-	verdict, err = m.Confirm(t.Context(), db, "k", mark)
+	status, err = m.Confirm(t.Context(), db, "k", mark)
 	require.NoError(t, err)
-	assert.Equal(t, sqladapter.Committed, verdict, "committed")
+	assert.Equal(t, sqladapter.Committed, status, "committed")
 }

@@ -10,34 +10,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A teller is told what is about to be sent to the database, and does it.
-type teller func(what string, do func() error) error
+// An interceptor gets what is about to be sent to the database, and sends it with do.
+type interceptor func(what string, do func() error) error
 
-// openTold is openDB with a teller between database/sql and the driver.
-func openTold(t *testing.T, name, dsn string, tell teller) *sql.DB {
+// openIntercepted is openDB with an interceptor between database/sql and the driver.
+func openIntercepted(t *testing.T, name, dsn string, intercept interceptor) *sql.DB {
 	t.Helper()
 	bare, err := sql.Open(name, dsn)
 	require.NoError(t, err)
 	defer func() { _ = bare.Close() }()
-	db := sql.OpenDB(toldConnector{bare.Driver(), dsn, tell})
+	db := sql.OpenDB(interceptedConnector{bare.Driver(), dsn, intercept})
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
 
-type toldConnector struct {
-	driver driver.Driver
-	dsn    string
-	tell   teller
+type interceptedConnector struct {
+	driver    driver.Driver
+	dsn       string
+	intercept interceptor
 }
 
-func (c toldConnector) Driver() driver.Driver { return c.driver }
+func (c interceptedConnector) Driver() driver.Driver { return c.driver }
 
-func (c toldConnector) Connect(context.Context) (driver.Conn, error) {
+func (c interceptedConnector) Connect(context.Context) (driver.Conn, error) {
 	conn, err := c.driver.Open(c.dsn)
 	if err != nil {
 		return nil, err
 	}
-	return &toldConn{conn.(fullConn), c.tell}, nil
+	return &interceptedConn{conn.(fullConn), c.intercept}, nil
 }
 
 // fullConn is what the connections of all our drivers have.
@@ -50,14 +50,14 @@ type fullConn interface {
 	driver.SessionResetter
 }
 
-type toldConn struct {
+type interceptedConn struct {
 	fullConn
-	tell teller
+	intercept interceptor
 }
 
-// told is tell for what has a result.
-func told[T any](tell teller, what string, do func() (T, error)) (result T, err error) {
-	err = tell(what, func() error { result, err = do(); return err })
+// intercept passes a call that returns a result through on.
+func intercept[T any](by interceptor, what string, do func() (T, error)) (result T, err error) {
+	err = by(what, func() error { result, err = do(); return err })
 	return result, err
 }
 
@@ -67,38 +67,40 @@ func briefly(verb, query string) string {
 	return verb + ": " + strings.Join(words[:min(3, len(words))], " ")
 }
 
-func (c *toldConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := told(c.tell, "begin", func() (driver.Tx, error) {
+func (c *interceptedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := intercept(c.intercept, "begin", func() (driver.Tx, error) {
 		return c.fullConn.BeginTx(ctx, opts)
 	})
-	return toldTx{tx, c.tell}, err
+	return interceptedTx{tx, c.intercept}, err
 }
 
-func (c *toldConn) ExecContext(ctx context.Context, query string,
+func (c *interceptedConn) ExecContext(ctx context.Context, query string,
 	args []driver.NamedValue) (driver.Result, error) {
-	return told(c.tell, briefly("exec", query), func() (driver.Result, error) {
+	return intercept(c.intercept, briefly("exec", query), func() (driver.Result, error) {
 		return c.fullConn.ExecContext(ctx, query, args)
 	})
 }
 
-func (c *toldConn) QueryContext(ctx context.Context, query string,
+func (c *interceptedConn) QueryContext(ctx context.Context, query string,
 	args []driver.NamedValue) (driver.Rows, error) {
-	return told(c.tell, briefly("query", query), func() (driver.Rows, error) {
+	return intercept(c.intercept, briefly("query", query), func() (driver.Rows, error) {
 		return c.fullConn.QueryContext(ctx, query, args)
 	})
 }
 
-func (c *toldConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	stmt, err := told(c.tell, briefly("prepare", query), func() (driver.Stmt, error) {
+func (c *interceptedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	stmt, err := intercept(c.intercept, briefly("prepare", query), func() (driver.Stmt, error) {
 		return c.fullConn.PrepareContext(ctx, query)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return toldStmt{stmt.(fullStmt), query, c.tell}, nil
+	return interceptedStmt{stmt.(fullStmt), query, c.intercept}, nil
 }
 
-func (c *toldConn) CheckNamedValue(v *driver.NamedValue) error { return checkNamed(c.fullConn, v) }
+func (c *interceptedConn) CheckNamedValue(v *driver.NamedValue) error {
+	return checkNamed(c.fullConn, v)
+}
 
 type fullStmt interface {
 	driver.Stmt
@@ -106,26 +108,29 @@ type fullStmt interface {
 	driver.StmtQueryContext
 }
 
-type toldStmt struct {
+type interceptedStmt struct {
 	fullStmt
-	query string
-	tell  teller
+	query     string
+	intercept interceptor
 }
 
-func (s toldStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result,
+func (s interceptedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result,
 	error) {
-	return told(s.tell, briefly("exec", s.query), func() (driver.Result, error) {
+	return intercept(s.intercept, briefly("exec", s.query), func() (driver.Result, error) {
 		return s.fullStmt.ExecContext(ctx, args)
 	})
 }
 
-func (s toldStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return told(s.tell, briefly("query", s.query), func() (driver.Rows, error) {
+func (s interceptedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows,
+	error) {
+	return intercept(s.intercept, briefly("query", s.query), func() (driver.Rows, error) {
 		return s.fullStmt.QueryContext(ctx, args)
 	})
 }
 
-func (s toldStmt) CheckNamedValue(v *driver.NamedValue) error { return checkNamed(s.fullStmt, v) }
+func (s interceptedStmt) CheckNamedValue(v *driver.NamedValue) error {
+	return checkNamed(s.fullStmt, v)
+}
 
 // checkNamed leaves the arguments to the driver if it wants them.
 func checkNamed(inner any, v *driver.NamedValue) error {
@@ -135,10 +140,10 @@ func checkNamed(inner any, v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-type toldTx struct {
+type interceptedTx struct {
 	driver.Tx
-	tell teller
+	intercept interceptor
 }
 
-func (tx toldTx) Commit() error   { return tx.tell("commit", tx.Tx.Commit) }
-func (tx toldTx) Rollback() error { return tx.tell("rollback", tx.Tx.Rollback) }
+func (tx interceptedTx) Commit() error   { return tx.intercept("commit", tx.Tx.Commit) }
+func (tx interceptedTx) Rollback() error { return tx.intercept("rollback", tx.Tx.Rollback) }

@@ -22,7 +22,7 @@ func TestLikelyDuplicates(t *testing.T) {
 		storePostgres("", map[string]string{"default_query_exec_mode": "cache_statement"}))
 	u, err := url.Parse(postgresURL(t, servertest.Postgres(t), "cache_statement"))
 	require.NoError(t, err)
-	p := newTurns(t, u.Host)
+	p := newWireProxy(t, u.Host)
 	u.Host = p.addr
 	db := openDB(t, "pgx", u.String())
 	db.SetMaxOpenConns(1)
@@ -72,7 +72,7 @@ func TestLikelyDuplicates(t *testing.T) {
 		}, 1, []driver.Outcome{dedup.InFlight}},
 	} {
 		for range 2 { // statements are prepared in the first
-			p.arm(0, turnUnsent, nil)
+			p.arm(0, requestUnsent, nil)
 			var got []driver.Outcome
 			for i, ans := range tt.store.Claim(t.Context(), tt.reqs()) {
 				require.NoError(t, ans.Err, fmt.Sprint(tt.name, " ", i))

@@ -65,9 +65,8 @@ func TestUnderFire(t *testing.T) {
 	for _, field := range battlefields() {
 		t.Run(field.name, func(t *testing.T) {
 			t.Parallel() // each has a server of its own
-			lost, doubled, burnt := field.burn(t, fireCrashes, func(_ *testing.T, s *shop) crowd {
-				return byTheBatch(s.atomic)
-			})
+			pool := func(_ *testing.T, s *shop) workerPool { return byTheBatch(s.atomic) }
+			lost, doubled, burnt := field.burn(t, fireCrashes, pool)
 			assert.Zero(t, lost, "of %d messages", len(burnt.messages))
 			assert.Zero(t, doubled, "of %d messages", len(burnt.messages))
 			assert.False(t, burnt.deadlocks > 0 && !field.deadlocks, "%d deadlocks",
@@ -76,23 +75,23 @@ func TestUnderFire(t *testing.T) {
 	}
 }
 
-// crowdSize is how many workers byTheBatch has.
-const crowdSize = 8
+// poolSize is how many workers byTheBatch has.
+const poolSize = 8
 
 // byTheBatch is workers that each have an order of their own.
-func byTheBatch(deliver func(ctx context.Context, worker int, batch []string) error) crowd {
-	return crowd{workers: crowdSize, batch: 200, deliver: deliver}
+func byTheBatch(deliver func(ctx context.Context, worker int, batch []string) error) workerPool {
+	return workerPool{workers: poolSize, batch: 200, deliver: deliver}
 }
 
-// burn has a crowd work on a server of its own under fire, and returns what it has done.
-func (field battlefield) burn(t *testing.T, crashes int, who func(*testing.T, *shop) crowd) (lost,
-	doubled int, burnt battle) {
+// burn runs a pool of workers on a private server that crashes, and returns the damage.
+func (field battlefield) burn(t *testing.T, crashes int,
+	pool func(*testing.T, *shop) workerPool) (lost, doubled int, burnt battle) {
 	t.Helper()
 	server := servertest.Private(t, field.kind)
 	e := field.engine(server.Addr)
 	g := &gun{field: field, server: server, admin: e.open(t), rng: rand.New(rand.NewPCG(6, 0))}
 	s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = sql.LevelReadCommitted })
-	c := who(t, s)
+	c := pool(t, s)
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { burnt = c.fight(t, stop) })
@@ -124,7 +123,7 @@ type battle struct {
 }
 
 // fight sends wave after wave of new messages until it is told to stop.
-func (c crowd) fight(t *testing.T, stop <-chan struct{}) (b battle) {
+func (c workerPool) fight(t *testing.T, stop <-chan struct{}) (b battle) {
 	for {
 		wave := make([]string, 1000)
 		for i := range wave {

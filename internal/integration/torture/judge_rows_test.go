@@ -460,7 +460,7 @@ func TestJudge(t *testing.T) {
 // TestJudgeAllowed: a reason that the row does not allow is none; and a row twice in a database has
 // none.
 func TestJudgeAllowed(t *testing.T) {
-	tell := func(t *testing.T, h *history) *verdict {
+	tell := func(t *testing.T, h *history) *checkResult {
 		s := &tale{t, t.TempDir(), map[int]*ledger{}}
 		s.claims(1, 1, 10)
 		s.runs(1, 12)

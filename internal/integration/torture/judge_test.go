@@ -35,8 +35,8 @@ const (
 	strikeClock                         // leases end too early or too late
 )
 
-// verdict is the result of judging a history.
-type verdict struct {
+// checkResult is the result of judging a history.
+type checkResult struct {
 	lost, doubled, stuck, selfDuplicates int
 	explained                            map[string]int // second effects, by their reason
 	linear                               porcupine.CheckResult
@@ -47,7 +47,7 @@ type verdict struct {
 }
 
 // problem counts a problem, and keeps the text of the first few of each kind.
-func (v *verdict) problem(n *int, h *history, message uint32, format string, args ...any) {
+func (v *checkResult) problem(n *int, h *history, message uint32, format string, args ...any) {
 	const enough = 3
 	*n++
 	if *n <= enough {
@@ -56,8 +56,8 @@ func (v *verdict) problem(n *int, h *history, message uint32, format string, arg
 }
 
 // judge checks a history against docs/internals/torture.md.
-func judge(h *history) *verdict {
-	v := &verdict{explained: map[string]int{}, linear: porcupine.Ok}
+func judge(h *history) *checkResult {
+	v := &checkResult{explained: map[string]int{}, linear: porcupine.Ok}
 	h.settle()
 	v.lostOnes(h)
 	v.second(h)
@@ -68,7 +68,7 @@ func judge(h *history) *verdict {
 }
 
 // lostOnes: every message has an effect and an ack, and no ack comes before an effect.
-func (v *verdict) lostOnes(h *history) {
+func (v *checkResult) lostOnes(h *history) {
 	acked := map[uint32]bool{}
 	for _, a := range h.acks {
 		acked[a.message] = true
@@ -91,7 +91,7 @@ func (v *verdict) lostOnes(h *history) {
 }
 
 // second: each effect but the first needs a reason for each effect that was claimed before it.
-func (v *verdict) second(h *history) {
+func (v *checkResult) second(h *history) {
 	for message, effects := range h.effects {
 		for i, e := range effects {
 			why := reason("")
@@ -171,7 +171,7 @@ func (h *history) excuse(before, e *effect) reason {
 
 // inFlight: no claim is answered "in flight" when all processes that could own the key have ended,
 // or have been dead for longer than a lease.
-func (v *verdict) inFlight(h *history) {
+func (v *checkResult) inFlight(h *history) {
 	for message, ops := range h.ops {
 		until := h.ends(ops)
 		for _, o := range ops {
@@ -268,7 +268,7 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 }
 
 // own: no claim is answered "in flight" when no other claim was sent.
-func (v *verdict) own(h *history) {
+func (v *checkResult) own(h *history) {
 	for message, ops := range h.ops {
 		for i, o := range ops {
 			if o.op != opClaim || o.code != saidInFlight {
@@ -295,7 +295,7 @@ func (v *verdict) own(h *history) {
 
 // histories asks Porcupine, key by key, until one is convicted. Slow keys come last. If the row
 // accepts an undecided history, they are left out.
-func (v *verdict) histories(h *history) {
+func (v *checkResult) histories(h *history) {
 	began := time.Now()
 	keys := map[uint32][]*operation{}
 	for message, ops := range h.ops {
@@ -322,7 +322,7 @@ func (v *verdict) histories(h *history) {
 }
 
 // decided gives each key at most limit, and returns the keys that it could not decide.
-func (v *verdict) decided(h *history, keys map[uint32][]*operation,
+func (v *checkResult) decided(h *history, keys map[uint32][]*operation,
 	limit time.Duration) map[uint32][]*operation {
 	left := map[uint32][]*operation{}
 	for message, ops := range keys {

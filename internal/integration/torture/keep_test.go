@@ -14,7 +14,7 @@ import (
 var keeping sync.Mutex
 
 // result is what came of a row.
-func (r *row) result(c *conductor, h *history, v *verdict, took time.Duration) results.Row {
+func (r *row) result(c *conductor, h *history, v *checkResult, took time.Duration) results.Row {
 	made := compositions[c.cfg.Composition]
 	return results.Row{
 		Scenario: r.id + " " + r.name, Store: made.store, Level: made.level, Seed: c.cfg.Seed,
@@ -27,7 +27,7 @@ func (r *row) result(c *conductor, h *history, v *verdict, took time.Duration) r
 }
 
 // told is the verdict on the histories.
-func told(v *verdict) string {
+func told(v *checkResult) string {
 	text := strings.ToLower(string(v.linear))
 	if v.open > 0 {
 		text += fmt.Sprintf(", %d keys open", v.open)

@@ -31,7 +31,7 @@ type row struct {
 	sizes        map[string]size // by profile; none where it is left out
 	lease        time.Duration   // default: 600 ms
 	allowed      map[string][]reason
-	verdict      porcupine.CheckResult // default: Ok
+	checkResult  porcupine.CheckResult // default: Ok
 	counts       []string              // faults of which there must be some
 	none         []string              // faults of which there must be none
 	capacity     int                   // deliveries that a process has at a time, if more than 8
@@ -152,7 +152,7 @@ var rows = []row{
 	{
 		id: "X18e", name: "the same, appendfsync everysec", compositions: []string{"full"},
 		nemeses: restartEverysec, counts: []string{"killed"},
-		soak: []string{"full"}, verdict: either,
+		soak: []string{"full"}, checkResult: either,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -165,7 +165,7 @@ var rows = []row{
 	{
 		id: "X19", name: "Redis killed and started, without persistence",
 		compositions: []string{"full", "seen"}, smoke: []string{"seen"},
-		nemeses: restartEmpty, counts: []string{"killed"}, verdict: porcupine.Illegal,
+		nemeses: restartEmpty, counts: []string{"killed"}, checkResult: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -177,7 +177,7 @@ var rows = []row{
 	{
 		id: "X20", name: "FLUSHALL", compositions: []string{"full", "seen", "layered"},
 		smoke:   []string{"full"},
-		nemeses: flush, counts: []string{"FLUSHALL"}, verdict: porcupine.Illegal,
+		nemeses: flush, counts: []string{"FLUSHALL"}, checkResult: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 2},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -251,7 +251,7 @@ var rows = []row{
 		id: "X22", name: "Redis primary killed, replica promoted",
 		compositions: []string{"full", "seen"}, smoke: []string{"full"},
 		pair: true, nemeses: promote,
-		counts: []string{"promoted"}, verdict: either,
+		counts: []string{"promoted"}, checkResult: either,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -273,7 +273,7 @@ var rows = []row{
 	},
 	{
 		id: "X21", name: "keys evicted for 1 s", compositions: []string{"full", "seen"},
-		smoke: []string{"seen"}, nemeses: evict, counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
+		smoke: []string{"seen"}, nemeses: evict, counts: []string{"evicting", "evicted"}, checkResult: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -285,7 +285,7 @@ var rows = []row{
 	{
 		id: "X23", name: "Cluster master stopped until another is promoted, and woken",
 		compositions: []string{"cluster"}, nemeses: freezeMaster,
-		counts: []string{"master frozen", "promoted"}, verdict: either,
+		counts: []string{"master frozen", "promoted"}, checkResult: either,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 1},
@@ -309,7 +309,7 @@ var rows = []row{
 		id: "X26", name: "server's clock ahead or behind by a minute or an hour for 0.5 s",
 		compositions: append(slices.Clone(onRedis), "postgres"),
 		smoke:        []string{"compact", "postgres"},
-		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"}, verdict: either,
+		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"}, checkResult: either,
 		soak: []string{"full"},
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 4},

@@ -135,7 +135,7 @@ func (r *row) torture(t *testing.T, name string, size size, common *servertest.S
 	h := newHistory()
 	h.lease, h.messages, h.atomic, h.allowed = int64(c.cfg.Lease), size.messages, made.atomic,
 		r.allowed[made.level]
-	h.undecided = r.verdict == either
+	h.undecided = r.checkResult == either
 	if made.atomic {
 		h.sink = c.sink(name)
 	}
@@ -146,9 +146,9 @@ func (r *row) torture(t *testing.T, name string, size size, common *servertest.S
 }
 
 // sentence fails the test for the problems that the judge has found.
-func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
+func (r *row) sentence(t *testing.T, c *conductor, h *history, v *checkResult) {
 	t.Helper()
-	want := r.verdict
+	want := r.checkResult
 	if want == "" {
 		want = porcupine.Ok
 	}

@@ -41,16 +41,16 @@ func provider(t testing.TB, name string, secrets ...string) webhook.Provider {
 	return p
 }
 
-// place is a Runner over a real Redis, and where its keys are.
-type place struct {
+// fixture is a Runner over a real Redis, and where its keys are.
+type fixture struct {
 	httpadapter.Runner
 	client redis.UniversalClient
 	prefix string
 }
 
-func realRedis(t testing.TB) place {
+func realRedis(t testing.TB) fixture {
 	t.Helper()
-	p := place{prefix: servertest.Prefix(t)}
+	p := fixture{prefix: servertest.Prefix(t)}
 	p.client = redistest.Client(t,
 		&redis.Options{Addr: servertest.Redis(t), ReadTimeout: 30 * time.Second,
 			WriteTimeout: 30 * time.Second})
@@ -76,7 +76,7 @@ func realRedis(t testing.TB) place {
 }
 
 // keys are all that begin with the prefix, by SCAN.
-func (p place) keys(t testing.TB) (keys []string) {
+func (p fixture) keys(t testing.TB) (keys []string) {
 	t.Helper()
 	ctx := context.Background() // also when the test has ended
 	list := p.client.Scan(ctx, 0, p.prefix+"*", 1000).Iterator()

@@ -29,7 +29,7 @@ func mariadbClerk(t *testing.T, e engine, level sql.IsolationLevel) *clerk {
 	// which cleans up by itself
 	s := *newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
 	c := &clerk{shop: &s}
-	c.db = openTold(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil),
+	c.db = openIntercepted(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil),
 		func(what string, do func() error) error {
 			if what == "begin" {
 				c.begun.Add(1)
@@ -97,11 +97,11 @@ func wantReceipts(batch []string, marks []sqladapter.Mark) error {
 	return nil
 }
 
-// TestCrowdKeepsResults: workers whose batches keep results begin each of them once, at every level
+// TestOverlappingBatchesKeepResults: workers whose batches keep results begin each of them once, at every level
 // of MariaDB: in batches that overlap, and in those that have nothing in common but that there is
 // something old in each. Prevents deadlocks: above READ COMMITTED a look for a result that is not
 // there locks the gap where it would be, against what others insert, and all of them look.
-func TestCrowdKeepsResults(t *testing.T) {
+func TestOverlappingBatchesKeepResults(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		tried := levels(e.dialect)
 		if e.retention == sqladapter.Generations {
@@ -131,9 +131,9 @@ func TestCrowdKeepsResults(t *testing.T) {
 
 const clerks, clerkBatch = 8, 32
 
-// crowd delivers by both ways, or by DoBatch alone.
-func (c *clerk) crowd(both bool) crowd {
-	return crowd{workers: clerks, batch: clerkBatch,
+// workerPool delivers by both ways, or by DoBatch alone.
+func (c *clerk) pool(both bool) workerPool {
+	return workerPool{workers: clerks, batch: clerkBatch,
 		deliver: func(ctx context.Context, worker int, batch []string) error {
 			if both && worker%2 == 1 {
 				return c.byHand(ctx, batch)
@@ -144,7 +144,7 @@ func (c *clerk) crowd(both bool) crowd {
 
 func overlapping(t *testing.T, c *clerk) {
 	all := messages(320)
-	met := c.crowd(true).run(t, all, 5)
+	met := c.pool(true).run(t, all, 5)
 	c.wantNoRepetition(t, met, clerks*len(all)/clerkBatch)
 	c.wantEffects(t, all)
 }
@@ -154,7 +154,7 @@ func disjoint(t *testing.T, c *clerk, old []string, both bool) {
 	const batches = 10
 	require.NoError(t, c.byDoBatch(t.Context(), old))
 	c.begun.Store(0)
-	var met toll
+	var met deliveryFailures
 	var wg sync.WaitGroup
 	batch := func(worker, n int) []string {
 		mixed := []string{old[(worker*batches+n)%len(old)]}
@@ -170,7 +170,7 @@ func disjoint(t *testing.T, c *clerk, old []string, both bool) {
 		}
 		wg.Go(func() {
 			for n := 0; n < batches &&
-				c.crowd(both).untilAcknowledged(t, w, batch(w, n), &met); n++ {
+				c.pool(both).untilAcknowledged(t, w, batch(w, n), &met); n++ {
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func disjoint(t *testing.T, c *clerk, old []string, both bool) {
 	c.wantEffects(t, all)
 }
 
-func (c *clerk) wantNoRepetition(t *testing.T, met *toll, deliveries int) {
+func (c *clerk) wantNoRepetition(t *testing.T, met *deliveryFailures, deliveries int) {
 	t.Helper()
 	assert.Zero(t, c.begun.Load()-int64(deliveries), "%d deliveries", deliveries)
 	assert.Zero(t, met.failed.Load(), "%d deliveries", deliveries)

@@ -58,9 +58,9 @@ type kind struct {
 
 var full = kind{"full", redisadapter.Full, false}
 
-// life is what happens to a message: first runs in the process that meets the fault. Then again
+// scenario is what happens to a message: first runs in the process that meets the fault. Then again
 // runs in another process until it returns nil.
-type life struct {
+type scenario struct {
 	name string
 	kind kind
 	keys int
@@ -72,9 +72,9 @@ type life struct {
 	first, again  func(ctx context.Context, p *runner) error
 }
 
-// lives returns the lives of Full, and with the build tag long those of every kind.
-func lives() []life {
-	all := []life{
+// scenarios returns those of Full, and with the build tag long those of every kind.
+func scenarios() []scenario {
+	all := []scenario{
 		{name: "steps", first: steps, again: steps},
 		{name: "danger", once: true, first: danger, again: danger},
 		{name: "ended by its fence", first: fenced, again: fenced},
@@ -86,19 +86,19 @@ func lives() []life {
 	}
 	for _, k := range kinds {
 		all = append(all,
-			life{name: "single", kind: k, first: single, again: single},
-			life{name: "batch", kind: k, keys: 3, first: batch, again: batch},
-			life{name: "duplicate", kind: k, done: true, first: single, again: single},
+			scenario{name: "single", kind: k, first: single, again: single},
+			scenario{name: "batch", kind: k, keys: 3, first: batch, again: batch},
+			scenario{name: "duplicate", kind: k, done: true, first: single, again: single},
 		)
 		if len(kinds) > 1 && k.layout == redisadapter.Full {
-			all = append(all, life{name: "atomic", kind: k, atomic: true, once: true,
+			all = append(all, scenario{name: "atomic", kind: k, atomic: true, once: true,
 				first: inRedis, again: inRedis})
 		}
 	}
 	return all
 }
 
-func (l *life) String() string { return fmt.Sprintf("%s in %s", l.name, l.kind.name) }
+func (l *scenario) String() string { return fmt.Sprintf("%s in %s", l.name, l.kind.name) }
 
 // hasRun returns nil for an error that may be acknowledged.
 func hasRun(err error) error {
@@ -237,14 +237,14 @@ type stored struct {
 	effects          int
 }
 
-// verdict counts the cases of all faults and their results.
-type verdict struct {
+// caseCounts counts the cases of all faults and their results.
+type caseCounts struct {
 	cases, deaths, doubles, forgets int
 }
 
 // judge compares the result for each key with the table: a key on record does not run again, and
 // any other key does. So a second effect needs a death between effect and record.
-func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored,
+func (l *scenario) judge(t *testing.T, r *run, v *caseCounts, was map[string]stored,
 	died bool, first error, effects func(k string) int) {
 	t.Helper()
 	v.cases++

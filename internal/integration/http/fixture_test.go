@@ -35,8 +35,8 @@ type settings struct {
 	Lease       time.Duration
 }
 
-// place is what settings say, opened.
-type place struct {
+// fixture is what settings say, opened.
+type fixture struct {
 	settings
 	run    httpadapter.Runner
 	ledger ledger
@@ -60,9 +60,9 @@ type ledger interface {
 
 // open connects. resolve may be nil; it is of no use with Atomic.
 func (s settings) open(ctx context.Context,
-	resolve func(context.Context, string, dedup.Record) (dedup.Resolution, error)) (*place,
+	resolve func(context.Context, string, dedup.Record) (dedup.Resolution, error)) (*fixture,
 	error) {
-	p := &place{settings: s, expire: func(context.Context) error { return nil }}
+	p := &fixture{settings: s, expire: func(context.Context) error { return nil }}
 	err := p.connect(ctx)
 	if err == nil && !s.Atomic {
 		var d *dedup.Deduper
@@ -83,13 +83,13 @@ func (s settings) open(ctx context.Context,
 }
 
 // shut closes what was opened, the last first.
-func (p *place) shut() {
+func (p *fixture) shut() {
 	for i := len(p.close) - 1; i >= 0; i-- {
 		p.close[i]()
 	}
 }
 
-func (p *place) connect(ctx context.Context) error {
+func (p *fixture) connect(ctx context.Context) error {
 	switch {
 	case p.Redis != "":
 		return p.connectRedis(ctx)
@@ -101,7 +101,7 @@ func (p *place) connect(ctx context.Context) error {
 	}
 }
 
-func (p *place) connectRedis(ctx context.Context) (err error) {
+func (p *fixture) connectRedis(ctx context.Context) (err error) {
 	p.redis = redis.NewClient(&redis.Options{Addr: p.Redis, ReadTimeout: time.Minute,
 		WriteTimeout: time.Minute})
 	p.close = append(p.close, func() { _ = p.redis.Close() })
@@ -112,7 +112,7 @@ func (p *place) connectRedis(ctx context.Context) (err error) {
 	return err
 }
 
-func (p *place) connectSQL() (err error) {
+func (p *fixture) connectSQL() (err error) {
 	if p.db, err = sql.Open(p.Driver, p.DSN); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (p *place) connectSQL() (err error) {
 }
 
 // deleteExpired makes a new mark as well: ages are counted from the newest.
-func (p *place) deleteExpired(ctx context.Context) error {
+func (p *fixture) deleteExpired(ctx context.Context) error {
 	nothing := func(context.Context) ([]byte, bool, error) { return []byte("x"), false, nil }
 	if _, err := p.run.Run(ctx, rand.Text(), nothing); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (l inSQL) counts(ctx context.Context) (map[string]int, error) {
 }
 
 // setUp makes the tables.
-func (p *place) setUp(ctx context.Context) error {
+func (p *fixture) setUp(ctx context.Context) error {
 	if p.db == nil {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (p *place) setUp(ctx context.Context) error {
 }
 
 // tearDown leaves nothing behind on a shared server.
-func (p *place) tearDown(ctx context.Context) error {
+func (p *fixture) tearDown(ctx context.Context) error {
 	if p.redis != nil {
 		names, err := p.names(ctx)
 		if err != nil || len(names) == 0 {
@@ -267,7 +267,7 @@ func (p *place) tearDown(ctx context.Context) error {
 }
 
 // names are all keys of the store.
-func (p *place) names(ctx context.Context) (names []string, err error) {
+func (p *fixture) names(ctx context.Context) (names []string, err error) {
 	scan := p.redis.Scan(ctx, 0, p.Prefix+":*", 1000).Iterator()
 	for scan.Next(ctx) {
 		names = append(names, scan.Val())

@@ -21,42 +21,42 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// A turn is what a client says until it waits for the server. turnFault is what happens to one and
-// to its connection, which ends with it.
-type turnFault int
+// A wireFault is what happens to one request of a client, or to its reply. The connection ends with
+// it. A request is all that the client sends until it waits for the server.
+type wireFault int
 
 const (
-	turnUnsent turnFault = iota // the server gets nothing of it
-	turnHalf                    // the server gets the first half
-	turnLate                    // the client's connection ends, and the server gets it afterwards
-	turnLost                    // the server has replied, and the client gets nothing of that
-	turnTorn                    // the client gets the first half of the reply
+	requestUnsent wireFault = iota // the server gets nothing of it
+	requestHalf                    // the server gets the first half
+	requestLate                    // the client closes its connection, then the server gets it
+	replyLost                      // the server has replied, and the client gets nothing of that
+	replyTorn                      // the client gets the first half of the reply
 )
 
-var turnFaults = []turnFault{turnUnsent, turnHalf, turnLate, turnLost, turnTorn}
+var wireFaults = []wireFault{requestUnsent, requestHalf, requestLate, replyLost, replyTorn}
 
-func (f turnFault) String() string {
+func (f wireFault) String() string {
 	return [...]string{"unsent", "half sent", "late", "reply lost", "reply torn"}[f]
 }
 
-// turns stands between a client and a database, and counts its turns over all connections. It
-// takes what it reads at once for a whole turn, or a whole reply.
-type turns struct {
+// wireProxy stands between a client and a database, and counts the requests of all connections. It
+// takes what it reads at once for a whole request, or a whole reply.
+type wireProxy struct {
 	addr, upstream string
 
 	mu    sync.Mutex
 	seen  int
-	at    int // the turn that is hit; 0 for none
-	fault turnFault
+	at    int // the request that is hit; 0 for none
+	fault wireFault
 	then  func()
 	fired bool
 }
 
-func newTurns(t *testing.T, upstream string) *turns {
+func newWireProxy(t *testing.T, upstream string) *wireProxy {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &turns{addr: l.Addr().String(), upstream: upstream}
+	p := &wireProxy{addr: l.Addr().String(), upstream: upstream}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
 	wg.Go(func() {
@@ -71,23 +71,23 @@ func newTurns(t *testing.T, upstream string) *turns {
 	return p
 }
 
-// arm has a fault come to the turn of that number from now. then is called when all of it has
+// arm has a fault come to the request of that number from now. then is called when all of it has
 // happened.
-func (p *turns) arm(at int, fault turnFault, then func()) {
+func (p *wireProxy) arm(at int, fault wireFault, then func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen, p.at, p.fault, p.then, p.fired = 0, at, fault, then, false
 }
 
-// counted is how many turns there were, and whether one was hit.
-func (p *turns) counted() (seen int, fired bool) {
+// counted returns how many requests there were, and whether one was hit.
+func (p *wireProxy) counted() (seen int, fired bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen, p.fired
 }
 
-// next counts a turn, and reports whether it is the one.
-func (p *turns) next() (hit bool, fault turnFault, then func()) {
+// next counts a request, and reports whether it is the one to hit.
+func (p *wireProxy) next() (hit bool, fault wireFault, then func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.seen++
@@ -102,11 +102,11 @@ type talk struct {
 
 	mu      sync.Mutex
 	waiting bool      // the client has said something, and the server nothing since
-	fault   turnFault // of the reply that is to come: turnLost, turnTorn, or 0 for none
+	fault   wireFault // of the reply that is to come: turnLost, turnTorn, or 0 for none
 	then    func()
 }
 
-func (p *turns) serve(client net.Conn) {
+func (p *wireProxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", p.upstream)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *turns) serve(client net.Conn) {
 	wg.Wait()
 }
 
-func (k *talk) requests(p *turns) {
+func (k *talk) requests(p *wireProxy) {
 	for buf := make([]byte, 64<<10); ; {
 		n, err := k.client.Read(buf)
 		if err != nil {
@@ -152,16 +152,16 @@ func goodbye(said []byte) bool {
 
 // hit has the fault happen, as far as it is one of the request, and waits for the end of the
 // connection.
-func (k *talk) hit(said []byte, fault turnFault, then func()) {
+func (k *talk) hit(said []byte, fault wireFault, then func()) {
 	switch fault {
-	case turnUnsent:
-	case turnHalf:
+	case requestUnsent:
+	case requestHalf:
 		_, _ = k.server.Write(said[:len(said)/2])
-	case turnLate:
+	case requestLate:
 		_ = k.client.Close()
 		<-time.After(commitcut.Lateness)
 		_, _ = k.server.Write(said)
-	case turnLost, turnTorn:
+	case replyLost, replyTorn:
 		k.mu.Lock()
 		k.fault, k.then = fault, then
 		k.mu.Unlock()
@@ -198,10 +198,10 @@ func (k *talk) replies() {
 		fault, then := k.fault, k.then
 		k.fault = 0
 		k.mu.Unlock()
-		if fault == turnTorn {
+		if fault == replyTorn {
 			_, _ = k.client.Write(said[:n/2])
 		}
-		if fault == turnLost || fault == turnTorn {
+		if fault == replyLost || fault == replyTorn {
 			then()
 			_ = k.client.Close()
 			return
@@ -212,11 +212,11 @@ func (k *talk) replies() {
 	}
 }
 
-// nothing is all that happens beside a fault.
+// nothing happens besides the fault.
 func nothing() {}
 
-// lives are the ways to have an effect once, Runner among them.
-var lives = append([]way{{"Runner", 1, (*shop).byRunner}}, ways...)
+// allMethods are the methods that have an effect once, Runner's included.
+var allMethods = append([]method{{"Runner", 1, (*shop).byRunner}}, methods...)
 
 func (s *shop) byRunner(ctx context.Context, batch []string) (first bool, err error) {
 	r, err := s.marks.Runner(s.db)
@@ -230,13 +230,13 @@ func (s *shop) byRunner(ctx context.Context, batch []string) (first bool, err er
 	return res.Outcome == dedup.Acquired, err
 }
 
-// everyTurn hits each turn of a message's life with each fault, has the message delivered until
+// everyRoundTrip hits each request of a message's life with each fault, has the message delivered until
 // that ends well, and checks what it had.
-func (s *shop) everyTurn(t *testing.T, p *turns, open func() *sql.DB, w way, faults []turnFault,
+func (s *shop) everyRoundTrip(t *testing.T, p *wireProxy, open func() *sql.DB, w method, faults []wireFault,
 	then func()) {
 	t.Helper()
 	var all []string
-	life := func(at int, fault turnFault, then func()) (turns int) {
+	life := func(at int, fault wireFault, then func()) (roundTrips int) {
 		batch := make([]string, w.size)
 		for i := range batch {
 			batch[i] = fmt.Sprintf("%s %d %v %d", w.name, at, fault, i)
@@ -250,50 +250,50 @@ func (s *shop) everyTurn(t *testing.T, p *turns, open func() *sql.DB, w way, fau
 		p.arm(at, fault, func() { defer close(over); then() })
 		for range 10 * maxDeliveries {
 			if _, err := w.do(&through, t.Context(), batch); err == nil {
-				turns, fired := p.counted()
+				roundTrips, fired := p.counted()
 				switch {
 				case fired:
 					<-over
 				case at > 0:
-					t.Errorf("turn %d has not come", at)
+					t.Errorf("round trip %d has not come", at)
 				}
-				return turns
+				return roundTrips
 			}
 			<-time.After(5 * time.Millisecond)
 		}
-		t.Errorf("turn %d, %v: no delivery ends well", at, fault)
+		t.Errorf("round trip %d, %v: no delivery ends well", at, fault)
 		return 0
 	}
-	turns := life(0, 0, nothing)
-	for range 4 { // on a busy machine one request may come in two parts, which are two turns
-		turns = min(turns, life(0, 0, nothing))
+	roundTrips := life(0, 0, nothing)
+	for range 4 { // on a busy machine one request may come in two parts, which count as two
+		roundTrips = min(roundTrips, life(0, 0, nothing))
 	}
-	require.GreaterOrEqual(t, turns, 4)
+	require.GreaterOrEqual(t, roundTrips, 4)
 	for _, fault := range faults {
-		for at := 1; at <= turns; at++ {
+		for at := 1; at <= roundTrips; at++ {
 			life(at, fault, then)
 		}
 	}
 	lost, doubled := s.damage(t, all)
 	assert.Zero(t, lost, "of %d effects", len(all))
 	assert.Zero(t, doubled, "of %d effects", len(all))
-	t.Logf("%d turns, %d faults: %d effects, each once", turns, turns*len(faults), len(all))
+	t.Logf("%d round trips, %d faults: %d effects, each once", roundTrips, roundTrips*len(faults), len(all))
 }
 
-// throughTurns leads to an engine through a proxy.
-func throughTurns(t *testing.T, e engine, mode, server string) (*turns, func() *sql.DB) {
+// throughWireProxy leads to an engine through a proxy.
+func throughWireProxy(t *testing.T, e engine, mode, server string) (*wireProxy, func() *sql.DB) {
 	t.Helper()
 	driver, dsn := "pgx", ""
-	var p *turns
+	var p *wireProxy
 	if e.dialect == sqladapter.MySQL {
 		direct, err := mysql.ParseDSN(server)
 		require.NoError(t, err)
-		p = newTurns(t, direct.Addr)
+		p = newWireProxy(t, direct.Addr)
 		driver, dsn = "mysql", mariadbDSN(t, server, func(cfg *mysql.Config) { cfg.Addr = p.addr })
 	} else {
 		u, err := url.Parse(server)
 		require.NoError(t, err)
-		p = newTurns(t, u.Host)
+		p = newWireProxy(t, u.Host)
 		u.Host = p.addr
 		q := u.Query()
 		q.Set("sslmode", "disable")
@@ -307,9 +307,9 @@ func throughTurns(t *testing.T, e engine, mode, server string) (*turns, func() *
 	}
 }
 
-// TestEveryTurnOnTheWire: whatever happens to whichever request of a message's life, from the
+// TestEveryRoundTripOnTheWire: whatever happens to whichever request of a message's life, from the
 // connection to the COMMIT, it has its effect once.
-func TestEveryTurnOnTheWire(t *testing.T) {
+func TestEveryRoundTripOnTheWire(t *testing.T) {
 	for _, mode := range append([]string{"mariadb"}, pgxModes...) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -318,19 +318,19 @@ func TestEveryTurnOnTheWire(t *testing.T) {
 				e, server = postgres(mode), servertest.Postgres
 			}
 			s := newShop(t, e)
-			p, open := throughTurns(t, e, mode, server(t))
-			for _, w := range lives {
+			p, open := throughWireProxy(t, e, mode, server(t))
+			for _, w := range allMethods {
 				t.Run(w.name, func(t *testing.T) {
-					s.everyTurn(t, p, open, w, turnFaults, nothing)
+					s.everyRoundTrip(t, p, open, w, wireFaults, nothing)
 				})
 			}
 		})
 	}
 }
 
-// TestKilledServerAtEveryTurn: PostgreSQL is killed, all of it, before each request of a message's
+// TestKilledServerAtEveryRoundTrip: PostgreSQL is killed, all of it, before each request of a message's
 // life and after it, and started again.
-func TestKilledServerAtEveryTurn(t *testing.T) {
+func TestKilledServerAtEveryRoundTrip(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindPostgres)
 	base := server.Addr
@@ -338,8 +338,8 @@ func TestKilledServerAtEveryTurn(t *testing.T) {
 		return openDB(t, "pgx", postgresURL(t, base, "exec"))
 	}}
 	s := newShop(t, e)
-	p, open := throughTurns(t, e, "exec", base)
-	s.everyTurn(t, p, open, lives[0], []turnFault{turnUnsent, turnLost}, func() {
+	p, open := throughWireProxy(t, e, "exec", base)
+	s.everyRoundTrip(t, p, open, allMethods[0], []wireFault{requestUnsent, replyLost}, func() {
 		server.Kill(1)
 		server.Start(1)
 	})

@@ -20,10 +20,10 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// A crowd is workers that all get the same messages, each in an order and in batches of its
-// own, and get a batch again until they have acknowledged it: the most a broker can do to a
-// consumer. What it did is in the shop's ledger.
-type crowd struct {
+// A workerPool has workers that all get the same messages, each worker in its own order and
+// batches. A worker gets a batch again until it has acknowledged it. A broker cannot do more
+// to its consumers. The effects are in the shop's ledger.
+type workerPool struct {
 	workers, batch int
 	// sameOrder gives all workers the same batches at the same time.
 	sameOrder bool
@@ -31,8 +31,8 @@ type crowd struct {
 	deliver func(ctx context.Context, worker int, batch []string) error
 }
 
-// toll is what the crowd met on its way.
-type toll struct {
+// deliveryFailures counts the deliveries that failed.
+type deliveryFailures struct {
 	failed    atomic.Int64 // deliveries that were not acknowledged
 	deadlocks atomic.Int64 // those of them that a deadlock ended
 }
@@ -41,9 +41,9 @@ type toll struct {
 const between = 5 * time.Millisecond
 
 // run ends when every worker has acknowledged every message.
-func (c crowd) run(t *testing.T, messages []string, seed uint64) *toll {
+func (c workerPool) run(t *testing.T, messages []string, seed uint64) *deliveryFailures {
 	t.Helper()
-	var met toll
+	var met deliveryFailures
 	var wg sync.WaitGroup
 	for w := range c.workers {
 		wg.Go(func() {
@@ -65,7 +65,7 @@ func (c crowd) run(t *testing.T, messages []string, seed uint64) *toll {
 }
 
 // untilAcknowledged reports whether it was, and fails the test otherwise.
-func (c crowd) untilAcknowledged(t *testing.T, worker int, batch []string, met *toll) bool {
+func (c workerPool) untilAcknowledged(t *testing.T, worker int, batch []string, met *deliveryFailures) bool {
 	pause := time.NewTicker(between)
 	defer pause.Stop()
 	for {
@@ -93,10 +93,10 @@ func deadlocked(err error) bool {
 	return sqlerr.State(err) == "40P01" || sqlerr.MySQL(err) == 1213
 }
 
-// TestCrowd: batches that overlap and come in any order, at every level. Prevents deadlocks:
-// if they were marked as they come, several of these transactions would be killed. Above READ
-// COMMITTED PostgreSQL refuses losers, and nobody else does.
-func TestCrowd(t *testing.T) {
+// TestOverlappingBatches: batches overlap and come in any order, at every isolation level. Prevents
+// deadlocks: if keys were marked in the order in which they come, the server would end several of
+// these transactions. Above READ COMMITTED, only PostgreSQL refuses the losers.
+func TestOverlappingBatches(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		tried := levels(e.dialect)
 		if !slices.Contains([]string{"postgres/cache_statement", "mariadb"}, e.name) {
@@ -105,7 +105,7 @@ func TestCrowd(t *testing.T) {
 		for _, level := range tried {
 			t.Run(level.String(), func(t *testing.T) {
 				s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
-				c, all := crowd{workers: 8, batch: 200, deliver: s.atomic}, messages(1000)
+				c, all := workerPool{workers: 8, batch: 200, deliver: s.atomic}, messages(1000)
 				if e.dialect == sqladapter.SQLite {
 					// one writer at a time, and one statement for each key
 					c.batch, all = 25, all[:100]
