@@ -35,7 +35,7 @@ test-mysql: ## the tests of MariaDB on a MySQL from Debian unstable, which it fe
 	@scripts/test-mysql.sh
 
 .PHONY: torture-owned
-torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/benchmarks.md; 25 min
+torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/evidence/benchmarks.md; 25 min
 	@ONCEWARD_SERVERS=1 go -C internal/integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
 
 .PHONY: torture
@@ -43,7 +43,7 @@ torture: ## kill, stop and starve everything, and judge what became of every mes
 	@scripts/torture.sh $(or $(PROFILE),smoke)
 
 .PHONY: torture-others
-torture-others: ## what else people use against duplicates through the same faults, into bench/results/torture-others.json and docs/others.md; minutes
+torture-others: ## what else people use against duplicates through the same faults, into bench/results/torture-others.json and docs/evidence/others.md; minutes
 	@scripts/servers.sh up redis postgres && eval "$$(scripts/servers.sh env)" && ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
 		ONCEWARD_OTHERS_TABLE=$(CURDIR)/bench/results/torture-others.json go -C internal/integration/others test -count=1 -timeout 60m -parallel 4 -v -run 'Others|Page' .
 
@@ -113,36 +113,36 @@ bench: ## run the benchmarks of every module
 	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" test -run '^$$' -bench . -benchmem ./... || failed=1; done; [ -z "$$failed" ]
 
 .PHONY: bench-redis
-bench-redis: ## the Redis path next to its limits and peers, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-redis: ## the Redis path next to its limits and peers, into bench/results and docs/evidence/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . redis -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-kafka
-bench-kafka: ## the Kafka adapter next to what binds it, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-kafka: ## the Kafka adapter next to what binds it, into bench/results and docs/evidence/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . kafka -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-outbox
-bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and docs/evidence/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . outbox -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-outbox-topics
-bench-outbox-topics: ## how long healthy messages take behind 5, 50 and 100,000 of a topic that fails, next to alone, for docs/benchmarks.md; two minutes
+bench-outbox-topics: ## how long healthy messages take behind 5, 50 and 100,000 of a topic that fails, next to alone, for docs/evidence/benchmarks.md; two minutes
 	@scripts/servers.sh up postgres kafka1 && eval "$$(scripts/servers.sh env)" && ONCEWARD_SERVERS=1 ONCEWARD_REQUIRE_SERVERS=1 \
 		go -C internal/integration test -tags long -count=1 -timeout 30m -v -run TestFailingTopicAheadFigures ./outbox
 
 .PHONY: bench-sql
-bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and docs/evidence/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . sql -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-bloom
-bench-bloom: ## the Bloom filter and what is built on it next to what people use, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-bloom: ## the Bloom filter and what is built on it next to what people use, into bench/results and docs/evidence/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . bloom -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-http
-bench-http: ## requests through httpadapter next to their limits and peers, and what retries cost a server that is down, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-http: ## requests through httpadapter next to their limits and peers, and what retries cost a server that is down, into bench/results and docs/evidence/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . http -out results/http.json $(BENCHFLAGS) && go -C bench run . retry -out results/retry.json $(filter -quick,$(BENCHFLAGS)) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-table
-bench-table: ## put the tables of bench/results into docs/benchmarks.md and docs/front.md
+bench-table: ## put the tables of bench/results into docs/evidence/benchmarks.md and docs/reference/bloom.md
 	@go -C bench run . table -write
 
 .PHONY: servers-install

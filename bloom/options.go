@@ -59,8 +59,8 @@ const (
 	// Blocked keeps the eight bits of an id in one cache line and takes no lock.
 	Blocked Kind = iota
 	// Classic keeps them anywhere, in a filter of github.com/bits-and-blooms/bloom behind a lock
-	// for each generation. It is smaller, and several times as slow, WhereAll too: docs/front.md
-	// has figures.
+	// for each generation. It is smaller, and several times as slow, WhereAll too:
+	// docs/reference/bloom.md has figures.
 	Classic
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// Problems, by the anchors of docs/http.md.
+// Problems, by the anchors of docs/reference/http.md.
 var (
 	keyMissing = problem.Problem{Name: "key-missing", Status: 400,
 		Title: "This request needs an Idempotency-Key."}

@@ -167,8 +167,8 @@ type Middleware struct {
 }
 
 // New returns a Middleware that runs its handlers by run. A retry with the same key gets the
-// answer of the first request, from the record. The page docs/http.md says what is answered
-// when.
+// answer of the first request, from the record. The page docs/reference/http.md says what is
+// answered when.
 //
 // A field that is bad or contradicts another is a [*dedup.InputError]. So are a nil run or
 // scope, a run that keeps no results, a header that is never replayed, and a Keep that drops

@@ -9,6 +9,7 @@
 // reported. Keys belong to a principal, a method and a route.
 //
 // A [Runner] has the effect once: [Claimed] for effects elsewhere, or one of package
-// sqladapter that keeps effect, record and answer in one transaction. The page docs/http.md
-// of the repository says what is answered when, what to choose, and what breaks the promise.
+// sqladapter that keeps effect, record and answer in one transaction. The page
+// docs/reference/http.md of the repository says what is answered when, what to choose, and what
+// breaks the promise.
 package httpadapter

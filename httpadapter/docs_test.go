@@ -12,7 +12,7 @@ import (
 
 // The type of a problem is an address: it must lead somewhere.
 func TestEveryProblemIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/http.md")
+	page, err := os.ReadFile("../docs/reference/http.md")
 	require.NoError(t, err)
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestEveryProblemIsDocumented(t *testing.T) {
 		for _, m := range name.FindAllStringSubmatch(string(text), -1) {
 			found++
 			assert.Contains(t, string(page), `<a id="`+m[1]+`"></a>`,
-				"%s: docs/http.md has no anchor", file)
+				"%s: docs/reference/http.md has no anchor", file)
 		}
 	}
 	assert.GreaterOrEqual(t, found, 20, "this test looked in the wrong place")

@@ -11,7 +11,7 @@ import (
 
 // S-11: the loss of a secret that the principal of an account holds erases the account's records.
 // Nobody finds them any more, and an attacker with the store, all keys of Seal and the account's
-// name cannot open one. The page docs/security.md promises this of erasure.
+// name cannot open one. The page docs/reference/security.md promises this of erasure.
 func TestS11ErasedAccountIsOutOfReach(t *testing.T) {
 	secrets := map[string]string{"acme": "NEFQ4VNXDPRLOB5CHQTS2GLCYM",
 		"other": "Q7VYHJ3WC2K5MBE6UJ5D4XTPQA"}

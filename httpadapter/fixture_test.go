@@ -120,7 +120,7 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name st
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), "status %d, no problem", w.Code)
 	assert.Equal(t, status, w.Code)
 	assert.Equal(t, status, got.Status)
-	assert.True(t, strings.HasSuffix(got.Type, "/docs/http.md#"+name))
+	assert.True(t, strings.HasSuffix(got.Type, "/docs/reference/http.md#"+name))
 	assert.NotEmpty(t, got.Title)
 	want := map[string]string{"Content-Type": "application/problem+json",
 		"Cache-Control": "no-store", "Idempotent-Replayed": "", "Retry-After": "",

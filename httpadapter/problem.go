@@ -8,7 +8,7 @@ import (
 )
 
 // Problem is an answer that the middleware gives in its own name, instead of the handler's.
-// docs/http.md lists them.
+// docs/reference/http.md lists them.
 type Problem struct {
 	// Name is one of the page's, such as "in-flight".
 	Name string

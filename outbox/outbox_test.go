@@ -140,9 +140,9 @@ func TestNewRelay(t *testing.T) {
 	assert.Error(t, new(Relay).Run(t.Context()))
 }
 
-// The numbers that docs/outbox-rows.md gives to writers in other languages.
+// The numbers that docs/reference/outbox-rows.md gives to writers in other languages.
 func TestDocumentedRows(t *testing.T) {
-	text, err := os.ReadFile("../docs/outbox-rows.md")
+	text, err := os.ReadFile("../docs/reference/outbox-rows.md")
 	require.NoError(t, err)
 	assert.Contains(t, string(text), fmt.Sprintf(
 		"The key `account-7` is in shard %d, `a` in %d, and an id `1` without a key in %d.",

@@ -58,10 +58,10 @@ func checkForm(ctx context.Context, tx *sql.Tx, table string, forms ...string) e
 // "<table>_parked" (refused by the broker), "<table>_scheduled" (with a Message.NotBefore) and
 // "<table>_published" (for Config.History). MySQL and SQLite also have
 // "<table>_shards", by which relays take turns. PostgreSQL has the functions "<table>_insert",
-// "_shard" and "_headers", see docs/outbox-rows.md. Versions are recorded in onceward_migrations. A
-// role that is not the owner needs rights on new tables. Several processes may call it at once;
-// tables that have the version cost two round trips. A table of another form that has their name
-// is refused, and left as it is. It does not create Config.Schema.
+// "_shard" and "_headers", see docs/reference/outbox-rows.md. Versions are recorded in
+// onceward_migrations. A role that is not the owner needs rights on new tables. Several processes
+// may call it at once; tables that have the version cost two round trips. A table of another form
+// that has their name is refused, and left as it is. It does not create Config.Schema.
 func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.checkDB(db); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Command onceward is the command line of Onceward; "onceward help" lists its commands, and
-// docs/reference describes each of them.
+// docs/reference/command describes each of them.
 package main
 
 import (

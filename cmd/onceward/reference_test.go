@@ -19,11 +19,11 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-var update = flag.Bool("update", false, "write docs/reference")
+var update = flag.Bool("update", false, "write docs/reference/command")
 
-// The pages of docs/reference say what the commands say of themselves.
+// The pages of docs/reference/command say what the commands say of themselves.
 func TestReference(t *testing.T) {
-	const dir = "../../docs/reference"
+	const dir = "../../docs/reference/command"
 	pages := reference(t)
 	if *update {
 		require.NoError(t, os.RemoveAll(dir))
@@ -63,7 +63,7 @@ func reference(t *testing.T) map[string]string {
 		exits.WriteString("\n")
 	}
 	pages["README.md"] = "# Commands of onceward\n\n" + long + "\n\n| command | purpose |\n|---|---|\n" +
-		list.String() + "\n[The command by examples](../command.md) has stories and output.\n\n" +
+		list.String() + "\n[The command by examples](../../command.md) has stories and output.\n\n" +
 		"## Exit codes\n\n| command | 0 | 1 | 2 | 3 | 130 |\n|---|---|---|---|---|---|\n" +
 		exits.String()
 	return pages

@@ -33,8 +33,8 @@ type answer struct {
 	final   bool // a retry cannot help
 }
 
-// Answers, by the rows of docs/grpc.md. DataLoss says always the same: it is done, and there
-// is no response to be had.
+// Answers, by the rows of docs/reference/grpc.md. DataLoss says always the same: it is done, and
+// there is no response to be had.
 var (
 	keyMissing = answer{"KEY_MISSING", codes.InvalidArgument,
 		"this call needs the metadata " + KeyMetadata, true}

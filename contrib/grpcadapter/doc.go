@@ -9,6 +9,6 @@
 // belong to a principal and a full method.
 //
 // A client that tries again sends the metadata again: the retryPolicy of a service config
-// does so by itself. The page docs/grpc.md of the repository says what is answered when.
+// does so by itself. The page docs/reference/grpc.md of the repository says what is answered when.
 // Streams are not intercepted: a key on one does nothing, unless [RefuseKeyedStreams] refuses it.
 package grpcadapter

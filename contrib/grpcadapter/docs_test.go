@@ -14,7 +14,7 @@ import (
 func TestThePageHasEveryAnswer(t *testing.T) {
 	code, err := os.ReadFile("answer.go")
 	require.NoError(t, err)
-	page, err := os.ReadFile("../../docs/grpc.md")
+	page, err := os.ReadFile("../../docs/reference/grpc.md")
 	require.NoError(t, err)
 	answers := regexp.MustCompile(`answer\{"([A-Z_]+)", codes\.(\w+),`).FindAllStringSubmatch(
 		string(code), -1)
@@ -25,6 +25,6 @@ func TestThePageHasEveryAnswer(t *testing.T) {
 			found = found || strings.HasPrefix(row, "|") && strings.Contains(row, "`"+a[1]+"`") &&
 				strings.Contains(row, a[2])
 		}
-		assert.True(t, found, "docs/grpc.md has no row of %s with %s", a[1], a[2])
+		assert.True(t, found, "docs/reference/grpc.md has no row of %s with %s", a[1], a[2])
 	}
 }

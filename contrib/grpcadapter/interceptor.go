@@ -35,8 +35,8 @@ type interceptor struct {
 }
 
 // UnaryServerInterceptor returns an interceptor that runs handlers by run. A retry with the same
-// key gets the response of the first call, from the record. The page docs/grpc.md says what is
-// answered when. A nil run or scope, and a field that is bad or contradicts another, are a
+// key gets the response of the first call, from the record. The page docs/reference/grpc.md says
+// what is answered when. A nil run or scope, and a field that is bad or contradicts another, are a
 // [*dedup.InputError]. The interceptor is safe for concurrent use.
 //
 // Put the interceptors that authenticate, for the [Scope], and that recover from panics before it

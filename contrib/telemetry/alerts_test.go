@@ -107,7 +107,7 @@ func TestRunbooksNameCommandsThatThereAre(t *testing.T) {
 		for _, command := range regexp.MustCompile("`onceward ([a-z]+)").FindAllStringSubmatch(
 			string(text), -1) {
 			n++
-			if _, err := os.Stat("../../docs/reference/" + command[1] + ".md"); err != nil {
+			if _, err := os.Stat("../../docs/reference/command/" + command[1] + ".md"); err != nil {
 				t.Errorf("%s names onceward %s, which there is not", page, command[1])
 			}
 		}

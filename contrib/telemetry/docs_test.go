@@ -11,7 +11,7 @@ import (
 
 // The page has each metric and each attribute, and no others.
 func TestThePageHasEveryMetric(t *testing.T) {
-	page, err := os.ReadFile("../../docs/telemetry.md")
+	page, err := os.ReadFile("../../docs/reference/telemetry.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,14 +33,14 @@ func TestThePageHasEveryMetric(t *testing.T) {
 		}
 		for _, name := range made.FindAllStringSubmatch(string(code), -1) {
 			if _, is := told[name[1]]; !is && name[1] != "onceward.name" {
-				t.Errorf("docs/telemetry.md has no row of %s, of %s", name[1], file)
+				t.Errorf("docs/reference/telemetry.md has no row of %s, of %s", name[1], file)
 			}
 			told[name[1]] = true
 		}
 	}
 	for name, is := range told {
 		if !is {
-			t.Errorf("docs/telemetry.md has %s, which nothing makes", name)
+			t.Errorf("docs/reference/telemetry.md has %s, which nothing makes", name)
 		}
 	}
 }

@@ -146,10 +146,11 @@ func TestTranslatedNamesAreExposed(t *testing.T) {
 	}
 }
 
-// values are the attributes and their values that docs/telemetry.md lists, as Prometheus has them.
+// values are the attributes and their values that docs/reference/telemetry.md lists, as Prometheus
+// has them.
 func values(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/telemetry.md")
+	page, err := os.ReadFile("../../docs/reference/telemetry.md")
 	if err != nil {
 		t.Fatal(err)
 	}

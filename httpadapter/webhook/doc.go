@@ -8,6 +8,6 @@
 // is the key; where it signs the body alone (GitHub, Shopify), the key is a digest of type and
 // body, and the id must agree with it.
 //
-// The page docs/http.md of the repository says what is answered when, how long each provider
-// sends again, and what is not signed.
+// The page docs/reference/http.md of the repository says what is answered when, how long each
+// provider sends again, and what is not signed.
 package webhook

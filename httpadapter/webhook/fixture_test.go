@@ -165,7 +165,7 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name, r
 	err := json.Unmarshal(w.Body.Bytes(), &got)
 	require.NoError(t, err, "got %d, no problem: %q", w.Code, w.Body)
 	assert.Equal(t, status, w.Code)
-	assert.True(t, strings.HasSuffix(got.Type, "/docs/http.md#"+name))
+	assert.True(t, strings.HasSuffix(got.Type, "/docs/reference/http.md#"+name))
 	assert.Equal(t, retryAfter, w.Header().Get("Retry-After"))
 }
 

@@ -13,14 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tagLine matches a line of the list of tags in docs/releases.md, and finds the module's directory.
+// tagLine matches a line of the list of tags in docs/internals/releases.md, and finds the module's
+// directory.
 var tagLine = regexp.MustCompile(`(?m)^ *((?:[a-z0-9]+/)*)vX\.Y\.Z$`)
 
-// TestTagOrder holds the list of tags in docs/releases.md to the requirements of the go.mod files.
-// If the tag of a module is pushed before that of one it requires, nobody can get the version.
+// TestTagOrder holds the list of tags in docs/internals/releases.md to the requirements of the
+// go.mod files. If the tag of a module is pushed before that of one it requires, nobody can get the
+// version.
 func TestTagOrder(t *testing.T) {
 	dirs := modules(t)
-	page, err := os.ReadFile(filepath.Join(dirs[module], "docs", "releases.md"))
+	page, err := os.ReadFile(filepath.Join(dirs[module], "docs", "internals", "releases.md"))
 	require.NoError(t, err)
 	requires := map[string][]string{}
 	for _, name := range append([]string{"", "cmd"}, libraries...) {

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// threats is how many docs/security.md has: S-1 to S-23.
+// threats is how many docs/reference/security.md has: S-1 to S-23.
 const threats = 23
 
 var (
@@ -23,11 +23,11 @@ var (
 	testInText = regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 )
 
-// TestSecurityPage holds docs/security.md to what there is: each threat has its row, each row
-// names tests, and each test that is named exists. It would go stale otherwise, and promise.
+// TestSecurityPage holds docs/reference/security.md to what there is: each threat has its row, each
+// row names tests, and each test that is named exists. It would go stale otherwise, and promise.
 func TestSecurityPage(t *testing.T) {
 	root := modules(t)[module]
-	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "security.md"))
 	require.NoError(t, err)
 	for _, fault := range pageFaults(string(page), func(dir, name string) bool {
 		return hasTest(t, filepath.Join(root, dir), name)

@@ -27,7 +27,7 @@ var Suite = harness.Suite{
 	Area: "bloom", About: "the Bloom filter and what is built on it next to what people use",
 	Full:  harness.Scale{Rounds: 5, Budget: 150 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Budget: 20 * time.Millisecond},
-	Redis: server.Durable, // as docs/redis.md asks for
+	Redis: server.Durable, // as docs/reference/redis.md asks for
 	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
 		e := &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget,
 			rounds: o.Rounds, hits: 1000, freshSets: 4, marks: 10_000_000}

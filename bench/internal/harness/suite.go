@@ -271,7 +271,8 @@ func commit(ctx context.Context) string {
 	commit := strings.TrimSpace(string(out))
 	// Results themselves may differ: they are what a run writes.
 	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
-		"--", ":/", ":!/bench/results", ":!/docs/benchmarks.md", ":!/docs/front.md").Output()
+		"--", ":/", ":!/bench/results", ":!/docs/evidence/benchmarks.md",
+		":!/docs/reference/bloom.md").Output()
 	if err == nil && len(dirty) > 0 {
 		commit += "+"
 	}

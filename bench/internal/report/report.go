@@ -193,15 +193,19 @@ func (l line) of(r harness.Results, unit string) chart.Series {
 	return l.Series
 }
 
-// Front is the page of the filter.
-const Front = "front.md"
+// The pages below docs that have tables of results: one has a table for each area, the other is
+// about the filter.
+const (
+	Benchmarks = "evidence/benchmarks.md"
+	Bloom      = "reference/bloom.md"
+)
 
 // Update returns a page of docs with its tables, as results have them in a folder. Each area has a
-// table in docs/benchmarks.md.
+// table in Benchmarks.
 func Update(name string, page []byte, results string, areas ...string) (_ []byte, err error) {
 	defer must.Catch(&err)
 	file := func(area string) string { return filepath.Join(results, area+".json") }
-	if name == Front {
+	if name == Bloom {
 		bloom := must.Get(harness.Read(file("bloom")))
 		for _, table := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",
 			"layered", "front", "goals that are missed"} {

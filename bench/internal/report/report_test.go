@@ -49,7 +49,7 @@ func readFile(t *testing.T, name string) string {
 // The pages' figures are those of the newest run; nobody types them.
 func TestPagesHaveTheTables(t *testing.T) {
 	names := slices.Collect(maps.Keys(areas))
-	for _, name := range []string{"benchmarks.md", Front} {
+	for _, name := range []string{Benchmarks, Bloom} {
 		page := readFile(t, filepath.Join(docsDir, name))
 		want, err := Update(name, []byte(page), resultsDir, names...)
 		require.NoError(t, err)
@@ -58,12 +58,12 @@ func TestPagesHaveTheTables(t *testing.T) {
 		require.ErrorContains(t, err, "no place for the table")
 	}
 	for area, expected := range areas {
-		page := readFile(t, filepath.Join(docsDir, "benchmarks.md"))
+		page := readFile(t, filepath.Join(docsDir, Benchmarks))
 		assert.Contains(t, page, expected.line, area)
 	}
-	_, err := Update("benchmarks.md", nil, t.TempDir(), "redis")
+	_, err := Update(Benchmarks, nil, t.TempDir(), "redis")
 	require.ErrorIs(t, err, os.ErrNotExist, "results are missing")
-	none, err := Update("benchmarks.md", nil, t.TempDir())
+	none, err := Update(Benchmarks, nil, t.TempDir())
 	require.NoError(t, err, "a long run is not needed")
 	assert.Empty(t, none)
 }

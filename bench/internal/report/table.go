@@ -79,7 +79,7 @@ func (r run) Of(families ...string) (rows []harness.Row) {
 	return rows
 }
 
-// table is that of docs/benchmarks.md: the rows that have a goal; the page has the rest.
+// table is that of docs/evidence/benchmarks.md: the rows that have a goal; the page has the rest.
 func table(r harness.Results) string {
 	text := fmt.Sprintf("Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n",
 		r.Commit, r.Machine, clients(r), rounds(r))

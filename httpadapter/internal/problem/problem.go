@@ -10,7 +10,7 @@ import (
 )
 
 // Base comes before the name of a problem in its type. The page says what each one means.
-const Base = "https://github.com/onceward/onceward/blob/main/docs/http.md#"
+const Base = "https://github.com/onceward/onceward/blob/main/docs/reference/http.md#"
 
 // Problem is one answer.
 type Problem struct {

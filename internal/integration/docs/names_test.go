@@ -15,7 +15,7 @@ var watched = regexp.MustCompile("`(onceward\\.[a-z_.]+|Onceward[A-Z][A-Za-z]+)`
 
 // TestNames: the metrics and alerts that a guide tells to watch are those there are.
 func TestNames(t *testing.T) {
-	telemetry, err := os.ReadFile(filepath.Join(root, "docs/telemetry.md"))
+	telemetry, err := os.ReadFile(filepath.Join(root, "docs/reference/telemetry.md"))
 	require.NoError(t, err)
 	guides, err := filepath.Glob(filepath.Join(root, "docs/guides/*.md"))
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestNames(t *testing.T) {
 		for _, m := range watched.FindAllString(string(text), -1) {
 			n++
 			assert.True(t, strings.Contains(string(telemetry), m),
-				"%s: %s is not in docs/telemetry.md", guide, m)
+				"%s: %s is not in docs/reference/telemetry.md", guide, m)
 		}
 	}
 	assert.GreaterOrEqual(t, n, 30, "names: this test looked in the wrong place")

@@ -216,7 +216,7 @@ func (s *site) wantProblem(a answer, status int, name string) {
 		s.Errorf("got %d %q, want a problem of %d", a.status, a.body, status)
 	}
 	if !strings.HasPrefix(problem.Type, "https://") ||
-		!strings.HasSuffix(problem.Type, "/docs/http.md#"+name) {
+		!strings.HasSuffix(problem.Type, "/docs/reference/http.md#"+name) {
 		s.Errorf("type %q, want the anchor of %s", problem.Type, name)
 	}
 }

@@ -217,7 +217,8 @@ func (a *traces) want(want ...string) {
 	assert.Equal(a.t, want, a.described(ended), "spans")
 }
 
-// wantSound: every span has ended, says what docs/telemetry.md says of its kind, and no more.
+// wantSound: every span has ended, says what docs/reference/telemetry.md says of its kind, and no
+// more.
 func (a *traces) wantSound() {
 	a.t.Helper()
 	ended, running := a.spans()

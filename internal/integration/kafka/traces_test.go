@@ -35,7 +35,8 @@ type tracedStory struct {
 	cfg workerConfig
 }
 
-// TestTraces checks what docs/telemetry.md promises of the spans of messages on Kafka and Redis.
+// TestTraces checks what docs/reference/telemetry.md promises of the spans of messages on Kafka and
+// Redis.
 func TestTraces(t *testing.T) {
 	for name, story := range map[string]func(*tracedStory){
 		"retries": (*tracedStory).retries,

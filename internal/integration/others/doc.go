@@ -5,6 +5,6 @@
 //
 // Workers are processes that are really killed and stopped, servers are real, and only the records
 // of the processes are judged. `make torture-others` runs everything, and writes
-// bench/results/torture-others.json and the table of docs/others.md, which also says what each
-// solution promises.
+// bench/results/torture-others.json and the table of docs/evidence/others.md, which also says what
+// each solution promises.
 package others

@@ -11,7 +11,7 @@ import (
 
 const (
 	resultsFile = "../../../bench/results/torture-others.json"
-	page        = "../../../docs/others.md"
+	page        = "../../../docs/evidence/others.md"
 	begins      = "<!-- table of bench/results/torture-others.json: make torture-others -->\n"
 	ends        = "<!-- end of table -->\n"
 )

@@ -8,7 +8,7 @@ import (
 )
 
 // rival is a solution that makes a message have its effect once. promises has the promises of its
-// own documentation, by scenario; docs/others.md quotes them.
+// own documentation, by scenario; docs/evidence/others.md quotes them.
 type rival struct {
 	name    string
 	module  string // whose version is shown; "" for a recipe

@@ -81,7 +81,7 @@ func TestInsertFunctionRefuses(t *testing.T) {
 // codeOf returns the blocks of a language in the page about rows, with the names of a table.
 func codeOf(t *testing.T, language, table string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/outbox-rows.md")
+	text, err := os.ReadFile("../../../docs/reference/outbox-rows.md")
 	require.NoError(t, err)
 	var all []string
 	for _, found := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// The figures of docs/benchmarks.md: `make bench-outbox-topics`.
+// The figures of docs/evidence/benchmarks.md: `make bench-outbox-topics`.
 func TestFailingTopicAheadFigures(t *testing.T) {
 	fake, healthy, bad := troubles(t)
 	apache := servertest.Kafka(t)

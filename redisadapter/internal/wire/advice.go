@@ -133,7 +133,7 @@ var Advices = advice.Table{
 	CodeFullBuckets: {Severity: preflight.Warning,
 		Why: "beyond 512 members (set-max-intset-entries) a bucket takes eight times the memory",
 		Fix: "raise set-max-intset-entries to 2048 (for the buckets of the next generation), " +
-			"and move to another prefix with a larger ExpectedKeys (docs/redis.md)"},
+			"and move to another prefix with a larger ExpectedKeys (docs/reference/redis.md)"},
 	CodeUnreachable: {Severity: preflight.Warning,
 		Why: "what happens there is not noticed",
 		Fix: "look at the server and at the network"},
