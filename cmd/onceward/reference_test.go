@@ -63,7 +63,8 @@ func reference(t *testing.T) map[string]string {
 		exits.WriteString("\n")
 	}
 	pages["README.md"] = "# Commands of onceward\n\n" + long + "\n\n| command | purpose |\n|---|---|\n" +
-		list.String() + "\n[The command by examples](../../command.md) has stories and output.\n\n" +
+		list.String() + "\n[Find and settle a key](../../guides/keys.md) has settings, addresses of " +
+		"stores, and examples.\n\n" +
 		"## Exit codes\n\n| command | 0 | 1 | 2 | 3 | 130 |\n|---|---|---|---|---|---|\n" +
 		exits.String()
 	return pages

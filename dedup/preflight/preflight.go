@@ -12,7 +12,7 @@
 //		log.Print(f)
 //	}
 //
-// docs/command.md lists the codes of all findings.
+// docs/reference/findings.md lists the codes of all findings.
 package preflight
 
 import "fmt"

@@ -5,7 +5,7 @@ import (
 	"github.com/onceward/onceward/internal/advice"
 )
 
-// The codes of what [Run] finds. docs/command.md says what each means. Metrics and alarms
+// The codes of what [Run] finds. docs/reference/findings.md says what each means. Metrics and alarms
 // read them, so a code does not change.
 const (
 	// Of any database.

@@ -7,5 +7,5 @@ import (
 )
 
 func TestFindingsAreDocumented(t *testing.T) {
-	advicetest.Documented(t, advices, "../../docs/command.md", "### Databases")
+	advicetest.Documented(t, advices, "../../docs/reference/findings.md", "## Databases")
 }

@@ -279,7 +279,7 @@ func TestEveryFindingHasARow(t *testing.T) {
 			}
 		}
 	}
-	page, err := os.ReadFile("../../../docs/command.md")
+	page, err := os.ReadFile("../../../docs/reference/findings.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestEveryFindingHasARow(t *testing.T) {
 			t.Errorf("%s: no row sees %s", where, code)
 		}
 		if !strings.Contains(string(page), "`"+code+"`") {
-			t.Errorf("docs/command.md does not tell of %s", code)
+			t.Errorf("docs/reference/findings.md does not tell of %s", code)
 		}
 	}
 	for code := range rows {

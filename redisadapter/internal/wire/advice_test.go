@@ -7,5 +7,5 @@ import (
 )
 
 func TestFindingsAreDocumented(t *testing.T) {
-	advicetest.Documented(t, Advices, "../../../docs/command.md", "### Redis")
+	advicetest.Documented(t, Advices, "../../../docs/reference/findings.md", "## Redis")
 }
