@@ -158,7 +158,9 @@ func each(t *testing.T, got []string, want ...string) {
 // TestKafkaGuide: the consumer with sarama has each order once; the one with franz-go, in its
 // place, what came since.
 func TestKafkaGuide(t *testing.T) {
-	files := programs(t, "docs/guides/kafka.md", 2)
+	client := func(with string) string {
+		return programOf(t, "docs/guides/kafka.md", "client.go", with, strings.NewReplacer())
+	}
 	brokers, produce := kafka(t, "orders", "orders.dead")
 	env := []string{"KAFKA_BROKERS=" + brokers, "REDIS_ADDR=" + miniredis.RunT(t).Addr()}
 	var ids, want []string
@@ -167,14 +169,14 @@ func TestKafkaGuide(t *testing.T) {
 		want = append(want, "shipped "+ids[i])
 	}
 	produce("orders", append(slices.Clone(ids), ids...)...)
-	sarama := start(t, files[0], env...)
+	sarama := start(t, client("kafkasarama.Consume("), env...)
 	for _, line := range want {
 		sarama.until(line)
 	}
 	each(t, sarama.stop(), want...)
 
 	produce("orders", append(slices.Clone(ids), "last")...)
-	franz := start(t, files[1], env...)
+	franz := start(t, client("kafkafranz.Consume("), env...)
 	franz.until("shipped last")
 	each(t, franz.stop(), "shipped last")
 }
