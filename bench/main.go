@@ -8,7 +8,7 @@
 //	bench sql -postgres postgres://... -mariadb none     on a server that runs already: tables are made there, and dropped
 //	bench redis -out results/redis.json                  and write results, drawings and a page
 //	bench render results/redis.json                      drawings and page of earlier results
-//	bench table -write                                   the tables of results into docs/evidence/benchmarks.md and docs/reference/bloom.md
+//	bench table -write                                   the tables of results into docs/evidence/benchmarks.md and docs/evidence/bloom.md
 package main
 
 import (

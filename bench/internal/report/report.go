@@ -197,7 +197,7 @@ func (l line) of(r harness.Results, unit string) chart.Series {
 // about the filter.
 const (
 	Benchmarks = "evidence/benchmarks.md"
-	Bloom      = "reference/bloom.md"
+	Bloom      = "evidence/bloom.md"
 )
 
 // Update returns a page of docs with its tables, as results have them in a folder. Each area has a
