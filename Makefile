@@ -142,7 +142,7 @@ bench-http: ## requests through httpadapter next to their limits and peers, and 
 	@go -C bench run . http -out results/http.json $(BENCHFLAGS) && go -C bench run . retry -out results/retry.json $(filter -quick,$(BENCHFLAGS)) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-table
-bench-table: ## put the tables of bench/results into docs/evidence/benchmarks.md and docs/evidence/bloom.md
+bench-table: ## put the tables of bench/results into docs/evidence and README.md
 	@go -C bench run . table -write
 
 .PHONY: servers-install

@@ -8,7 +8,7 @@
 //	bench sql -postgres postgres://... -mariadb none     on a server that runs already: tables are made there, and dropped
 //	bench redis -out results/redis.json                  and write results, drawings and a page
 //	bench render results/redis.json                      drawings and page of earlier results
-//	bench table -write                                   the tables of results into docs/evidence/benchmarks.md and docs/evidence/bloom.md
+//	bench table -write                                   the tables of results into docs/evidence and README.md
 package main
 
 import (
@@ -183,7 +183,7 @@ func tables(write bool) (err error) {
 	for _, s := range suites {
 		areas = append(areas, s.Area)
 	}
-	for _, name := range []string{report.Benchmarks, report.Bloom} {
+	for _, name := range []string{report.Benchmarks, report.Bloom, report.Readme} {
 		err = errors.Join(err, must.Try(func() {
 			file := filepath.Join(root, "docs", name)
 			results := filepath.Join(root, "bench", "results")

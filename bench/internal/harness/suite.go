@@ -272,7 +272,7 @@ func commit(ctx context.Context) string {
 	// Results themselves may differ: they are what a run writes.
 	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
 		"--", ":/", ":!/bench/results", ":!/docs/evidence/benchmarks.md",
-		":!/docs/evidence/bloom.md").Output()
+		":!/docs/evidence/bloom.md", ":!/README.md").Output()
 	if err == nil && len(dirty) > 0 {
 		commit += "+"
 	}

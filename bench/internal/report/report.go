@@ -205,6 +205,9 @@ const (
 func Update(name string, page []byte, results string, areas ...string) (_ []byte, err error) {
 	defer must.Catch(&err)
 	file := func(area string) string { return filepath.Join(results, area+".json") }
+	if name == Readme {
+		return replace(page, "headlines", "*", headlineTable(results)), nil
+	}
 	if name == Bloom {
 		bloom := must.Get(harness.Read(file("bloom")))
 		for _, table := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",

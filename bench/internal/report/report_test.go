@@ -49,7 +49,7 @@ func readFile(t *testing.T, name string) string {
 // The pages' figures are those of the newest run; nobody types them.
 func TestPagesHaveTheTables(t *testing.T) {
 	names := slices.Collect(maps.Keys(areas))
-	for _, name := range []string{Benchmarks, Bloom} {
+	for _, name := range []string{Benchmarks, Bloom, Readme} {
 		page := readFile(t, filepath.Join(docsDir, name))
 		want, err := Update(name, []byte(page), resultsDir, names...)
 		require.NoError(t, err)

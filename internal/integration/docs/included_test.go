@@ -34,7 +34,7 @@ func TestGuaranteesAreIncluded(t *testing.T) {
 
 // TestReadmeIsShort: README is also the landing page of the module. Long texts go to docs.
 func TestReadmeIsShort(t *testing.T) {
-	assert.LessOrEqual(t, strings.Count(read(t, "README.md"), "\n"), 250, "lines of README.md")
+	assert.LessOrEqual(t, strings.Count(read(t, "README.md"), "\n"), 200, "lines of README.md")
 }
 
 // read is a page of the repository.

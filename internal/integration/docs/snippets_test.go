@@ -38,7 +38,7 @@ var packages = func() map[string]string {
 		"hmac": "crypto/hmac", "sqs": "github.com/aws/aws-sdk-go-v2/service/sqs",
 		"jetstream": "github.com/nats-io/nats.go/jetstream", "json": "encoding/json",
 		"amqp": "github.com/rabbitmq/amqp091-go", "pubsub": "cloud.google.com/go/pubsub/v2",
-		"cmp": "cmp",
+		"cmp": "cmp", "synctest": "testing/synctest",
 	}
 	for name, path := range map[string]string{ // of the recipes for queues
 		"asynq": "github.com/hibiken/asynq", "river": "github.com/riverqueue/river",

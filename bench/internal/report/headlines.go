@@ -1,0 +1,48 @@
+package report
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
+)
+
+// Readme is README.md, seen from the folder docs. Its table has one row of each of five areas.
+const Readme = "../README.md"
+
+// headline is a row of README's table: a row of an area's results, and what the table calls it.
+type headline struct{ area, work, against, name, side, rival, unit string }
+
+var headlines = []headline{
+	{"redis", "Redis: `Do` of new keys by 256 callers", "go-redis, two commands by hand",
+		"256 callers, new keys", "onceward full", "plain go-redis two-command cycle",
+		harness.Rate.Unit},
+	{"kafka", "Kafka: new messages of 4 partitions", "`SET NX`, effect, `SET` by hand",
+		"4 partitions, 100 B, 0 % duplicates", "adapter, full", "naive SET NX, effect, SET",
+		"messages/s"},
+	{"sql", "PostgreSQL: record and effect, batches of 256", "a transaction a message by hand",
+		"PostgreSQL, 8 connections, batch 256", "record + effect, handler per batch",
+		"a transaction per message, by hand", harness.Rate.Unit},
+	{"http", "HTTP over Redis: time of a new request", "fiber's middleware over Redis",
+		"new request, 1 connection", "onceward, Redis", "fiber idempotency, Redis", "us (p50)"},
+	{"outbox", "Outbox: four relays, in order for each key", "the recipe with `SKIP LOCKED`",
+		"outbox relay, four relays, order per key, broker at 0 ms", "onceward, 4 relays",
+		"row-at-a-time recipe, 1 relay", "messages/s"},
+}
+
+// headlineTable is README's table.
+func headlineTable(results string) string {
+	text := "| work | reached | compared with | ratio | commit |\n|---|---|---|---|---|\n"
+	for _, h := range headlines {
+		r := must.Get(harness.Read(filepath.Join(results, h.area+".json")))
+		i := slices.IndexFunc(r.Rows, func(row harness.Row) bool {
+			return row.Name == h.name && row.Side == h.side && row.Against == h.rival &&
+				row.Unit == h.unit
+		})
+		must.True(i >= 0, "report: %s.json has no row of %q compared with %q", h.area, h.name,
+			h.rival)
+		text += row(h.work, valueOf(r.Rows[i]), h.against, spread(r.Rows[i]), r.Commit)
+	}
+	return text
+}
