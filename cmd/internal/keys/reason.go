@@ -29,7 +29,7 @@ func (e *Explanation) reason(r *dedup.Record, o *Options) {
 			"The key runs again with its next delivery, as attempt "+fmt.Sprint(r.Attempt+1)+".")
 		e.Do = []string{"Look for the error of the attempt in the program's log, by key_id " + e.ID + ".",
 			"Check that the consumer runs, or that the sender retries: without a delivery nothing runs."}
-		e.Page = pages + "guides/operating.md#an-effect-has-happened-twice"
+		e.Page = pages + "guides/operating.md#double-effects"
 	case driver.StateUncertain:
 		e.uncertain(o)
 	}
@@ -58,7 +58,7 @@ func (e *Explanation) absent(o *Options) {
 }
 
 func (e *Explanation) inFlight(r *dedup.Record) {
-	e.Page = pages + "guides/operating.md#in-flight-for-too-long"
+	e.Page = pages + "guides/operating.md#keys-in-flight-for-too-long"
 	if r.Remaining > 0 {
 		e.because("An attempt holds the key, and its process has renewed the lease: the effect is " +
 			"neither done nor failed. Other deliveries wait for it, or are refused.")
@@ -76,7 +76,7 @@ func (e *Explanation) inFlight(r *dedup.Record) {
 }
 
 func (e *Explanation) succeeded(r *dedup.Record) {
-	e.Page = pages + "guides/operating.md#an-effect-has-happened-twice"
+	e.Page = pages + "guides/operating.md#double-effects"
 	e.Do = []string{"Nothing, if the effect happened once."}
 	switch {
 	case e.mark:
@@ -100,7 +100,7 @@ func (e *Explanation) succeeded(r *dedup.Record) {
 }
 
 func (e *Explanation) failed(r *dedup.Record) {
-	e.Page = pages + "guides/operating.md#an-effect-has-happened-twice"
+	e.Page = pages + "guides/operating.md#double-effects"
 	e.because("It failed for good: duplicates get the failure that is stored, and the effect does " +
 		"not run again.")
 	if strings.HasPrefix(string(r.Result), "parked: ") {
