@@ -35,7 +35,7 @@ test-mysql: ## the tests of MariaDB on a MySQL from Debian unstable, which it fe
 	@scripts/test-mysql.sh
 
 .PHONY: torture-owned
-torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/evidence/benchmarks.md; 25 min
+torture-owned: ## a million keys over owned partitions, through kills and handovers, into bench/results/torture.json and docs/evidence/faults.md; 25 min
 	@ONCEWARD_SERVERS=1 go -C internal/integration test -tags long -count=1 -timeout 60m -v -run 'Torture' ./owned && $(MAKE) --no-print-directory bench-table
 
 .PHONY: torture

@@ -271,8 +271,8 @@ func commit(ctx context.Context) string {
 	commit := strings.TrimSpace(string(out))
 	// Results themselves may differ: they are what a run writes.
 	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
-		"--", ":/", ":!/bench/results", ":!/docs/evidence/benchmarks.md",
-		":!/docs/evidence/bloom.md", ":!/README.md").Output()
+		"--", ":/", ":!/bench/results", ":!/docs/evidence", ":!/docs/compare.md",
+		":!/README.md").Output()
 	if err == nil && len(dirty) > 0 {
 		commit += "+"
 	}

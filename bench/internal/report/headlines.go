@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 
@@ -45,4 +46,34 @@ func headlineTable(results string) string {
 		text += row(h.work, valueOf(r.Rows[i]), h.against, spread(r.Rows[i]), r.Commit)
 	}
 	return text
+}
+
+// Compare is the page that compares this library with others.
+const Compare = "compare.md"
+
+// peers are the sides of its table, and what the table calls them.
+var peers = [][2]string{
+	{"onceward full", "Onceward, Full"},
+	{"plain go-redis", "plain go-redis, two commands"},
+	{"naive GET, SET NX, SET", "GET, SET NX, SET"},
+	{"redsync: Lock, Unlock (remembers nothing)", "redsync: Lock, Unlock; it remembers nothing"},
+	{"redislock: GET, Obtain, SET, Release", "redislock: GET, Obtain, SET, Release"},
+	{"fiber idempotency sequence (lock in process)", "fiber's sequence, lock in the process"},
+	{"watermill deduplicator (in process)", "watermill Deduplicator, in the process"},
+}
+
+// peerTable has the keys a second of each side, by the number of callers.
+func peerTable(r harness.Results) string {
+	text := "| keys/s | 1 caller | 16 callers | 128 callers |\n|---|---|---|---|\n"
+	for _, side := range peers {
+		cells := []any{side[1]}
+		for _, callers := range []float64{1, 16, 128} {
+			like := harness.Row{Workload: "peers", X: callers, Unit: harness.Rate.Unit}
+			found := run{r}.Find(like, side[0], "")
+			must.True(found.Name != "", "report: redis.json has no peer %q", side[0])
+			cells = append(cells, number(found.Value))
+		}
+		text += row(cells...)
+	}
+	return text + fmt.Sprintf("\nCommit %s, %s.\n", r.Commit, r.Date)
 }

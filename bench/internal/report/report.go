@@ -193,11 +193,12 @@ func (l line) of(r harness.Results, unit string) chart.Series {
 	return l.Series
 }
 
-// The pages below docs that have tables of results: one has a table for each area, the other is
-// about the filter.
+// The pages below docs that have tables of results: one has a table for each area, the others are
+// about the filter and about long runs under faults.
 const (
 	Benchmarks = "evidence/benchmarks.md"
 	Bloom      = "evidence/bloom.md"
+	Faults     = "evidence/faults.md"
 )
 
 // Update returns a page of docs with its tables, as results have them in a folder. Each area has a
@@ -208,6 +209,10 @@ func Update(name string, page []byte, results string, areas ...string) (_ []byte
 	if name == Readme {
 		return replace(page, "headlines", "*", headlineTable(results)), nil
 	}
+	if name == Compare {
+		peers := must.Get(harness.Read(file("redis")))
+		return replace(page, "peers", peers.Area, peerTable(peers)), nil
+	}
 	if name == Bloom {
 		bloom := must.Get(harness.Read(file("bloom")))
 		for _, table := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",
@@ -216,14 +221,17 @@ func Update(name string, page []byte, results string, areas ...string) (_ []byte
 		}
 		return page, nil
 	}
+	if name == Faults {
+		var torture Torture
+		if err := harness.ReadJSON(file("torture"), &torture); !errors.Is(err, os.ErrNotExist) {
+			must.Do(err)
+			page = replace(page, "table", torture.Area, torture.table())
+		} // else there was no long run
+		return page, nil
+	}
 	for _, area := range areas {
 		page = replace(page, "table", area, table(must.Get(harness.Read(file(area)))))
 	}
-	var torture Torture
-	if err := harness.ReadJSON(file("torture"), &torture); !errors.Is(err, os.ErrNotExist) {
-		must.Do(err)
-		page = replace(page, "table", torture.Area, torture.table())
-	} // else there was no long run
 	return page, nil
 }
 

@@ -49,7 +49,7 @@ func readFile(t *testing.T, name string) string {
 // The pages' figures are those of the newest run; nobody types them.
 func TestPagesHaveTheTables(t *testing.T) {
 	names := slices.Collect(maps.Keys(areas))
-	for _, name := range []string{Benchmarks, Bloom, Readme} {
+	for _, name := range []string{Benchmarks, Bloom, Faults, Compare, Readme} {
 		page := readFile(t, filepath.Join(docsDir, name))
 		want, err := Update(name, []byte(page), resultsDir, names...)
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestPagesHaveTheTables(t *testing.T) {
 	}
 	_, err := Update(Benchmarks, nil, t.TempDir(), "redis")
 	require.ErrorIs(t, err, os.ErrNotExist, "results are missing")
-	none, err := Update(Benchmarks, nil, t.TempDir())
+	none, err := Update(Faults, nil, t.TempDir())
 	require.NoError(t, err, "a long run is not needed")
 	assert.Empty(t, none)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The results of a long run are readable, and docs/evidence/benchmarks.md shows them in the place
+// The results of a long run are readable, and docs/evidence/faults.md shows them in the place
 // for them.
 func TestTortureIsRendered(t *testing.T) {
 	want := Torture{
@@ -39,8 +39,8 @@ func TestTortureIsRendered(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "torture.json"), text, 0o600))
-	old := readFile(t, filepath.Join(docsDir, Benchmarks))
-	page, err := Update(Benchmarks, []byte(old), dir)
+	old := readFile(t, filepath.Join(docsDir, Faults))
+	page, err := Update(Faults, []byte(old), dir)
 	require.NoError(t, err)
 	for _, line := range []string{
 		"| kills; redis | 1000 | 2500 | 1003 | 7 | kills 9, stops 2 | 4 | 5 | 6 | killed 3 " +
@@ -51,13 +51,13 @@ func TestTortureIsRendered(t *testing.T) {
 	} {
 		assert.Contains(t, string(page), line)
 	}
-	again, err := Update(Benchmarks, page, dir)
+	again, err := Update(Faults, page, dir)
 	require.NoError(t, err)
 	assert.Equal(t, string(page), string(again), "a second run changes the page")
 
 	// An unknown field would be missing from the table.
 	loose := []byte(`{"area": "torture", "rows": [{"loose": 1}]}`)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "torture.json"), loose, 0o600))
-	_, err = Update(Benchmarks, page, dir)
+	_, err = Update(Faults, page, dir)
 	require.ErrorContains(t, err, "loose")
 }
