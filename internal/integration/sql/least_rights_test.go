@@ -52,7 +52,7 @@ func rightsInGenerations(s *shop) []right {
 
 func unquoted(name string) string { return strings.Trim(name, `"`) }
 
-// operation is one of the rows of docs/guides/sql.md.
+// operation is one of the rows of docs/reference/sql.md.
 type operation struct {
 	name   string
 	rights []right
@@ -105,7 +105,7 @@ func TestLeastRightsInGenerations(t *testing.T) {
 	}
 }
 
-// TestLeastRights: each operation succeeds with exactly the rights that docs/guides/sql.md says,
+// TestLeastRights: each operation succeeds with exactly the rights that docs/reference/sql.md says,
 // and is denied without any one of them.
 func TestLeastRights(t *testing.T) {
 	for _, e := range []engine{postgres("exec"), mariadb()} {

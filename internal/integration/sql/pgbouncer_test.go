@@ -277,7 +277,7 @@ func (f publisherFunc) Publish(_ context.Context, messages []outbox.Message) []e
 }
 
 // TestPgBouncer: marks, stores and outboxes through PgBouncer in transaction mode, in each query
-// mode of pgx, as the table in docs/guides/sql.md has them.
+// mode of pgx, as the table in docs/reference/sql.md has them.
 func TestPgBouncer(t *testing.T) {
 	for _, b := range pgbouncers(t) {
 		t.Run(b.version+" "+b.setting, func(t *testing.T) {
@@ -321,7 +321,7 @@ func (b *bounced) wantEachOnce(t *testing.T, without ...string) {
 func (b *bounced) wantNoneTwice(t *testing.T) {
 	t.Helper()
 	failed := b.deliverAll(t, bouncedEach)
-	assert.NotEmpty(t, failed, "the mode works: name it in docs/guides/sql.md")
+	assert.NotEmpty(t, failed, "the mode works: name it in docs/reference/sql.md")
 	for name, err := range failed {
 		if name == storeWay && errors.Is(err, dedup.ErrInFlight) {
 			continue
