@@ -36,12 +36,12 @@ type question struct {
 // words of a question, and what has come of it.
 var words = map[string]struct{ ask, yes, means, log string }{
 	doDone: {
-		"Has its effect happened?", "Yes, record it as done",
-		"Ask the downstream first. The key becomes succeeded, without a result, and duplicates are skipped from now on.", "resolved as done",
+		"It happened: record it as done?", "Yes, record it as done",
+		"Ask the downstream first. The key becomes succeeded, without a result, and duplicates are skipped from now on. Nothing runs.", "resolved as done",
 	},
 	doReleased: {
-		"Has its effect not happened, and may it run again?", "Yes, let it run again",
-		"Ask the downstream first. The next message with this key runs its effect: a second one, if the first has happened after all.", "resolved as released",
+		"It did not happen: may it run again?", "Yes, let it run again",
+		"Ask the downstream first. The next message with this key runs the effect. If it happened after all, that is a second time.", "resolved as released",
 	},
 	doForget: {
 		"Forget this key, so that its effect may run again?", "Yes, forget it",
@@ -49,8 +49,14 @@ var words = map[string]struct{ ask, yes, means, log string }{
 	},
 }
 
-// change asks, by GET, and does what was confirmed, by POST.
+// change asks about one key, by GET, and does what was confirmed, by POST.
 func (c *Console) change(w http.ResponseWriter, r *http.Request) error {
+	return c.changing(w, r, maxForm, c.ask, c.confirmed)
+}
+
+// changing lets through who may make a change: to ask, or with a form of this console to confirm.
+func (c *Console) changing(w http.ResponseWriter, r *http.Request, size int64,
+	ask, confirmed func(http.ResponseWriter, *http.Request, string) error) error {
 	if !c.options.AllowChanges {
 		c.refused(r, "", "read only")
 		return &refusal{http.StatusForbidden, "This console is read only",
@@ -61,16 +67,16 @@ func (c *Console) change(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.Method != http.MethodPost {
-		return c.ask(w, r, who)
+		return ask(w, r, who)
 	}
 	// Where the request comes from, before anything it says.
 	if err := c.cross.Check(r); err != nil {
 		return c.foreign(r, err)
 	}
-	if err := readForm(w, r); err != nil {
+	if err := readForm(w, r, size); err != nil {
 		return err
 	}
-	return c.confirmed(w, r, who)
+	return confirmed(w, r, who)
 }
 
 func (c *Console) who(r *http.Request) (string, error) {
@@ -162,18 +168,9 @@ func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) 
 	if err != nil {
 		return err
 	}
-	name := hex.EncodeToString(id[:])
-	session := sessionOf(r)
-	genuine, fresh := c.genuine(time.Now(), form.Get("token"), session, who, do, name, state, fence)
-	switch {
-	case session == "" || !genuine:
-		c.refused(r, who, "no genuine token", "id", name)
-		return &refusal{http.StatusForbidden, "The form was not given to this browser",
-			"Nothing was changed. Open the key again; cookies are needed."}
-	case !fresh:
-		c.refused(r, who, "an old token", "id", name)
-		return &refusal{http.StatusForbidden, "The question was asked too long ago",
-			"Nothing was changed. Open the key again."}
+	if err := c.given(r, form.Get("token"), who, do, hex.EncodeToString(id[:]), state,
+		fence); err != nil {
+		return err
 	}
 	window, err := windowOf(do, form.Get("window"))
 	if err != nil {
@@ -190,6 +187,23 @@ func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) 
 		return err
 	}
 	return c.carryOut(w, r, change{id: id, do: do, who: who, window: window, was: found})
+}
+
+// given refuses a form that was not given to this browser for this change, or too long ago.
+func (c *Console) given(r *http.Request, token, who, do, id, state, fence string) error {
+	session := sessionOf(r)
+	genuine, fresh := c.genuine(time.Now(), token, session, who, do, id, state, fence)
+	switch {
+	case session == "" || !genuine:
+		c.refused(r, who, "no genuine token", "id", id)
+		return &refusal{http.StatusForbidden, "The form was not given to this browser",
+			"Nothing was changed. Open the page again; cookies are needed."}
+	case !fresh:
+		c.refused(r, who, "an old token", "id", id)
+		return &refusal{http.StatusForbidden, "The question was asked too long ago",
+			"Nothing was changed. Open the page again."}
+	}
+	return nil
 }
 
 // errMoved: somebody was faster.
@@ -225,22 +239,33 @@ type change struct {
 // outcome is the page that says what was done.
 type outcome struct{ ID, Was, Is, Done string }
 
-// carryOut makes the change to its end, even if the browser leaves, and logs it.
+// carryOut makes the change to its end, even if the browser leaves.
 func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), c.options.Timeout)
 	defer cancel()
-	is, err := c.settle(ctx, &ch)
+	is, err := c.settleAndLog(ctx, r, &ch)
+	if err != nil {
+		return err
+	}
+	return c.write(w, r, http.StatusOK, "changed", "Changed", outcome{
+		hex.EncodeToString(ch.id[:]), ch.was.State.String(), is.String(), words[ch.do].log})
+}
+
+// settleAndLog makes the change and notes it.
+func (c *Console) settleAndLog(ctx context.Context, r *http.Request,
+	ch *change) (driver.State, error) {
+	is, err := c.settle(ctx, ch)
 	name := hex.EncodeToString(ch.id[:])
 	log := []any{"who", ch.who, "do", ch.do, "id", name, "was", ch.was.State.String(), "remote",
 		r.RemoteAddr}
 	if err != nil {
 		c.options.Logger.WarnContext(ctx, "console: not changed, or not known whether",
 			append(log, "error", err)...)
-		return err
+		return is, err
 	}
 	c.options.Logger.InfoContext(ctx, "console: changed", append(log, "is", is.String())...)
-	return c.write(w, r, http.StatusOK, "changed", "Changed",
-		outcome{name, ch.was.State.String(), is.String(), words[ch.do].log})
+	c.journal.add(ch, name, words[ch.do].log)
+	return is, nil
 }
 
 // settle makes the change and returns the state that the key then has.

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -38,9 +40,7 @@ func TestChanges(t *testing.T) {
 			}
 			compare(t, "POST", r.do(http.MethodPost, "/change", form), 200, "it was", was,
 				test.is.String())
-			if got := r.state(test.key); got != test.is {
-				t.Errorf("the key is %v, want %v", got, test.is)
-			}
+			assert.Equal(t, test.is, r.state(test.key))
 			for _, part := range []string{"console: changed", "who=ann", "do=" + test.do,
 				"id=" + hexOf(test.key), "was=" + was, "is=" + test.is.String()} {
 				if !strings.Contains(r.log.String(), part) {

@@ -11,7 +11,7 @@ import (
 const (
 	chartWidth  = 420
 	chartHeight = 190
-	plotLeft    = 40
+	plotLeft    = 46
 	plotRight   = chartWidth - 6
 	plotTop     = 12
 	plotBottom  = chartHeight - 28
@@ -133,10 +133,10 @@ func brief(n uint64) string {
 	switch {
 	case n >= 1_000_000:
 		return strconv.FormatFloat(float64(n)/1_000_000, 'g', 3, 64) + "M"
-	case n >= 10_000:
+	case n >= 1000:
 		return strconv.FormatFloat(float64(n)/1000, 'g', 3, 64) + "k"
 	}
-	return grouped(n)
+	return strconv.FormatUint(n, 10)
 }
 
 // grouped is a count with its thousands apart.

@@ -13,6 +13,9 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -20,18 +23,14 @@ import (
 func collector(t *testing.T) *Console {
 	t.Helper()
 	c, err := New(Options{Store: dedup.Memory(10)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
 func observer(t *testing.T, c *Console, name string, window time.Duration) dedup.Observer {
 	t.Helper()
 	o, err := c.Observer(name, window)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return o
 }
 
@@ -100,7 +99,7 @@ func TestAges(t *testing.T) {
 			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: age})
 		}
 		h := lastHour(c)
-		if got := verdict(&h); !strings.Contains(got, want) {
+		if got := advice(&h); !strings.Contains(got, want) {
 			t.Errorf("%v: %s", ages, got)
 		}
 	}
@@ -214,9 +213,7 @@ func TestObserverArguments(t *testing.T) {
 		!strings.Contains(err.Error(), "1h0m0s before") {
 		t.Errorf("another window: %v", err)
 	}
-	if n := len(c.counted()); n != 1 {
-		t.Errorf("%d names", n)
-	}
+	assert.Equal(t, 1, len(c.counted()))
 }
 
 // The axis fits what it measures.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"path"
 	"runtime/debug"
 	"strconv"
@@ -50,6 +51,16 @@ type Lister interface {
 		each func(driver.ID, dedup.Record)) (next string, foreign int, err error)
 }
 
+// IrreversibleLister is a Lister that finds the keys past their point of no return
+// (dedup.MarkIrreversible) without looking at any other, as that of redisadapter does.
+type IrreversibleLister interface {
+	Lister
+	// IrreversibleKeys is Keys of only those keys. The states are StateInProgress, StateUncertain,
+	// or both.
+	IrreversibleKeys(ctx context.Context, cursor string, limit int, states []driver.State,
+		each func(driver.ID, dedup.Record)) (next string, foreign int, err error)
+}
+
 // Scanner is a Lister that has to go over all keys of a server, those of others among them, to find
 // its own, as that of redisadapter has. A page says how far it has looked, and continues from there
 // when it is asked to.
@@ -72,6 +83,7 @@ type Console struct {
 	options Options
 	start   time.Time
 	cross   *http.CrossOriginProtection
+	journal journal
 
 	mu      sync.Mutex
 	sources []*source // at most maxSources
@@ -105,6 +117,7 @@ var routes = map[string]route{
 	"search":    {form: true, serve: (*Console).search},
 	"key":       {serve: (*Console).key},
 	"change":    {form: true, serve: (*Console).change},
+	"bulk":      {form: true, serve: (*Console).bulk},
 	"style.css": {serve: (*Console).style},
 }
 
@@ -193,8 +206,10 @@ type page struct {
 	Version              string
 	Changes              bool
 	Refresh              int
-	At                   string
-	Body                 any
+	// RefreshLink is the address of this page with the refresh on, or off.
+	RefreshLink string
+	At          string
+	Body        any
 }
 
 // write makes the page before it sends any of it.
@@ -205,10 +220,20 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 		Version: styleVersion, Changes: c.options.AllowChanges,
 		At: time.Now().UTC().Format(instant), Body: body,
 	}
-	if s, err := strconv.Atoi(r.URL.Query().Get("refresh")); err == nil && s == refreshSeconds &&
-		r.Method == http.MethodGet && status < 400 {
-		p.Refresh = s
+	q := r.URL.Query()
+	query := url.Values{}
+	for _, name := range []string{"text", "older", "sort"} { // those of a filter
+		if value := q.Get(name); value != "" {
+			query.Set(name, value)
+		}
 	}
+	if q.Get("refresh") == strconv.Itoa(refreshSeconds) && r.Method == http.MethodGet &&
+		status < 400 {
+		p.Refresh = refreshSeconds
+	} else {
+		query.Set("refresh", strconv.Itoa(refreshSeconds))
+	}
+	p.RefreshLink = "?" + query.Encode()
 	var b bytes.Buffer
 	if err := pages.ExecuteTemplate(&b, name+".html", p); err != nil {
 		return fmt.Errorf("console: page %s: %w", name, err)

@@ -14,10 +14,10 @@
 // # Access
 //
 // The console asks nobody who they are: mount it behind what protects the rest of your operators'
-// pages. It changes nothing unless Options.AllowChanges is set. Then uncertain keys can be resolved
-// and keys forgotten, each after a question. The POST must come from a page of the console itself,
-// with a token bound to the browser's session. Options.Authorize decides who may make a change, and
-// every change is logged.
+// pages. It changes nothing unless Options.AllowChanges is set. Then uncertain keys can be
+// resolved, one at a time or all that match a filter, and keys forgotten, each after a question.
+// The POST must come from a page of the console itself, with a token bound to the browser's
+// session. Options.Authorize decides who may make a change, and every change is logged.
 //
 // # Content
 //

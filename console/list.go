@@ -2,9 +2,10 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"encoding/hex"
 	"net/http"
-	"slices"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -12,33 +13,45 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// listing is a page of keys in a state.
+// listing is the page of a list.
 type listing struct {
-	State      string
-	Command    string // that lists all of them
 	Uncertain  bool
-	Keys       []listed
-	First      bool
+	Command    string // that lists all of them
 	CannotList bool
-	reach
-	// Found is how many were listed, on this page and those before it.
+	Filter     filter
+	First      bool // no earlier page has looked
+	// Marked are keys in flight past their point of no return, Keys the others, or the uncertain.
+	Marked, Keys keyList
+	// Found is how many were found, on this page and those before it.
 	Found int64
+	// Further leads on where there may be more, Rows to more of what was found, and Resolve, which
+	// ends with what is to be done, to the question about all that match.
+	Further, Rows, Resolve string
+	Journal                []entry
 }
 
+// listed is a key in a list.
 type listed struct {
-	ID, Claimed, Attempt, Lease, Owner, Label string
-	Lapsed                                    bool
-	at                                        time.Time
+	ID string
+	// Name is what people recognize a key by: its label, or where its message came from.
+	Name    string
+	Labeled bool
+	Origin  string
+	Age     string // since the newest claim
+	Share   int    // of the age of the oldest, in percent, for a bar
+	Attempt int
+	Left    string // of the lease, or until the store forgets the key
+	Lapsed  bool
+	at      time.Time
+	record  dedup.Record
 }
+
+// Short is enough of the ID to tell keys apart, and to search for.
+func (l *listed) Short() string { return l.ID[:8] }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request, state driver.State) error {
 	q := r.URL.Query()
-	l := listing{State: state.String(), Command: "inflight",
-		Uncertain: state == driver.StateUncertain}
-	l.Next = q.Get("cursor")
-	if l.First = l.Next == ""; !l.First {
-		l.Passed, l.Found = countOf(q.Get("looked")), countOf(q.Get("found"))
-	}
+	l := listing{Command: "inflight", Uncertain: state == driver.StateUncertain}
 	title := "In flight"
 	if l.Uncertain {
 		title, l.Command = "Uncertain", "uncertain"
@@ -46,42 +59,115 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state driver.Stat
 	lister, ok := c.options.Store.(Lister)
 	if !ok {
 		l.CannotList = true
-		return c.write(w, r, http.StatusOK, "list", title, l)
-	}
-	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
-	each := func(id driver.ID, rec dedup.Record) {
-		if !seen[id] {
-			seen[id] = true
-			l.Keys = append(l.Keys, listedOf(id, &rec))
-		}
+		return c.write(w, r, http.StatusOK, "list", title, &l)
 	}
 	var err error
-	l.reach, err = c.goOn(r.Context(), lister, l.reach,
-		wanted{[]driver.State{state}, c.options.ListLimit, listTime}, each)
+	if l.Filter, err = filterOf(q); err != nil {
+		return err
+	}
+	at := reach{Next: q.Get("cursor")}
+	if l.First = at.Next == ""; !l.First {
+		at.Passed, l.Found = countOf(q.Get("looked")), countOf(q.Get("found"))
+	}
+	if l.Uncertain {
+		l.Keys, err = c.uncertainKeys(r.Context(), lister, at, listTime, &l.Filter)
+	} else {
+		l.Marked, l.Keys, err = c.inFlight(r.Context(), lister, at, listTime, &l.Filter)
+	}
 	if err != nil {
 		return err
 	}
-	l.Found += int64(len(l.Keys))
-	slices.SortStableFunc(l.Keys, func(a, b listed) int {
-		if a.at.IsZero() != b.at.IsZero() { // what is not known comes last
-			return cmp.Compare(len(b.Claimed), len(a.Claimed))
+	l.Found += int64(len(l.Keys.Keys))
+	if l.Uncertain {
+		l.Journal = c.journal.newest("")
+		l.Resolve = "bulk?" + l.Filter.query(nil) + "&do="
+	}
+	c.cut(&l, q.Get("rows") != "")
+	return c.write(w, r, http.StatusOK, "list", title, &l)
+}
+
+// cut leaves as many rows as are wanted, and makes the links to the rest.
+func (c *Console) cut(l *listing, more bool) {
+	rows := c.options.ListLimit
+	if more {
+		rows = maxListLimit
+	}
+	if longest := max(len(l.Keys.Keys), len(l.Marked.Keys)); longest > rows && !more {
+		l.Rows = "?" + l.Filter.query(url.Values{"rows": {strconv.Itoa(maxListLimit)}})
+	}
+	for _, f := range []*keyList{&l.Keys, &l.Marked} {
+		f.Matching = len(f.Keys)
+		// A page of a scan has no other address, so all that it has found are shown.
+		if !f.Scanned || f.Next == "" {
+			f.Keys = f.Keys[:min(len(f.Keys), rows)]
 		}
-		return a.at.Compare(b.at)
-	})
-	return c.write(w, r, http.StatusOK, "list", title, l)
+	}
+	if l.Keys.Next != "" {
+		further := url.Values{"cursor": {l.Keys.Next}}
+		if l.Keys.Scanned {
+			further.Set("looked", strconv.FormatInt(l.Keys.Passed, 10))
+			further.Set("found", strconv.FormatInt(l.Found, 10))
+		}
+		l.Further = "?" + l.Filter.query(further)
+	}
+}
+
+// uncertainKeys are in an index, in Redis too.
+func (c *Console) uncertainKeys(ctx context.Context, store Lister, at reach, budget time.Duration,
+	f *filter) (keyList, error) {
+	return c.collect(ctx, store, at, wanted{states: []driver.State{driver.StateUncertain},
+		limit: maxListLimit, enough: maxFound, budget: budget}, f)
+}
+
+// inFlight finds the keys in flight: those past their point of no return, all of which an index
+// has, and the others, which a Scanner has to look for.
+func (c *Console) inFlight(ctx context.Context, store Lister, at reach, budget time.Duration,
+	f *filter) (marked, others keyList, err error) {
+	states := []driver.State{driver.StateInProgress}
+	_, indexed := store.(IrreversibleLister)
+	want := wanted{states: states, limit: maxListLimit, enough: maxFound, budget: budget}
+	if indexed && at.Next == "" {
+		want.irreversible = true
+		if marked, err = c.collect(ctx, store, reach{}, want, f); err != nil {
+			return marked, others, err
+		}
+		want.irreversible = false
+	}
+	if _, scans := store.(Scanner); scans {
+		want.limit, want.enough = c.options.ListLimit, c.options.ListLimit
+	}
+	if others, err = c.collect(ctx, store, at, want, f); err != nil {
+		return marked, others, err
+	}
+	apart := others.split()
+	if !indexed {
+		marked = apart
+	}
+	return marked, others, nil
 }
 
 func listedOf(id driver.ID, r *dedup.Record) listed {
-	l := listed{ID: hex.EncodeToString(id[:]), Claimed: "-", Attempt: strconv.Itoa(r.Attempt),
-		Lease: "-", Owner: owner(r)}
+	l := listed{ID: hex.EncodeToString(id[:]), Age: "not known", Attempt: r.Attempt,
+		Name: labelOf(r), Labeled: r.Label != "", record: *r, Left: short(r.Remaining)}
+	if r.Origin != (driver.Origin{}) {
+		l.Origin = place(r)
+	}
+	if !l.Labeled {
+		l.Name = cmp.Or(l.Origin, "no label")
+	}
 	if at, ok := claimedAt(r.Fence); ok {
-		l.at, l.Claimed = at, ago(at)
+		l.at, l.Age = at, short(max(time.Since(at), 0))
 	}
 	if r.State == driver.StateInProgress {
-		l.Lease, l.Lapsed = lease(r), r.Remaining <= 0
-	}
-	if r.Label != "" {
-		l.Label = strconv.Quote(r.Label)
+		l.Left, l.Lapsed = lease(r), r.Remaining <= 0
 	}
 	return l
+}
+
+// labelOf is a label as it is, or quoted if it has what cannot be seen.
+func labelOf(r *dedup.Record) string {
+	if quoted := strconv.Quote(r.Label); quoted != `"`+r.Label+`"` {
+		return quoted
+	}
+	return r.Label
 }

@@ -66,8 +66,8 @@ type Options struct {
 	// Timeout bounds what one page asks of the store. A list looks for keys for a second, or half
 	// of Timeout if that is less, and continues when it is asked to. Default DefaultTimeout.
 	Timeout time.Duration
-	// ListLimit is how many keys one page lists, at most 1000; with Redis there may be some more.
-	// Default DefaultListLimit.
+	// ListLimit is how many rows a list has, at most 1000; a part of a list that is looked for in
+	// Redis may have some more. Default DefaultListLimit.
 	ListLimit int
 	// Logger is told every change, and every one that was refused. Default slog.Default().
 	Logger *slog.Logger

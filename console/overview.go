@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -48,7 +47,7 @@ type overview struct {
 	Source   string // the one that is shown, or empty for all
 	Charts   []*chart
 	Tallies  []tallyRow
-	Verdict  string
+	Advice   string // on the window
 	Standing standing
 	Since    string
 }
@@ -62,13 +61,9 @@ type tallyRow struct{ Name, Count, Meaning string }
 
 // standing is what the store itself tells, of a bounded part of it.
 type standing struct {
-	InFlight, Lapsed, Uncertain int
-	// MoreUncertain says that there are more than were counted.
-	MoreUncertain               bool
-	OldestInFlight, OldestDoubt string
-	CannotList                  bool
-	Error                       string
-	reach
+	Uncertain, Marked, Others keyList
+	CannotList                bool
+	Error                     string
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
@@ -86,7 +81,7 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	}
 	if len(all) > 0 {
 		o.Charts = []*chart{outcomeChart(&h), causeChart(&h), ageChart(&h)}
-		o.Verdict = verdict(&h)
+		o.Advice = advice(&h)
 		o.Tallies = h.tallies()
 	}
 	status := http.StatusOK
@@ -134,45 +129,17 @@ func rowOf(s *source, shown string) sourceRow {
 	return row
 }
 
-// standing asks the store for what is in flight or uncertain: a page's worth of keys, or for a
-// while.
-func (c *Console) standing(ctx context.Context) (standing, error) {
-	s := standing{OldestInFlight: "-", OldestDoubt: "-"}
+// standing asks the store for the keys that are uncertain or in flight. An index has all uncertain
+// ones and all past their point of no return; for the others it looks for a while.
+func (c *Console) standing(ctx context.Context) (s standing, err error) {
 	lister, ok := c.options.Store.(Lister)
 	if !ok {
 		s.CannotList = true
 		return s, nil
 	}
-	var first, doubt time.Time
-	oldest := func(t *time.Time, r *dedup.Record) {
-		if at, ok := claimedAt(r.Fence); ok && (t.IsZero() || at.Before(*t)) {
-			*t = at
-		}
-	}
-	each := func(_ driver.ID, r dedup.Record) {
-		if r.State == driver.StateUncertain {
-			s.Uncertain++
-			oldest(&doubt, &r)
-			return
-		}
-		s.InFlight++
-		oldest(&first, &r)
-		if r.Remaining <= 0 {
-			s.Lapsed++
-		}
-	}
-	// Uncertain keys alone have an index, in Redis too.
-	counted, err := c.goOn(ctx, lister, reach{},
-		wanted{[]driver.State{driver.StateUncertain}, maxListLimit, standingTime / 2}, each)
-	if s.MoreUncertain = counted.Next != ""; err == nil {
-		s.reach, err = c.goOn(ctx, lister, reach{},
-			wanted{[]driver.State{driver.StateInProgress}, maxListLimit, standingTime / 2}, each)
-	}
-	if !first.IsZero() {
-		s.OldestInFlight = ago(first)
-	}
-	if !doubt.IsZero() {
-		s.OldestDoubt = ago(doubt)
+	const budget = standingTime / 2
+	if s.Uncertain, err = c.uncertainKeys(ctx, lister, reach{}, budget, &filter{}); err == nil {
+		s.Marked, s.Others, err = c.inFlight(ctx, lister, reach{}, budget, &filter{})
 	}
 	return s, err
 }
@@ -316,18 +283,23 @@ func ageChart(h *hour) *chart {
 	return c
 }
 
-// verdict says what the ages mean for the window.
-func verdict(h *hour) string {
+// advice says what the ages mean for the window.
+func advice(h *hour) string {
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)
+	of := "the duplicates"
+	if ageless := h.tally[ageless]; ageless > 0 {
+		of = fmt.Sprintf("the %s duplicates with a known age (%s have none)", grouped(all),
+			grouped(ageless))
+	}
 	switch {
 	case all == 0:
 		return "No duplicate with a known age came in the last hour: nothing can be said of the window."
 	case end > 0:
-		return fmt.Sprintf("%s of the duplicates came in the last tenth of the window or after it. Others may have come when their key was forgotten, and ran twice: raise the window.", percent(end, all))
+		return fmt.Sprintf("%s of %s came in the last tenth of the window or after it. Others may have come when their key was forgotten, and ran twice: raise the window.", percent(end, all), of)
 	case late*100 >= all:
-		return fmt.Sprintf("%s of the duplicates came when half of the window was over. Find out how late they can get, or raise the window.", percent(late, all))
+		return fmt.Sprintf("%s of %s came when half of the window was over. Find out how late they can get, or raise the window.", percent(late, all), of)
 	}
-	return fmt.Sprintf("%s of the duplicates came in the first half of the window, and the oldest when %s of it was over: it is long enough for these.",
-		percent(all-late, all), percent(uint64(h.oldest), million))
+	return fmt.Sprintf("%s of %s came in the first half of the window, and the oldest when %s of it was over: it is long enough for these.",
+		percent(all-late, all), of, percent(uint64(h.oldest), million))
 }

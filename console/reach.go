@@ -2,6 +2,8 @@ package console
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,8 +12,10 @@ import (
 )
 
 const (
-	// maxCalls bounds how many pages of the store one page of the console goes over.
+	// maxCalls bounds how many pages of the store one page of the console goes over, and maxFound
+	// how many keys it takes from an index.
 	maxCalls = 20
+	maxFound = 10_000
 	// listTime and standingTime bound how long a list and the overview look for keys in a store
 	// that holds many others: nobody wants to wait for longer without a word, and Redis has others
 	// to answer.
@@ -48,43 +52,131 @@ func (r reach) Total() string {
 
 // wanted is what a page looks for.
 type wanted struct {
-	states []driver.State
-	limit  int
-	budget time.Duration
+	states       []driver.State
+	irreversible bool // of an IrreversibleLister
+	limit        int  // of one question to the store
+	enough       int
+	budget       time.Duration
+}
+
+// keyList is what a page has found.
+type keyList struct {
+	Uncertain bool     // that is what they are; or else in flight
+	Keys      []listed // that match the filter
+	// Matching counts them, those that are not shown among them, and All those of any filter.
+	Matching, All int
+	marked        int // of All, past their point of no return
+	reach
+}
+
+// Oldest is the age of the oldest, where there is one and its age is known.
+func (f keyList) Oldest() string {
+	var oldest *listed
+	for i := range f.Keys {
+		if l := &f.Keys[i]; !l.at.IsZero() && (oldest == nil || l.at.Before(oldest.at)) {
+			oldest = l
+		}
+	}
+	if oldest == nil {
+		return ""
+	}
+	return oldest.Age
+}
+
+// Lapsed counts the keys whose lease has lapsed.
+func (f keyList) Lapsed() (n int) {
+	for i := range f.Keys {
+		if f.Keys[i].Lapsed {
+			n++
+		}
+	}
+	return n
+}
+
+// split takes the keys past their point of no return out of f.
+func (f *keyList) split() (marked keyList) {
+	marked.reach = f.reach
+	var others []listed
+	for _, l := range f.Keys {
+		if l.record.Irreversible {
+			marked.Keys = append(marked.Keys, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	marked.All = f.marked
+	f.Keys, f.All = others, f.All-f.marked
+	return marked
+}
+
+// collect finds keys, leaves out what does not match the filter, and puts the rest in order.
+func (c *Console) collect(ctx context.Context, store Lister, at reach, want wanted,
+	f *filter) (keyList, error) {
+	got := keyList{Uncertain: slices.Contains(want.states, driver.StateUncertain)}
+	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
+	err := c.goOn(ctx, store, &at, want, func(id driver.ID, r dedup.Record) {
+		if seen[id] {
+			return
+		}
+		seen[id] = true
+		got.All++
+		if r.Irreversible {
+			got.marked++
+		}
+		if l := listedOf(id, &r); f.matches(&l) {
+			got.Keys = append(got.Keys, l)
+		}
+	}, func() bool { return len(got.Keys) >= want.enough })
+	got.reach = at
+	f.sort(got.Keys)
+	oldest := time.Duration(0)
+	for i := range got.Keys {
+		if at := got.Keys[i].at; !at.IsZero() {
+			oldest = max(oldest, time.Since(at))
+		}
+	}
+	for i := range got.Keys {
+		if at := got.Keys[i].at; !at.IsZero() && oldest > 0 {
+			got.Keys[i].Share = max(int(100*time.Since(at)/oldest), 1)
+		}
+	}
+	return got, err
 }
 
 // goOn looks further from where an earlier page has come to, until there are enough keys or its
 // time is up, which is at most half of what the page may take.
-func (c *Console) goOn(ctx context.Context, store Lister, at reach, want wanted,
-	each func(driver.ID, dedup.Record)) (reach, error) {
-	found := 0
-	count := func(id driver.ID, r dedup.Record) {
-		found++
-		each(id, r)
-	}
+func (c *Console) goOn(ctx context.Context, store Lister, at *reach, want wanted,
+	each func(driver.ID, dedup.Record), enough func() bool) (err error) {
 	scanner, scans := store.(Scanner)
-	at.Scanned = scans
+	indexed, ok := store.(IrreversibleLister)
+	if want.irreversible && !ok {
+		return errors.New("console: the store has no index of irreversible attempts")
+	}
+	at.Scanned = scans && !want.irreversible
 	ends := time.Now().Add(min(want.budget, c.options.Timeout/2))
-	for calls := 0; calls < maxCalls; calls++ {
+	for range maxCalls {
 		var foreign int
 		var looked int64
-		var err error
-		if scans {
+		switch {
+		case want.irreversible:
+			at.Next, foreign, err = indexed.IrreversibleKeys(ctx, at.Next, want.limit, want.states,
+				each)
+		case scans:
 			at.Next, looked, at.total, foreign, err = scanner.ScanKeys(ctx, at.Next, want.limit,
-				max(time.Until(ends), 1), want.states, count)
-		} else {
-			at.Next, foreign, err = store.Keys(ctx, at.Next, want.limit, want.states, count)
+				max(time.Until(ends), 1), want.states, each)
+		default:
+			at.Next, foreign, err = store.Keys(ctx, at.Next, want.limit, want.states, each)
 		}
 		if err != nil {
-			return at, err
+			return err
 		}
 		at.Foreign += foreign
 		at.Passed += looked
-		if at.Next == "" || found >= want.limit || !time.Now().Before(ends) {
-			break
+		if at.Next == "" || enough() || !time.Now().Before(ends) {
+			return nil
 		}
 	}
-	return at, nil
+	return nil
 }
 
 // countOf reads a count that a link of ours carries; whatever else comes is none.

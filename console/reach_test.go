@@ -14,6 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -59,9 +62,7 @@ func TestListAmongOthers(t *testing.T) {
 	store := &crowded{Store: dedup.Memory(1), total: 2_100_000, step: 400_000, takes: time.Second}
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{Store: store})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		target := "/uncertain"
 		for n, says := range []string{
 			"Looked at 400,000 of about 2,100,000 keys, those of others in the same server among them; 0 found so far.",
@@ -72,29 +73,22 @@ func TestListAmongOthers(t *testing.T) {
 		} {
 			w, began := httptest.NewRecorder(), time.Now()
 			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
-			if took := time.Since(began); took != listTime {
-				t.Errorf("page %d took %v", n, took)
-			}
+			assert.Equal(t, listTime, time.Since(began))
 			page := compare(t, target, w, 200)
-			if !strings.Contains(text(page), says) {
-				t.Fatalf("page %d has no %q in\n%s", n, says, text(page))
-			}
+			require.Contains(t, text(page), says, n)
 			next := link.FindStringSubmatch(page)
-			if last := n == 5; (next == nil) != last {
-				t.Fatalf("page %d: a link further: %v", n, next)
-			}
+			require.Equal(t, n == 5, next == nil, "page %d: a link further: %v", n, next)
 			if next != nil {
 				target = "/uncertain" + html.UnescapeString(next[1])
 				compare(t, target, w, 200, "<code>onceward uncertain</code>",
-					map[bool]string{true: "None in the part",
+					map[bool]string{true: "!key?id=",
 						false: `key?id=` + hex.EncodeToString([]byte{byte(n)})}[n == 0])
 			}
 		}
 	})
 	for _, budget := range store.budgets {
-		if budget <= 0 || budget > listTime {
-			t.Errorf("a page was to look for %v", budget)
-		}
+		assert.Positive(t, budget)
+		assert.LessOrEqual(t, budget, listTime)
 	}
 }
 
@@ -108,27 +102,22 @@ func TestListTime(t *testing.T) {
 			"Looked at 4 of about 1,000,000 keys, those of others in the same server among them; 3 found so far."},
 		"/inflight?small=1": {time.Second, 500 * time.Millisecond, "Looked at 2 of about"},
 		"/": {0, standingTime,
-			"Looked at 1 of about 1,000,000 keys, those of others in the same server among them. The lists look further."},
+			"? others in flight not counted to the end: 1 of about 1,000,000 keys of the server were looked at"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 1_000_000,
 				step: 1, takes: 250 * time.Millisecond}, Timeout: want.timeout})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			w, began := httptest.NewRecorder(), time.Now()
 			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
-			if took := time.Since(began); took != want.took {
-				t.Errorf("%s took %v, want %v", target, took, want.took)
-			}
-			if page := text(compare(t, target, w, 200)); !strings.Contains(page, want.says) {
-				t.Errorf("%s has no %q in\n%s", target, want.says, page)
-			}
+			assert.Equal(t, want.took, time.Since(began))
+			assert.Contains(t, text(compare(t, target, w, 200)), want.says, target)
 		})
 	}
 }
 
-// indexed has an index of its uncertain keys, and goes over all names for others.
+// indexed has an index of its uncertain keys and of those past their point of no return, and goes
+// over all names for others.
 type indexed struct{ crowded }
 
 func (s *indexed) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
@@ -138,26 +127,49 @@ func (s *indexed) ScanKeys(ctx context.Context, cursor string, limit int, budget
 		each(driver.ID{1}, dedup.Record{State: driver.StateUncertain, Attempt: 1})
 		return "", 1, 1, 0, nil
 	}
+	// a SCAN finds one of those in the index, too
+	each(driver.ID{0x22}, dedup.Record{State: driver.StateInProgress, Attempt: 1,
+		Irreversible: true})
 	return s.crowded.ScanKeys(ctx, cursor, limit, budget, states, each)
 }
 
-// The overview counts uncertain keys apart: theirs is exact where the store has an index, whatever
-// is in flight.
-func TestUncertainAreCountedApart(t *testing.T) {
+// IrreversibleKeys has two pages.
+func (s *indexed) IrreversibleKeys(_ context.Context, cursor string, _ int, states []driver.State,
+	each func(driver.ID, dedup.Record)) (next string, foreign int, err error) {
+	id := driver.ID{0x21}
+	if next = "second"; cursor == "second" {
+		id, next = driver.ID{0x22}, ""
+	}
+	each(id, dedup.Record{State: states[0], Attempt: 1, Irreversible: true})
+	return next, 0, nil
+}
+
+// Keys that an index has are counted exactly, apart from those that have to be looked for, and
+// once.
+func TestIndexedAreCountedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{Store: &indexed{crowded{Store: dedup.Memory(1), total: 1_000_000,
 			step: 1, takes: 250 * time.Millisecond}}})
-		if err != nil {
-			t.Fatal(err)
+		require.NoError(t, err)
+		get := func(target string) (page, plain string) {
+			w := httptest.NewRecorder()
+			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+			page = compare(t, target, w, 200)
+			return page, text(page)
 		}
-		w := httptest.NewRecorder()
-		c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-		page := text(compare(t, "/", w, 200))
-		if !strings.Contains(page, "at least 0 in flight") ||
-			!strings.Contains(page, " 1 uncertain") ||
-			strings.Contains(page, "at least 1 uncertain") {
-			t.Error(page)
-		}
+		_, plain := get("/")
+		assert.Contains(t, plain, " 1 uncertain")
+		assert.Contains(t, plain, " 2 past the point of no return")
+		assert.Contains(t, plain, " ? others in flight not counted to the end: 1 of about")
+		page, plain := get("/inflight")
+		assert.Contains(t, plain, "Past their point of no return 2 keys. Each becomes")
+		assert.Contains(t, plain, "3 found so far.")
+		assert.Equal(t, 5, strings.Count(page, "key?id="))
+		next := link.FindStringSubmatch(page)
+		require.NotNil(t, next)
+		page, plain = get("/inflight" + html.UnescapeString(next[1]))
+		assert.NotContains(t, plain, "Past their point")
+		assert.NotContains(t, page, "key?id=2")
 	})
 }
 
@@ -166,17 +178,13 @@ func TestListCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 10, step: 1,
 			takes: time.Hour}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		w, began := httptest.NewRecorder(), time.Now()
 		c.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/inflight", nil))
 		compare(t, "cancelled", w, 503)
-		if took := time.Since(began); took != time.Millisecond {
-			t.Errorf("it took %v", took)
-		}
+		assert.Equal(t, time.Millisecond, time.Since(began))
 	})
 }
 
@@ -192,14 +200,10 @@ func TestListForgedCounts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 3, step: 1,
 				takes: time.Second}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			w := httptest.NewRecorder()
 			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/inflight?"+query, nil))
-			if page := text(compare(t, query, w, 200)); !strings.Contains(page, says) {
-				t.Errorf("%s: no %q in\n%s", query, says, page)
-			}
+			assert.Contains(t, text(compare(t, query, w, 200)), says)
 		})
 	}
 }
@@ -207,18 +211,14 @@ func TestListForgedCounts(t *testing.T) {
 // A server that does not say how many keys it has.
 func TestListOfUnknownSize(t *testing.T) {
 	for step, says := range map[int64]string{1: "Looked at 1 keys, those",
-		9: "Looked at all keys, those"} {
+		9: "There are none."} {
 		synctest.Test(t, func(t *testing.T) {
 			c, err := New(Options{Store: &silent{crowded{Store: dedup.Memory(1), total: 5,
 				step: step, takes: time.Second}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			w := httptest.NewRecorder()
 			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/inflight", nil))
-			if page := text(compare(t, "silent", w, 200)); !strings.Contains(page, says) {
-				t.Errorf("no %q in\n%s", says, page)
-			}
+			assert.Contains(t, text(compare(t, "silent", w, 200)), says)
 		})
 	}
 }

@@ -31,6 +31,9 @@ type record struct {
 	Cut   bool
 	// Uncertain and Forgettable say what may be done.
 	Uncertain, Forgettable bool
+	// Resolve ends with what is to be done.
+	Resolve string
+	Journal []entry
 }
 
 // field is one line about a key.
@@ -45,6 +48,8 @@ func (c *Console) look(ctx context.Context, id driver.ID) (dedup.Record, error) 
 // view is what is shown of a record.
 func (c *Console) view(id driver.ID, r *dedup.Record) record {
 	v := record{ID: hex.EncodeToString(id[:]), State: r.State.String()}
+	v.Resolve = "change?id=" + v.ID + "&do="
+	v.Journal = c.journal.newest(v.ID)
 	if r.State == driver.StateAbsent {
 		return v
 	}
@@ -105,8 +110,13 @@ func owner(r *dedup.Record) string {
 	if r.Origin == (driver.Origin{}) {
 		return "not told"
 	}
-	return fmt.Sprintf("source %016x, partition %d, offset %d, generation %d", r.Origin.Digest(),
-		r.Origin.Partition, r.Origin.Offset, r.Origin.Generation)
+	return fmt.Sprintf("source %016x, %s, generation %d", r.Origin.Digest(), place(r),
+		r.Origin.Generation)
+}
+
+// place is where the message of the newest claim is in its source.
+func place(r *dedup.Record) string {
+	return fmt.Sprintf("partition %d, offset %d", r.Origin.Partition, r.Origin.Offset)
 }
 
 func lease(r *dedup.Record) string {
@@ -172,7 +182,11 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, id driver.ID, typ
 	if found.State == driver.StateAbsent {
 		status = http.StatusNotFound
 	}
-	return c.write(w, r, status, "record", "Key", v)
+	title := "Key"
+	if found.Label != "" {
+		title = labelOf(&found)
+	}
+	return c.write(w, r, status, "record", title, v)
 }
 
 func parseID(text string) (driver.ID, error) {
@@ -184,8 +198,8 @@ func parseID(text string) (driver.ID, error) {
 	return driver.ID(b), nil
 }
 
-func readForm(w http.ResponseWriter, r *http.Request) error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+func readForm(w http.ResponseWriter, r *http.Request, size int64) error {
+	r.Body = http.MaxBytesReader(w, r.Body, size)
 	if err := r.ParseForm(); err != nil {
 		return &refusal{http.StatusBadRequest, "The form could not be read",
 			"Go back, and send it again."}

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -136,20 +139,14 @@ func newRig(t *testing.T, o Options) *rig {
 	r := &rig{t: t, store: newStore(), log: &strings.Builder{}}
 	o.Store, o.Logger = r.store, slog.New(slog.NewTextHandler(&lockedWriter{w: r.log}, nil))
 	c, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.console = c
 	observer, err := c.Observer("shop", testWindow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.deduper, err = dedup.New(r.store,
 		dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, Labels: true,
 			Observer: observer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.end("done", func(c *dedup.Claim) error {
 		return c.Complete(t.Context(), []byte("secret <b>result</b>"))
 	})
@@ -169,26 +166,22 @@ func newRig(t *testing.T, o Options) *rig {
 func (r *rig) end(key string, end func(*dedup.Claim) error, opts ...dedup.Option) {
 	r.t.Helper()
 	c, err := r.deduper.Claim(r.t.Context(), key, opts...)
-	if err != nil || c.Outcome != dedup.Acquired {
-		r.t.Fatal(err, c)
-	}
-	if err := end(c); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
+	require.Equal(r.t, dedup.Acquired, c.Outcome)
+	require.NoError(r.t, end(c))
 }
 
 // doubt leaves a key uncertain.
-func (r *rig) doubt(key string) {
+func (r *rig) doubt(key string, opts ...dedup.Option) {
 	r.t.Helper()
 	_, err := dedup.Do(r.t.Context(), r.deduper, key, func(ctx context.Context) (int, error) {
 		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return 0, err
 		}
 		return 0, io.ErrUnexpectedEOF
-	})
-	if err == nil || r.state(key) != driver.StateUncertain {
-		r.t.Fatalf("%q is %v after %v", key, r.state(key), err)
-	}
+	}, opts...)
+	require.ErrorIs(r.t, err, io.ErrUnexpectedEOF)
+	require.Equal(r.t, driver.StateUncertain, r.state(key))
 }
 
 func idOf(key string) driver.ID {
@@ -243,13 +236,12 @@ func compare(t *testing.T, what string, w *httptest.ResponseRecorder, status int
 	parts ...string) string {
 	t.Helper()
 	body := w.Body.String()
-	if w.Code != status {
-		t.Errorf("%s: status %d, want %d\n%s", what, w.Code, status, text(body))
-	}
+	assert.Equal(t, status, w.Code, "%s\n%s", what, text(body))
 	for _, p := range parts {
-		p, not := strings.CutPrefix(p, "!")
-		if strings.Contains(body, p) == not {
-			t.Errorf("%s: %q is there: %v, in\n%s", what, p, not, body)
+		if p, not := strings.CutPrefix(p, "!"); not {
+			assert.NotContains(t, body, p, what)
+		} else {
+			assert.Contains(t, body, p, what)
 		}
 	}
 	return body

@@ -37,7 +37,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	if err := c.cross.Check(r); err != nil {
 		return c.foreign(r, err)
 	}
-	if err := readForm(w, r); err != nil {
+	if err := readForm(w, r, maxForm); err != nil {
 		return err
 	}
 	get := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
@@ -90,13 +90,15 @@ func (c *Console) searchID(w http.ResponseWriter, r *http.Request, f *form) erro
 	seen := make(map[driver.ID]bool) // a SCAN may name a key twice
 	states := []driver.State{driver.StateInProgress, driver.StateSucceeded, driver.StateFailed,
 		driver.StateReleased, driver.StateUncertain}
-	at, err := c.goOn(r.Context(), lister, reach{}, wanted{states, 0, listTime},
+	var at reach
+	err := c.goOn(r.Context(), lister, &at,
+		wanted{states: states, limit: maxListLimit, budget: listTime},
 		func(id driver.ID, rec dedup.Record) {
 			if !seen[id] && strings.HasPrefix(hex.EncodeToString(id[:]), text) {
 				seen[id] = true
 				f.Found = append(f.Found, listedOf(id, &rec))
 			}
-		})
+		}, func() bool { return len(f.Found) >= c.options.ListLimit })
 	switch {
 	case err != nil:
 		return err

@@ -151,6 +151,21 @@ func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dri
 	return page.Cursor, page.Foreign, nil
 }
 
+// IrreversibleKeys is Keys with ListOptions.Irreversible: it goes over an index.
+func (s *Store) IrreversibleKeys(ctx context.Context, cursor string, limit int,
+	states []driver.State, each func(driver.ID, driver.Record)) (next string, foreign int,
+	err error) {
+	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states,
+		Irreversible: true})
+	if err != nil {
+		return "", 0, err
+	}
+	for i := range page.Entries {
+		each(page.Entries[i].ID, page.Entries[i].Record)
+	}
+	return page.Cursor, page.Foreign, nil
+}
+
 // ScanKeys is Keys that ends after a time, with what it has found by then, and says how far it has
 // looked: limit and budget are ListOptions.Limit and Time, and looked and total are Page.Looked and
 // Total. Where budget is positive it looks at up to a million names instead of 10 000.

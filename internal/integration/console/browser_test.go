@@ -4,8 +4,6 @@ package console_test
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -19,6 +17,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
@@ -27,7 +28,7 @@ import (
 // The widths of a desktop and of a phone.
 const (
 	wide   = 1280
-	narrow = 375
+	narrow = 400
 )
 
 // maxShot is the largest size of a picture that is kept.
@@ -71,11 +72,23 @@ const structure = `(() => {
 	let level = 1;
 	for (const e of all('h1, h2, h3')) { const l = Number(e.tagName[1]); if (l > level + 1) bad.push('a heading is left out before ' + e.textContent); level = l }
 	if (document.documentElement.scrollWidth > innerWidth) bad.push('the page is ' + document.documentElement.scrollWidth + ' wide in ' + innerWidth);
+	const within = (r, o) => r.left >= o.left - 1 && r.right <= o.right + 1 && r.top >= o.top - 1 && r.bottom <= o.bottom + 1;
+	const apart = (a, b) => a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+	for (const svg of all('svg')) {
+		const box = svg.getBoundingClientRect(), labels = [...svg.querySelectorAll('text')], at = labels.map(e => e.getBoundingClientRect());
+		labels.forEach((e, i) => { if (!within(at[i], box)) bad.push('cut off: ' + e.textContent); if (at.slice(0, i).some(b => !apart(at[i], b))) bad.push('written over another: ' + e.textContent) });
+	}
+	const view = {left: 0, right: innerWidth, top: -1e9, bottom: 1e9}, walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	while (walk.nextNode()) {
+		const n = walk.currentNode, range = document.createRange();
+		range.selectNodeContents(n);
+		if (n.data.trim() && !n.parentElement.closest('.hidden, .skip, details') && [...range.getClientRects()].some(r => !within(r, view))) bad.push('out of sight: ' + n.data.trim());
+	}
 	return bad;
 })()`
 
 // focusable are the elements that the Tab key must reach, in the order of the page.
-const focusable = `[...document.querySelectorAll('a[href], button, input:not([type=hidden]), summary, [tabindex="0"]')].filter(e => !e.closest('details:not([open]) > :not(summary)')).map(name);
+const focusable = `[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, summary, [tabindex="0"]')].filter(e => !e.closest('details:not([open]) > :not(summary)')).map(name);
 	function name(e) { return e.tagName + ' ' + (e.textContent || e.id).trim().slice(0, 40) }`
 
 // focused is the element that has the focus now, and whether the focus is visible.
@@ -86,29 +99,20 @@ const focused = `(() => { const e = document.activeElement, s = getComputedStyle
 func (b *browser) accessible(what string) {
 	b.t.Helper()
 	found := eval[[]string](b, contrast)
-	for _, fault := range found[1:] {
-		b.t.Errorf("%s: contrast of %s", what, fault)
-	}
-	if found[0] == "0" {
-		b.t.Errorf("%s: the page has no text", what)
-	}
-	for _, fault := range eval[[]string](b, structure) {
-		b.t.Errorf("%s: %s", what, fault)
-	}
+	assert.Empty(b.t, found[1:], "%s: contrast", what)
+	assert.NotEqual(b.t, "0", found[0], "%s: the page has no text", what)
+	assert.Empty(b.t, eval[[]string](b, structure), what)
 }
 
 // walk moves over the page with the Tab key.
 func (b *browser) walk(what string) {
 	b.t.Helper()
 	want := eval[[]string](b, "("+strings.Replace(focusable, ";\n", ")\n;", 1))
-	if len(want) < 5 {
-		b.t.Errorf("%s: the keyboard reaches %q alone", what, want)
-	}
+	assert.GreaterOrEqual(b.t, len(want), 5, "%s: the keyboard reaches %q alone", what, want)
 	for i, name := range want {
 		b.press("Tab")
 		got := eval[[]string](b, focused)
-		if got[0] != name || got[1] != "seen" {
-			b.t.Errorf("%s: Tab %d leads to %q, %s; want %q", what, i+1, got[0], got[1], name)
+		if !assert.Equal(b.t, []string{name, "seen"}, got, "%s: Tab %d", what, i+1) {
 			return
 		}
 	}
@@ -123,7 +127,7 @@ func (b *browser) tabTo(text string) {
 			return
 		}
 	}
-	b.t.Fatalf("the keyboard does not reach %q", text)
+	require.Fail(b.t, "the keyboard does not reach it", text)
 }
 
 // keep writes a picture if pictures are wanted.
@@ -134,24 +138,16 @@ func keep(t *testing.T, name string, picture []byte) {
 		return
 	}
 	small := squeeze(t, picture)
-	if len(small) > maxShot {
-		t.Errorf("%s has %d bytes", name, len(small))
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), small, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	assert.LessOrEqual(t, len(small), maxShot, name)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".png"), small, 0o644))
 }
 
 // squeeze reduces a picture to its 256 most frequent colors.
 func squeeze(t *testing.T, picture []byte) []byte {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	counts := map[color.RGBA]int{}
 	bounds := img.Bounds()
 	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
@@ -171,10 +167,8 @@ func squeeze(t *testing.T, picture []byte) []byte {
 	paletted := image.NewPaletted(bounds, palette)
 	draw.Draw(paletted, bounds, img, bounds.Min, draw.Src)
 	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out,
-		paletted); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out,
+		paletted))
 	return out.Bytes()
 }
 
@@ -209,9 +203,7 @@ func TestBrowserOverview(t *testing.T) {
 	b.look(wide, 900, "light")
 	b.open(server.URL + "/")
 	b.walk("overview")
-	if n := eval[int](b, `document.querySelectorAll('svg .bar').length`); n < 100 {
-		t.Errorf("%d bars", n)
-	}
+	assert.GreaterOrEqual(t, eval[int](b, `document.querySelectorAll('svg .bar').length`), 100)
 	eval[any](b, `document.querySelectorAll('details').forEach(d => d.open = true)`)
 	b.accessible("overview with its tables")
 	b.look(narrow, 900, "dark")
@@ -224,32 +216,26 @@ func TestBrowserOverview(t *testing.T) {
 func TestBrowserChanges(t *testing.T) {
 	r := newRig(t, onRedis(t, redisadapter.Full))
 	for i := range 5 {
-		r.doubt(fmt.Sprint("order-", i))
+		r.doubt(fmt.Sprint("order-", i), func(r *dedup.Request) {
+			r.Label = fmt.Sprintf("order %d of customer %d", 70+i, i%2)
+		})
 	}
+	r.marked("payment")
 	const evil = `"><script>xss=1</script><img src=x onerror=xss=1>`
-	if _, err := r.deduper.Claim(t.Context(), "evil", func(r *dedup.Request) { r.Label = evil }); err != nil {
-		t.Fatal(err)
-	}
-	_, err := dedup.Do(t.Context(), r.deduper, "doubt of order-77",
-		func(ctx context.Context) ([]byte, error) {
-			if err := dedup.MarkIrreversible(ctx); err != nil {
-				return nil, err
-			}
-			return nil, errors.New("the provider did not answer")
-		}, func(r *dedup.Request) { r.Label = "order 77" },
-		func(r *dedup.Request) {
-			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 41077,
-				Generation: 12}
-		}, dedup.WithFingerprint([]byte("77")))
-	if err == nil {
-		t.Fatal("the attempt succeeded")
-	}
+	_, err := r.deduper.Claim(t.Context(), "evil", func(r *dedup.Request) { r.Label = evil })
+	require.NoError(t, err)
+	r.doubt("doubt of order-77", func(r *dedup.Request) {
+		r.Label = "order 77 of customer 1"
+		r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 41077, Generation: 12}
+	}, dedup.WithFingerprint([]byte("77")))
 	b := openBrowser(t)
 	key := id("doubt of order-77")
 	for _, page := range []struct{ name, at string }{
 		{"inflight", "inflight"}, {"uncertain", "uncertain"}, {"search", "search"},
 		{"record", "key?id=" + key}, {"done", "key?id=" + id("done")},
-		{"absent", "key?id=" + id("none")}, {"question", "change?do=done&id=" + key},
+		{"absent", "key?id=" + id("none")}, {"question", "change?do=released&id=" + key},
+		{"forget", "change?do=forget&id=" + id("done")},
+		{"bulk", "bulk?do=released&text=customer+1"}, {"bulk done", "bulk?do=done"},
 		{"error", "key?id=0"},
 	} {
 		for _, scheme := range []string{"dark", "light"} {
@@ -259,38 +245,93 @@ func TestBrowserChanges(t *testing.T) {
 				b.accessible(fmt.Sprint(page.name, " ", scheme, " ", width))
 				if width == wide && scheme == "light" &&
 					slices.Contains([]string{"record", "uncertain", "question", "inflight",
-						"search"}, page.name) {
+						"search", "bulk"}, page.name) {
 					keep(t, page.name, b.shot(width))
+				}
+				if width == narrow && scheme == "dark" && page.name == "uncertain" {
+					keep(t, "uncertain-narrow", b.shot(width))
 				}
 			}
 		}
 		b.walk(page.name)
 	}
-	if eval[bool](b, `typeof xss !== 'undefined'`) {
-		t.Error("a label ran as a script")
-	}
+	assert.False(t, eval[bool](b, `typeof xss !== 'undefined'`), "a label ran as a script")
 	b.open(r.url + "inflight")
-	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text,
-		"<script>xss=1") || eval[bool](b, `typeof xss !== 'undefined'`) {
-		t.Error("the label is not shown as text")
-	}
+	assert.Contains(t, b.text(), "<script>xss=1")
+	assert.False(t, eval[bool](b, `typeof xss !== 'undefined'`), "a label ran as a script")
 
 	b.open(r.url + "uncertain")
-	b.tabTo(key)
+	b.tabTo("order 77 of customer 1")
 	b.loads(func() { b.press("Enter") })
-	b.tabTo("It has happened")
+	b.tabTo("Record as done")
 	b.loads(func() { b.press("Enter") })
 	b.tabTo("Yes, record it as done")
 	b.loads(func() { b.press("Enter") })
-	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text,
-		"resolved as done: it was uncertain and is succeeded") {
-		t.Errorf("the page says %q", text)
+	assert.Contains(t, b.text(), "resolved as done: it was uncertain and is succeeded")
+	assert.Equal(t, driver.StateSucceeded, r.state("doubt of order-77"))
+	assert.Empty(t, eval[string](b, `document.cookie`), "a script would see it")
+	b.quiet()
+}
+
+// unlike compares how the two ways to resolve a key look.
+const unlike = `(() => ['happened', 'again'].map(c => { const e = document.querySelector('.choice .button.' + c), s = getComputedStyle(e);
+	return [e.textContent.trim(), s.backgroundColor, s.color, s.borderTopStyle, s.fontWeight] }))()`
+
+// TestBrowserBulk: at both widths a person without a mouse filters the uncertain keys, and settles
+// them together. Nothing happens before the phrase is typed in.
+func TestBrowserBulk(t *testing.T) {
+	r := newRig(t, onRedis(t, redisadapter.Full))
+	for i := range 6 {
+		r.doubt(fmt.Sprint("order-", i), func(r *dedup.Request) {
+			r.Label = fmt.Sprintf("order %d of customer %d", i, i%2)
+		})
 	}
-	if s := r.state("doubt of order-77"); s != driver.StateSucceeded {
-		t.Errorf("the key is %v", s)
-	}
-	if cookies := eval[string](b, `document.cookie`); cookies != "" {
-		t.Errorf("a script would see %q", cookies)
+	b := openBrowser(t)
+	for customer, change := range []struct {
+		width           int
+		button, phrase  string
+		wrong, confirms string
+		is              driver.State
+	}{
+		{narrow, "Let it run again", "may run again", "it happened", "Let the ticked run again",
+			driver.StateReleased},
+		{wide, "Record as done", "it happened", "may run again", "Record the ticked as done",
+			driver.StateSucceeded},
+	} {
+		b.look(change.width, 700, "light")
+		b.open(r.url + "uncertain")
+		looks := eval[[][]string](b, unlike)
+		for i, what := range []string{"text", "background", "color", "border", "weight"} {
+			assert.NotEqual(t, looks[0][i], looks[1][i], what)
+		}
+		b.tabTo("text")
+		b.write(fmt.Sprint("customer ", customer))
+		b.loads(func() { b.press("Enter") })
+		b.accessible("a filtered list")
+		b.tabTo(change.button)
+		b.loads(func() { b.press("Enter") })
+		require.Equal(t, 3, eval[int](b, `document.querySelectorAll('[name=key]:checked').length`))
+		b.tabTo("confirm")
+		b.write(change.wrong)
+		assert.False(t, eval[bool](b, `document.forms[0].checkValidity()`), "the wrong phrase")
+		b.loads(func() { eval[any](b, `void HTMLFormElement.prototype.submit.call(document.forms[0])`) })
+		assert.Contains(t, b.text(), "Nothing was changed")
+		b.accessible("a question that was not confirmed")
+		for i := range 3 {
+			assert.Equal(t, driver.StateUncertain, r.state(fmt.Sprint("order-", 2*i+customer)))
+		}
+		b.tabTo("confirm")
+		b.write(change.phrase)
+		b.tabTo(change.confirms)
+		b.loads(func() { b.press("Enter") })
+		assert.Contains(t, b.text(), "3 keys were resolved as")
+		b.accessible("many resolved")
+		for i := range 3 {
+			assert.Equal(t, change.is, r.state(fmt.Sprint("order-", 2*i+customer)))
+		}
+		b.open(r.url + "uncertain")
+		assert.Contains(t, b.text(), "Changed here")
+		b.accessible("a list with what was changed")
 	}
 	b.quiet()
 }
@@ -316,14 +357,14 @@ func TestBrowserFurther(t *testing.T) {
 	b.walk("a part of inflight")
 	proxy.SetRules()
 	for range 100 {
-		if strings.Contains(eval[string](b, `document.body.innerText`), "Looked at all of about") {
+		if strings.Contains(b.text(), "Looked at all of about") {
 			b.quiet()
 			return
 		}
 		b.tabTo("Look further")
 		b.loads(func() { b.press("Enter") })
 	}
-	t.Errorf("the page says %q", eval[string](b, `document.body.innerText`))
+	assert.Fail(t, "there is always more", b.text())
 }
 
 // TestBrowserOtherSite: a page of another site sends the form with all its fields. It arrives
@@ -341,11 +382,6 @@ func TestBrowserOtherSite(t *testing.T) {
 	at := strings.Replace(other.URL, "127.0.0.1", "localhost", 1) // another site than 127.0.0.1
 	b.open(at)
 	b.loads(func() { eval[any](b, `void document.forms[0].submit()`) })
-	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text,
-		"This came from another site") {
-		t.Errorf("the page says %q", text)
-	}
-	if s := r.state("doubtful"); s != driver.StateUncertain {
-		t.Errorf("the key is %v", s)
-	}
+	assert.Contains(t, b.text(), "This came from another site")
+	assert.Equal(t, driver.StateUncertain, r.state("doubtful"))
 }

@@ -13,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // browser is a headless Chromium with one page, driven by the DevTools protocol over a pipe: JSON
@@ -48,26 +51,17 @@ func openBrowser(t *testing.T) *browser {
 	if program == "" {
 		program = "chromium"
 	}
-	if _, err := exec.LookPath(program); err != nil {
-		t.Fatalf("no %s: scripts/browser.sh installs it (%v)", program, err)
-	}
+	_, err := exec.LookPath(program)
+	require.NoError(t, err, "scripts/browser.sh installs it")
 	toBrowser, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out, fromBrowser, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// not of testing.T: its helpers write to the end
 	profile, err := os.MkdirTemp("", "onceward-chromium-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu",
 		"--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -76,9 +70,7 @@ func openBrowser(t *testing.T) *browser {
 		"about:blank")
 	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser}
 	cmd.Stderr, cmd.Stdout = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	_, _ = toBrowser.Close(), fromBrowser.Close()
 	b := &browser{t: t, in: in, waiting: map[int]chan message{}, loaded: make(chan struct{}, 16)}
 	var reader sync.WaitGroup
@@ -144,15 +136,13 @@ func (b *browser) send(method string, params map[string]any, wants bool) chan me
 	if b.session == "" || method == "Browser.close" {
 		text, err = json.Marshal(map[string]any{"id": b.next, "method": method, "params": params})
 	}
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	answer := make(chan message, 1)
 	if wants {
 		b.waiting[b.next] = answer
 	}
-	if _, err := b.in.Write(append(text, 0)); err != nil && wants {
-		b.t.Fatal(err)
+	if _, err := b.in.Write(append(text, 0)); wants {
+		require.NoError(b.t, err)
 	}
 	return answer
 }
@@ -162,13 +152,9 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
 	select {
 	case m := <-b.send(method, params, true):
-		if m.Error != nil {
-			b.t.Fatalf("%s: %s", method, m.Error.Message)
-		}
+		require.Nil(b.t, m.Error, method)
 		if result != nil {
-			if err := json.Unmarshal(m.Result, result); err != nil {
-				b.t.Fatal(err)
-			}
+			require.NoError(b.t, json.Unmarshal(m.Result, result))
 		}
 	case <-time.After(patience):
 		b.t.Fatalf("%s: no answer", method)
@@ -219,6 +205,18 @@ func (b *browser) press(key string) {
 		nil)
 }
 
+// write types a text where the focus is.
+func (b *browser) write(text string) {
+	b.t.Helper()
+	b.call("Input.insertText", map[string]any{"text": text}, nil)
+}
+
+// text is all that the page says.
+func (b *browser) text() string {
+	b.t.Helper()
+	return eval[string](b, `document.body.innerText`)
+}
+
 // eval is what an expression of JavaScript gives. The page's policy does not bind it.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
@@ -235,9 +233,7 @@ func eval[T any](b *browser, expression string) T {
 	}
 	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true},
 		&got)
-	if got.Exception != nil {
-		b.t.Fatalf("%s %s", got.Exception.Text, got.Exception.Exception.Description)
-	}
+	require.Nil(b.t, got.Exception, expression)
 	return got.Result.Value
 }
 
@@ -253,9 +249,7 @@ func (b *browser) shot(width int) []byte {
 		"clip": map[string]any{"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
 	}, &got)
 	png, err := base64.StdEncoding.DecodeString(got.Data)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return png
 }
 
@@ -264,8 +258,6 @@ func (b *browser) quiet() {
 	b.t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, f := range b.faults {
-		b.t.Errorf("the browser's console: %.600s", f)
-	}
+	assert.Empty(b.t, b.faults, "of the browser's console")
 	b.faults = nil
 }

@@ -3,8 +3,9 @@
 package console_test
 
 import (
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/integration/internal/demo"
 )
@@ -25,9 +26,7 @@ func TestBrowserDemo(t *testing.T) {
 	text := eval[string](b, `document.body.innerText`)
 	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry",
 		"rebalance replay"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the page lacks %q:\n%s", want, text)
-		}
+		assert.Contains(t, text, want)
 	}
 	b.quiet()
 }

@@ -17,8 +17,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
@@ -68,26 +72,18 @@ func onRedis(t *testing.T, layout redisadapter.Layout) *redisadapter.Store {
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), window, 1000
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return store
 }
 
 func onSQL(t *testing.T, dialect sqladapter.Dialect, db *sql.DB, err error) *sqlstore.Store {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	store, err := sqlstore.New(db,
 		sqlstore.Options{Dialect: dialect, Table: servertest.Prefix(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(t.Context()))
 	t.Cleanup(func() { _ = store.Drop(context.Background()) })
 	return store
 }
@@ -111,72 +107,76 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 			return "shown: " + strings.ToUpper(string(b))
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	observer, err := c.Observer("shop", window)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	layout, ok := store.(*redisadapter.Store)
 	r := &rig{t: t, store: store, small: ok && layout.Limits().NoResults}
 	r.deduper, err = dedup.New(store, dedup.Config{
 		Namespace: "shop", Window: window, LeaseTTL: time.Minute, Labels: true,
 		SeenOnly: r.small, Observer: observer,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	done, err := r.deduper.Claim(t.Context(), "done")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var result []byte
 	if !r.small {
 		result = []byte("receipt")
 	}
-	if err := done.Complete(t.Context(), result); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.deduper.Claim(t.Context(), "flying", func(r *dedup.Request) { r.Label = "order 7" },
-		func(r *dedup.Request) {
-			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 77}
-		}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, done.Complete(t.Context(), result))
+	_, err = r.deduper.Claim(t.Context(), "flying", func(r *dedup.Request) {
+		r.Label, r.Origin = "order 7", driver.Origin{Source: "orders", Partition: 3, Offset: 77}
+	})
+	require.NoError(t, err)
 	r.doubt("doubtful")
 	server := httptest.NewServer(http.StripPrefix("/console", c))
 	t.Cleanup(server.Close)
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.url, r.client = server.URL+"/console/", server.Client()
 	r.client.Jar = jar
 	return r
 }
 
 // doubt leaves a key uncertain: its attempt fails after MarkIrreversible.
-func (r *rig) doubt(key string) {
+func (r *rig) doubt(key string, opts ...dedup.Option) {
 	r.t.Helper()
-	run := func(ctx context.Context) ([]byte, error) {
+	silent := errors.New("the downstream did not answer")
+	_, err := dedup.Do(r.t.Context(), r.deduper, key, func(ctx context.Context) ([]byte, error) {
 		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return nil, err
 		}
-		return nil, errors.New("the downstream did not answer")
-	}
-	if _, err := dedup.Do(r.t.Context(), r.deduper, key, run); err == nil ||
-		r.state(key) != driver.StateUncertain {
-		r.t.Fatalf("%q is %v after %v", key, r.state(key), err)
-	}
+		return nil, silent
+	}, opts...)
+	require.ErrorIs(r.t, err, silent)
+	require.Equal(r.t, driver.StateUncertain, r.state(key))
+}
+
+// marked is a key in flight whose attempt is past its point of no return, until the test ends.
+func (r *rig) marked(key string) {
+	r.t.Helper()
+	marked, end := make(chan error, 1), make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		run := func(ctx context.Context) ([]byte, error) {
+			marked <- dedup.MarkIrreversible(ctx)
+			<-end
+			return nil, nil
+		}
+		_, err := dedup.Do(r.t.Context(), r.deduper, key, run)
+		select {
+		case marked <- err: // it was not begun
+		default:
+		}
+	})
+	r.t.Cleanup(func() { close(end); running.Wait() })
+	require.NoError(r.t, <-marked)
 }
 
 func (r *rig) state(key string) driver.State {
 	r.t.Helper()
 	rec, err := r.deduper.Lookup(r.t.Context(), key)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	return rec.State
 }
 
@@ -198,18 +198,16 @@ func (r *rig) shows(target string, form url.Values, status int, parts ...string)
 	} else {
 		response, err = r.client.PostForm(r.url+target, form)
 	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	defer func() { _ = response.Body.Close() }()
 	page, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != status {
-		r.t.Errorf("%s: status %d, want %d; %v\n%s", target, response.StatusCode, status, err, page)
-	}
+	require.NoError(r.t, err)
+	assert.Equal(r.t, status, response.StatusCode, target)
 	for _, p := range parts {
-		p, not := strings.CutPrefix(p, "!")
-		if strings.Contains(string(page), p) == not {
-			r.t.Errorf("%s: %q is there: %v, in\n%s", target, p, not, page)
+		if p, not := strings.CutPrefix(p, "!"); not {
+			assert.NotContains(r.t, string(page), p, target)
+		} else {
+			assert.Contains(r.t, string(page), p, target)
 		}
 	}
 	return string(page)
@@ -233,13 +231,18 @@ func TestStores(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, open(t))
-			if _, err := r.deduper.Claim(t.Context(), "done"); err != nil { // a duplicate
-				t.Fatal(err)
-			}
-			r.shows("", nil, 200, `1</span> in flight`, `1</span> uncertain`, "Claims, by outcome")
-			r.shows("inflight", nil, 200, id("flying"), "!"+id("doubtful"),
+			_, err := r.deduper.Claim(t.Context(), "done") // a duplicate
+			require.NoError(t, err)
+			r.marked("marked")
+			r.shows("", nil, 200, `1</span> others in flight`, `1</span> uncertain`,
+				`1</span> past the point of no return`, "Claims, by outcome")
+			page := r.shows("inflight", nil, 200, id("flying"), "!"+id("doubtful"),
 				"partition 3, offset 77", "order 7", "s left")
-			r.shows("uncertain", nil, 200, id("doubtful"), "!"+id("flying"))
+			marked, others, _ := strings.Cut(page, "Other keys in flight")
+			assert.Contains(t, marked, id("marked"))
+			assert.NotContains(t, marked, id("flying"))
+			assert.NotContains(t, others, id("marked"))
+			r.shows("uncertain", nil, 200, id("doubtful"), "!"+id("flying"), "!"+id("marked"))
 			done := []string{"succeeded", "shown: RECEIPT", "7 bytes"}
 			if r.small {
 				done = []string{"succeeded", "not kept", "remembers only that the key is done"}
@@ -252,23 +255,19 @@ func TestStores(t *testing.T) {
 			r.shows("key?id="+id("none"), nil, 404)
 
 			r.change("done", "doubtful", 200, "succeeded")
-			if s := r.state("doubtful"); s != driver.StateSucceeded {
-				t.Errorf("resolved as done: %v", s)
-			}
-			if c, err := r.deduper.Claim(t.Context(), "doubtful"); err != nil ||
-				c.Outcome != dedup.Duplicate {
-				t.Errorf("a claim of the key that was resolved as done: %+v, %v", c, err)
-			}
+			assert.Equal(t, driver.StateSucceeded, r.state("doubtful"))
+			c, err := r.deduper.Claim(t.Context(), "doubtful")
+			require.NoError(t, err)
+			assert.Equal(t, dedup.Duplicate, c.Outcome)
 			r.doubt("doubted")
 			r.change("released", "doubted", 200, "released")
-			if c, err := r.deduper.Claim(t.Context(), "doubted"); err != nil ||
-				c.Outcome != dedup.Acquired || c.Attempt != 3 {
-				t.Errorf("a claim of the key that was resolved as released: %+v, %v", c, err)
-			}
+			c, err = r.deduper.Claim(t.Context(), "doubted")
+			require.NoError(t, err)
+			assert.Equal(t, dedup.Acquired, c.Outcome)
+			assert.Equal(t, 3, c.Attempt)
 			r.change("forget", "done", 200, "absent")
-			if s := r.state("done"); s != driver.StateAbsent && s != driver.StateReleased {
-				t.Errorf("forgotten: %v", s)
-			}
+			assert.Contains(t, []driver.State{driver.StateAbsent, driver.StateReleased},
+				r.state("done"))
 			r.shows("change?do=forget&id="+id("flying"), nil, 409, "in flight")
 		})
 	}
@@ -281,15 +280,11 @@ func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
 	proxy := redisproxy.Start(t, addr)
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
-	if err := client.Do(t.Context(), "DEBUG", "POPULATE", 100_000, "cache", 8).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.Do(t.Context(), "DEBUG", "POPULATE", 100_000, "cache", 8).Err())
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{Prefix: servertest.Prefix(t),
 			OnFinding: func(preflight.Finding) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := newRig(t, store)
 	proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply,
 		Delay: 100 * time.Millisecond})
@@ -305,9 +300,7 @@ func TestAmongMany(t *testing.T) {
 	began := time.Now()
 	page := r.shows("inflight", nil, 200, "Looked at ", " of about 100,00",
 		" keys, those of others", " found so far")
-	if took := time.Since(began); took > 5*time.Second { // it looks for keys for one second of that
-		t.Errorf("it took %v", took)
-	}
+	assert.Less(t, time.Since(began), 5*time.Second) // it looks for keys for one second of that
 	proxy.SetRules()
 	all := page
 	for {
@@ -318,13 +311,9 @@ func TestAmongMany(t *testing.T) {
 		page = r.shows("inflight"+html.UnescapeString(next[1]), nil, 200)
 		all += page
 	}
-	if !strings.Contains(page, "Looked at all of about 100,00") ||
-		!strings.Contains(page, "; 1 found.") {
-		t.Errorf("the last page is\n%s", page)
-	}
-	if n := strings.Count(all, "key?id="+id("flying")); n != 1 {
-		t.Errorf("the key is listed %d times", n)
-	}
+	assert.Contains(t, page, "Looked at all of about 100,00")
+	assert.Contains(t, page, "; 1 found.")
+	assert.Equal(t, 1, strings.Count(all, "key?id="+id("flying")))
 }
 
 // TestServerIsGone: when Redis has died, the page says so.
@@ -333,9 +322,7 @@ func TestServerIsGone(t *testing.T) {
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{Prefix: servertest.Prefix(t),
 			OnFinding: func(preflight.Finding) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := newRig(t, store)
 	_ = client.Close()
 	for _, target := range []string{"", "inflight", "key?id=" + id("done")} {

@@ -15,6 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -205,19 +208,13 @@ func pages(t *testing.T, names ...string) map[string]*httptest.ResponseRecorder 
 		store := &listing{Store: dedup.Memory(1_000_000), ids: map[driver.ID]bool{}}
 		c, err := console.New(console.Options{Store: store, Name: "Shop, production",
 			Namespace: "orders"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		open := func(name string, window time.Duration) *dedup.Deduper {
 			observer, err := c.Observer(name, window)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			d, err := dedup.New(store, dedup.Config{Namespace: name, Window: window,
 				LeaseTTL: 30 * time.Second, Observer: observer})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return d
 		}
 		tr := &traffic{t: t, random: rand.New(rand.NewPCG(7, 9)),
@@ -229,10 +226,8 @@ func pages(t *testing.T, names ...string) map[string]*httptest.ResponseRecorder 
 			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+name, nil))
 			got[name] = w
 		}
-		if err := errors.Join(tr.webhooks.Close(t.Context()),
-			tr.orders.Close(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, errors.Join(tr.webhooks.Close(t.Context()),
+			tr.orders.Close(t.Context())))
 	})
 	return got
 }
