@@ -63,12 +63,8 @@ func (c *Console) askBulk(w http.ResponseWriter, r *http.Request, who string) er
 	if err != nil {
 		return err
 	}
-	window := ""
-	if c.options.Window > 0 {
-		window = c.options.Window.String()
-	}
 	return c.bulkQuestion(w, r, http.StatusOK, got, bulkQuestion{Do: q.Get("do"), Who: who,
-		Window: window})
+		Window: c.window()})
 }
 
 // bulkQuestion shows the keys as they stand, and binds the answer to that.

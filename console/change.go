@@ -133,12 +133,20 @@ func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, i
 	q.Key.Text = "" // a question needs no result
 	if q.WantsWindow {
 		q.Window = r.PostFormValue("window")
-		if q.Window == "" && c.options.Window > 0 {
-			q.Window = c.options.Window.String()
+		if q.Window == "" {
+			q.Window = c.window()
 		}
 	}
 	q.Token = c.token(time.Now(), c.session(w, r), who, do, q.Key.ID, found.State.String(), q.Fence)
 	return c.write(w, r, status, "change", words[do].ask, q)
+}
+
+// window is Options.Window as it would be typed in, such as 72h.
+func (c *Console) window() string {
+	if c.options.Window == 0 {
+		return ""
+	}
+	return without(without(c.options.Window.String(), "0s"), "0m")
 }
 
 // fits refuses what cannot be done to a key in this state.

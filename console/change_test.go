@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -35,35 +36,28 @@ func TestChanges(t *testing.T) {
 			if test.window != "" {
 				form.Set("window", test.window)
 			}
-			if r.state(test.key).String() != was {
-				t.Fatal("a question has changed the key")
-			}
+			require.Equal(t, was, r.state(test.key).String(), "a question has changed the key")
 			compare(t, "POST", r.do(http.MethodPost, "/change", form), 200, "it was", was,
 				test.is.String())
 			assert.Equal(t, test.is, r.state(test.key))
 			for _, part := range []string{"console: changed", "who=ann", "do=" + test.do,
 				"id=" + hexOf(test.key), "was=" + was, "is=" + test.is.String()} {
-				if !strings.Contains(r.log.String(), part) {
-					t.Errorf("the log has no %q: %s", part, r.log)
-				}
+				assert.Contains(t, r.log.String(), part)
 			}
 			before := r.store.written()
-			if w := r.do(http.MethodPost, "/change", form); w.Code < 400 ||
-				r.store.written() != before {
-				t.Errorf("the same form again: status %d, %d writes", w.Code,
-					r.store.written()-before)
-			}
+			assert.GreaterOrEqual(t, r.do(http.MethodPost, "/change", form).Code, 400,
+				"the same form again")
+			assert.Equal(t, before, r.store.written())
 			if test.is == driver.StateSucceeded {
 				rec := r.store.Lookup(t.Context(), []driver.ID{idOf(test.key)})[0].Record
-				if rec.Remaining > 24*time.Hour || rec.Remaining < 23*time.Hour {
-					t.Errorf("remembered for %v", rec.Remaining)
-				}
+				assert.LessOrEqual(t, rec.Remaining, 24*time.Hour)
+				assert.Greater(t, rec.Remaining, 23*time.Hour)
 			}
 			if test.is == driver.StateReleased {
-				if c, err := r.deduper.Claim(t.Context(), test.key); err != nil ||
-					c.Outcome != dedup.Acquired || c.Attempt < 2 {
-					t.Errorf("after a release: %+v, %v", c, err)
-				}
+				c, err := r.deduper.Claim(t.Context(), test.key)
+				require.NoError(t, err)
+				assert.Equal(t, dedup.Acquired, c.Outcome)
+				assert.GreaterOrEqual(t, c.Attempt, 2)
 			}
 		})
 	}
@@ -147,12 +141,10 @@ func TestForgeries(t *testing.T) {
 			before := r.store.written()
 			compare(t, "POST", r.do(http.MethodPost, target, form, test.edit...),
 				test.status, test.part)
-			if n := r.store.written() - before; n != 0 ||
-				r.state("doubtful") != driver.StateUncertain {
-				t.Errorf("%d writes; the key is %v", n, r.state("doubtful"))
-			}
-			if test.status == 403 && !strings.Contains(r.log.String(), "console: refused") {
-				t.Errorf("not logged: %s", r.log)
+			assert.Equal(t, before, r.store.written())
+			assert.Equal(t, driver.StateUncertain, r.state("doubtful"))
+			if test.status == 403 {
+				assert.Contains(t, r.log.String(), "console: refused")
 			}
 		})
 	}
@@ -166,9 +158,7 @@ func TestOldToken(t *testing.T) {
 		form.Set("window", "1h")
 		time.Sleep(tokenLife)
 		compare(t, "POST", r.do(http.MethodPost, "/change", form), 403, "too long ago")
-		if r.state("doubtful") != driver.StateUncertain {
-			t.Errorf("the key is %v", r.state("doubtful"))
-		}
+		assert.Equal(t, driver.StateUncertain, r.state("doubtful"))
 	})
 }
 
@@ -183,9 +173,8 @@ func TestReadOnly(t *testing.T) {
 		r.shows("/change?do="+do+"&id="+hexOf("done"), 403, "read only")
 	}
 	compare(t, "POST", r.do(http.MethodPost, "/change", form), 403, "read only")
-	if n := r.store.written() - before; n != 0 || r.state("done") != driver.StateSucceeded {
-		t.Errorf("%d writes; the key is %v", n, r.state("done"))
-	}
+	assert.Equal(t, before, r.store.written())
+	assert.Equal(t, driver.StateSucceeded, r.state("done"))
 	r.shows("/key?id="+hexOf("done"), 200, "!change?do")
 }
 
@@ -202,10 +191,8 @@ func TestAuthorize(t *testing.T) {
 	compare(t, "without the right", r.do(http.MethodPost, "/change", form), 403,
 		"You may not", "!leave")
 	r.shows("/change?do=forget&id="+hexOf("done"), 403, "You may not", "!leave")
-	if !strings.Contains(r.log.String(), "on leave since may") ||
-		r.state("done") != driver.StateSucceeded {
-		t.Errorf("the key is %v; the log has %s", r.state("done"), r.log)
-	}
+	assert.Contains(t, r.log.String(), "on leave since may")
+	assert.Equal(t, driver.StateSucceeded, r.state("done"))
 	denied = nil
 	compare(t, "with it", r.do(http.MethodPost, "/change", form), 200)
 }
@@ -259,10 +246,8 @@ func TestSomebodyIsFaster(t *testing.T) {
 				}
 				compare(t, "POST", r.do(http.MethodPost, "/change", form), 409, "changed meanwhile")
 				rec := r.store.Store.Lookup(t.Context(), []driver.ID{idOf("doubtful")})[0].Record
-				if rec.State != test.want || rec.Attempt != attempt {
-					t.Errorf("the key is %v at attempt %d, want %v at %d", rec.State, rec.Attempt,
-						test.want, attempt)
-				}
+				assert.Equal(t, test.want, rec.State)
+				assert.Equal(t, attempt, rec.Attempt)
 			})
 		}
 	}
@@ -277,10 +262,9 @@ func finish(r *rig, state driver.State) {
 	c := driver.Finish{ID: id, Token: driver.Token{8}, Fence: a.Record.Fence,
 		Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state,
 		NotStarted: state == driver.StateReleased}
-	if b := r.store.Store.Finish(context.Background(), []driver.Finish{c})[0]; b.Err != nil ||
-		!b.Written {
-		r.t.Errorf("%+v", b)
-	}
+	b := r.store.Store.Finish(context.Background(), []driver.Finish{c})[0]
+	assert.NoError(r.t, b.Err)
+	assert.True(r.t, b.Written)
 }
 
 // The browser leaves before the answer: a change that was begun is completed.
@@ -291,25 +275,22 @@ func TestBrowserLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r.store.before = func(*driver.ID) { cancel() }
 	r.do(http.MethodPost, "/change", form, func(q *http.Request) { *q = *q.WithContext(ctx) })
-	if ctx.Err() == nil || r.state("doubtful") != driver.StateSucceeded {
-		t.Errorf("the key is %v", r.state("doubtful"))
-	}
+	require.Error(t, ctx.Err())
+	assert.Equal(t, driver.StateSucceeded, r.state("doubtful"))
 }
 
 func TestCookie(t *testing.T) {
 	r := newRig(t, Options{AllowChanges: true, SecureCookie: true})
-	if r.do(http.MethodGet, "/", nil); r.cookies != nil {
-		t.Errorf("a page without a form sets %v", r.cookies)
-	}
+	r.do(http.MethodGet, "/", nil)
+	require.Nil(t, r.cookies, "a page without a form")
 	r.question(doForget, "done")
 	c := r.cookies[0]
-	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || !c.Secure || c.Path != "" ||
-		len(c.Value) < 26 {
-		t.Errorf("%+v", c)
-	}
+	assert.True(t, c.HttpOnly)
+	assert.Equal(t, http.SameSiteStrictMode, c.SameSite)
+	assert.True(t, c.Secure)
+	assert.Empty(t, c.Path)
+	assert.GreaterOrEqual(t, len(c.Value), 26)
 	first := c.Value
 	r.question(doForget, "failed")
-	if r.cookies[0].Value != first {
-		t.Error("a second question makes a second session")
-	}
+	assert.Equal(t, first, r.cookies[0].Value, "a second question makes a second session")
 }

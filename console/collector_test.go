@@ -1,11 +1,11 @@
 package console
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -51,24 +51,23 @@ func TestMinutes(t *testing.T) {
 		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: driver.ProducerRetry,
 			Age: 59 * time.Minute})
 		h := lastHour(c)
-		if h.claims() != 2 || h.minutes[0].outcome[dedup.Acquired] != 1 ||
-			h.minutes[59].outcome[dedup.Duplicate] != 1 || h.minutes[59].cause[2] != 1 {
-			t.Errorf("after 59 minutes: %+v", h)
-		}
+		assert.EqualValues(t, 2, h.claims())
+		assert.EqualValues(t, 1, h.minutes[0].outcome[dedup.Acquired])
+		assert.EqualValues(t, 1, h.minutes[59].outcome[dedup.Duplicate])
+		assert.EqualValues(t, 1, h.minutes[59].cause[2])
 		time.Sleep(time.Minute)
 		h = lastHour(c)
-		if h.claims() != 1 || h.minutes[58].outcome[dedup.Duplicate] != 1 {
-			t.Errorf("after an hour: %+v", h)
-		}
+		assert.EqualValues(t, 1, h.claims())
+		assert.EqualValues(t, 1, h.minutes[58].outcome[dedup.Duplicate])
 		o.Claimed(dedup.Event{Outcome: dedup.Uncertain}) // where the first minute was
-		if h = lastHour(c); h.claims() != 2 || h.minutes[59].outcome[dedup.Uncertain] != 1 ||
-			h.minutes[59].outcome[dedup.Acquired] != 0 {
-			t.Errorf("a minute begins with the counts of another: %+v", h.minutes[59])
-		}
+		h = lastHour(c)
+		assert.EqualValues(t, 2, h.claims())
+		assert.EqualValues(t, 1, h.minutes[59].outcome[dedup.Uncertain])
+		assert.Zero(t, h.minutes[59].outcome[dedup.Acquired], "the counts of another minute")
 		time.Sleep(24 * time.Hour)
-		if h = lastHour(c); h.claims() != 0 || h.oldest != 0 {
-			t.Errorf("a day later: %+v", h)
-		}
+		h = lastHour(c)
+		assert.Zero(t, h.claims())
+		assert.Zero(t, h.oldest)
 	})
 }
 
@@ -84,10 +83,9 @@ func TestAges(t *testing.T) {
 	h := lastHour(c)
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)
-	if all != 10 || late != 6 || end != 4 || h.age[0] != 2 || h.age[1] != 1 ||
-		h.age[ageBins] != 2 || h.tally[ageless] != 1 || h.oldest != 10*million {
-		t.Errorf("%d ages, %d late, %d at the end, oldest %d: %v", all, late, end, h.oldest, h.age)
-	}
+	assert.Equal(t, []uint64{10, 6, 4, 2, 1, 2, 1}, []uint64{all, late, end, h.age[0], h.age[1],
+		h.age[ageBins], h.tally[ageless]})
+	assert.EqualValues(t, 10*million, h.oldest)
 	for want, ages := range map[string][]time.Duration{
 		"nothing can be said": nil, "long enough": {time.Minute},
 		"half of the window was over": {time.Minute, 55 * time.Hour},
@@ -99,9 +97,7 @@ func TestAges(t *testing.T) {
 			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: age})
 		}
 		h := lastHour(c)
-		if got := advice(&h); !strings.Contains(got, want) {
-			t.Errorf("%v: %s", ages, got)
-		}
+		assert.Contains(t, advice(&h), want, ages)
 	}
 }
 
@@ -111,9 +107,9 @@ func TestUnknownValues(t *testing.T) {
 	o := observer(t, c, "a", time.Hour)
 	o.Claimed(dedup.Event{Outcome: 200, Cause: "of tomorrow", Age: -1})
 	o.Ended(dedup.Event{State: 200})
-	if h := lastHour(c); h.total.outcome[dedup.Unknown] != 1 || h.total.cause[causes-1] != 1 {
-		t.Errorf("%+v", h.total)
-	}
+	h := lastHour(c)
+	assert.EqualValues(t, 1, h.total.outcome[dedup.Unknown])
+	assert.EqualValues(t, 1, h.total.cause[causes-1])
 }
 
 // Many goroutines count while pages are made and minutes begin; nothing is lost. Run with -race.
@@ -139,26 +135,22 @@ func TestCollectorRace(t *testing.T) {
 			for range 20 {
 				w := httptest.NewRecorder()
 				c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-				if w.Code != 200 {
-					t.Errorf("status %d", w.Code)
-				}
+				assert.Equal(t, 200, w.Code)
 				time.Sleep(30 * time.Second)
 			}
 		})
 		wg.Wait()
-		if h := lastHour(c); h.claims() != workers*each || h.total.cause[4] != workers*each ||
-			h.tally[succeeded] != workers*each {
-			t.Errorf("%d claims, %d late, %d ended of %d", h.claims(), h.total.cause[4],
-				h.tally[succeeded], workers*each)
-		}
+		h := lastHour(c)
+		assert.EqualValues(t, workers*each, h.claims())
+		assert.EqualValues(t, workers*each, h.total.cause[4])
+		assert.EqualValues(t, workers*each, h.tally[succeeded])
 	})
 }
 
 // Names made from data fill no memory.
 func TestCollectorIsBounded(t *testing.T) {
-	if size := minutes * unsafe.Sizeof(bucket{}); size > 30<<10 {
-		t.Errorf("a name takes %d bytes; the documentation says 30 KiB", size)
-	}
+	assert.LessOrEqual(t, minutes*unsafe.Sizeof(bucket{}), uintptr(30<<10),
+		"the documentation says 30 KiB")
 	synctest.Test(t, func(t *testing.T) {
 		c := collector(t)
 		fill := func() {
@@ -173,16 +165,13 @@ func TestCollectorIsBounded(t *testing.T) {
 		fill()
 		before := heap()
 		fill()
-		if grown := int64(heap()) - int64(before); grown > 200<<10 {
-			t.Errorf("%d bytes more after as many events again", grown)
-		}
+		assert.LessOrEqual(t, int64(heap())-int64(before), int64(200<<10),
+			"after as many events again")
 		all := c.counted()
-		if len(all) != maxSources+1 || all[maxSources].name != otherSources {
-			t.Fatalf("%d names, the last %q", len(all), all[len(all)-1].name)
-		}
-		if h := lastHour(c); h.claims() != 59*100 {
-			t.Errorf("%d claims in the hour, want %d", h.claims(), 59*100)
-		}
+		require.Len(t, all, maxSources+1)
+		assert.Equal(t, otherSources, all[maxSources].name)
+		h := lastHour(c)
+		assert.EqualValues(t, 59*100, h.claims())
 	})
 }
 
@@ -203,16 +192,13 @@ func TestObserverArguments(t *testing.T) {
 		{"a", -1, "window"}} {
 		_, err := c.Observer(test.name, test.window)
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != test.field {
-			t.Errorf("%q, %v: %v", test.name, test.window, err)
-		}
+		require.ErrorAs(t, err, &input)
+		assert.Equal(t, test.field, input.Field)
 	}
 	observer(t, c, "a", time.Hour)
 	observer(t, c, "a", time.Hour)
-	if _, err := c.Observer("a", time.Minute); err == nil ||
-		!strings.Contains(err.Error(), "1h0m0s before") {
-		t.Errorf("another window: %v", err)
-	}
+	_, err := c.Observer("a", time.Minute)
+	assert.ErrorContains(t, err, "1h0m0s before")
 	assert.Equal(t, 1, len(c.counted()))
 }
 
@@ -221,12 +207,11 @@ func TestTicks(t *testing.T) {
 	for top := uint64(1); top < 100_000; top = top*5/4 + 1 {
 		c := chart{Series: []series{{}}}
 		c.stack([][]uint64{{top}})
-		if n := len(c.Ticks); n < 2 || n > 7 {
-			t.Errorf("%d: %d ticks: %v", top, n, c.Ticks)
-		}
-		if c.Bars[0].Y < "0" || strings.HasPrefix(c.Bars[0].Y, "-") {
-			t.Errorf("%d: the bar leaves the chart: %+v", top, c.Bars[0])
-		}
+		assert.GreaterOrEqual(t, len(c.Ticks), 2, top)
+		assert.LessOrEqual(t, len(c.Ticks), 7, top)
+		y, err := strconv.ParseFloat(c.Bars[0].Y, 64)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, y, float64(plotTop), "%d: the bar leaves the chart", top)
 	}
 }
 

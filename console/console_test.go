@@ -57,37 +57,26 @@ func TestPages(t *testing.T) {
 		{"/change?do=done&id=" + hexOf("doubtful"), 403, []string{"read only"}},
 	} {
 		page := r.shows(test.target, test.status, test.parts...)
-		if strings.Contains(page, "<script") || strings.Contains(page, "style=\"") {
-			t.Errorf("GET %s has what the policy forbids", test.target)
-		}
+		assert.NotContains(t, page, "<script", test.target)
+		assert.NotContains(t, page, "style=\"", test.target)
 		for _, landmark := range []string{"<header>", "<nav ", "<main ", "<footer>",
 			`<html lang="en">`, "<h1>"} {
-			if strings.Count(page, landmark) < 1 {
-				t.Errorf("GET %s has no %s", test.target, landmark)
-			}
+			assert.Contains(t, page, landmark, test.target)
 		}
-		if strings.Count(page, "<h1>") != 1 {
-			t.Errorf("GET %s has not one h1", test.target)
-		}
-		if strings.Contains(page, `<th>`) {
-			t.Errorf("GET %s has a header cell without scope", test.target)
-		}
+		assert.Equal(t, 1, strings.Count(page, "<h1>"), test.target)
+		assert.NotContains(t, page, `<th>`, "%s: a header cell without scope", test.target)
 	}
-	if w := r.do(http.MethodGet, "/style.css", nil); w.Code != 200 ||
-		!strings.HasPrefix(w.Header().Get("Content-Type"), "text/css") {
-		t.Errorf("style: %d %v", w.Code, w.Header())
-	}
-	if w := r.do(http.MethodHead, "/", nil); w.Code != 200 {
-		t.Errorf("HEAD: %d", w.Code)
-	}
+	w := r.do(http.MethodGet, "/style.css", nil)
+	assert.Equal(t, 200, w.Code)
+	assert.Contains(t, w.Header().Get("Content-Type"), "text/css")
+	assert.Equal(t, 200, r.do(http.MethodHead, "/", nil).Code)
 	for _, method := range []string{"POST", "PUT", "DELETE", "G", "GET POST", "ET"} {
 		req := httptest.NewRequest(http.MethodGet, "/inflight", nil)
 		req.Method = method
 		w := httptest.NewRecorder()
 		r.console.ServeHTTP(w, req)
-		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
-			t.Errorf("%s: %d, Allow %q", method, w.Code, w.Header().Get("Allow"))
-		}
+		assert.Equal(t, http.StatusMethodNotAllowed, w.Code, method)
+		assert.Equal(t, "GET, HEAD", w.Header().Get("Allow"), method)
 	}
 	assert.Equal(t, 0, r.store.written()-writes)
 }
@@ -163,9 +152,7 @@ func TestEscapes(t *testing.T) {
 	} {
 		page := r.do(http.MethodGet, target, nil).Body.String()
 		for _, raw := range []string{"<script", "<img", "<b>"} {
-			if strings.Contains(page, raw) {
-				t.Errorf("%s has %s in it:\n%s", target, raw, page)
-			}
+			assert.NotContains(t, page, raw, target)
 		}
 	}
 	r.shows("/key?id="+hexOf("flying"), 200, "&lt;script&gt;alert(1)")
@@ -180,9 +167,8 @@ func TestShowResult(t *testing.T) {
 	long := strings.Repeat("ä", 3000)
 	show := "last digits 42"
 	r := newRig(t, Options{ShowResult: func(id driver.ID, b []byte) string {
-		if id != idOf("done") || string(b) != "secret <b>result</b>" {
-			t.Errorf("asked for %x, %q", id, b)
-		}
+		assert.Equal(t, idOf("done"), id)
+		assert.Equal(t, "secret <b>result</b>", string(b))
 		return show
 	}})
 	r.shows("/key?id="+hexOf("done"), 200, "last digits 42", "!secret", "!was cut")
@@ -196,18 +182,13 @@ func TestShowResult(t *testing.T) {
 func TestShowResultThatPanics(t *testing.T) {
 	r := newRig(t, Options{ShowResult: func(driver.ID, []byte) string { panic("no text") }})
 	r.shows("/key?id="+hexOf("done"), 500, "could not be made", "!secret", "!no text")
-	if !strings.Contains(r.log.String(), "no text") {
-		t.Errorf("the log has %q", r.log)
-	}
+	assert.Contains(t, r.log.String(), "no text")
 	aborting := newRig(t, Options{ShowResult: func(driver.ID, []byte) string {
 		panic(http.ErrAbortHandler)
 	}})
-	defer func() {
-		if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // a value of recover
-			t.Errorf("recovered %v", v)
-		}
-	}()
-	aborting.do(http.MethodGet, "/key?id="+hexOf("done"), nil)
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		aborting.do(http.MethodGet, "/key?id="+hexOf("done"), nil)
+	})
 }
 
 // A store that fails makes a page with the cause, not a panic, and no page of zeros.
@@ -233,9 +214,7 @@ func TestStoreFails(t *testing.T) {
 			url.Values{"namespace": {"shop"}, "key": {"done"}}), test.status, test.part)
 		before := r.store.written()
 		compare(t, "forget", r.do(http.MethodPost, "/change", form), test.status, test.part)
-		if r.store.written() != before {
-			t.Error("written without a look")
-		}
+		assert.Equal(t, before, r.store.written(), "written without a look")
 	}
 }
 
@@ -300,9 +279,7 @@ func TestListIsBounded(t *testing.T) {
 	c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/inflight", nil))
 	compare(t, "endless", w, 200, "None in the part", `href="?cursor=more"`,
 		"<code>onceward inflight</code>")
-	if e.calls != maxCalls {
-		t.Errorf("%d calls", e.calls)
-	}
+	assert.Equal(t, maxCalls, e.calls)
 }
 
 // Mounted below a prefix, every link and form leads somewhere, and the cookie stays below it.
@@ -323,16 +300,14 @@ func TestPrefix(t *testing.T) {
 		u, err := url.Parse(base)
 		require.NoError(t, err)
 		u, err = u.Parse(target)
-		if err != nil || !strings.HasPrefix(u.String(), base) {
-			t.Fatalf("%q leads out of the console: %v", target, u)
-		}
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(u.String(), base), "out of the console: %v", u)
 		response, err := client.Get(u.String())
 		require.NoError(t, err)
 		defer func() { _ = response.Body.Close() }()
 		page, err := io.ReadAll(response.Body)
-		if err != nil || response.StatusCode != http.StatusOK {
-			t.Fatalf("GET %s: %d, %v", target, response.StatusCode, err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, target)
 		return string(page)
 	}
 	for _, from := range []string{"./", "inflight", "uncertain", "search",
@@ -351,19 +326,15 @@ func TestPrefix(t *testing.T) {
 	response, err := client.PostForm(base+"change", form)
 	require.NoError(t, err)
 	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK || r.state("doubtful") != driver.StateSucceeded {
-		t.Errorf("status %d, the key is %v", response.StatusCode, r.state("doubtful"))
-	}
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+	assert.Equal(t, driver.StateSucceeded, r.state("doubtful"))
 	root, _ := url.Parse(server.URL + "/ops/")
-	if got := jar.Cookies(root); len(got) != 0 {
-		t.Errorf("the cookie is sent outside of the console: %v", got)
-	}
+	assert.Empty(t, jar.Cookies(root), "the cookie is sent outside of the console")
 	response, err = client.Get(server.URL + "/ops/console?x=1")
 	require.NoError(t, err)
 	_ = response.Body.Close()
-	if response.StatusCode != http.StatusOK || response.Request.URL.Path != "/ops/console/" {
-		t.Errorf("without the slash: %d at %v", response.StatusCode, response.Request.URL)
-	}
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+	assert.Equal(t, "/ops/console/", response.Request.URL.Path)
 }
 
 func TestOptions(t *testing.T) {
@@ -382,13 +353,11 @@ func TestOptions(t *testing.T) {
 	} {
 		_, err := New(o)
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != "console.Options."+field {
-			t.Errorf("%s: %v", field, err)
-		}
+		require.ErrorAs(t, err, &input)
+		assert.Equal(t, "console.Options."+field, input.Field)
 	}
-	if _, err := New(Options{Store: (*listedStore)(nil)}); err == nil {
-		t.Error("a nil pointer is taken for a store")
-	}
+	_, err := New(Options{Store: (*listedStore)(nil)})
+	assert.Error(t, err, "a nil pointer is taken for a store")
 }
 
 func TestShort(t *testing.T) {

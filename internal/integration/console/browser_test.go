@@ -215,10 +215,12 @@ func TestBrowserOverview(t *testing.T) {
 // resolves it.
 func TestBrowserChanges(t *testing.T) {
 	r := newRig(t, onRedis(t, redisadapter.Full))
+	b := openBrowser(t)
 	for i := range 5 {
 		r.doubt(fmt.Sprint("order-", i), func(r *dedup.Request) {
 			r.Label = fmt.Sprintf("order %d of customer %d", 70+i, i%2)
 		})
+		b.open(r.url) // the keys are of different ages
 	}
 	r.marked("payment")
 	const evil = `"><script>xss=1</script><img src=x onerror=xss=1>`
@@ -228,7 +230,6 @@ func TestBrowserChanges(t *testing.T) {
 		r.Label = "order 77 of customer 1"
 		r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 41077, Generation: 12}
 	}, dedup.WithFingerprint([]byte("77")))
-	b := openBrowser(t)
 	key := id("doubt of order-77")
 	for _, page := range []struct{ name, at string }{
 		{"inflight", "inflight"}, {"uncertain", "uncertain"}, {"search", "search"},
