@@ -114,7 +114,7 @@ func TestBulkRefuses(t *testing.T) {
 	}
 	r := bulkRig(t, Options{})
 	r.shows("/bulk?do=done", 403, "read only")
-	r.shows("/uncertain", 200, "!bulk?")
+	r.shows("/uncertain", 200, "!bulk?", "onceward resolve --all")
 	open := bulkRig(t, Options{AllowChanges: true})
 	open.shows("/bulk?do=done&older=2h", 400, "no such filter")
 	open.shows("/bulk?do=done&text=nobody", 404, "No uncertain key matches")

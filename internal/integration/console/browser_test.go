@@ -340,7 +340,7 @@ func TestBrowserBulk(t *testing.T) {
 // TestBrowserFurther: in a Redis full of other keys, a person without a mouse looks further until
 // the last page.
 func TestBrowserFurther(t *testing.T) {
-	r, proxy := crowdedRig(t)
+	r, proxy := crowdedRig(t, 100_000)
 	b := openBrowser(t)
 	for _, page := range []string{"inflight", ""} {
 		for _, scheme := range []string{"dark", "light"} {

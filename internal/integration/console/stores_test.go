@@ -215,14 +215,19 @@ func (r *rig) shows(target string, form url.Values, status int, parts ...string)
 
 var hidden = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
 
+// formOf reads the fields of a page's form.
+func formOf(page string) url.Values {
+	form := url.Values{}
+	for _, m := range hidden.FindAllStringSubmatch(page, -1) {
+		form.Add(m[1], html.UnescapeString(m[2]))
+	}
+	return form
+}
+
 // change asks for a change, and confirms it.
 func (r *rig) change(do, key string, status int, parts ...string) {
 	r.t.Helper()
-	form := url.Values{}
-	for _, m := range hidden.FindAllStringSubmatch(r.shows("change?do="+do+"&id="+id(key),
-		nil, http.StatusOK), -1) {
-		form.Set(m[1], html.UnescapeString(m[2]))
-	}
+	form := formOf(r.shows("change?do="+do+"&id="+id(key), nil, http.StatusOK))
 	r.shows("change", form, status, parts...)
 }
 
@@ -274,13 +279,13 @@ func TestStores(t *testing.T) {
 }
 
 // crowdedRig is a rig in a Redis with many other keys that is slow to list its keys.
-func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
+func crowdedRig(t *testing.T, others int) (*rig, *redisproxy.Proxy) {
 	t.Helper()
 	addr := servertest.Private(t, servertest.KindRedis).Addr
 	proxy := redisproxy.Start(t, addr)
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Minute})
 	t.Cleanup(func() { _ = client.Close() })
-	require.NoError(t, client.Do(t.Context(), "DEBUG", "POPULATE", 100_000, "cache", 8).Err())
+	require.NoError(t, client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache", 8).Err())
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{Prefix: servertest.Prefix(t),
 			OnFinding: func(preflight.Finding) {}})
@@ -296,7 +301,7 @@ var further = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`
 // TestAmongMany: in a real Redis that is full of other keys a list answers within its time, and its
 // further pages lead to all of our keys.
 func TestAmongMany(t *testing.T) {
-	r, proxy := crowdedRig(t)
+	r, proxy := crowdedRig(t, 100_000)
 	began := time.Now()
 	page := r.shows("inflight", nil, 200, "Looked at ", " of about 100,00",
 		" keys, those of others", " found so far")
