@@ -23,6 +23,59 @@ type form struct {
 	Found []listed
 }
 
+// searchForm is one of the forms.
+type searchForm struct {
+	By, Legend string
+	Inputs     []input
+}
+
+// input is a field of a form, with what was typed in.
+type input struct {
+	Name, Label, Hint, Value string
+	Max                      int
+	Optional, Wrong          bool
+}
+
+// Forms are the forms. The browser checks the lengths, and keyspec everything.
+func (f *form) Forms() []searchForm {
+	const short, long = 255, 4096
+	namespace := input{Name: "namespace", Label: "Namespace of the Deduper", Value: f.Namespace,
+		Max: 64}
+	principal := input{Name: "principal", Label: "Principal", Value: f.Principal, Max: long,
+		Hint: "the account that Scope returns; none with Unscoped", Optional: true}
+	key := func(label, hint string) input {
+		return input{Name: "key", Label: label, Hint: hint, Value: f.Key, Max: short}
+	}
+	forms := []searchForm{
+		{"key", "by key", []input{namespace,
+			{Name: "scope", Label: "Scope", Hint: "if keys have one; of Kafka messages group/topic",
+				Value: f.Scope, Max: short, Optional: true}, key("Key", "")}},
+		{"id", "by ID", []input{{Name: "id", Label: "ID", Value: f.ID, Max: 60,
+			Hint: "32 hex digits, or the first of them, as in lists, logs and answers"}}},
+		{"request", "by HTTP request", []input{namespace,
+			{Name: "method", Label: "Method", Value: f.Method, Max: 32},
+			{Name: "url", Label: "URL", Value: f.URL, Max: long, Optional: true},
+			{Name: "route", Label: "Route", Value: f.Route, Max: long, Optional: true,
+				Hint: "instead of the URL, where the program has Config.Route"},
+			principal, key("Idempotency-Key", "")}},
+		{"webhook", "by webhook", []input{namespace,
+			{Name: "webhook", Label: "Provider", Hint: "such as stripe", Value: f.Provider,
+				Max: short},
+			{Name: "endpoint", Label: "Endpoint", Value: f.Endpoint, Max: long},
+			key("ID of the event", "where it is signed")}},
+		{"call", "by gRPC call", []input{namespace,
+			{Name: "grpc", Label: "Method", Hint: "/package.Service/Method", Value: f.GRPC,
+				Max: long}, principal, key("Idempotency key", "")}},
+	}
+	for i := range forms {
+		for n := range forms[i].Inputs {
+			in := &forms[i].Inputs[n]
+			in.Wrong = f.By == forms[i].By && f.Field == in.Name
+		}
+	}
+	return forms
+}
+
 // fieldNames are for people, and for the names of the inputs: those of keyspec are flags.
 var fieldNames = map[string]string{"webhook": "provider", "grpc": "gRPC method", "url": "URL"}
 
@@ -32,7 +85,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	f := form{}
 	f.Namespace = c.options.Namespace
 	if r.Method != http.MethodPost {
-		return c.write(w, r, http.StatusOK, "search", "Search", f)
+		return c.write(w, r, http.StatusOK, "search", "Search", &f)
 	}
 	if err := c.cross.Check(r); err != nil {
 		return c.foreign(r, err)
@@ -63,7 +116,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 		}
 		f.Fault, f.Field = "The "+strings.ReplaceAll(name, "-", " ")+" "+input.Reason+".",
 			input.Field
-		return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
+		return c.write(w, r, http.StatusBadRequest, "search", "Search", &f)
 	}
 	return c.show(w, r, id, typed)
 }
