@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/integration/internal/demo"
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -79,9 +82,7 @@ func TestBrowserDashboardHasData(t *testing.T) {
 	began := time.Now().Truncate(step).Add(step)
 	s.run(began)
 	for _, q := range p.answer(d, began, answersEnv) {
-		if q.numbers == 0 {
-			t.Errorf("%q has no data: %s", q.title, q.expr)
-		}
+		assert.NotZero(t, q.numbers, "%q has no data: %s", q.title, q.expr)
 	}
 }
 
@@ -101,8 +102,8 @@ func TestBrowserDashboardOfDemo(t *testing.T) {
 		"Answered by this process": true, "Age of duplicates": true, "Ages": true,
 	}
 	for _, q := range p.answer(d, began, demoAnswersEnv) {
-		if want[q.title] && q.numbers == 0 {
-			t.Errorf("%q has no data: %s", q.title, q.expr)
+		if want[q.title] {
+			assert.NotZero(t, q.numbers, "%q has no data: %s", q.title, q.expr)
 		}
 	}
 }
@@ -110,13 +111,9 @@ func TestBrowserDashboardOfDemo(t *testing.T) {
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var d dashboard
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(text, &d))
 	return d
 }
 
@@ -153,13 +150,9 @@ func (p prometheus) answer(d dashboard, began time.Time, env string) (asked []qu
 		}
 	}
 	out, err := json.Marshal(a)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	if file := os.Getenv(env); file != "" {
-		if err := os.WriteFile(file, out, 0o600); err != nil {
-			p.t.Fatal(err)
-		}
+		require.NoError(p.t, os.WriteFile(file, out, 0o600))
 	}
 	p.t.Logf("%d answers from %d s, %d bytes", len(a.Matrices), a.End-a.Start, len(out))
 	return asked
@@ -192,7 +185,8 @@ func (p prometheus) awaitUp(n int) {
 		select {
 		case <-again.C:
 		case <-deadline:
-			p.t.Fatalf("%d of %d targets are scraped: %v", len(found.Data.Result), n, err)
+			require.NoError(p.t, err)
+			require.Len(p.t, found.Data.Result, n, "the targets that are scraped")
 		}
 	}
 }
@@ -206,13 +200,9 @@ func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.Ra
 	}
 	query := url.Values{"query": {expr}, "start": {fmt.Sprint(a.Start)}, "end": {fmt.Sprint(a.End)},
 		"step": {fmt.Sprint(every)}}
-	if err := p.get("/api/v1/query_range", query, &found); err != nil {
-		p.t.Fatalf("%s: %v", expr, err)
-	}
+	require.NoError(p.t, p.get("/api/v1/query_range", query, &found), expr)
 	var all []struct{ Values [][2]any }
-	if err := json.Unmarshal(found.Data.Result, &all); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, json.Unmarshal(found.Data.Result, &all))
 	for _, series := range all {
 		for _, v := range series.Values {
 			if v[1] != "NaN" {
@@ -227,9 +217,7 @@ func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.Ra
 func (p prometheus) names() []string {
 	p.t.Helper()
 	var found struct{ Data []string }
-	if err := p.get("/api/v1/label/onceward_name/values",
-		url.Values{"match[]": {"onceward_dedup_claims_total"}}, &found); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, p.get("/api/v1/label/onceward_name/values",
+		url.Values{"match[]": {"onceward_dedup_claims_total"}}, &found))
 	return found.Data
 }

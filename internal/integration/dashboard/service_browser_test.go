@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -29,6 +32,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/dedup/preflight"
+	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
@@ -84,6 +88,7 @@ type service struct {
 	box      *outbox.Outbox
 	checkout *telemetry.Metrics
 	budget   *retry.Budget
+	admitted *httpadapter.RetryBudget
 
 	providerDown, brokerDown atomic.Bool
 }
@@ -92,9 +97,7 @@ func newService(t *testing.T) *service {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(3),
 		kfake.GroupMinSessionTimeout(200*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	s := &service{t: t, kafka: cluster.ListenAddrs(),
 		redis: servertest.Private(t, servertest.KindRedis)}
@@ -102,10 +105,8 @@ func newService(t *testing.T) *service {
 	s.client = redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, prefix := range []string{topic, "checkout"} {
-		if err := redisadapter.Init(t.Context(), s.client,
-			guarded(prefix, redisadapter.FailClosed)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, redisadapter.Init(t.Context(), s.client,
+			guarded(prefix, redisadapter.FailClosed)))
 	}
 	for i := range s.jobs {
 		s.jobs[i] = job{Listen: s.port(), Kafka: s.kafka, Redis: s.redis.Addr, Prefix: topic}
@@ -116,9 +117,8 @@ func newService(t *testing.T) *service {
 			p.end()
 		}
 	})
-	if s.provider, err = expose(s.port()); err != nil {
-		t.Fatal(err)
-	}
+	s.provider, err = expose(s.port())
+	require.NoError(t, err)
 	return s
 }
 
@@ -126,25 +126,19 @@ func newService(t *testing.T) *service {
 func (s *service) createTopic() {
 	s.t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.kafka, consumerConfig())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer func() { _ = admin.Close() }()
 	retention := fmt.Sprint((4 * time.Minute).Milliseconds())
 	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 3,
 		ConfigEntries: map[string]*string{"retention.ms": &retention}}
-	if err := admin.CreateTopic(topic, detail, false); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, admin.CreateTopic(topic, detail, false))
 }
 
 // port returns an address that nobody listens on, and has it scraped.
 func (s *service) port() string {
 	s.t.Helper()
 	listen, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer func() { _ = listen.Close() }()
 	s.targets = append(s.targets, listen.Addr().String())
 	return listen.Addr().String()
@@ -155,18 +149,14 @@ func (s *service) kill(i int)  { s.running[i].kill() }
 
 // lose makes Redis come back empty.
 func (s *service) lose() {
-	if err := s.client.FlushAll(s.t.Context()).Err(); err != nil {
-		s.t.Error(err)
-	}
+	assert.NoError(s.t, s.client.FlushAll(s.t.Context()).Err())
 }
 
 // acknowledge does what an operator does after checking the lost data.
 func (s *service) acknowledge() {
 	for _, prefix := range []string{topic, "checkout"} {
-		if err := redisadapter.ClearAmnesia(s.t.Context(), s.client,
-			guarded(prefix, redisadapter.FailClosed)); err != nil {
-			s.t.Error(err)
-		}
+		assert.NoError(s.t, redisadapter.ClearAmnesia(s.t.Context(), s.client,
+			guarded(prefix, redisadapter.FailClosed)))
 	}
 }
 
@@ -179,9 +169,7 @@ func (s *service) run(began time.Time) {
 	traffic.Go(func() { s.produce(ctx) })
 	s.serve(ctx, &traffic)
 	for _, step := range plan {
-		if err := backoff.Sleep(ctx, time.Until(began.Add(step.at))); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, backoff.Sleep(ctx, time.Until(began.Add(step.at))))
 		step.do(s)
 	}
 }
@@ -190,8 +178,7 @@ func (s *service) run(began time.Time) {
 // soon, in another partition, and late.
 func (s *service) produce(ctx context.Context) {
 	producer, err := sarama.NewSyncProducer(s.kafka, consumerConfig())
-	if err != nil {
-		s.t.Error(err)
+	if !assert.NoError(s.t, err) {
 		return
 	}
 	defer func() { _ = producer.Close() }()
@@ -199,8 +186,8 @@ func (s *service) produce(ctx context.Context) {
 		message := &sarama.ProducerMessage{Topic: topic, Partition: partition,
 			Value:   sarama.StringEncoder("10 EUR"),
 			Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
-		if _, _, err := producer.SendMessage(message); err != nil && ctx.Err() == nil {
-			s.t.Error(err)
+		if _, _, err := producer.SendMessage(message); ctx.Err() == nil {
+			assert.NoError(s.t, err)
 		}
 	}
 	s.wave(ctx, 10, 30, func(i int) {
@@ -236,9 +223,7 @@ func (s *service) wave(ctx context.Context, least, more float64, do func(i int))
 func (s *service) metrics(name string) *telemetry.Metrics {
 	s.t.Helper()
 	m, err := telemetry.NewMetrics(s.provider, telemetry.Config{Name: name, Window: window})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return m
 }
 
@@ -246,9 +231,7 @@ func (s *service) deduper(store dedup.Store, cfg dedup.Config) *dedup.Deduper {
 	s.t.Helper()
 	cfg.Window, cfg.LeaseTTL = window, lease
 	d, err := dedup.New(store, cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
@@ -263,70 +246,56 @@ func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
 	s.openDatabase()
 	s.checkout = s.metrics("checkout")
 	var err error
-	if s.budget, err = retry.NewBudget(retry.BudgetConfig{Most: 30, Floor: 10}); err != nil {
-		s.t.Fatal(err)
-	}
+	s.budget, err = retry.NewBudget(retry.BudgetConfig{Most: 30, Floor: 10})
+	require.NoError(s.t, err)
+	s.admitted, err = httpadapter.NewRetryBudget(httpadapter.RetryBudgetConfig{Ratio: 0.15,
+		PerSecond: 0.1, Most: 5})
+	require.NoError(s.t, err)
 	provider := telemetry.Horizon{Source: "card network", For: 8 * time.Minute}
-	if _, err := s.checkout.NewAuditor(
-		telemetry.AuditConfig{Horizons: []telemetry.Horizon{provider}}); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := errors.Join(s.checkout.ObserveBudget(s.budget), s.checkout.ObserveOutbox(s.box, s.db),
-		s.startRelay(ctx, traffic)); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err = s.checkout.NewAuditor(
+		telemetry.AuditConfig{Horizons: []telemetry.Horizon{provider}})
+	require.NoError(s.t, err)
+	require.NoError(s.t, errors.Join(s.checkout.ObserveBudget(s.budget),
+		s.checkout.ObserveRetryBudget(s.admitted), s.checkout.ObserveOutbox(s.box, s.db),
+		s.startRelay(ctx, traffic)))
 	checkout := s.openCheckout(ctx, traffic)
 	plain, err := redisadapter.New(ctx, s.client,
 		redisadapter.Options{Prefix: "plain", OnFinding: func(preflight.Finding) {}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	sent, received := s.metrics("emails"), s.metrics("webhooks")
 	emails := s.deduper(plain,
-		dedup.Config{Namespace: "emails", Mode: dedup.FailOpen, Observer: s.metrics("emails").Observer()})
+		dedup.Config{Namespace: "emails", Mode: dedup.FailOpen, Observer: sent.Observer()})
 	webhooks := s.deduper(plain,
-		dedup.Config{Namespace: "webhooks", Mode: dedup.Observe,
-			Observer: s.metrics("webhooks").Observer()})
+		dedup.Config{Namespace: "webhooks", Mode: dedup.Observe, Observer: received.Observer()})
 	traffic.Go(func() { s.wave(ctx, 5, 15, func(i int) { s.call(ctx, checkout, i) }) })
-	traffic.Go(func() { s.wave(ctx, 3, 4, func(i int) { s.deliver(ctx, emails, i, 10, 0) }) })
-	traffic.Go(func() { s.wave(ctx, 4, 8, func(i int) { s.deliver(ctx, webhooks, i, 15, 2) }) })
+	traffic.Go(func() { s.wave(ctx, 3, 4, func(i int) { s.deliver(ctx, emails, sent, i, 10, 0) }) })
+	traffic.Go(func() { s.wave(ctx, 4, 8, func(i int) { s.deliver(ctx, webhooks, received, i, 15, 2) }) })
 }
 
 func (s *service) openDatabase() {
 	s.t.Helper()
 	var err error
-	if s.db, err = sql.Open("sqlite", "file:"+filepath.Join(s.t.TempDir(), "shop.db")+
-		"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"); err != nil {
-		s.t.Fatal(err)
-	}
+	s.db, err = sql.Open("sqlite", "file:"+filepath.Join(s.t.TempDir(), "shop.db")+
+		"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = s.db.Close() })
-	if s.box, err = outbox.New(outbox.Config{Dialect: outbox.SQLite}); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.box.Migrate(s.t.Context(), s.db); err != nil {
-		s.t.Fatal(err)
-	}
+	s.box, err = outbox.New(outbox.Config{Dialect: outbox.SQLite})
+	require.NoError(s.t, err)
+	require.NoError(s.t, s.box.Migrate(s.t.Context(), s.db))
 }
 
 // openCheckout opens the Deduper of the API, with a filter that follows the table.
 func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *dedup.Deduper {
 	s.t.Helper()
 	records, err := sqlstore.New(s.db, sqlstore.Options{Dialect: sqladapter.SQLite})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := records.Migrate(ctx); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	require.NoError(s.t, records.Migrate(ctx))
 	leases, err := openStore(ctx, s.provider, "checkout", s.client,
 		guarded("checkout", redisadapter.FailClosed))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	traffic.Go(func() { _ = leases.Watch(ctx, time.Second) })
 	filter, err := bloom.New(bloom.Options{Window: window, Rate: 8})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	traffic.Go(func() {
 		_ = filter.Follow(ctx, bloom.Source{Name: "checkout"}, bloom.FollowConfig{
 			Every: 3 * time.Second, Overlap: 5 * time.Second,
@@ -339,18 +308,19 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 	})
 	store, err := layered.New(leases, records, layered.Config{HotWindow: 30 * time.Second,
 		LeaseTTL: lease, Filter: filter, Observer: s.checkout.Observer()})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return s.deduper(store, dedup.Config{Namespace: "checkout", CacheBytes: 1 << 20,
 		Observer: s.checkout.Observer()})
 }
 
 // call is a request of a client. The client repeats it when its answer is lost, and now and then
-// sends it twice at once or with another payload.
+// sends it twice at once or with another payload. The server refuses some of the retries.
 func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	key, payload := fmt.Sprintf("order-%06d", i), "10 EUR"
 	once := func(payload string) {
+		if _, wait := s.admitted.Admit("shop", "", key, false); wait > 0 {
+			return
+		}
 		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) {
 			return s.book(ctx, key)
 		}, dedup.WithFingerprint([]byte(payload)))
@@ -424,11 +394,17 @@ func (s *service) tell(ctx context.Context, key string) error {
 }
 
 // deliver delivers a message, redelivers it with a chance of again percent each time, and with a
-// chance of wrong percent sends it with another payload.
-func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong int) {
-	key := fmt.Sprintf("msg-%06d", i)
+// chance of wrong percent sends it with another payload. One message in fifty has waited for longer
+// than the window before it was delivered.
+func (s *service) deliver(ctx context.Context, d *dedup.Deduper, m *telemetry.Metrics, i, again,
+	wrong int) {
+	key, written := fmt.Sprintf("msg-%06d", i), time.Now()
+	if rand.IntN(50) == 0 {
+		written = written.Add(-window - time.Minute)
+	}
 	once := func(payload string) {
 		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) {
+			m.CountEffect(written)
 			return "sent", backoff.Sleep(ctx, time.Duration(10+rand.IntN(40))*time.Millisecond)
 		}, dedup.WithFingerprint([]byte(payload)))
 	}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/IBM/sarama"
 	metrics "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -72,19 +74,13 @@ type process struct {
 func startWorker(t *testing.T, j job) *process {
 	t.Helper()
 	text, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	return &process{cmd, stdin}
 }
 
@@ -173,7 +169,7 @@ func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.D
 		Attempts: kafkaadapter.Attempts{RetryBase: 50 * time.Millisecond},
 		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
 			Drain: time.Second},
-		Observer: kafka.Observer(), Logger: slog.New(slog.DiscardHandler),
+		Observer: observed(kafka, m), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
@@ -187,6 +183,15 @@ func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.D
 	}
 	err = c.Run(ctx, group, []string{topic})
 	return errors.Join(err, group.Close())
+}
+
+// observed counts the effects of old messages, too.
+func observed(kafka *kafkametric.Metrics, m *telemetry.Metrics) kafkaadapter.Observer {
+	o := kafka.Observer()
+	o.Recorded = func(message *kafkaadapter.Message, _ time.Duration) {
+		m.CountEffect(message.Timestamp)
+	}
+	return o
 }
 
 // handle takes 20 to 100 ms, and one time in fifty half a second.
