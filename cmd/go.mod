@@ -53,6 +53,7 @@ require (
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/onceward/onceward/kafkaadapter/kafkafranz v0.0.0
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -81,3 +82,5 @@ require (
 replace github.com/onceward/onceward => ../
 
 replace github.com/onceward/onceward/contrib/telemetry => ../contrib/telemetry
+
+replace github.com/onceward/onceward/kafkaadapter/kafkafranz => ../kafkaadapter/kafkafranz

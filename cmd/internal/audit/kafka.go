@@ -9,8 +9,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
 // quiet is how long a partition may send nothing below its end before it is left as it is.
@@ -27,18 +29,17 @@ type topic struct {
 // openTopic finds out what there is to be read. next has the offset to begin with of partitions
 // that were read before, and gets those of the others. Only what is committed is read.
 func openTopic(ctx context.Context, o *Options, next map[int32]int64) (*topic, error) {
-	opts, err := o.Kafka.Franz("onceward-audit")
+	opening, cancel := context.WithTimeout(ctx, openTime)
+	defer cancel()
+	// Control records show where a partition ends whose last transaction was aborted.
+	client, err := o.Kafka.Open(opening, "onceward-audit",
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.FetchMaxBytes(16<<20))
 	if err != nil {
 		return nil, err
 	}
-	// Control records show where a partition ends whose last transaction was aborted.
-	client, err := kgo.NewClient(append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), kgo.FetchMaxBytes(16<<20))...)
-	if err != nil {
-		return nil, fmt.Errorf("--brokers: %w", err)
-	}
 	t := &topic{options: o, client: client, ends: map[int32]int64{}}
-	if err := t.bounds(ctx, kadm.NewClient(client), next); err != nil {
+	if err := t.bounds(opening, kadm.NewClient(client), next); err != nil {
 		t.close()
 		return nil, err
 	}
@@ -48,8 +49,6 @@ func openTopic(ctx context.Context, o *Options, next map[int32]int64) (*topic, e
 func (t *topic) close() { t.client.Close() }
 
 func (t *topic) bounds(ctx context.Context, admin *kadm.Client, next map[int32]int64) error {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
 	name := t.options.Topic
 	starts, err := admin.ListStartOffsets(ctx, name)
 	if err == nil && t.options.Since > 0 {
@@ -85,7 +84,7 @@ func (t *topic) read(ctx context.Context, next map[int32]int64, yield func(*mess
 	}
 	t.client.AddConsumePartitions(map[string]map[int32]kgo.Offset{t.options.Topic: from})
 	for open > 0 {
-		fetches, err := poll(ctx, t.client)
+		fetches, err := broker.Poll(ctx, t.client, quiet)
 		if err != nil {
 			return false, err
 		}
@@ -108,34 +107,9 @@ func (t *topic) read(ctx context.Context, next map[int32]int64, yield func(*mess
 	return true, nil
 }
 
-// poll waits for messages. It returns none where nothing comes for too long.
-func poll(ctx context.Context, client *kgo.Client) (kgo.Fetches, error) {
-	waiting, cancel := context.WithTimeout(ctx, quiet)
-	defer cancel()
-	fetches := client.PollFetches(waiting)
-	switch err := fetches.Err0(); {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	}
-	for _, e := range fetches.Errors() {
-		return nil, fmt.Errorf("%s/%d: %w", e.Topic, e.Partition, e.Err)
-	}
-	return fetches, nil
-}
-
 // kafkaMessage finds the id and payload as the options say.
 func (o *Options) kafkaMessage(r *kgo.Record) *message {
-	m := &kafkaadapter.Message{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key,
-		Value: r.Value, Timestamp: r.Timestamp}
-	headers := make(kafkaadapter.Headers, len(r.Headers))
-	for i, h := range r.Headers {
-		headers[i] = kafkaadapter.Header{Key: h.Key, Value: h.Value}
-	}
-	m.SetHeaders(headers)
+	m := kafkafranz.Message(r)
 	out := &message{time: r.Timestamp, partition: r.Partition, produced: true,
 		place: fmt.Sprintf("%s/%d@%d", r.Topic, r.Partition, r.Offset)}
 	_, out.replayed = kafkaadapter.Replayed()(m)

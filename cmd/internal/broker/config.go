@@ -4,43 +4,23 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/onceward/onceward/cmd/internal/server"
 )
 
-// Config is that of connections which make no topic.
-func (o *Options) Config(client string) (*sarama.Config, error) {
-	c := sarama.NewConfig()
-	c.ClientID = client
-	c.Version = sarama.V2_8_0_0
-	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = 10*time.Second, 10*time.Second,
-		10*time.Second
-	// a topic that is gone, or misspelt, must not come to be
-	c.Metadata.AllowAutoTopicCreation = false
-	if o.TLS.On {
-		var err error
-		if c.Net.TLS.Config, err = tlsConfig(o.TLS); err != nil {
-			return nil, err
-		}
-		c.Net.TLS.Enable = true
-	}
-	if o.SASL.User != "" {
-		Authenticate(c, o.SASL)
-	}
-	return c, nil
-}
-
-// Franz is the same for franz-go.
-func (o *Options) Franz(client string) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(client),
-		kgo.DialTimeout(10 * time.Second)}
+// Open connects a client, which makes no topic. The caller closes it.
+func (o *Options) Open(ctx context.Context, name string, opts ...kgo.Opt) (*kgo.Client, error) {
+	opts = append(opts, kgo.SeedBrokers(o.Brokers...), kgo.ClientID(name),
+		kgo.DialTimeout(10*time.Second))
 	if o.TLS.On {
 		c, err := tlsConfig(o.TLS)
 		if err != nil {
@@ -51,7 +31,17 @@ func (o *Options) Franz(client string) ([]kgo.Opt, error) {
 	if o.SASL.User != "" {
 		opts = append(opts, kgo.SASL(o.SASL.mechanism()))
 	}
-	return opts, nil
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("--brokers: %w", err)
+	}
+	// kgo waits for a broker that takes the connection and hangs, also after ctx has ended.
+	defer context.AfterFunc(ctx, client.Close)()
+	if err := client.Ping(ctx); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("--brokers: %w", server.Unanswered(err, o.Brokers...))
+	}
+	return client, nil
 }
 
 func (s SASL) mechanism() sasl.Mechanism {
@@ -87,50 +77,21 @@ func tlsConfig(t TLS) (*tls.Config, error) {
 	return c, nil
 }
 
-// Authenticate sets in c how to say who we are.
-func Authenticate(c *sarama.Config, s SASL) {
-	c.Net.SASL.Enable = true
-	c.Net.SASL.User, c.Net.SASL.Password = s.User, s.Password
-	switch s.Mechanism {
-	case "plain":
-		c.Net.SASL.Mechanism = sarama.SASLTypePlaintext
-		return
-	case "scram-sha-256":
-		c.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA256
-	default:
-		c.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA512
+// Poll waits for messages. It returns none where nothing comes for too long.
+func Poll(ctx context.Context, client *kgo.Client, quiet time.Duration) (kgo.Fetches, error) {
+	waiting, cancel := context.WithTimeout(ctx, quiet)
+	defer cancel()
+	fetches := client.PollFetches(waiting)
+	switch err := fetches.Err0(); {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	mechanism := s.mechanism()
-	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
-		return &scramClient{mechanism: mechanism}
+	for _, e := range fetches.Errors() {
+		return nil, fmt.Errorf("%s/%d: %w", e.Topic, e.Partition, e.Err)
 	}
+	return fetches, nil
 }
-
-// scramClient is a sarama.SCRAMClient: sarama has the messages of SASL, and leaves what
-// stands in them to its users.
-type scramClient struct {
-	mechanism sasl.Mechanism
-	session   sasl.Session
-	first     []byte // until it has been sent
-	done      bool
-}
-
-// Begin implements sarama.SCRAMClient; the mechanism has the credentials.
-func (c *scramClient) Begin(string, string, string) (err error) {
-	c.session, c.first, err = c.mechanism.Authenticate(context.Background(), "")
-	return err
-}
-
-// Step implements sarama.SCRAMClient.
-func (c *scramClient) Step(challenge string) (response string, err error) {
-	if c.first != nil {
-		response, c.first = string(c.first), nil
-		return response, nil
-	}
-	var out []byte
-	c.done, out, err = c.session.Challenge([]byte(challenge))
-	return string(out), err
-}
-
-// Done implements sarama.SCRAMClient.
-func (c *scramClient) Done() bool { return c.done }

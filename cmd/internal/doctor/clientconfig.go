@@ -146,7 +146,7 @@ func readJSON(text string) (map[string]string, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
-		return nil, errors.New("is no JSON object") // what is in it may be a password
+		return nil, errors.New("is not a JSON object") // what is in it may be a password
 	}
 	all := make(map[string]string)
 	var walk func(prefix string, of map[string]any)
@@ -177,10 +177,10 @@ func (c *clientConfig) has(names []string) bool {
 }
 
 // look names what loses or doubles messages.
-func (c *clientConfig) look() (found []Finding) {
+func (c *clientConfig) look() (found []Diagnostic) {
 	if c.has(ofConsumers) {
-		for _, check := range []func() []Finding{c.atCommits, c.atReset, c.atIsolation, c.atSession,
-			c.atAssignors} {
+		for _, check := range []func() []Diagnostic{c.atCommits, c.atReset, c.atIsolation,
+			c.atSession, c.atAssignors} {
 			found = append(found, check()...)
 		}
 	}
@@ -190,8 +190,8 @@ func (c *clientConfig) look() (found []Finding) {
 	return found
 }
 
-func (c *clientConfig) finding(severity, code, detail, why, fix string) []Finding {
-	return []Finding{{Severity: severity, Code: code, Server: c.file, Detail: detail,
+func (c *clientConfig) diagnostic(severity, code, detail, why, fix string) []Diagnostic {
+	return []Diagnostic{{Severity: severity, Code: code, Server: c.file, Detail: detail,
 		Why: why, Fix: fix}}
 }
 
@@ -208,7 +208,7 @@ func (c *clientConfig) get(names ...string) (name, value string) {
 	return "", ""
 }
 
-func (c *clientConfig) atCommits() []Finding {
+func (c *clientConfig) atCommits() []Diagnostic {
 	const (
 		why = "the client commits by the clock what it has handed out, done or not: after a crash nobody gets those messages again"
 		fix = "set enable.auto.commit to false (sarama: Consumer.Offsets.AutoCommit.Enable, franz-go: DisableAutoCommit) and commit after the record, as kafkaadapter does"
@@ -220,17 +220,17 @@ func (c *clientConfig) atCommits() []Finding {
 	case name == "" && c.spring:
 		return nil // Spring's own default is false
 	case c.values[autoStore] == "false":
-		return c.finding(note, "auto_commit_of_stored",
+		return c.diagnostic(note, "auto_commit_of_stored",
 			c.said(autoStore)+", and offsets are committed by the clock",
 			"what the program stores is committed: an offset that it stores before the record is lost by a crash", "store an offset after the record alone")
 	case name == "":
-		return c.finding(critical, "auto_commit", "enable.auto.commit is not set, and true without",
+		return c.diagnostic(critical, "auto_commit", "enable.auto.commit is not set, and true without",
 			why, fix)
 	}
-	return c.finding(critical, "auto_commit", c.said(name), why, fix)
+	return c.diagnostic(critical, "auto_commit", c.said(name), why, fix)
 }
 
-func (c *clientConfig) atReset() []Finding {
+func (c *clientConfig) atReset() []Diagnostic {
 	name, value := c.get(offsetReset, saramaInitial)
 	detail := "auto.offset.reset is not set, and latest without"
 	switch {
@@ -241,28 +241,28 @@ func (c *clientConfig) atReset() []Finding {
 	case name != "":
 		detail = c.said(name)
 	}
-	return c.finding(warning, "offset_reset", detail,
+	return c.diagnostic(warning, "offset_reset", detail,
 		"a group without an offset (new, stopped for longer than offsets.retention.minutes, or behind what the topic keeps) skips every message that is there",
-		"set auto.offset.reset to earliest (sarama: Consumer.Offsets.Initial to OffsetOldest): what has been done is skipped as a duplicate")
+		"set auto.offset.reset to earliest (sarama: Consumer.Offsets.Initial to OffsetOldest): a message that is done is skipped as a duplicate")
 }
 
-func (c *clientConfig) atIsolation() []Finding {
+func (c *clientConfig) atIsolation() []Diagnostic {
 	const why = "messages of aborted transactions have effects"
 	const fix = "set isolation.level to read_committed"
 	switch value, set := c.values[isolation]; {
 	case !set:
-		return c.finding(note, "isolation_level",
+		return c.diagnostic(note, "isolation_level",
 			"isolation.level is not set: read_uncommitted in Java and sarama, read_committed in librdkafka", why+" where it is read_uncommitted", fix)
 	case value == "read_committed" || value == "1":
 		return nil
 	}
-	return c.finding(warning, "isolation_level", c.said(isolation), why, fix)
+	return c.diagnostic(warning, "isolation_level", c.said(isolation), why, fix)
 }
 
 // minSession is Kafka's heartbeat rule: a session should have room for three.
 const minSession = 3
 
-func (c *clientConfig) atSession() (found []Finding) {
+func (c *clientConfig) atSession() (found []Diagnostic) {
 	const defaultSession, defaultHeartbeat, shortPoll = 45000, 3000, 60000
 	number := func(name string, otherwise int) (int, bool) {
 		n, err := strconv.Atoi(c.values[name])
@@ -274,13 +274,13 @@ func (c *clientConfig) atSession() (found []Finding) {
 	length, set1 := number(session, defaultSession)
 	beat, set2 := number(heartbeat, defaultHeartbeat)
 	if (set1 || set2) && length < minSession*beat {
-		found = append(found, c.finding(warning, "session_timeout",
+		found = append(found, c.diagnostic(warning, "session_timeout",
 			fmt.Sprintf("session.timeout.ms is %d, and heartbeat.interval.ms %d", length, beat),
 			"one late heartbeat or two take the partitions away from a consumer that works: its messages are run by another at the same time",
 			"set session.timeout.ms to 45000 and heartbeat.interval.ms to 3000")...)
 	}
 	if poll, set := number(maxPoll, 0); set && poll < shortPoll {
-		found = append(found, c.finding(note, "max_poll_interval",
+		found = append(found, c.diagnostic(note, "max_poll_interval",
 			fmt.Sprintf("max.poll.interval.ms is %d", poll),
 			"handlers that take longer in sum between two polls lose their partitions while they run, and others begin the same messages",
 			"set max.poll.interval.ms above what a batch takes at its worst, downstream timeouts and retries included")...)
@@ -288,28 +288,28 @@ func (c *clientConfig) atSession() (found []Finding) {
 	return found
 }
 
-func (c *clientConfig) atAssignors() []Finding {
+func (c *clientConfig) atAssignors() []Diagnostic {
 	value := canonical(c.values[assignors])
 	if value == "" || strings.Contains(value, "cooperative") {
 		return nil
 	}
-	return c.finding(note, "eager_rebalance", c.said(assignors),
-		"each rebalance takes all partitions from everybody, and what was under way comes again elsewhere", "cooperative-sticky, by two rolling restarts")
+	return c.diagnostic(note, "eager_rebalance", c.said(assignors),
+		"each rebalance takes all partitions from everybody, and messages in flight are redelivered to other members", "cooperative-sticky, by two rolling restarts")
 }
 
-func (c *clientConfig) atAcks() (found []Finding) {
+func (c *clientConfig) atAcks() (found []Diagnostic) {
 	const fix = "set acks to all, and min.insync.replicas of the topic to 2"
 	name, value := c.get(acks, requiredAcks, saramaAcks)
 	switch value {
 	case "0", "none", "noresponse":
-		found = c.finding(critical, "acks", c.said(name),
+		found = c.diagnostic(critical, "acks", c.said(name),
 			"nobody says whether a message has arrived: each error of a connection loses some", fix)
 	case "1", "leader", "waitforlocal":
-		found = c.finding(warning, "acks", c.said(name),
+		found = c.diagnostic(warning, "acks", c.said(name),
 			"a leader that is lost after it has answered takes messages with it that its followers have not got", fix)
 	}
 	if c.values[idempotence] == "false" {
-		found = append(found, c.finding(note, "idempotence", c.said(idempotence),
+		found = append(found, c.diagnostic(note, "idempotence", c.said(idempotence),
 			"a retry of the producer appends the message again, maybe behind later ones: duplicates of one id are skipped, their order is not restored",
 			"set enable.idempotence to true")...)
 	}

@@ -22,8 +22,8 @@ import (
 // askTime bounds how long the servers may take.
 const askTime = 20 * time.Second
 
-// Finding is one, as --json writes it.
-type Finding struct {
+// Diagnostic is one, as --json writes it.
+type Diagnostic struct {
 	Severity string `json:"severity"` // critical, warning or note
 	Code     string `json:"code"`
 	Server   string `json:"server,omitempty"` // or the file; none: the client
@@ -34,7 +34,7 @@ type Finding struct {
 
 // Report is what --json writes.
 type Report struct {
-	Findings []Finding `json:"findings"`
+	Findings []Diagnostic `json:"findings"`
 	// Error says which question failed; the findings are then not all.
 	Error string `json:"error,omitempty"`
 }
@@ -59,9 +59,9 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 }
 
 // worst has the exit code of the worst finding.
-func worst(found []Finding) error {
+func worst(found []Diagnostic) error {
 	has := func(severity string) bool {
-		return slices.ContainsFunc(found, func(f Finding) bool { return f.Severity == severity })
+		return slices.ContainsFunc(found, func(f Diagnostic) bool { return f.Severity == severity })
 	}
 	switch {
 	case has(critical):
@@ -72,15 +72,15 @@ func worst(found []Finding) error {
 	return nil
 }
 
-// look asks the servers. What was found before an error is told with it.
-func (o *Options) look(ctx context.Context) ([]Finding, error) {
+// look asks the servers. It also returns what it has found before an error.
+func (o *Options) look(ctx context.Context) ([]Diagnostic, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	var found []Finding
+	var found []Diagnostic
 	var errs []error
 	for _, part := range []struct {
 		wanted bool
-		look   func(context.Context) ([]Finding, error)
+		look   func(context.Context) ([]Diagnostic, error)
 	}{
 		{o.Server.Redis != "", o.lookAtRedis}, {o.Server.SQL != "", o.lookAtSQL},
 		{o.inKafka(), o.lookAtKafka}, {o.KafkaConfig != "", o.lookAtConfig},
@@ -90,14 +90,14 @@ func (o *Options) look(ctx context.Context) ([]Finding, error) {
 			found, errs = append(found, more...), append(errs, err)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(found, func(a, b Diagnostic) int { return cmp.Compare(rank(a), rank(b)) })
 	return found, errors.Join(errs...)
 }
 
 // rank orders findings, worst first.
-func rank(f Finding) int { return slices.Index([]string{critical, warning, note}, f.Severity) }
+func rank(f Diagnostic) int { return slices.Index([]string{critical, warning, note}, f.Severity) }
 
-func (o *Options) lookAtConfig(context.Context) ([]Finding, error) {
+func (o *Options) lookAtConfig(context.Context) ([]Diagnostic, error) {
 	c, err := readClientConfig(o.KafkaConfig)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (o *Options) lookAtConfig(context.Context) ([]Finding, error) {
 	return c.look(), nil
 }
 
-func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
+func (o *Options) lookAtRedis(ctx context.Context) ([]Diagnostic, error) {
 	client, err := o.client()
 	if err != nil {
 		return nil, err
@@ -127,22 +127,22 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 }
 
 // Grave are the findings that are more than notes.
-func Grave(found []preflight.Finding) []Finding {
+func Grave(found []preflight.Finding) []Diagnostic {
 	return slices.DeleteFunc(fromPreflight(found),
-		func(f Finding) bool { return f.Severity == note })
+		func(f Diagnostic) bool { return f.Severity == note })
 }
 
 // fromPreflight turns the findings of an adapter into those of the report.
-func fromPreflight(found []preflight.Finding) []Finding {
-	all := make([]Finding, len(found))
+func fromPreflight(found []preflight.Finding) []Diagnostic {
+	all := make([]Diagnostic, len(found))
 	for i, f := range found {
-		all[i] = Finding{f.Severity.String(), f.Code, f.Server, f.Detail, f.Why, f.Fix}
+		all[i] = Diagnostic{f.Severity.String(), f.Code, f.Server, f.Detail, f.Why, f.Fix}
 	}
 	return all
 }
 
 // sentinels asks each whether enough of them see each other for a failover.
-func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) {
+func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Diagnostic) {
 	for _, addr := range s.SentinelAddrs {
 		c := sentinel(s, addr)
 		stop := server.CutOff(ctx, c)
@@ -150,7 +150,7 @@ func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) 
 		stop()
 		_ = c.Close()
 		if err != nil {
-			found = append(found, Finding{
+			found = append(found, Diagnostic{
 				warning, "sentinel_quorum", addr,
 				"SENTINEL CKQUORUM " + s.MasterName + ": " + err.Error(),
 				"without a quorum and a majority no replica is promoted when the master fails, and nothing is claimed until it is back",
@@ -186,7 +186,7 @@ func (o *Options) client() (redis.UniversalClient, error) {
 	return redis.NewClusterClient(&opts), cluster.Close()
 }
 
-func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
+func (o *Options) lookAtSQL(ctx context.Context) ([]Diagnostic, error) {
 	db, err := o.Server.OpenSQL(false)
 	if err != nil {
 		return nil, err
@@ -213,10 +213,10 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 }
 
 // plainSQL looks at what the DSN says of TLS.
-func (o *Options) plainSQL() (found []Finding, err error) {
+func (o *Options) plainSQL() (found []Diagnostic, err error) {
 	addrs, says, err := o.Server.PlainSQL()
 	for _, addr := range addrs {
-		found = append(found, Finding{
+		found = append(found, Diagnostic{
 			warning, "plaintext", addr, says,
 			"keys, results and the password can be read, and changed, by whoever is between",
 			"sslmode=verify-full (PostgreSQL) or tls=true (MySQL, MariaDB) in the DSN",
@@ -229,7 +229,7 @@ func (o *Options) plainSQL() (found []Finding, err error) {
 func (r *Report) write(s *cli.Streams, asJSON bool) error {
 	if asJSON {
 		if r.Findings == nil {
-			r.Findings = []Finding{}
+			r.Findings = []Diagnostic{}
 		}
 		return cli.WriteJSON(s.Out, r)
 	}
@@ -255,7 +255,7 @@ func (r *Report) write(s *cli.Streams, asJSON bool) error {
 // styles are those of severities.
 var styles = map[string]cli.Style{critical: cli.Red, warning: cli.Yellow, note: cli.Bold}
 
-func (f *Finding) write(s *cli.Streams) error {
+func (f *Diagnostic) write(s *cli.Streams) error {
 	where := cmp.Or(f.Server, "the client")
 	pad := strings.Repeat(" ", max(0, len(critical)-len(f.Severity)))
 	const indent = 9

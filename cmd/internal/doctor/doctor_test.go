@@ -54,7 +54,7 @@ func TestReportOfNothing(t *testing.T) {
 		!strings.Contains(errOut.String(), "--redis: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
-	r := Report{Findings: []Finding{{Severity: warning}}, Error: "--brokers: refused"}
+	r := Report{Findings: []Diagnostic{{Severity: warning}}, Error: "--brokers: refused"}
 	if err := r.write(&cli.Streams{Out: &out}, false); err != nil ||
 		!strings.HasSuffix(out.String(),
 			"0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
@@ -335,7 +335,7 @@ func TestSQLiteSetups(t *testing.T) {
 	names(t, "critical", "journal_mode", "--sql", "file:"+file+well+"&_pragma=journal_mode(OFF)")
 }
 
-// What cannot be asked is an error, never "all is well", and tells no password.
+// A server that cannot be asked is an error, never "all is well", and the error has no password.
 func TestUnreachable(t *testing.T) {
 	var out, errOut bytes.Buffer
 	if code := execute(t.Context(), []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}, &out,
@@ -359,7 +359,8 @@ func TestUnreachable(t *testing.T) {
 
 // For people: each finding with its reason and its fix, and a count.
 func TestText(t *testing.T) {
-	r := Report{Findings: []Finding{{"critical", "eviction_policy", "h:1", "seen", "because", "do"},
+	r := Report{Findings: []Diagnostic{
+		{"critical", "eviction_policy", "h:1", "seen", "because", "do"},
 		{"note", "x", "", "seen", "because", "do"}}}
 	var out bytes.Buffer
 	if err := r.write(&cli.Streams{Out: &out}, false); err != nil {

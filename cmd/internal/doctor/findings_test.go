@@ -7,220 +7,146 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// asked are brokers as they answer: one broker, one topic of one partition, one group.
-type asked struct {
-	sarama.ClusterAdmin
-	addr          string
-	encrypted     bool
-	broker, topic map[string]string // settings
-	partition     sarama.PartitionMetadata
-	offsets       *sarama.TopicMetadata // of offsetsTopic
-	// The ends of the log, the first offset in the window, and what the group has committed; -1 for
-	// none.
-	oldest, newest, recent, committed int64
+// answers are those of one broker, one topic of one partition and one group.
+type answers struct {
+	cluster
+	broker, topic     map[string]string // settings
+	copies, offsets   kadm.PartitionDetail
+	oldest, committed int64 // -1: nothing is committed; the log ends at 10
+	retention, lag    time.Duration
 }
 
-// wellAsked are brokers of which there is nothing to say, for a window of an hour.
-func wellAsked() *asked {
-	three := sarama.PartitionMetadata{Leader: 1, Replicas: []int32{1, 2, 3}, Isr: []int32{1, 2, 3}}
-	return &asked{
-		addr: "kafka.example.com:9093", encrypted: true,
+// goodAnswers show nothing, for a window of an hour.
+func goodAnswers() *answers {
+	three := kadm.PartitionDetail{Leader: 1, Replicas: []int32{1, 2, 3}, ISR: []int32{1, 2, 3}}
+	return &answers{
+		cluster: cluster{where: "kafka:9093", encrypted: true, group: "shop",
+			topics: []string{"orders"}, window: time.Hour,
+			brokers: kadm.BrokerDetails{{NodeID: 1, Host: "kafka.example.com", Port: 9093}}},
 		broker: map[string]string{"offsets.retention.minutes": "60"},
-		topic: map[string]string{"retention.ms": "3600000", "min.insync.replicas": "2",
+		topic: map[string]string{"min.insync.replicas": "2",
 			"unclean.leader.election.enable": "false"},
-		partition: three, offsets: &sarama.TopicMetadata{Name: offsetsTopic,
-			Partitions: []*sarama.PartitionMetadata{&three}},
-		newest: 10, recent: 5, committed: 10,
+		copies: three, offsets: three, committed: 10, retention: time.Hour,
 	}
 }
 
-// DescribeCluster implements sarama.ClusterAdmin.
-func (a *asked) DescribeCluster() ([]*sarama.Broker, int32, error) {
-	return []*sarama.Broker{sarama.NewBroker(a.addr)}, 0, nil
-}
-
-// DescribeConfigs implements sarama.ClusterAdmin.
-func (a *asked) DescribeConfigs(of []*sarama.ConfigResource,
-	_ sarama.DescribeConfigsOptions) (all []*sarama.ConfigResourceResult, _ error) {
-	for _, r := range of {
-		values := a.topic
-		if r.Type == sarama.BrokerResource {
-			values = a.broker
-		}
-		result := &sarama.ConfigResourceResult{Type: r.Type, Name: r.Name}
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			result.Configs = append(result.Configs,
-				sarama.ConfigEntry{Name: name, Value: values[name]})
-		}
-		all = append(all, result)
-	}
-	return all, nil
-}
-
-// DescribeTopics implements sarama.ClusterAdmin.
-func (a *asked) DescribeTopics(topics []string) (all []*sarama.TopicMetadata, _ error) {
-	for _, topic := range topics {
-		if topic == offsetsTopic {
-			all = append(all, a.offsets)
-		} else {
-			all = append(all, &sarama.TopicMetadata{Name: topic,
-				Partitions: []*sarama.PartitionMetadata{&a.partition}})
-		}
-	}
-	return all, nil
-}
-
-// ListConsumerGroupOffsets implements sarama.ClusterAdmin.
-func (a *asked) ListConsumerGroupOffsets(_ string,
-	of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
-	answer := &sarama.OffsetFetchResponse{}
-	for topic := range of {
-		answer.AddBlock(topic, 0, &sarama.OffsetFetchResponseBlock{Offset: a.committed})
-	}
-	return answer, nil
-}
-
-// ListOffsets implements sarama.ClusterAdmin.
-func (a *asked) ListOffsets(of map[string]map[int32]int64,
-	_ *sarama.ListOffsetsOptions) (map[string]map[int32]*sarama.OffsetResult, error) {
-	all := map[string]map[int32]*sarama.OffsetResult{}
-	for topic, partitions := range of {
-		offset := a.recent
-		switch partitions[0] {
-		case sarama.OffsetOldest:
-			offset = a.oldest
-		case sarama.OffsetNewest:
-			offset = a.newest
-		}
-		all[topic] = map[int32]*sarama.OffsetResult{0: {Offset: offset}}
-	}
-	return all, nil
-}
-
-// lags is how old the first message is that is not read: two windows, unless it is recent.
-func (a *asked) lags(string, ...string) (map[string]time.Duration, error) {
-	next := max(a.committed, a.oldest)
-	switch {
-	case next >= a.newest:
-		return nil, nil
-	case next >= a.recent:
-		return map[string]time.Duration{"orders": time.Minute}, nil
-	}
-	return map[string]time.Duration{"orders": 2 * time.Hour}, nil
-}
-
-// found are the findings of a setup, as "severity code".
-func (a *asked) found(t *testing.T) (all []string) {
+// found are the diagnostics of a setup, as "severity code".
+func (a *answers) found(t *testing.T) (all []string) {
 	t.Helper()
-	c := cluster{admin: a, where: a.addr, group: "shop", topics: []string{"orders"},
-		window: time.Hour, lags: a.lags}
-	findings, err := c.look(a.encrypted)
-	if err != nil {
-		t.Error(err)
-	}
-	for _, f := range findings {
-		all = append(all, f.Severity+" "+f.Code)
-		if f.Server != a.addr || f.Detail == "" || f.Why == "" || f.Fix == "" {
-			t.Errorf("%+v", f)
-		}
+	c := a.cluster
+	c.brokerSettings = map[string]map[string]string{"1": a.broker}
+	c.topicSettings = map[string]map[string]string{"orders": a.topic}
+	c.details = kadm.TopicDetails{"orders": {Partitions: kadm.PartitionDetails{0: a.copies}},
+		offsetsTopic: {Partitions: kadm.PartitionDetails{0: a.offsets}}}
+	c.committed.Add(kadm.OffsetResponse{Offset: kadm.Offset{Topic: "orders", At: a.committed}})
+	c.oldest = kadm.ListedOffsets{"orders": {0: {Offset: a.oldest}}}
+	c.newest = kadm.ListedOffsets{"orders": {0: {Offset: 10}}}
+	c.retentions = map[string]time.Duration{"orders": a.retention}
+	c.lags = map[string]time.Duration{"orders": a.lag}
+	for _, d := range c.look() {
+		all = append(all, d.Severity+" "+d.Code)
+		assert.Equal(t, "kafka:9093", d.Server)
+		assert.NotContains(t, []string{d.Detail, d.Why, d.Fix}, "")
 	}
 	return all
 }
 
-// brokerFindings are all that brokers are told of: each in a setup in which it is the only one, and
+// brokerFindings are all that brokers can have: each in a setup in which it is the only one, and
 // silent in the next best, of which there is nothing to say.
 var brokerFindings = []struct {
 	severity, code string
-	bad, well      func(*asked)
+	bad, well      func(*answers)
 }{
-	{warning, "plaintext", func(a *asked) {
-		a.encrypted = false
-	}, func(a *asked) { a.encrypted, a.addr = false, "[::1]:9092" }},
 	{
-		warning, "offsets_retention", func(a *asked) {
-			a.broker["offsets.retention.minutes"] = "59"
-		},
-		func(a *asked) { a.broker["offsets.retention.minutes"] = "61" },
+		warning, "plaintext", func(a *answers) { a.encrypted = false },
+		func(a *answers) { a.encrypted, a.brokers[0].Host = false, "::1" },
 	},
 	{
-		warning, "unclean_leader_election", func(a *asked) {
-			a.topic["unclean.leader.election.enable"] = "true"
-		},
-		func(a *asked) { delete(a.topic, "unclean.leader.election.enable") },
+		warning, "offsets_retention",
+		func(a *answers) { a.broker["offsets.retention.minutes"] = "59" },
+		func(a *answers) { a.broker["offsets.retention.minutes"] = "61" },
 	},
 	{
-		warning, "min_insync_replicas", func(a *asked) { a.topic["min.insync.replicas"] = "1" },
-		func(a *asked) { a.topic["min.insync.replicas"] = "3" },
+		warning, "unclean_leader_election",
+		func(a *answers) { a.topic["unclean.leader.election.enable"] = "true" },
+		func(a *answers) { delete(a.topic, "unclean.leader.election.enable") },
 	},
 	{
-		warning, "replication_factor", func(a *asked) {
-			a.partition.Replicas, a.partition.Isr = []int32{1}, []int32{1}
-		},
-		func(a *asked) { a.partition.Replicas, a.partition.Isr = []int32{1, 2}, []int32{1, 2} },
+		warning, "min_insync_replicas", func(a *answers) { a.topic["min.insync.replicas"] = "1" },
+		func(a *answers) { a.topic["min.insync.replicas"] = "3" },
 	},
 	{
-		warning, "offsets_replication", func(a *asked) {
-			a.offsets.Partitions = []*sarama.PartitionMetadata{{Replicas: []int32{1},
-				Isr: []int32{1}}}
-		},
-		func(a *asked) { a.offsets.Err = sarama.ErrUnknownTopicOrPartition }, // not there yet
+		warning, "replication_factor",
+		func(a *answers) { a.copies.Replicas, a.copies.ISR = []int32{1}, []int32{1} },
+		func(a *answers) { a.copies.Replicas, a.copies.ISR = []int32{1, 2}, []int32{1, 2} },
 	},
-	{critical, "no_leader", func(a *asked) {
-		a.partition.Leader = -1
-	}, func(a *asked) { a.partition.Leader = 0 }},
 	{
-		warning, "under_replicated", func(a *asked) { a.partition.Isr = []int32{1, 2} },
-		func(a *asked) { a.partition.Isr = []int32{3, 1, 2} },
+		warning, "offsets_replication", func(a *answers) { a.offsets.Replicas = []int32{1} },
+		func(a *answers) { a.offsets.Replicas = nil }, // not there yet
 	},
-	{note, "no_offset", func(a *asked) {
-		a.committed, a.recent = -1, 0
-	}, func(a *asked) { a.committed, a.recent = 0, 0 }},
 	{
-		critical, "deleted_unread", func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 7 },
-		func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 8 },
+		critical, "no_leader", func(a *answers) { a.copies.Leader = -1 },
+		func(a *answers) { a.copies.Leader = 0 },
 	},
-	{critical, "offset_beyond_end", func(a *asked) {
-		a.committed = 11
-	}, func(a *asked) { a.committed = 9 }},
 	{
-		warning, "window_below_retention", func(a *asked) { a.topic["retention.ms"] = "3600001" },
-		func(a *asked) { a.topic["retention.ms"] = "3599999" },
+		warning, "under_replicated", func(a *answers) { a.copies.ISR = []int32{1, 2} },
+		func(a *answers) { a.copies.ISR = []int32{3, 1, 2} },
 	},
-	{warning, "lag_beyond_window", func(a *asked) {
-		a.committed = 4
-	}, func(a *asked) { a.committed = 5 }},
+	{
+		note, "no_offset", func(a *answers) { a.committed = -1 },
+		func(a *answers) { a.committed = 0 },
+	},
+	{
+		critical, "deleted_unread", func(a *answers) { a.oldest, a.committed = 8, 7 },
+		func(a *answers) { a.oldest, a.committed = 8, 8 },
+	},
+	{
+		critical, "offset_beyond_end", func(a *answers) { a.committed = 11 },
+		func(a *answers) { a.committed = 9 },
+	},
+	{
+		warning, "window_below_retention",
+		func(a *answers) { a.retention = time.Hour + time.Millisecond },
+		func(a *answers) { a.retention = time.Hour - time.Millisecond },
+	},
+	{
+		warning, "lag_beyond_window", func(a *answers) { a.lag = 2 * time.Hour },
+		func(a *answers) { a.lag = time.Minute },
+	},
 }
 
 func TestBrokerFindings(t *testing.T) {
-	if got := wellAsked().found(t); len(got) != 0 {
-		t.Errorf("of brokers that are well: %v", got)
-	}
+	assert.Empty(t, goodAnswers().found(t), "of brokers that are well")
 	for _, row := range brokerFindings {
-		a := wellAsked()
+		a := goodAnswers()
 		row.bad(a)
-		if got := a.found(t); !slices.Equal(got, []string{row.severity + " " + row.code}) {
-			t.Errorf("%s: found %v", row.code, got)
-		}
-		a = wellAsked()
+		assert.Equal(t, []string{row.severity + " " + row.code}, a.found(t))
+		a = goodAnswers()
 		row.well(a)
-		if got := a.found(t); len(got) != 0 {
-			t.Errorf("of what is no %s: %v", row.code, got)
-		}
+		assert.Empty(t, a.found(t), "in a setup without %s", row.code)
 	}
+}
+
+// A question that was not answered shows nothing: least of all that a group has no offset.
+func TestUnansweredQuestions(t *testing.T) {
+	c := goodAnswers().cluster
+	c.encrypted = false
+	require.Len(t, c.look(), 1)
+	assert.Equal(t, "plaintext", c.look()[0].Code)
 }
 
 // A Sentinel that has no quorum is named, and one that has is not.
@@ -336,14 +262,14 @@ func codes(t *testing.T) map[string]string {
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
-				return n.Name.Name != "finding" // makes one of what it is called with
+				return n.Name.Name != "diagnostic" // makes one of what it is called with
 			case *ast.CallExpr:
-				if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "finding" &&
+				if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "diagnostic" &&
 					len(n.Args) > 1 {
 					note(n.Args[1])
 				}
 			case *ast.CompositeLit:
-				if name, ok := n.Type.(*ast.Ident); ok && name.Name == "Finding" &&
+				if name, ok := n.Type.(*ast.Ident); ok && name.Name == "Diagnostic" &&
 					len(n.Elts) > 1 {
 					note(n.Elts[1])
 				}

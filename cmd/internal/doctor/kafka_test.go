@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,8 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
@@ -20,76 +24,57 @@ import (
 type kafka struct {
 	t      *testing.T
 	addrs  []string
-	client sarama.Client
-	admin  sarama.ClusterAdmin
+	client *kgo.Client
+	admin  *kadm.Client
 }
 
 func newKafka(t *testing.T, addrs []string) *kafka {
 	t.Helper()
-	config := sarama.NewConfig()
-	config.Version = sarama.V2_8_0_0
-	config.Producer.Return.Successes = true
-	config.Producer.Partitioner = sarama.NewManualPartitioner
-	client, err := sarama.NewClient(addrs, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	admin, err := sarama.NewClusterAdminFromClient(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &kafka{t, addrs, client, admin}
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	return &kafka{t, addrs, client, kadm.NewClient(client)}
+}
+
+// newFake is a cluster in this process.
+func newFake(t *testing.T, brokers int) *kafka {
+	t.Helper()
+	fake, err := kfake.NewCluster(kfake.NumBrokers(brokers))
+	require.NoError(t, err)
+	t.Cleanup(fake.Close)
+	return newKafka(t, fake.ListenAddrs())
 }
 
 // topic makes one with settings "name=value".
 func (k *kafka) topic(name string, partitions int32, replicas int16, settings ...string) string {
 	k.t.Helper()
-	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replicas,
-		ConfigEntries: map[string]*string{}}
+	entries := map[string]*string{}
 	for _, s := range settings {
 		key, value, _ := strings.Cut(s, "=")
-		detail.ConfigEntries[key] = &value
+		entries[key] = &value
 	}
-	if err := k.admin.CreateTopic(name, detail, false); err != nil {
-		k.t.Fatal(err)
-	}
-	k.t.Cleanup(func() { _ = k.admin.DeleteTopic(name) })
+	_, err := k.admin.CreateTopic(k.t.Context(), partitions, replicas, entries, name)
+	require.NoError(k.t, err)
+	k.t.Cleanup(func() { _, _ = k.admin.DeleteTopic(context.Background(), name) })
 	return name
 }
 
 // send appends n messages to partition 0, as if they had been made some time ago.
 func (k *kafka) send(topic string, n int, ago time.Duration) {
 	k.t.Helper()
-	producer, err := sarama.NewSyncProducerFromClient(k.client)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	defer func() { _ = producer.Close() }()
 	for range n {
-		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic,
-			Value: sarama.StringEncoder("x"), Timestamp: time.Now().Add(-ago)}); err != nil {
-			k.t.Fatal(err)
-		}
+		require.NoError(k.t, k.client.ProduceSync(k.t.Context(), &kgo.Record{Topic: topic,
+			Value: []byte("x"), Timestamp: time.Now().Add(-ago)}).FirstErr())
 	}
 }
 
 // commit is what a consumer's commit leaves.
 func (k *kafka) commit(group, topic string, offset int64) {
 	k.t.Helper()
-	if err := k.client.RefreshCoordinator(group); err != nil {
-		k.t.Fatal(err)
-	}
-	coordinator, err := k.client.Coordinator(group)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	r := sarama.NewOffsetCommitRequest(k.client.Config(), group)
-	r.AddBlock(topic, 0, offset, 0, "")
-	answer, err := coordinator.CommitOffset(r)
-	if err != nil || answer.Errors[topic][0] != sarama.ErrNoError {
-		k.t.Fatal(err, answer)
-	}
+	var offsets kadm.Offsets
+	offsets.AddOffset(topic, 0, offset, -1)
+	require.NoError(k.t, k.admin.CommitAllOffsets(k.t.Context(), group, offsets))
 }
 
 func (k *kafka) args(more ...string) []string {
@@ -100,22 +85,17 @@ func (k *kafka) args(more ...string) []string {
 func not(t *testing.T, code string, args ...string) {
 	t.Helper()
 	if exit, r := examine(t, args...); exit == cli.Usage ||
-		slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code }) {
+		slices.ContainsFunc(r.Findings, func(f Diagnostic) bool { return f.Code == code }) {
 		t.Errorf("exit code %d, %+v", exit, r)
 	}
 }
 
 // Windows, offsets and logs on a broker in this process.
 func TestKafkaOffsets(t *testing.T) {
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fake.Close)
-	setups(t, newKafka(t, fake.ListenAddrs()), "")
+	setups(t, newFake(t, 1), "")
 }
 
-// The same, and what only Kafka itself tells of itself.
+// The same, and the settings that only Kafka itself has.
 func TestKafkaSetups(t *testing.T) {
 	k := newKafka(t, servertest.Kafka(t))
 	prefix := servertest.Prefix(t)
@@ -127,12 +107,7 @@ func TestKafkaSetups(t *testing.T) {
 
 // Three brokers, of which one alone may acknowledge.
 func TestKafkaInSync(t *testing.T) {
-	fake, err := kfake.NewCluster(kfake.NumBrokers(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fake.Close)
-	k := newKafka(t, fake.ListenAddrs())
+	k := newFake(t, 3)
 	topic := k.topic("alone", 1, 3, "min.insync.replicas=1", "retention.ms=3600000")
 	names(t, "warning", "min_insync_replicas", k.args("--topics", topic, "--window", "2h")...)
 	clean(t, k.args("--topics",
@@ -167,9 +142,10 @@ func setups(t *testing.T, k *kafka, prefix string) {
 		names(t, "warning", "lag_beyond_window", k.args("--group", group, "--window", "1h")...)
 		not(t, "lag_beyond_window", k.args("--group", group, "--window", "3h")...)
 		not(t, "deleted_unread", k.args("--group", group, "--window", "3h")...)
-		if err := k.admin.DeleteRecords(day, map[int32]int64{0: 3}); err != nil {
-			t.Fatal(err)
-		}
+		var before kadm.Offsets
+		before.AddOffset(day, 0, 3, -1)
+		deleted, err := k.admin.DeleteRecords(t.Context(), before)
+		require.NoError(t, errors.Join(err, deleted.Error()))
 		names(t, "critical", "deleted_unread", k.args("--group", group, "--window", "24h")...)
 		k.commit(group, day, 3)
 		not(t, "deleted_unread", k.args("--group", group, "--window", "24h")...)
@@ -178,14 +154,9 @@ func setups(t *testing.T, k *kafka, prefix string) {
 	})
 }
 
-// What cannot be asked is an error.
+// A question that cannot be asked is an error.
 func TestKafkaUnanswered(t *testing.T) {
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fake.Close)
-	at := "--brokers " + fake.ListenAddrs()[0] + " --window 1h "
+	at := "--brokers " + newFake(t, 1).addrs[0] + " --window 1h "
 	for args, want := range map[string]string{
 		"--brokers 127.0.0.1:1 --window 1h --topics t": "--brokers: ",
 		at + "--topics nosuch":                         "--topics: ",
@@ -261,12 +232,12 @@ func TestKafkaConfig(t *testing.T) {
 	}
 }
 
-// A file that says nothing is no file without findings; what cannot be read is not shown.
+// A file without settings is an error. No text shows a line that cannot be read.
 func TestKafkaConfigRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
 		"other.properties": {"color=red\n", "no setting of a consumer or producer"},
 		"words.txt":        {"group.id=x\nhunter22\n", "line 2 is not name=value"},
-		"broken.json":      {`{"sasl.password": "hunter22`, "is no JSON object"},
+		"broken.json":      {`{"sasl.password": "hunter22`, "is not a JSON object"},
 		"app.yaml":         {"spring:\n  kafka:\n", "is YAML"},
 		"huge.properties":  {strings.Repeat("#", maxConfig+1), "larger than"},
 	} {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/cmd/internal/server"
 )
@@ -17,23 +16,17 @@ func (e *Explanation) askBroker(ctx context.Context, o *Options) {
 	if e.Owner == nil {
 		return
 	}
-	opts, err := o.Kafka.Franz("onceward-explain")
+	client, err := o.Kafka.Open(ctx, "onceward-explain")
 	if err == nil {
-		err = e.ofBroker(ctx, opts)
+		defer client.Close()
+		err = server.Unanswered(e.ofBroker(ctx, kadm.NewClient(client)), o.Kafka.Brokers...)
 	}
 	if err != nil {
-		e.NotKnown = append(e.NotKnown, "what Kafka says: --brokers: "+
-			server.Unanswered(err, o.Kafka.Brokers...).Error())
+		e.NotKnown = append(e.NotKnown, "what Kafka says: "+err.Error())
 	}
 }
 
-func (e *Explanation) ofBroker(ctx context.Context, opts []kgo.Opt) error {
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	admin := kadm.NewClient(client)
+func (e *Explanation) ofBroker(ctx context.Context, admin *kadm.Client) error {
 	groups, err := admin.ListGroups(ctx)
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ type Explanation struct {
 	// Broker says what the group of the message has committed.
 	Broker []string `json:"broker,omitempty"`
 	// Servers are those of the store, and Findings what doctor finds of them.
-	Servers  []Server         `json:"servers"`
-	Findings []doctor.Finding `json:"findings"`
+	Servers  []Server            `json:"servers"`
+	Findings []doctor.Diagnostic `json:"findings"`
 	// NotKnown is what could not be learned.
 	NotKnown []string `json:"not_known"`
 }
@@ -32,7 +32,7 @@ func (s *store) explain(ctx context.Context, o *Options, v *View, r *dedup.Recor
 	std *cli.Streams) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	e := Explanation{View: *v, Servers: []Server{}, Findings: []doctor.Finding{},
+	e := Explanation{View: *v, Servers: []Server{}, Findings: []doctor.Diagnostic{},
 		NotKnown: []string{}}
 	if o.Kafka.Given() {
 		e.askBroker(ctx, o)

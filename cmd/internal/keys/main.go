@@ -159,12 +159,8 @@ func (s *store) resolve(ctx context.Context, o *Options, std *cli.Streams) error
 
 // completeWindow fills in --window.
 func (s *store) completeWindow(o *Options) error {
-	switch {
-	case s.window != 0 && o.Window != 0 && o.Window != s.window:
-		return fmt.Errorf("--window is %v; the keys of this layout have one of %v",
-			o.Window, s.window)
-	case o.Window == 0:
-		o.Window = s.window
+	if err := takeWindow(&o.Window, s.window); err != nil {
+		return err
 	}
 	if o.Done && o.Window == 0 {
 		return errors.New("--window is missing: how long is it to be remembered that the key is done?")

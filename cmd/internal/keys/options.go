@@ -19,7 +19,7 @@ import (
 // Options are the flags of the commands; not every command has all.
 type Options struct {
 	Command string
-	Place
+	Location
 	raw
 	// typed is KEY, and ID that of it, unless it was given itself.
 	typed string

@@ -133,14 +133,10 @@ func (s *sender) deliveries() []delivery {
 // produce writes messages to the topic, with pauses so that they take about so long. A message
 // counts as delivered and acknowledged when the broker has it: its consumer must not lose it.
 func (s *sender) produce(ctx context.Context, o *Options, ids []string, last time.Duration) error {
-	opts, err := o.Kafka.Franz("onceward-prove")
+	client, err := o.Kafka.Open(ctx, "onceward-prove", kgo.DefaultProduceTopic(o.Topic),
+		kgo.RecordDeliveryTimeout(30*time.Second))
 	if err != nil {
 		return err
-	}
-	client, err := kgo.NewClient(append(opts, kgo.DefaultProduceTopic(o.Topic),
-		kgo.RecordDeliveryTimeout(30*time.Second))...)
-	if err != nil {
-		return fmt.Errorf("--brokers: %w", err)
 	}
 	defer client.Close()
 	pause := last / time.Duration(len(ids))

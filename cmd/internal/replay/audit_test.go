@@ -12,11 +12,12 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// Each letter that is sent is a line of the audit, and an object of --json; a dry run has no audit.
+// Each message that is sent is a line of the audit, and an object of --json. A dry run has
+// no audit.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(2)
+	r.park(2)
 	var out, errOut bytes.Buffer
 	r.main(t.Context(), &out, &errOut, cli.Done, "-n", "--json")
 	assert.NotContains(t, errOut.String(), "msg=audit")
@@ -26,7 +27,7 @@ func TestAudit(t *testing.T) {
 	assert.Contains(t, errOut.String(), "change=replay topic=orders.dead group=onceward-replay sent=2")
 	d := json.NewDecoder(&out)
 	for range 2 {
-		var l deadLetter
+		var l View
 		require.NoError(t, d.Decode(&l))
 		assert.Equal(t, "sent", l.Fate)
 	}

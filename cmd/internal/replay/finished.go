@@ -18,7 +18,7 @@ const (
 // span is a range of offsets, without its end.
 type span struct{ from, to int64 }
 
-// finished is which letters of a partition are done: all below next, and those ahead.
+// finished is which offsets of a partition are done: all below next, and those ahead.
 type finished struct {
 	next  int64
 	ahead []span // in order, apart from each other and from next

@@ -4,148 +4,160 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
-// maxMessage leaves the size of a message to the brokers: what came from a topic should
-// fit into it again.
-const maxMessage = 64 << 20
+const (
+	// maxMessage leaves the size of a message to the brokers: a message that came from a topic
+	// should fit into it again.
+	maxMessage = 64 << 20
+	// tries is how often a message is sent, and an offset committed, before the run ends.
+	tries     = 5
+	retryTime = 200 * time.Millisecond
+)
 
-// kafkaConfig is that of all connections to Kafka.
-func kafkaConfig(o Options) (*sarama.Config, error) {
-	c, err := o.Kafka.Config("onceward-replay")
-	if err != nil {
-		return nil, err
+// homePartitioner sends a message to the partition that it came from, where the other messages of
+// its key are, whatever hash chose it. If there is no such partition, its key chooses one.
+type homePartitioner struct{ kgo.Partitioner }
+
+// ForTopic implements kgo.Partitioner.
+func (p homePartitioner) ForTopic(topic string) kgo.TopicPartitioner {
+	return homeTopic{p.Partitioner.ForTopic(topic)}
+}
+
+type homeTopic struct{ kgo.TopicPartitioner }
+
+// RequiresConsistency implements kgo.TopicPartitioner: a partition that is down is waited for.
+func (homeTopic) RequiresConsistency(*kgo.Record) bool { return true }
+
+// Partition implements kgo.TopicPartitioner.
+func (t homeTopic) Partition(r *kgo.Record, n int) int {
+	home := kafkafranz.Message(r).Header(kafkaadapter.HeaderPartition)
+	if p, err := strconv.ParseUint(home, 10, 31); err == nil && int(p) < n {
+		return int(p)
 	}
-	c.Consumer.IsolationLevel = sarama.ReadCommitted
-	c.Consumer.Return.Errors = true
-	c.Consumer.MaxWaitTime = 100 * time.Millisecond
-	c.Producer.RequiredAcks = sarama.WaitForAll
-	c.Producer.Return.Successes = true
-	c.Producer.MaxMessageBytes = maxMessage
-	c.Producer.Partitioner = newHomePartitioner
-	return c, kafkasarama.CheckProducer(c)
+	return t.TopicPartitioner.Partition(r, n)
 }
 
-// homePartitioner sends a message to the partition it came from, where what is left of its
-// key still goes, whoever's hash chose it; and by its key when there is no such partition.
-type homePartitioner struct{ hash sarama.Partitioner }
-
-func newHomePartitioner(topic string) sarama.Partitioner {
-	return homePartitioner{sarama.NewHashPartitioner(topic)}
-}
-
-// Partition implements sarama.Partitioner.
-func (p homePartitioner) Partition(m *sarama.ProducerMessage, n int32) (int32, error) {
-	for _, h := range m.Headers {
-		if string(h.Key) != kafkaadapter.HeaderPartition {
-			continue
-		}
-		if home, err := strconv.ParseInt(string(h.Value), 10, 32); err == nil && home >= 0 &&
-			home < int64(n) {
-			return int32(home), nil // below n
-		}
-	}
-	return p.hash.Partition(m, n)
-}
-
-// RequiresConsistency implements sarama.Partitioner: a partition that is down is waited for.
-func (p homePartitioner) RequiresConsistency() bool { return true }
-
-// kafka are the connections to Kafka.
+// kafka is the connection to Kafka.
 type kafka struct {
-	client   sarama.Client
-	admin    sarama.ClusterAdmin
-	consumer sarama.Consumer
-	sync     sarama.SyncProducer   // nil in a dry run, like
-	producer kafkaadapter.Producer // that of it
+	client   *kgo.Client
+	admin    *kadm.Client
+	producer kafkaadapter.Producer // nil in a dry run
 }
 
 // openKafka connects.
-func openKafka(ctx context.Context, o Options) (*kafka, error) {
-	c, err := kafkaConfig(o)
+func openKafka(ctx context.Context, o *Options) (*kafka, error) {
+	client, err := o.Kafka.Open(ctx, "onceward-replay",
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.ProducerBatchMaxBytes(maxMessage),
+		kgo.RecordPartitioner(homePartitioner{kgo.StickyKeyPartitioner(nil)}),
+		// A second copy of a message is a duplicate, and needs no right to write idempotently.
+		kgo.DisableIdempotentWrite(),
+		kgo.RecordRetries(tries), kgo.RecordDeliveryTimeout(messageTime/2),
+		kgo.MetadataMinAge(retryTime), // a try waits for new metadata
+		kgo.RequestRetries(tries), kgo.RetryBackoffFn(func(int) time.Duration { return retryTime }),
+	)
 	if err != nil {
 		return nil, err
 	}
-	type answer struct {
-		k   *kafka
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() { // sarama heeds no context: what nobody waits for any more ends by its own timeouts
-		k, err := dial(o.Kafka.Brokers, c, o.DryRun)
-		if k != nil && ctx.Err() != nil {
-			k.close()
+	k := &kafka{client: client, admin: kadm.NewClient(client)}
+	if !o.DryRun {
+		if k.producer, err = kafkafranz.Producer(client); err != nil {
+			client.Close()
+			return nil, err
 		}
-		answers <- answer{k, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, notAsked(ctx.Err(), o)
-	case a := <-answers:
-		if a.err != nil {
-			return nil, notAsked(a.err, o)
-		}
-		return a.k, nil
 	}
+	return k, nil
 }
 
-// notAsked names the flag, and who has not answered.
-func notAsked(err error, o Options) error {
-	return fmt.Errorf("--brokers: %w", server.Unanswered(err, o.Kafka.Brokers...))
-}
-
-func dial(brokers []string, c *sarama.Config, dryRun bool) (_ *kafka, err error) {
-	k := &kafka{}
-	defer func() {
-		if err != nil {
-			k.close()
-		}
-	}()
-	if k.client, err = sarama.NewClient(brokers, c); err != nil {
-		return nil, err
+// hasTopic reports whether a message can be sent there at all.
+func (k *kafka) hasTopic(ctx context.Context, topic string) (bool, error) {
+	topics, err := k.admin.ListTopics(ctx, topic)
+	if err != nil {
+		return false, err
 	}
-	if k.admin, err = sarama.NewClusterAdminFromClient(k.client); err != nil {
-		return nil, err
-	}
-	if k.consumer, err = sarama.NewConsumerFromClient(k.client); err != nil {
-		return nil, err
-	}
-	if dryRun {
-		return k, nil
-	}
-	if k.sync, err = sarama.NewSyncProducerFromClient(k.client); err != nil {
-		return nil, err
-	}
-	k.producer, err = kafkasarama.Producer(k.sync)
-	return k, err
-}
-
-// close ends the connections: everything that was sent has been answered.
-func (k *kafka) close() {
-	if k.sync != nil {
-		_ = k.sync.Close()
-	}
-	if k.consumer != nil {
-		_ = k.consumer.Close()
-	}
-	if k.client != nil {
-		_ = k.client.Close() // the admin's, too
-	}
-}
-
-// hasTopic asks whether a message can be sent there at all.
-func (k *kafka) hasTopic(topic string) (bool, error) {
-	partitions, err := k.client.Partitions(topic)
-	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, sarama.ErrInvalidTopic) {
+	err = topics[topic].Err
+	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.InvalidTopicException) {
 		return false, nil
 	}
-	return len(partitions) > 0, err
+	return err == nil, err
+}
+
+// part is a partition of the dead-letter topic.
+type part struct {
+	number   int32
+	position int64 // of the next offset to look at
+	end      int64 // where the partition ended when the command began
+	done     finished
+}
+
+// parts asks where to begin and to end.
+func (k *kafka) parts(ctx context.Context, topic, group string) ([]*part, error) {
+	oldest, err := k.admin.ListStartOffsets(ctx, topic)
+	newest, failed := k.admin.ListEndOffsets(ctx, topic)
+	if err = errors.Join(err, failed, oldest.Error(), newest.Error()); err != nil {
+		return nil, fmt.Errorf("--topic %q: %w", topic, err)
+	}
+	committed, err := k.committed(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("--group %q: %w", group, err)
+	}
+	var all []*part
+	for _, n := range slices.Sorted(maps.Keys(newest[topic])) {
+		p := &part{number: n, end: newest[topic][n].Offset}
+		if at, ok := committed.Lookup(topic, n); ok && at.At >= 0 {
+			if p.done, err = parseFinished(at.At, at.Metadata); err != nil {
+				return nil, fmt.Errorf("%s/%d: %w", topic, n, err)
+			}
+		}
+		if p.done.next > p.end {
+			return nil, fmt.Errorf(
+				"%s/%d: offset %d is committed, and the partition ends at %d: it is another topic by now; choose another --group", topic, n, p.done.next, p.end)
+		}
+		// what retention has deleted
+		p.done = p.done.with(p.done.next, oldest[topic][n].Offset)
+		p.position = p.done.next
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// committed returns the offsets of the group. It refuses one with members: they belong to these.
+func (k *kafka) committed(ctx context.Context, group string) (kadm.OffsetResponses, error) {
+	described, err := k.admin.DescribeGroups(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	if len(described[group].Members) > 0 {
+		return nil, errors.New("has members: it must be this command's own")
+	}
+	all, err := k.admin.FetchOffsets(ctx, group)
+	if errors.Is(err, kerr.GroupIDNotFound) { // it has never committed
+		return nil, nil
+	}
+	return all, errors.Join(err, all.Error())
+}
+
+// commit returns when the broker has what is finished of a partition. Brokers refuse it while the
+// group has members.
+func (k *kafka) commit(ctx context.Context, topic, group string, number int32,
+	done finished) error {
+	var offsets kadm.Offsets
+	offsets.Add(kadm.Offset{Topic: topic, Partition: number, At: done.next, LeaderEpoch: -1,
+		Metadata: done.text()})
+	if err := k.admin.CommitAllOffsets(ctx, group, offsets); err != nil {
+		return fmt.Errorf("the offset cannot be committed: %w", err)
+	}
+	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cmd/internal/broker"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 const needed = "--brokers a:1,b:2 --topic dead --redis redis://r --namespace n --window 1h "
@@ -17,17 +16,16 @@ func TestParseOptions(t *testing.T) {
 	t.Setenv("REDIS_PASSWORD", "r")
 	t.Setenv("SECRET", "0123456789abcdef")
 	o, err := parse(strings.Fields(needed +
-		"--sasl-user u --sasl-password-env KAFKA_PASSWORD --redis-password-env REDIS_PASSWORD --layout compact " +
-		"--secret-env SECRET --expected-keys 9 --id x --id y --tls -n")...)
+		"--sasl-user u --sasl-password-env KAFKA_PASSWORD --redis-password-env REDIS_PASSWORD " +
+		"--secret-env SECRET --id x --id y --tls -n")...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(o.Kafka.Brokers, []string{"a:1", "b:2"}) || o.Group != DefaultGroup ||
 		o.Kafka.SASL != (broker.SASL{User: "u", Password: "k"}) ||
-		o.Store.Layout != redisadapter.Compact || string(o.Store.Secret) != "0123456789abcdef" ||
-		o.Store.ExpectedKeys != 9 ||
+		string(o.Secret) != "0123456789abcdef" ||
 		!slices.Equal(o.IDs, []string{"x", "y"}) || !o.DryRun || !o.Kafka.TLS.On ||
-		o.Window != time.Hour || o.Store.Prefix != "ow" {
+		o.Window != time.Hour || o.Prefix != "ow" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -44,7 +42,6 @@ func TestParseOptionsRefuses(t *testing.T) {
 		needed + "--window 0":                         "--window is not positive",
 		needed + "--max -1":                           "--max is -1",
 		needed + "--id=":                              "--id",
-		needed + "--layout tight":                     "one of full, compact",
 		needed + "--tls-ca x":                         "need --tls",
 		needed + "--tls --tls-cert x":                 "need each other",
 		needed + "--sasl-user u":                      "--sasl-user and --sasl-password-env need each other",

@@ -8,42 +8,45 @@ import (
 	"io"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/progress"
+	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 )
 
 const (
-	// openTime bounds how long the servers may take until the first letter.
+	// openTime bounds how long the servers may take until the first message.
 	openTime = 30 * time.Second
-	// letterTime bounds what is done with one letter, which is not interrupted.
-	letterTime = 30 * time.Second
-	// quiet is how long nothing may come of a partition before it counts as read: it may
-	// end in what no consumer gets to see, such as the markers of a transaction.
+	// messageTime bounds the work on one message, which is not interrupted.
+	messageTime = 30 * time.Second
+	// quiet is how long nothing may come of a partition before it counts as read: it may end in
+	// records that no consumer gets to see, such as the markers of a transaction.
 	quiet = 5 * time.Second
 )
 
-// errEnough ends a run that has sent Options.Max letters.
-var errEnough = errors.New("--max letters have been sent")
+// errEnough ends a run that has sent Options.Max messages.
+var errEnough = errors.New("--max messages have been sent")
 
-// run replays. When ctx ends it ends after the letter that is under way.
+// run replays. When ctx ends it ends after the message that is under way.
 func (o *Options) run(ctx context.Context, s *cli.Streams) error {
-	r, err := open(ctx, *o, s)
+	r, err := open(ctx, o, s)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	err = r.watched(ctx)
 	r.summary()
-	if n := r.count[sent]; n > 0 {
+	if n := r.count[fateSent]; n > 0 {
 		cli.Audit(s.Err, "replay", "topic", o.Topic, "group", o.Group, "sent", n)
 	}
 	switch {
 	case err != nil && !errors.Is(err, errEnough):
 		return cli.Fail(cli.No, err)
-	case r.count[left] > 0:
+	case r.count[fateLeft] > 0:
 		return cli.Fail(cli.No, nil)
 	}
 	return nil
@@ -51,7 +54,7 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 
 // run is one run of the command.
 type run struct {
-	options Options
+	options *Options
 	out     io.Writer
 	errOut  io.Writer
 	seen    bool // a person sees what is written to out next to errOut
@@ -65,7 +68,7 @@ type run struct {
 }
 
 // open connects to everything and finds out what there is to do.
-func open(ctx context.Context, o Options, s *cli.Streams) (_ *run, err error) {
+func open(ctx context.Context, o *Options, s *cli.Streams) (_ *run, err error) {
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
 	r := &run{options: o, out: s.Out, errOut: s.Err, lock: ctx, unlock: func() {},
@@ -88,22 +91,22 @@ func open(ctx context.Context, o Options, s *cli.Streams) (_ *run, err error) {
 		}
 		r.lock, r.unlock = lock, unlock
 	}
-	r.parts, err = r.kafka.parts(o.Topic, o.Group)
-	return r, err
+	r.parts, err = r.kafka.parts(opening, o.Topic, o.Group)
+	return r, server.Unanswered(err, o.Kafka.Brokers...)
 }
 
 func (r *run) close() {
 	r.unlock()
 	if r.store != nil {
-		r.store.close()
+		r.store.Close()
 	}
 	if r.kafka != nil {
-		r.kafka.close()
+		r.kafka.client.Close()
 	}
 }
 
-// watched runs under a bar, if somebody watches. Elsewhere the lines of the letters tell how far it
-// is.
+// watched runs under a bar, if somebody watches. Elsewhere the lines of the messages
+// show how far it is.
 func (r *run) watched(ctx context.Context) error {
 	if !progress.OnTerminal(r.errOut) {
 		return r.run(ctx)
@@ -134,43 +137,46 @@ func (r *run) partition(ctx context.Context, p *part) error {
 	if p.position >= p.end {
 		return nil
 	}
-	messages, err := r.kafka.consumer.ConsumePartition(r.options.Topic, p.number, p.position)
-	if err != nil {
-		return fmt.Errorf("%s/%d: %w", r.options.Topic, p.number, err)
-	}
-	defer messages.Close() //nolint:errcheck // what it could tell has been told on its channel
-	idle := time.NewTimer(quiet)
-	defer idle.Stop()
+	client, topic := r.kafka.client, r.options.Topic
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{
+		topic: {p.number: kgo.NewOffset().At(p.position)}})
+	defer client.RemoveConsumePartitions(map[string][]int32{topic: {p.number}})
 	for p.position < p.end {
-		select {
-		case <-ctx.Done():
+		fetches, err := broker.Poll(r.lock, client, quiet)
+		switch {
+		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case <-r.lock.Done():
-			return fmt.Errorf("another run may have begun: %w", context.Cause(r.lock))
-		case err := <-messages.Errors():
+		case r.lock.Err() != nil:
+			return r.unlocked()
+		case err != nil:
 			return err
-		case <-idle.C:
-			fmt.Fprintf(r.errOut, "%s/%d: nothing came for %v from offset %d on, below its end at %d\n", r.options.Topic, p.number, quiet, p.position, p.end)
+		case fetches.Empty():
+			fmt.Fprintf(r.errOut, "%s/%d: nothing came for %v from offset %d on, below its end at %d\n",
+				topic, p.number, quiet, p.position, p.end)
 			return nil
-		case m := <-messages.Messages():
+		}
+		for _, m := range fetches.Records() {
 			from := p.position
-			if err := r.take(ctx, p, m); err != nil {
+			if err := r.take(ctx, p, kafkafranz.Message(m)); err != nil {
 				return err
 			}
 			r.meter.Add(p.position - from)
-			idle.Reset(quiet)
 		}
 	}
 	return nil
 }
 
+func (r *run) unlocked() error {
+	return fmt.Errorf("another run may have begun: %w", context.Cause(r.lock))
+}
+
 // take handles what was read at an offset, to the end even when ctx ends meanwhile.
-func (r *run) take(ctx context.Context, p *part, m *sarama.ConsumerMessage) error {
+func (r *run) take(ctx context.Context, p *part, m *kafkaadapter.Message) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case m == nil:
-		return errors.New("the consumer has ended")
+	case r.lock.Err() != nil:
+		return r.unlocked()
 	}
 	// there is nothing at offsets that are passed over
 	p.done = p.done.with(p.position, min(m.Offset, p.end))
@@ -179,9 +185,9 @@ func (r *run) take(ctx context.Context, p *part, m *sarama.ConsumerMessage) erro
 		return nil
 	}
 	if !p.done.has(m.Offset) {
-		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), letterTime)
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), messageTime)
 		defer cancel()
-		if err := r.letter(whole, p, newLetter(m)); err != nil {
+		if err := r.handle(whole, p, newDeadLetter(m)); err != nil {
 			return err
 		}
 	}
@@ -189,67 +195,68 @@ func (r *run) take(ctx context.Context, p *part, m *sarama.ConsumerMessage) erro
 	return nil
 }
 
-// letter deals with a letter that is not done.
-func (r *run) letter(ctx context.Context, p *part, l *letter) error {
+// handle deals with a dead letter that is not done.
+func (r *run) handle(ctx context.Context, p *part, l *deadLetter) error {
 	if !r.options.wanted(l) {
-		r.count[unwanted]++
+		r.count[fateUnwanted]++
 		return nil
 	}
-	if r.options.Max > 0 && r.count[sent]+r.count[wouldGo] >= r.options.Max {
+	if r.options.Max > 0 && r.count[fateSent]+r.count[fateWould] >= r.options.Max {
 		return errEnough
 	}
 	done := p.done.with(l.Offset, l.Offset+1)
 	if text := done.text(); len(text) > maxFinished {
-		return fmt.Errorf("%s/%d@%d: too many letters are left between others that are done: deal with those first, or choose another --group",
-			l.Topic, l.Partition, l.Offset)
+		return fmt.Errorf("%s: too many messages are left between others that are done: deal with those first, or choose another --group",
+			l.at())
 	}
 	f, err := r.send(ctx, l)
 	r.count[f]++
 	r.report(l, f, err)
 	switch {
-	case f == failed:
+	case f == fateFailed:
 		return err
-	case r.options.DryRun, f == left:
+	case r.options.DryRun, f == fateLeft:
 		return nil
 	}
 	if err := r.kafka.commit(ctx, l.Topic, r.options.Group, l.Partition, done); err != nil {
-		return fmt.Errorf("%s/%d@%d: %w", l.Topic, l.Partition, l.Offset, err)
+		return fmt.Errorf("%s: %w", l.at(), err)
 	}
 	p.done = done
 	return nil
 }
 
-// send returns what became of a letter, and why.
-func (r *run) send(ctx context.Context, l *letter) (fate, error) {
+// send returns what became of a dead letter, and why.
+func (r *run) send(ctx context.Context, l *deadLetter) (fate, error) {
 	message, err := r.prepare(ctx, l)
 	if err == nil && r.kafka.producer == nil {
-		return wouldGo, nil
+		return fateWould, nil
 	}
 	if err == nil {
 		err = r.kafka.producer.Send(ctx, message)
 	}
 	switch {
 	case err == nil:
-		return sent, nil
+		return fateSent, nil
 	case errors.Is(err, kafkaadapter.ErrSettled):
-		return settled, nil
+		return fateSettled, nil
 	case stays(err):
-		return left, err
+		return fateLeft, err
 	}
-	return failed, err
+	return fateFailed, err
 }
 
 // summary counts.
 func (r *run) summary() {
-	done, verb := r.count[sent], "sent"
+	done, verb := r.count[fateSent], "sent"
 	if r.options.DryRun {
-		done, verb = r.count[wouldGo], "would be sent"
+		done, verb = r.count[fateWould], "would be sent"
 	}
 	if r.options.JSON {
 		_ = json.NewEncoder(r.out).Encode(map[string]any{"dry_run": r.options.DryRun, "sent": done,
-			"settled": r.count[settled], "left": r.count[left], "unwanted": r.count[unwanted]})
+			"settled": r.count[fateSettled], "left": r.count[fateLeft],
+			"unwanted": r.count[fateUnwanted]})
 		return
 	}
 	fmt.Fprintf(r.out, "%d %s, %d processed since, %d left where they are, %d not selected\n",
-		done, verb, r.count[settled], r.count[left], r.count[unwanted])
+		done, verb, r.count[fateSettled], r.count[fateLeft], r.count[fateUnwanted])
 }

@@ -11,10 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -24,8 +26,8 @@ import (
 	"github.com/onceward/onceward/lease"
 )
 
-// A consumer parks what fails. Once it is mended, what is sent back is processed once
-// under the id that it had; a second run finds nothing to do.
+// A consumer parks messages that fail. Once it is repaired, a message that is sent back is
+// processed once, under its id; a second run finds nothing to do.
 func TestParkedMessagesComeBackOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -33,13 +35,13 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 	broken := r.consume(true)
 	r.wantConsumed(3)
 	broken.stop()
-	mended := r.consume(false)
+	repaired := r.consume(false)
 	out := r.replay(cli.Done)
-	r.wantIn(out, `sent     id="id-0" from="orders/0@0" letter=orders.dead/0@`,
+	r.wantIn(out, `sent     id="id-0" from="orders/0@0" at=orders.dead/0@`,
 		` scope="consumer/orders" attempts="1" record=failed error="cannot be charged"`,
 		"3 sent, 0 processed since, 0 left")
 	r.wantConsumed(6)
-	mended.wantEffects(t, 3)
+	repaired.wantEffects(t, 3)
 	r.wantCommitted(3, "")
 	r.wantIn(r.replay(cli.Done), "0 sent, 0 processed since, 0 left")
 	r.wantIn(r.replay(cli.Done, "--group", "another"),
@@ -50,7 +52,7 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 	}
 }
 
-// A run that dies after it has sent a letter, and before the letter's offset is committed,
+// A run that dies after it has sent a message, and before its offset is committed,
 // leaves it to the next run, which may come before the message is processed, or after.
 func TestCrashBetweenSendAndCommit(t *testing.T) {
 	for name, processed := range map[string]bool{"processed before the next run": true,
@@ -58,7 +60,7 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			r.letters(2)
+			r.park(2)
 			crash := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
 				Group: DefaultGroup, Err: kerr.NotCoordinator, Count: -1})
 			r.wantIn(r.replay(cli.No), "sent ", "the offset cannot be committed", "1 sent")
@@ -87,12 +89,12 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 	}
 }
 
-// A letter whose message the broker has not acknowledged is not done, although its key has
+// A message that the broker has not acknowledged is not done, although its key has
 // been freed, and ends the run.
 func TestSendFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(2)
+	r.park(2)
 	down := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: orders,
 		Err: kerr.NotEnoughReplicas, Count: -1})
 	r.wantIn(r.replay(cli.No), `failed   id="id-0"`, "in-sync replicas", "0 sent")
@@ -109,7 +111,7 @@ func TestSendFails(t *testing.T) {
 func TestDryRunChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(3)
+	r.park(3)
 	before := r.redis.Dump()
 	out := r.replay(cli.Done, "-n", "--max", "2")
 	r.wantIn(out, `would    id="id-0"`, `would    id="id-1"`, "2 would be sent, 0 processed since")
@@ -125,14 +127,14 @@ func TestDryRunChangesNothing(t *testing.T) {
 	r.wantIn(r.replay(cli.Done), "3 sent")
 }
 
-// What a filter leaves out is there for a later run, and what it let through is not sent
-// again, although it lies behind.
+// A later run finds the messages that a filter leaves out, and does not send the others again,
+// although they are behind them.
 func TestFiltersLoseNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(5)
+	r.park(5)
 	r.fail("slow")
-	r.letter("slow", fmt.Errorf("timed out"))
+	r.parkOne("slow", fmt.Errorf("timed out"))
 	r.wantIn(r.replay(cli.Done, "--id", "id-1", "--id", "id-3"),
 		"2 sent, 0 processed since, 0 left where they are, 4 not selected")
 	r.wantCommitted(0, "onceward-replay/1 1+1 1+1")
@@ -151,27 +153,27 @@ func TestFiltersLoseNothing(t *testing.T) {
 	}
 }
 
-// What cannot be sent stays where it is, is told of at every run, and holds up nothing.
+// A message that cannot be sent stays where it is, is named by every run, and holds up nothing.
 func TestWhatStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	uncertain, held := r.uncertain("uncertain"), r.claim("held")
 	for _, id := range []string{"uncertain", "held"} {
-		r.letter(id, errBroken)
+		r.parkOne(id, errBroken)
 	}
-	r.send(&sarama.ProducerMessage{Topic: dead, Value: sarama.StringEncoder("no letter")})
+	r.send(&kgo.Record{Topic: dead, Value: []byte("no letter")})
 	r.fail("bound")
-	r.letter("bound", fmt.Errorf("%w", dedup.ErrMismatch))
-	gone := []sarama.RecordHeader{{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte("gone")}}
-	r.send(&sarama.ProducerMessage{Topic: dead, Headers: gone})
-	itself := []sarama.RecordHeader{{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(dead)}}
-	r.send(&sarama.ProducerMessage{Topic: dead, Headers: itself})
-	r.letters(2)
+	r.parkOne("bound", fmt.Errorf("%w", dedup.ErrMismatch))
+	for _, topic := range []string{"gone", dead} {
+		r.send(&kgo.Record{Topic: dead, Headers: []kgo.RecordHeader{
+			{Key: kafkaadapter.HeaderTopic, Value: []byte(topic)}}})
+	}
+	r.park(2)
 
 	out := r.replay(cli.No)
 	r.wantIn(out, "2 sent, 0 processed since, 6 left", dedup.ErrUncertain.Error(),
 		dedup.ErrInFlight.Error(), "not a dead letter",
-		"another payload", `no topic \"gone\"`, "it lies in the topic that it came from")
+		"another payload", `no topic \"gone\"`, "is not a dead-letter topic")
 	r.wantCommitted(0, "onceward-replay/1 6+2")
 	uncertain()
 	held()
@@ -216,38 +218,35 @@ func (r *rig) uncertain(id string) (happened func()) {
 	}
 }
 
-func (r *rig) send(m *sarama.ProducerMessage) {
+func (r *rig) send(m *kgo.Record) {
 	r.t.Helper()
-	if _, _, err := r.producer.SendMessage(m); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, r.newClient().ProduceSync(r.t.Context(), m).FirstErr())
 }
 
-// A letter that is older than the window, and has no record, may have succeeded.
-func TestLetterOlderThanTheWindow(t *testing.T) {
+// A message that is older than the window, and has no record, may have succeeded.
+func TestOlderThanTheWindow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	old := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(orders)}
-	id := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderID), Value: []byte("old")}
-	r.send(&sarama.ProducerMessage{Topic: dead, Timestamp: time.Now().Add(-window - time.Minute),
-		Headers: []sarama.RecordHeader{old, id}})
+	r.send(&kgo.Record{Topic: dead, Timestamp: time.Now().Add(-window - time.Minute),
+		Headers: []kgo.RecordHeader{{Key: kafkaadapter.HeaderTopic, Value: []byte(orders)},
+			{Key: kafkaadapter.HeaderID, Value: []byte("old")}}})
 	r.wantIn(r.replay(cli.No), "record=none", "--expired sends it", "1 left")
 	r.wantCommitted(-1, "")
 	r.wantIn(r.replay(cli.Done, "--expired"), "1 sent")
 	r.wantCommitted(1, "")
 }
 
-// A letter that could not be noted as done is not sent.
+// A message that could not be noted as done is not sent.
 func TestTooManyGaps(t *testing.T) {
 	p := &part{}
 	for offset := int64(1); len(p.done.text()) <= maxFinished-len(" 1+1"); offset += 2 {
 		p.done = p.done.with(offset, offset+1)
 	}
-	r := &run{count: map[fate]int{}}
-	l := newLetter(&sarama.ConsumerMessage{Topic: dead,
+	r := &run{options: new(Options), count: map[fate]int{}}
+	l := newDeadLetter(&kafkaadapter.Message{Topic: dead,
 		Offset: p.done.ahead[len(p.done.ahead)-1].to + 1})
-	if err := r.letter(t.Context(), p, l); err == nil ||
-		!strings.Contains(err.Error(), "too many letters are left") {
+	if err := r.handle(t.Context(), p, l); err == nil ||
+		!strings.Contains(err.Error(), "too many messages are left") {
 		t.Errorf("%v", err)
 	}
 }
@@ -264,12 +263,12 @@ func (c *cancelling) Write(p []byte) (int, error) {
 	return c.Buffer.Write(p)
 }
 
-// An interrupted run ends with the letter that is under way, and the next one goes on.
+// An interrupted run ends with the message that is under way, and the next one continues.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(4)
-	// The letter's offset takes two tries, after its line has been written.
+	r.park(4)
+	// The offset takes two tries, after its line has been written.
 	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup,
 		Err: kerr.NotCoordinator, Count: 1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -285,7 +284,7 @@ func TestInterrupted(t *testing.T) {
 func TestOneRunAtATime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(1)
+	r.park(1)
 	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
 	defer func() { _ = client.Close() }()
 	leases, err := lease.New(client, lease.Options{})
@@ -308,34 +307,24 @@ func TestEndsAtAMarker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.fail("id-0")
-	c := groupConfig()
-	c.Producer.Idempotent, c.Producer.Transaction.ID, c.Net.MaxOpenRequests = true, "letters", 1
-	p, err := sarama.NewSyncProducer(r.cluster.ListenAddrs(), c)
-	if err != nil {
-		t.Fatal(err)
+	client := r.newClient(kgo.TransactionalID("parking"))
+	for _, end := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit} {
+		require.NoError(t, client.BeginTransaction())
+		require.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: dead,
+			Headers: []kgo.RecordHeader{{Key: kafkaadapter.HeaderTopic, Value: []byte(orders)},
+				{Key: kafkaadapter.HeaderID, Value: []byte("id-0")},
+				{Key: kafkaadapter.HeaderScope,
+					Value: []byte(kafkaadapter.ScopeOf("consumer", orders))},
+			}}).FirstErr())
+		require.NoError(t, client.EndTransaction(t.Context(), end))
 	}
-	defer func() { _ = p.Close() }()
-	if r.park, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: producerOf(t, p), Topic: func(*kafkaadapter.Message) string { return dead },
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for _, end := range []func() error{p.AbortTxn, p.CommitTxn} {
-		if err := p.BeginTxn(); err != nil {
-			t.Fatal(err)
-		}
-		r.letter("id-0", errBroken)
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.wantIn(r.replay(cli.Done), "letter=orders.dead/0@2",
+	r.wantIn(r.replay(cli.Done), "at=orders.dead/0@2",
 		"nothing came for 5s from offset 3 on, below its end at 4", "1 sent")
 	r.wantCommitted(3, "")
 }
 
 // Wrong servers and names are told before anything is sent.
-// Brokers take the connection and hang, for which sarama waits minutes: Ctrl-C does not.
+// Brokers take the connection and hang: Ctrl-C does not wait for them.
 func TestInterruptedWhileBrokersHang(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -370,7 +359,7 @@ func TestInterruptedWhileBrokersHang(t *testing.T) {
 func TestMainRefuses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(1)
+	r.park(1)
 	r.redis.Set("other:layout", "x") //nolint:errcheck // it fails only for another type
 	member := r.consume(false)
 	r.eventually(func() (bool, string) {
@@ -383,8 +372,7 @@ func TestMainRefuses(t *testing.T) {
 		{"--redis redis://127.0.0.1:1", "--redis: "},
 		{"--redis http://x", `--redis has the scheme "http"`},
 		{"--prefix nobody", `nobody has kept records under "nobody"`},
-		{"--layout compact", "Secret"},
-		{"--layout seen-only", "layout"},
+		{"--prefix other", "is not known to this version"},
 		{"--namespace a/b", "Namespace"},
 		{"--group consumer", "has members"},
 		{"--tls --tls-ca /nonexistent", "--tls-ca: "},
@@ -396,4 +384,15 @@ func TestMainRefuses(t *testing.T) {
 	if sent := r.ids(orders); len(sent) > 0 {
 		t.Errorf("sent %v", sent)
 	}
+}
+
+// A message goes back to its partition, where the others of its key are, while that exists.
+func TestHomePartition(t *testing.T) {
+	p := homePartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic(orders)
+	r := &kgo.Record{Topic: orders, Key: []byte("k"),
+		Headers: []kgo.RecordHeader{{Key: kafkaadapter.HeaderPartition, Value: []byte("2")}}}
+	byKey := p.Partition(&kgo.Record{Topic: orders, Key: []byte("k")}, 2)
+	assert.Equal(t, 2, p.Partition(r, 3))
+	assert.Equal(t, byKey, p.Partition(r, 2))
+	assert.True(t, p.RequiresConsistency(r), "a partition that is down is waited for")
 }

@@ -11,15 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
+	"github.com/onceward/onceward/kafkaadapter/kafkafranz"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -36,22 +38,22 @@ var errBroken = errors.New("cannot be charged")
 
 // rig is a broker, a Redis, and the consumer's Deduper.
 type rig struct {
-	t        *testing.T
-	cluster  *kfake.Cluster
-	config   func() *sarama.Config // of the test's own clients
-	redis    *miniredis.Miniredis
-	dedup    *dedup.Deduper
-	producer sarama.SyncProducer
-	park     func(context.Context, *kafkaadapter.Message, error) error
+	t       *testing.T
+	cluster *kfake.Cluster
+	opts    []kgo.Opt // of the test's own clients
+	redis   *miniredis.Miniredis
+	dedup   *dedup.Deduper
+	client  *kgo.Client
+	parked  func(context.Context, *kafkaadapter.Message, error) error
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	return newRigOn(t, groupConfig)
+	return newRigOn(t, nil)
 }
 
 // newRigOn is a rig on a broker that wants more than the usual.
-func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *rig {
+func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	t.Helper()
 	opts = append(opts, kfake.NumBrokers(1), kfake.SeedTopics(1, orders, dead),
 		kfake.GroupMinSessionTimeout(200*time.Millisecond))
@@ -60,7 +62,8 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	r := &rig{t: t, cluster: cluster, config: config, redis: miniredis.RunT(t)}
+	r := &rig{t: t, cluster: cluster, redis: miniredis.RunT(t),
+		opts: append(own, kgo.SeedBrokers(cluster.ListenAddrs()...))}
 	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
@@ -73,13 +76,11 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.producer, err = sarama.NewSyncProducer(cluster.ListenAddrs(), r.config()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.producer.Close() })
-	r.park, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: producerOf(t, r.producer),
-		Topic:    func(*kafkaadapter.Message) string { return dead },
+	r.client = r.newClient(kgo.ConsumeTopics(), kgo.RecordDeliveryTimeout(30*time.Second))
+	producer, err := kafkafranz.Producer(r.client)
+	require.NoError(t, err)
+	r.parked, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
+		Producer: producer, Topic: func(*kafkaadapter.Message) string { return dead },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,24 +88,13 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 	return r
 }
 
-// producerOf is a producer of dead letters.
-func producerOf(t *testing.T, p sarama.SyncProducer) kafkaadapter.Producer {
-	t.Helper()
-	out, err := kafkasarama.Producer(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
-// groupConfig is the consumer's, with the hurry of a test.
-func groupConfig() *sarama.Config {
-	c := kafkasarama.SafeConfig(nil)
-	c.Consumer.MaxWaitTime = 20 * time.Millisecond
-	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 5*time.Second,
-		200*time.Millisecond
-	c.Producer.RequiredAcks, c.Producer.Return.Successes = sarama.WaitForAll, true
-	return c
+// newClient is a client of the test's own.
+func (r *rig) newClient(opts ...kgo.Opt) *kgo.Client {
+	r.t.Helper()
+	client, err := kgo.NewClient(append(opts, r.opts...)...)
+	require.NoError(r.t, err)
+	r.t.Cleanup(client.Close)
+	return client
 }
 
 // produce sends n messages with the ids id-0, id-1, ...
@@ -112,23 +102,17 @@ func (r *rig) produce(n int) {
 	r.t.Helper()
 	for i := range n {
 		id := fmt.Sprint("id-", i)
-		_, _, err := r.producer.SendMessage(&sarama.ProducerMessage{
-			Topic: orders, Key: sarama.StringEncoder(id),
-			Value:   sarama.StringEncoder("value of " + id),
-			Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}},
-		})
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		r.send(&kgo.Record{Topic: orders, Key: []byte(id), Value: []byte("value of " + id),
+			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}})
 	}
 }
 
-// letters parks n messages that have failed for good, without a consumer.
-func (r *rig) letters(n int) {
+// park parks n messages that have failed for good, without a consumer.
+func (r *rig) park(n int) {
 	r.t.Helper()
 	for i := range n {
 		r.fail(fmt.Sprint("id-", i))
-		r.letter(fmt.Sprint("id-", i), errBroken)
+		r.parkOne(fmt.Sprint("id-", i), errBroken)
 	}
 }
 
@@ -143,13 +127,13 @@ func (r *rig) fail(id string) {
 	}
 }
 
-// letter parks a message.
-func (r *rig) letter(id string, reason error) {
+// parkOne parks a message.
+func (r *rig) parkOne(id string, reason error) {
 	r.t.Helper()
 	m := &kafkaadapter.Message{ID: id, Scope: kafkaadapter.ScopeOf("consumer", orders), Attempt: 3,
 		Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id),
 		Timestamp: time.Now()}
-	if err := r.park(r.t.Context(), m, reason); err != nil {
+	if err := r.parked(r.t.Context(), m, reason); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -197,32 +181,19 @@ func (r *rig) wantIn(out string, texts ...string) {
 // ids are those of the messages of a topic, in order.
 func (r *rig) ids(topic string) []string {
 	r.t.Helper()
-	client, err := sarama.NewClient(r.cluster.ListenAddrs(), r.config())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	end, err := client.GetOffset(topic, 0, sarama.OffsetNewest)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	consumer, err := sarama.NewConsumerFromClient(client)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	p, err := consumer.ConsumePartition(topic, 0, sarama.OffsetOldest)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer func() { _ = p.Close() }()
+	client := r.newClient(kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	ends, err := kadm.NewClient(client).ListEndOffsets(r.t.Context(), topic)
+	require.NoError(r.t, err)
+	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	defer cancel()
 	var ids []string
-	for int64(len(ids)) < end {
-		select {
-		case m := <-p.Messages():
-			id, _ := kafkaadapter.DefaultID()(kafkasarama.Message(m))
+	for int64(len(ids)) < ends[topic][0].Offset {
+		fetches := client.PollFetches(ctx)
+		require.NoError(r.t, fetches.Err())
+		for _, m := range fetches.Records() {
+			id, _ := kafkaadapter.DefaultID()(kafkafranz.Message(m))
 			ids = append(ids, id)
-		case <-time.After(10 * time.Second):
-			r.t.Fatalf("%d of %d messages", len(ids), end)
 		}
 	}
 	return ids
@@ -257,31 +228,19 @@ type consumer struct {
 func (r *rig) consume(broken bool) *consumer {
 	r.t.Helper()
 	c := &consumer{broken: broken, effects: map[string]int{}}
-	client, err := sarama.NewClient(r.cluster.ListenAddrs(), groupConfig())
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.t.Cleanup(func() { _ = client.Close() })
-	a, err := kafkasarama.New(client, "consumer", kafkaadapter.Config{
-		Deduper: r.dedup, Park: r.park, Handler: c.handle,
+	member, err := kafkafranz.New("consumer", kafkaadapter.Config{
+		Deduper: r.dedup, Park: r.parked, Handler: c.handle,
 		Tuning: kafkaadapter.Tuning{CommitEvery: 20 * time.Millisecond, Drain: time.Second},
 	})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	group, err := sarama.NewConsumerGroup(r.cluster.ListenAddrs(), "consumer", groupConfig())
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	ctx, cancel := context.WithCancel(r.t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx, group, []string{orders}) }()
+	go func() { ended <- member.Run(ctx, append(r.opts, kgo.ConsumeTopics(orders))...) }()
 	c.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			r.t.Errorf("Run: %v", err)
 		}
-		_ = group.Close()
 	})
 	r.t.Cleanup(c.stop)
 	return c

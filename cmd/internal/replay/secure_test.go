@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 
-	"github.com/onceward/onceward/cmd/internal/broker"
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
@@ -67,21 +67,17 @@ func TestTLSAndSASL(t *testing.T) {
 	pool.AddCert(pair.Leaf)
 	t.Setenv("RIGHT", "secret")
 	t.Setenv("WRONG", "secre")
-	config := func() *sarama.Config {
-		c := groupConfig()
-		c.Net.TLS.Enable = true
-		c.Net.TLS.Config = &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair},
-			MinVersion: tls.VersionTLS12}
-		broker.Authenticate(c, broker.SASL{User: "plain-user", Password: "secret",
-			Mechanism: "plain"})
-		return c
+	own := []kgo.Opt{
+		kgo.DialTLSConfig(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair},
+			MinVersion: tls.VersionTLS12}),
+		kgo.SASL(plain.Auth{User: "plain-user", Pass: "secret"}.AsMechanism()),
 	}
-	r := newRigOn(t, config, kfake.EnableSASL(), kfake.Superuser("PLAIN", "plain-user", "secret"),
+	r := newRigOn(t, own, kfake.EnableSASL(), kfake.Superuser("PLAIN", "plain-user", "secret"),
 		kfake.Superuser("SCRAM-SHA-256", "user-256", "secret"),
 		kfake.Superuser("SCRAM-SHA-512", "user-512", "secret"),
 		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool,
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}))
-	r.letters(3)
+	r.park(3)
 	sure := []string{"--tls", "--tls-ca", certFile, "--tls-cert", certFile, "--tls-key", keyFile}
 	with := func(args ...string) []string { return append(args, sure...) }
 	for _, refused := range [][]string{

@@ -89,7 +89,7 @@ func (s *terminal) until(text string) string {
 func TestBar(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.letters(4)
+	r.park(4)
 	r.replay(cli.Done, "--max", "1")
 	screen := newTerminal(t)
 	r.cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {

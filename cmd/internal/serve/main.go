@@ -31,12 +31,8 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	defer store.Close()
-	if store.Window != 0 {
-		if o.Window != 0 && o.Window != store.Window {
-			return fmt.Errorf("--window is %v; the keys of this layout have one of %v", o.Window,
-				store.Window)
-		}
-		o.Window = store.Window
+	if err := store.TakeWindow(&o.Window); err != nil {
+		return err
 	}
 	logger := slog.New(slog.NewTextHandler(s.Err, nil))
 	pages, err := o.pages(store.Name, console.Options{

@@ -14,7 +14,7 @@ import (
 
 // Options are the flags of the command.
 type Options struct {
-	keys.Place
+	keys.Location
 	// Listen is host:port of this machine.
 	Listen string
 	// Changes allows them.

@@ -65,6 +65,11 @@ var (
 func (o *Options) Flags(f *cli.Flags) {
 	o.RedisFlags(f)
 	o.SQLFlags(f)
+	Exclude(f)
+}
+
+// Exclude leaves the settings of one kind of server out where a flag names the other.
+func Exclude(f *cli.Flags) {
 	f.Instead("redis", inSQL...)
 	f.Instead("sql", inRedis...)
 }
@@ -394,7 +399,7 @@ func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 func (o *Options) Local() (bool, error) {
 	hosts, err := o.hosts()
 	for _, host := range hosts {
-		if !thisMachine(host) {
+		if !ThisMachine(host) {
 			return false, err
 		}
 	}
@@ -456,7 +461,7 @@ func (o *Options) addrs() ([]string, error) {
 // CheckSQL.
 func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 	add := func(host, addr string) {
-		if !strings.HasPrefix(host, "/") && !thisMachine(host) && !slices.Contains(addrs, addr) {
+		if !strings.HasPrefix(host, "/") && !ThisMachine(host) && !slices.Contains(addrs, addr) {
 			addrs = append(addrs, addr)
 		}
 	}
@@ -513,9 +518,9 @@ func (o *Options) redisAddrs() ([]string, error) {
 	return nil, nil
 }
 
-// thisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other
+// ThisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other
 // names are not looked up.
-func thisMachine(host string) bool {
+func ThisMachine(host string) bool {
 	if host == "localhost" {
 		return true
 	}
