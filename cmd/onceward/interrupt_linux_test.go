@@ -26,16 +26,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lines is what a process writes, for another goroutine to wait for.
-type lines chan string
+// lineBuffer is what a process writes, for another goroutine to wait for.
+type lineBuffer chan string
 
-func (l lines) Write(b []byte) (int, error) {
+func (l lineBuffer) Write(b []byte) (int, error) {
 	l <- string(b)
 	return len(b), nil
 }
 
 // await reads until there is a text, and does something meanwhile.
-func (l lines) await(t *testing.T, text string, meanwhile func()) {
+func (l lineBuffer) await(t *testing.T, text string, meanwhile func()) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -52,7 +52,7 @@ func (l lines) await(t *testing.T, text string, meanwhile func()) {
 	}
 }
 
-// Who interrupts bench has its keys removed; when the server does not answer any more, a second
+// An interrupted bench removes its keys. When the server does not answer any more, a second
 // interrupt ends it at once.
 func TestInterruptTwice(t *testing.T) {
 	m := miniredis.RunT(t)
@@ -63,7 +63,7 @@ func TestInterruptTwice(t *testing.T) {
 	}
 	for _, hangs := range []bool{false, true} {
 		cmd := exec.Command(exe, "bench", "--redis", "redis://"+proxy.Addr(), "--for", "1h")
-		errOut := make(lines, 1000)
+		errOut := make(lineBuffer, 1000)
 		cmd.Env, cmd.Stderr = append(os.Environ(), asCommand+"=1"), errOut
 		var out bytes.Buffer
 		cmd.Stdout = &out

@@ -48,20 +48,20 @@ func (r *onRedis) close() { _ = r.client.Close() }
 func (r *onRedis) look(ctx context.Context) error {
 	_, cluster := r.client.(*redis.ClusterClient)
 	err := r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
-		i, err := infoOf(ctx, node)
-		switch policy := i["maxmemory_policy"]; {
-		case err != nil:
-			return err
-		case i["cluster_enabled"] == "1" && !cluster:
+		info := node.InfoMap(ctx)
+		switch policy := info.Item("Memory", "maxmemory_policy"); {
+		case info.Err() != nil:
+			return info.Err()
+		case info.Item("Cluster", "cluster_enabled") == "1" && !cluster:
 			return errors.New("the server is part of a Cluster: add --cluster")
 		case r.o.Force:
 		case policy != "" && policy != "noeviction":
 			return fmt.Errorf("maxmemory-policy is %s: it would evict the keys of others to make room (--force runs it anyway)", policy)
-		case i.full():
+		case fullOf(info):
 			return fmt.Errorf("more than %.0f %% of maxmemory are in use (--force runs it anyway)",
 				100*fullShare)
 		}
-		if err = node.Scan(ctx, 0, r.prefix+"*", 1).Err(); err != nil {
+		if err := node.Scan(ctx, 0, r.prefix+"*", 1).Err(); err != nil {
 			return fmt.Errorf("SCAN and DEL are needed to remove the keys again: %w", err)
 		}
 		return nil
@@ -77,31 +77,18 @@ func (r *onRedis) look(ctx context.Context) error {
 	return nil
 }
 
-// info is what INFO says.
-type info map[string]string
-
-func infoOf(ctx context.Context, node *redis.Client) (info, error) {
-	text, err := node.Info(ctx).Result()
-	i := make(info)
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		i[name] = value
-	}
-	return i, err
-}
-
-// full reports whether more than fullShare is used.
-func (i info) full() bool {
-	limit, _ := strconv.ParseFloat(i["maxmemory"], 64)
-	used, _ := strconv.ParseFloat(i["used_memory"], 64)
+// fullOf reports whether more than fullShare is used.
+func fullOf(info *redis.InfoCmd) bool {
+	limit, _ := strconv.ParseFloat(info.Item("Memory", "maxmemory"), 64)
+	used, _ := strconv.ParseFloat(info.Item("Memory", "used_memory"), 64)
 	return limit > 0 && used > fullShare*limit
 }
 
 func (r *onRedis) full(ctx context.Context) (full bool, err error) {
 	err = r.masters(ctx, func(ctx context.Context, node *redis.Client) error {
-		i, err := infoOf(ctx, node)
-		full = full || i.full()
-		return err
+		info := node.InfoMap(ctx)
+		full = full || fullOf(info)
+		return info.Err()
 	})
 	return full, err
 }

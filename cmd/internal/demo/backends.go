@@ -18,7 +18,7 @@ import (
 type backends struct {
 	kafka   []string
 	redis   []string
-	place   ledger.Place
+	ledger  ledger.Location
 	session time.Duration // of the consumer group
 	run     string        // names what this run makes
 	// kafkaName, redisName and ledgerName are for people.
@@ -82,7 +82,7 @@ func (b *backends) openRedis() error {
 }
 
 func (b *backends) openLedger(keep bool) error {
-	b.place = ledger.Place{Table: "onceward_demo_" + b.run}
+	b.ledger = ledger.Location{Table: "onceward_demo_" + b.run}
 	dir, err := os.MkdirTemp("", "onceward-demo-")
 	if err != nil {
 		return fmt.Errorf("make room for the ledger: %w", err)
@@ -90,7 +90,7 @@ func (b *backends) openLedger(keep bool) error {
 	if !keep {
 		b.closers = append(b.closers, func() { _ = os.RemoveAll(dir) })
 	}
-	b.place.File = filepath.Join(dir, "ledger.db")
+	b.ledger.File = filepath.Join(dir, "ledger.db")
 	b.ledgerName = "embedded (SQLite)"
 	return nil
 }

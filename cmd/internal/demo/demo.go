@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/cmd/internal/demo/stream"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
+	"github.com/onceward/onceward/cmd/internal/progress"
 )
 
 // WorkerCommand is the program's hidden command that runs worker.Main.
@@ -37,10 +38,10 @@ func (o *Options) run(ctx context.Context, s *cli.Streams) error {
 		return err
 	}
 	defer b.close()
-	d := &demo{options: *o, backends: b, exe: exe, say: newTeller(s.Out),
+	d := &demo{options: *o, backends: b, exe: exe, say: &output{out: s.Out},
 		records: stream.Payments(o.Messages, o.Seed)}
 	if o.JSON {
-		d.say = newTeller(s.Err)
+		d.say.out = s.Err
 	}
 	if o.Listen != "" {
 		if d.pages, err = openPages(ctx, o.Listen, b.redis,
@@ -74,7 +75,7 @@ type demo struct {
 	options  Options
 	backends *backends
 	exe      string
-	say      *teller
+	say      *output
 	records  []stream.Record
 	messages []stream.Message
 	ledger   *ledger.Ledger
@@ -86,7 +87,7 @@ func (d *demo) run(ctx context.Context) (columns []column, err error) {
 		Seed: d.options.Seed, Partitions: partitions, Duplicates: d.options.Duplicates,
 	})
 	d.head()
-	if d.ledger, err = ledger.Open(d.backends.place); err != nil {
+	if d.ledger, err = ledger.Open(d.backends.ledger); err != nil {
 		return nil, err
 	}
 	defer d.ledger.Close() //nolint:errcheck // what counts has been read
@@ -137,11 +138,11 @@ func (d *demo) head() {
 func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, err error) {
 	d.say.line("\n%s: %s", titles[c], explanations[c])
 	name := d.topicName(c)
-	t, err := createTopic(d.backends.kafka, name)
+	t, err := createTopic(ctx, d.backends.kafka, name)
 	if err != nil {
 		return col, err
 	}
-	defer t.close() //nolint:errcheck // everything it was asked has been answered
+	defer t.client.Close()
 	unique := stream.Unique(d.messages)
 	s := &supervisor{
 		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique,
@@ -150,6 +151,8 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
 	defer cancel()
+	d.say.meter = progress.Start(d.say.out, "effects", int64(unique))
+	defer d.say.meter.Stop()
 	if err := s.run(ctx); err != nil {
 		return col, err
 	}
@@ -164,7 +167,7 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 	for i, r := range d.records {
 		ids[i] = r.ID
 	}
-	col = column{verdict: judge(c, ids, counts, s.tally.crashes), tally: s.tally,
+	col = column{judgment: judge(c, ids, counts, s.tally.crashes), tally: s.tally,
 		took: time.Since(s.began)}
 	d.say.event(col.took, "every message is committed, the workers have left")
 	return col, nil
@@ -174,7 +177,7 @@ func (d *demo) workerConfig(c worker.Composition, t *topic) worker.Config {
 	return worker.Config{
 		Composition: c,
 		Kafka:       d.backends.kafka, Topic: t.name, Group: t.group, Session: d.backends.session,
-		Redis: d.backends.redis, Namespace: t.name, Ledger: d.backends.place,
+		Redis: d.backends.redis, Namespace: t.name, Ledger: d.backends.ledger,
 		Window: window, Lease: d.options.Lease,
 		Fault:   d.options.Break,
 		Observe: d.pages != nil,
@@ -206,7 +209,7 @@ func (d *demo) report(columns []column, s *cli.Streams) error {
 	}
 	conclusions(d.say.out, columns)
 	if d.options.Keep {
-		d.say.line("The ledger is in %s, table %s.", d.backends.place.File, d.backends.place.Table)
+		d.say.line("The ledger is in %s, table %s.", d.backends.ledger.File, d.backends.ledger.Table)
 	}
 	return nil
 }

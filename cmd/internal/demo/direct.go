@@ -40,7 +40,7 @@ func (s *supervisor) begin(next step) {
 	elapsed := s.since.Sub(s.began)
 	switch p := s.alive(next.slot); {
 	case next.act == crashing && p != nil:
-		_ = p.tell(worker.Command{Arm: next.point}) // one that is gone is noticed
+		_ = p.send(worker.Command{Arm: next.point}) // one that is gone is noticed
 	case next.act == joining:
 		if err := s.start(next.slot); err != nil {
 			s.say.event(elapsed, "%s could not be started: %v", next.slot, err)
@@ -60,7 +60,7 @@ func (s *supervisor) end() {
 	}
 	s.armedAll = false
 	for _, p := range s.workers {
-		_ = p.tell(worker.Command{Disarm: true})
+		_ = p.send(worker.Command{Disarm: true})
 	}
 }
 
@@ -83,7 +83,7 @@ func (s *supervisor) over(exhausted bool) bool {
 		s.armedAll = true
 		for _, p := range s.workers {
 			if p.slot != extra && !p.killed {
-				_ = p.tell(worker.Command{Arm: s.current.point})
+				_ = p.send(worker.Command{Arm: s.current.point})
 			}
 		}
 	}

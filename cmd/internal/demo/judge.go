@@ -24,8 +24,8 @@ type loss struct {
 	crashes []crash // before the effect of this very id
 }
 
-// verdict is what the ledger says of one composition.
-type verdict struct {
+// judgment is what the ledger says of one composition.
+type judgment struct {
 	composition worker.Composition
 	unique      int
 	effects     int
@@ -37,8 +37,8 @@ type verdict struct {
 
 // judge compares what was produced with what the ledger holds.
 func judge(c worker.Composition, produced []string, ledger map[string]int,
-	crashes []crash) verdict {
-	v := verdict{composition: c}
+	crashes []crash) judgment {
+	v := judgment{composition: c}
 	at := func(p worker.Point, id string) []crash {
 		var found []crash
 		for _, c := range crashes {
@@ -73,7 +73,7 @@ func judge(c worker.Composition, produced []string, ledger map[string]int,
 }
 
 // unexplained is how many additional effects no crash explains.
-func (v verdict) unexplained() int {
+func (v judgment) unexplained() int {
 	n := 0
 	for _, d := range v.doubled {
 		n += d.unexplained()
@@ -82,7 +82,7 @@ func (v verdict) unexplained() int {
 }
 
 // kept reports whether the composition kept its promise. The naive one makes none.
-func (v verdict) kept() bool {
+func (v judgment) kept() bool {
 	switch v.composition {
 	case worker.Atomic:
 		return len(v.lost)+len(v.doubled)+len(v.strange) == 0
@@ -93,13 +93,13 @@ func (v verdict) kept() bool {
 }
 
 // finding says in a sentence what was promised and found.
-func (v verdict) finding() string {
+func (v judgment) finding() string {
 	found := fmt.Sprintf("lost %d, doubled %d", len(v.lost), len(v.doubled))
 	switch {
 	case v.composition == worker.Naive && v.clean():
 		return "promises nothing, and was lucky: " + found
 	case v.composition == worker.Naive:
-		return "promises nothing: " + found + ". What came again after a crash was skipped"
+		return "promises nothing: " + found + ". It skipped messages that were redelivered"
 	case !v.kept():
 		return fmt.Sprintf("BROKE its promise: %s, %d effects unexplained, %d ids from nowhere",
 			found, v.unexplained(), len(v.strange))
@@ -110,4 +110,4 @@ func (v verdict) finding() string {
 }
 
 // clean reports whether every effect happened once.
-func (v verdict) clean() bool { return len(v.lost)+len(v.doubled)+len(v.strange) == 0 }
+func (v judgment) clean() bool { return len(v.lost)+len(v.doubled)+len(v.strange) == 0 }

@@ -82,7 +82,7 @@ func TestReport(t *testing.T) {
 	for _, c := range []worker.Composition{worker.Atomic, worker.Claimed, worker.Naive} {
 		count := map[string]int{"pay-1": 2, "pay-3": 3, "ghost": 1}
 		columns = append(columns,
-			column{verdict: judge(c, []string{"pay-1", "pay-2", "pay-3"}, count, crashes),
+			column{judgment: judge(c, []string{"pay-1", "pay-2", "pay-3"}, count, crashes),
 				tally: newTally()})
 	}
 	var out strings.Builder
@@ -114,7 +114,7 @@ func TestReportCutsLongLists(t *testing.T) {
 		ids[i] = strings.Repeat("x", i+1)
 	}
 	var out strings.Builder
-	details(&out, column{verdict: judge(worker.Atomic, ids, nil, nil), tally: newTally()})
+	details(&out, column{judgment: judge(worker.Atomic, ids, nil, nil), tally: newTally()})
 	if n := strings.Count(out.String(), "\n"); n != maxDetails+1 ||
 		!strings.Contains(out.String(), "and 5 more") {
 		t.Errorf("%d lines:\n%s", n, out.String())

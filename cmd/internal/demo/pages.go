@@ -94,7 +94,7 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	return p, nil
 }
 
-// observe has c and the handler that it returns told of every composition.
+// observe counts every composition in c and in the handler that it returns.
 func (p *pages) observe(c *console.Console) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())

@@ -57,7 +57,7 @@ func TestDemoInABrowser(t *testing.T) {
 	metrics := get(ctx, t, url+"/metrics", "")
 	retries := row(t, out, "  producer retry")
 	for i, name := range []string{"atomic", "claimed"} {
-		// What a worker was about to tell when it was killed is missing.
+		// The last event of a worker that was killed is missing.
 		near(t, metrics, 150, `onceward_dedup_ends_total{onceward_name="`+name+
 			`",onceward_state="succeeded"}`)
 		duplicates := `onceward_dedup_claims_total{onceward_cached="false",onceward_cause="%",onceward_name="` + name + `",onceward_outcome="duplicate"}`

@@ -34,7 +34,7 @@ type notice struct {
 	from  *process
 	at    time.Time
 	event worker.Event
-	// ended tells that the process is gone, with err if not by its own will.
+	// ended says that the process is gone, with err if not by its own will.
 	ended bool
 	err   error
 }
@@ -57,7 +57,7 @@ func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, e
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a worker: %w", err)
 	}
-	if err := p.tell(cfg); err != nil {
+	if err := p.send(cfg); err != nil {
 		err = fmt.Errorf("configure a worker: %w", err)
 		return nil, errors.Join(err, p.cmd.Process.Kill(), p.cmd.Wait())
 	}
@@ -65,7 +65,7 @@ func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, e
 	return p, nil
 }
 
-func (p *process) tell(v any) error {
+func (p *process) send(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return err

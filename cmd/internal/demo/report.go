@@ -13,7 +13,7 @@ import (
 
 // column is what the report says of one composition.
 type column struct {
-	verdict
+	judgment
 	*tally
 	took time.Duration
 }

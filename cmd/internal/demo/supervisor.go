@@ -25,7 +25,7 @@ type supervisor struct {
 	config   worker.Config // of every worker, but for the name
 	producer *producer
 	unique   int
-	say      *teller
+	say      *output
 	pages    *pages // nil: nobody looks
 
 	began   time.Time
@@ -98,7 +98,6 @@ func (s *supervisor) perform(ctx context.Context, produced <-chan error, lags <-
 		case s.lag = <-lags:
 		case <-ticker.C:
 			s.advance(done)
-			s.say.status(s.status())
 		}
 		if done && s.lag == 0 && s.current == nil && len(s.steps) == 0 {
 			return nil
@@ -125,7 +124,7 @@ func (s *supervisor) look(ctx context.Context, lags chan<- int64) (stop func()) 
 			if !all {
 				continue
 			}
-			lag, err := s.producer.topic.lag()
+			lag, err := s.producer.topic.lag(ctx)
 			if err != nil {
 				continue // a coordinator that moves is asked again
 			}
@@ -142,13 +141,15 @@ func (s *supervisor) look(ctx context.Context, lags chan<- int64) (stop func()) 
 func (s *supervisor) notice(n notice) error {
 	p := n.from
 	if !n.ended {
+		effects := len(s.tally.effected)
 		s.tally.add(n.event)
+		s.say.meter.Add(int64(len(s.tally.effected) - effects))
 		switch n.event.Kind {
 		case worker.Assigned:
 			p.assigned = n.event.Partitions > 0
 		case worker.Reached:
 			return s.strike(p, n)
-		case worker.Told:
+		case worker.HookCalled:
 			return s.pages.hear(s.config.Composition, n.event.Observed)
 		}
 		return nil

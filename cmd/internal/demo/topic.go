@@ -7,7 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/cmd/internal/demo/stream"
 )
@@ -15,67 +16,35 @@ import (
 // topic is the topic of one composition and the group that consumes it.
 type topic struct {
 	name, group string
-	client      sarama.Client
-	admin       sarama.ClusterAdmin
-}
-
-func kafkaConfig() *sarama.Config {
-	c := sarama.NewConfig()
-	c.ClientID = "onceward-demo"
-	c.Version = sarama.V2_8_0_0
-	c.Producer.Return.Successes = true
-	c.Producer.RequiredAcks = sarama.WaitForAll
-	c.Producer.Partitioner = sarama.NewManualPartitioner
-	return c
+	client      *kgo.Client
+	admin       *kadm.Client
 }
 
 // createTopic makes the topic with as many replicas as the broker thinks right.
-func createTopic(addrs []string, name string) (*topic, error) {
-	client, err := sarama.NewClient(addrs, kafkaConfig())
+func createTopic(ctx context.Context, addrs []string, name string) (*topic, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return nil, err
 	}
-	admin, err := sarama.NewClusterAdminFromClient(client)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	t := &topic{name: name, group: name, client: client, admin: admin}
-	err = admin.CreateTopic(name,
-		&sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: -1}, false)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("create topic %s: %w", name, err), t.close())
+	t := &topic{name: name, group: name, client: client, admin: kadm.NewClient(client)}
+	if _, err := t.admin.CreateTopic(ctx, partitions, -1, nil, name); err != nil {
+		client.Close()
+		return nil, fmt.Errorf("create topic %s: %w", name, err)
 	}
 	return t, nil
 }
 
-// close closes the client, which the admin shares.
-func (t *topic) close() error { return t.admin.Close() }
-
 // lag is how many messages are not yet committed.
-func (t *topic) lag() (int64, error) {
-	ids := make([]int32, partitions)
-	for i := range ids {
-		ids[i] = int32(i) // six of them
-	}
-	committed, err := t.admin.ListConsumerGroupOffsets(t.group, map[string][]int32{t.name: ids})
-	if err != nil {
+func (t *topic) lag(ctx context.Context) (lag int64, err error) {
+	committed, err := t.admin.FetchOffsets(ctx, t.group)
+	ends, failed := t.admin.ListEndOffsets(ctx, t.name)
+	if err = errors.Join(err, failed, committed.Error(), ends.Error()); err != nil {
 		return 0, err
 	}
-	var lag int64
-	for _, p := range ids {
-		end, err := t.client.GetOffset(t.name, p, sarama.OffsetNewest)
-		if err != nil {
-			return 0, err
-		}
-		block := committed.GetBlock(t.name, p)
-		switch {
-		case block == nil:
-			return 0, fmt.Errorf("no committed offset of partition %d", p)
-		case !errors.Is(block.Err, sarama.ErrNoError):
-			return 0, block.Err
-		}
-		lag += end - max(block.Offset, 0) // -1: nothing committed
-	}
+	ends.Each(func(end kadm.ListedOffset) {
+		lag += end.Offset - max(committed[t.name][end.Partition].At, 0)
+	})
 	return lag, nil
 }
 
@@ -135,11 +104,6 @@ func (p *producer) setTail(f flow) { p.tail.Store(int32(f)) }
 
 // run returns when all is sent or ctx ends.
 func (p *producer) run(ctx context.Context) error {
-	sync, err := sarama.NewSyncProducerFromClient(p.topic.client)
-	if err != nil {
-		return err
-	}
-	defer sync.Close() //nolint:errcheck // every message has been answered
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	began, dripped := time.Now(), time.Now()
@@ -152,7 +116,8 @@ func (p *producer) run(ctx context.Context) error {
 			if n == next {
 				continue
 			}
-			if err := sync.SendMessages(p.batch(next, n)); err != nil {
+			err := p.topic.client.ProduceSync(ctx, p.batch(next, n)...).FirstErr()
+			if err != nil {
 				return fmt.Errorf("produce: %w", err)
 			}
 			next, dripped = n, now
@@ -179,13 +144,12 @@ func (p *producer) due(next int, elapsed, sinceLast time.Duration) int {
 	return max(n, next)
 }
 
-func (p *producer) batch(from, to int) []*sarama.ProducerMessage {
-	batch := make([]*sarama.ProducerMessage, 0, to-from)
+func (p *producer) batch(from, to int) []*kgo.Record {
+	batch := make([]*kgo.Record, 0, to-from)
 	for _, m := range p.messages[from:to] {
-		batch = append(batch, &sarama.ProducerMessage{
-			Topic: p.topic.name, Partition: m.Partition,
-			Key: sarama.StringEncoder(m.Key), Value: sarama.ByteEncoder(m.Value),
-			Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(m.ID)}},
+		batch = append(batch, &kgo.Record{
+			Topic: p.topic.name, Partition: m.Partition, Key: []byte(m.Key), Value: m.Value,
+			Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(m.ID)}},
 		})
 	}
 	return batch

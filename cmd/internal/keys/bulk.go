@@ -39,7 +39,12 @@ func (s *store) resolveAll(ctx context.Context, o *Options, std *cli.Streams) er
 		}
 	}
 	if !o.DryRun && len(l.Keys) > 0 {
-		if err := o.confirm(ctx, len(l.Keys), std); err != nil {
+		question := fmt.Sprintf("Have the effects of these %d keys happened?", len(l.Keys))
+		if o.Released {
+			question = fmt.Sprintf(
+				"Have the effects of these %d keys not happened, and may they run again?", len(l.Keys))
+		}
+		if err := o.confirm(ctx, question, std); err != nil {
 			return err
 		}
 		err = s.resolveEach(ctx, o, &b, std)
@@ -55,22 +60,6 @@ func (s *store) resolveAll(ctx context.Context, o *Options, std *cli.Streams) er
 	}
 	_, failed := fmt.Fprintf(std.Out, "%d are %s\n", b.Resolved, b.Is)
 	return errors.Join(err, failed)
-}
-
-// confirm wants a yes for n keys.
-func (o *Options) confirm(ctx context.Context, n int, std *cli.Streams) error {
-	if o.Yes {
-		return nil
-	}
-	question := fmt.Sprintf("Have the effects of these %d keys happened?", n)
-	if o.Released {
-		question = fmt.Sprintf("Have the effects of these %d keys not happened, and may they run again?", n)
-	}
-	yes, err := cli.Ask(ctx, question, std.In, std.Out)
-	if err == nil && !yes {
-		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errNo)
-	}
-	return err
 }
 
 func (s *store) resolveEach(ctx context.Context, o *Options, b *Bulk, std *cli.Streams) error {

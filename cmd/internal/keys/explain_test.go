@@ -106,12 +106,19 @@ func TestReason(t *testing.T) {
 }
 
 func TestRedisServer(t *testing.T) {
-	s := redisServer("redis", "# Server\r\nredis_version:7.0.15\r\nuptime_in_seconds:60\r\n"+
-		"role:master\r\nevicted_keys:3\r\nmaster_replid2:0000000000\r\n")
+	info := redis.NewInfoCmd(t.Context())
+	info.SetVal(map[string]map[string]string{
+		"Server":      {"redis_version": "7.0.15", "uptime_in_seconds": "60"},
+		"Stats":       {"evicted_keys": "3"},
+		"Replication": {"role": "master", "master_replid2": "0000000000"},
+	})
+	s := redisServer("redis", info)
 	assert.Equal(t, "redis 7.0.15, started 1m0s ago", s.String())
 	assert.EqualValues(t, 3, s.Evicted)
 	assert.False(t, s.Promoted)
-	s = redisServer("redis", "role:slave\r\nmaster_replid2:00ab\r\n")
+	info.SetVal(map[string]map[string]string{
+		"Replication": {"role": "slave", "master_replid2": "00ab"}})
+	s = redisServer("redis", info)
 	assert.True(t, s.Promoted)
 	assert.Contains(t, s.String(), "A REPLICA")
 }

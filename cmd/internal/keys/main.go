@@ -101,13 +101,20 @@ func (s *store) inspect(ctx context.Context, o *Options, std *cli.Streams) error
 
 // ask shows the key, and wants a yes.
 func (o *Options) ask(ctx context.Context, v *View, what string, std *cli.Streams) error {
+	if !o.Yes {
+		if err := v.print(std, o.what()); err != nil {
+			return err
+		}
+	}
+	return o.confirm(ctx, what, std)
+}
+
+// confirm wants a yes.
+func (o *Options) confirm(ctx context.Context, question string, std *cli.Streams) error {
 	if o.Yes {
 		return nil
 	}
-	if err := v.print(std, o.what()); err != nil {
-		return err
-	}
-	yes, err := cli.Ask(ctx, what, std.In, std.Out)
+	yes, err := cli.Ask(ctx, question, std.In, std.Out)
 	if err == nil && !yes {
 		err = fmt.Errorf("not confirmed (--yes does not ask): %w", errNo)
 	}
@@ -121,7 +128,7 @@ type ended struct {
 	Is  string `json:"is"`
 }
 
-func (o *Options) tell(v *View, is string, out io.Writer) error {
+func (o *Options) report(v *View, is string, out io.Writer) error {
 	if o.JSON {
 		return cli.WriteJSON(out, ended{v.ID, v.State, is})
 	}
@@ -142,12 +149,12 @@ func (s *store) resolve(ctx context.Context, o *Options, std *cli.Streams) error
 	case r.State != driver.StateUncertain:
 		return fmt.Errorf("%s is %v, and not uncertain: %w", o.what(), r.State, errNo)
 	}
+	if o.DryRun {
+		return o.report(&v, "to be "+o.end().String(), std.Out)
+	}
 	question := "Has its effect happened?"
 	if o.Released {
 		question = "Has its effect not happened, and may it run again?"
-	}
-	if o.DryRun {
-		return o.tell(&v, "to be "+o.end().String(), std.Out)
 	}
 	if err := o.ask(ctx, &v, question, std); err != nil {
 		return err
@@ -203,7 +210,7 @@ func (s *store) change(ctx context.Context, o *Options, v *View, std *cli.Stream
 		return err
 	}
 	o.audit(std, v, is.String())
-	return o.tell(v, is.String(), std.Out)
+	return o.report(v, is.String(), std.Out)
 }
 
 // audit writes down who has changed the key.

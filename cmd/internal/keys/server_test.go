@@ -292,8 +292,7 @@ func TestSQLite(t *testing.T) {
 		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file).all()
 }
 
-// What is not there is not made: a typing error must not become a layout that keeps the right one
-// out.
+// No command makes a layout: that of a typing error would keep the right one out.
 func TestNothingIsMade(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -469,7 +468,7 @@ func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 	return "redis://" + l.Addr().String(), first
 }
 
-// Nobody answers the question: the command ends with its context all the same.
+// Nobody answers the question: the command ends with its context anyway.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := servertest.Redis(t)
 	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "--redis",

@@ -76,35 +76,31 @@ func redisServers(ctx context.Context, client redis.UniversalClient) (all []Serv
 	all = []Server{}
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		text, err := client.Info(ctx).Result()
-		return append(all, redisServer("redis", text)), err
+		info := client.InfoMap(ctx)
+		return append(all, redisServer("redis", info)), info.Err()
 	}
 	var mu sync.Mutex
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, c *redis.Client) error {
-		text, err := c.Info(ctx).Result()
+		info := c.InfoMap(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, redisServer("redis "+c.Options().Addr, text))
-		return err
+		all = append(all, redisServer("redis "+c.Options().Addr, info))
+		return info.Err()
 	})
 	return all, err
 }
 
 // redisServer reads INFO.
-func redisServer(name, info string) Server {
-	fields := make(map[string]string)
-	for line := range strings.Lines(info) {
-		field, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		fields[field] = value
-	}
-	s := Server{Name: name, Version: fields["redis_version"], Replica: fields["role"] == "slave"}
-	if up, err := strconv.ParseInt(fields["uptime_in_seconds"], 10, 64); err == nil {
+func redisServer(name string, info *redis.InfoCmd) Server {
+	s := Server{Name: name, Version: info.Item("Server", "redis_version"),
+		Replica: info.Item("Replication", "role") == "slave"}
+	if up, err := strconv.ParseInt(info.Item("Server", "uptime_in_seconds"), 10, 64); err == nil {
 		ms := up * int64(time.Second/time.Millisecond)
 		s.StartedMS = &ms
 	}
-	s.Evicted, _ = strconv.ParseInt(fields["evicted_keys"], 10, 64)
+	s.Evicted, _ = strconv.ParseInt(info.Item("Stats", "evicted_keys"), 10, 64)
 	// A second replication id is that of the master that it followed before it was promoted.
-	s.Promoted = strings.Trim(fields["master_replid2"], "0") != ""
+	s.Promoted = strings.Trim(info.Item("Replication", "master_replid2"), "0") != ""
 	return s
 }
 

@@ -112,8 +112,8 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 // layout reads with what settings the keys were written: lines of a name and a value, behind a
 // header, see redisadapter's layout.go. New compares them once more.
 func (o *Options) layout(text string) (redisadapter.Options, error) {
-	// What the server may lose is doctor's concern: an operator needs these commands most when it
-	// does.
+	// The server's settings are doctor's concern: an operator needs these commands most when it
+	// loses keys.
 	opts := redisadapter.Options{Prefix: o.Prefix, AllowEviction: true,
 		OnFinding: func(preflight.Finding) {}}
 	set := make(map[string]string)
@@ -133,7 +133,7 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 		opts.Layout = redisadapter.Compact
 	default:
 		return opts, fmt.Errorf(
-			"--prefix: what layout the keys of %q have is not known to this version", o.Prefix)
+			"--prefix: the layout of the keys of %q is not known to this version", o.Prefix)
 	}
 	if opts.Layout != redisadapter.Compact {
 		if o.Secret != nil {

@@ -58,7 +58,7 @@ func versioned(m *migration.Set, db *sql.DB) *component {
 	}
 }
 
-// leastWindow is in place of one that was not given, where none is put on record: any is longer.
+// leastWindow stands for one that was not given, where none is put on record: any is longer.
 const leastWindow = time.Millisecond
 
 // nobodys are keys that nobody has, of the kinds of ids.
@@ -81,7 +81,7 @@ func newMarks(o *Options, db *sql.DB) (*component, error) {
 	}
 	c := versioned(m.Migrations(), db)
 	c.table = cmp.Or(o.Table, "onceward_marks")
-	c.holds = "all marks and their results: what is delivered again is done again"
+	c.holds = "all marks and their results: a message that is redelivered is done again"
 	c.read = func(ctx context.Context) error { _, _, err := m.Lookup(ctx, db, key); return err }
 	c.check = func(ctx context.Context) error { return m.Check(ctx, db) }
 	step := c.up
@@ -102,7 +102,7 @@ func newFence(o *Options, db *sql.DB) (*component, error) {
 	}
 	c := versioned(f.Migrations(), db)
 	c.table = cmp.Or(o.Table, "onceward_fence")
-	c.holds = "the positions of all groups: what is delivered again is done again"
+	c.holds = "the positions of all groups: a message that is redelivered is done again"
 	c.read = func(ctx context.Context) error {
 		_, _, err := f.Lookup(ctx, db, sqladapter.Position{Topic: nobody, TopicID: nobody})
 		return err
@@ -119,7 +119,7 @@ func newStore(o *Options, db *sql.DB) (*component, error) {
 	}
 	c := versioned(s.Migrations(), db)
 	c.table = cmp.Or(o.Table, sqlstore.DefaultTable)
-	c.holds = "all claims and records: what is delivered again is done again, and what is in flight, too"
+	c.holds = "all claims and records: a message that is redelivered is done again, and so is one in flight"
 	c.read = func(ctx context.Context) error { return s.Lookup(ctx, []driver.ID{{}})[0].Err }
 	c.check = c.read
 	return c, nil

@@ -38,7 +38,7 @@ type State struct {
 	Window bool `json:"raise_window,omitempty"`
 	// Note is about what was found.
 	Note string `json:"note,omitempty"`
-	// Applied tells that the steps were taken.
+	// Applied says that the steps were taken.
 	Applied bool `json:"applied"`
 }
 
@@ -118,7 +118,7 @@ func (s *State) unrecorded(ctx context.Context, c *component, columns []string) 
 		return fmt.Errorf("--sql: %w", err)
 	case sqlerr.NoTable(err) && known(c.sql(), columns):
 		s.Note = "table " + s.name() +
-			" is there without the others, and not on record: of a run that was cut off; --apply goes on with it"
+			" is there without the others, and not on record: of a run that was cut off; --apply continues it"
 		return nil
 	}
 	return fmt.Errorf("--table: %s is there, and is not a table of %s; name another: %w", s.name(),

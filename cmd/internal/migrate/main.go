@@ -16,7 +16,7 @@ import (
 // lookTime bounds what a server may take to tell what there is. A migration is not bounded.
 const lookTime = 15 * time.Second
 
-// longStep is how long a step takes that is told of where there is no terminal.
+// longStep is how long a step takes that is shown where there is no terminal.
 const longStep = 2 * time.Second
 
 // errLeft ends a command that leaves things as they are.
@@ -109,10 +109,10 @@ func (s *State) apply(ctx context.Context, o *Options, c *component,
 	return err
 }
 
-// watched acts, and returns the steps that were taken. What is told after act has returned, by a
-// driver that did not heed its context, is nobody's concern any more.
+// watched acts, and returns the steps that were taken. It ignores steps that a driver
+// reports after act has returned, because it did not obey its context.
 func (s *State) watched(ctx context.Context, act func(context.Context, int) error,
-	tell func(Step)) ([]Step, error) {
+	report func(Step)) ([]Step, error) {
 	var mu sync.Mutex
 	taken, over := []Step{}, false
 	observed := sqlmigrate.Observe(ctx, func(step sqlmigrate.Step) {
@@ -123,7 +123,7 @@ func (s *State) watched(ctx context.Context, act func(context.Context, int) erro
 		}
 		done := s.planned(step)
 		taken = append(taken, done)
-		tell(done)
+		report(done)
 	})
 	err := act(observed, s.Target)
 	mu.Lock()
@@ -171,7 +171,7 @@ func (s *State) confirm(ctx context.Context, o *Options, std *cli.Streams) error
 	return err
 }
 
-// write tells what there is, or was done.
+// write shows what there is, or was done.
 func (s *State) write(o *Options, std *cli.Streams) error {
 	if o.JSON {
 		return cli.WriteJSON(std.Out, s)

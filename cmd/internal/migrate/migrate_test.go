@@ -290,8 +290,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// What was made by hand, or by a run that was cut off before it was put on record, is told and
-// taken.
+// Tables that were made by hand, or by a run that was cut off before it was put on record, are
+// named and taken.
 func TestUnrecorded(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		r.want(cli.Done, "done", r.up()...)

@@ -23,7 +23,7 @@ type Options struct {
 	Kind string
 	// Schema and Table say where they are; an empty Table is the default of Kind.
 	Schema, Table string
-	// Retention and Window are of marks. Windowed tells that Window was given, zero forever.
+	// Retention and Window are of marks. Windowed says that Window was given, zero forever.
 	Retention sqladapter.Retention
 	Window    time.Duration
 	Windowed  bool
@@ -216,7 +216,7 @@ func (o *Options) check() error {
 	case o.Yes && !o.Drop:
 		return errors.New("--yes needs --drop: nothing else is asked")
 	case o.JSON && o.Drop && !o.Yes:
-		return errors.New("--json needs --yes with --drop: a question is no JSON")
+		return errors.New("--json needs --yes with --drop: a question is not JSON")
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
-// What is printed makes tables that the command itself then finds.
+// The SQL that is printed makes tables that the command itself then finds.
 func TestPrintedSQL(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -28,7 +28,7 @@ func TestPrintedSQL(t *testing.T) {
 	}
 }
 
-// With --sql in place of --dialect nothing is connected.
+// With --sql instead of --dialect nothing is connected.
 func TestPrintConnectsToNothing(t *testing.T) {
 	code, out, errOut := command(t, "--sql", "postgres://127.0.0.1:1/db", "--kind", "fence",
 		"--schema", "Shop", "--print", "sql")

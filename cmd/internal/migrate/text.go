@@ -25,7 +25,7 @@ func (s Step) text() string { return fmt.Sprintf("version %d to %d (%s)", s.From
 func (s *State) print(std *cli.Streams, last bool) error {
 	err := std.Fields(s.fields()...)
 	if last {
-		err = errors.Join(err, std.Lines(0, s.verdict()))
+		err = errors.Join(err, std.Lines(0, s.summary()))
 	}
 	return err
 }
@@ -60,8 +60,8 @@ func (s *State) fields() [][2]string {
 	return all
 }
 
-// verdict is what became of it.
-func (s *State) verdict() string {
+// summary is what became of it.
+func (s *State) summary() string {
 	switch {
 	case s.Applied && s.done():
 		return "another run has done it meanwhile"

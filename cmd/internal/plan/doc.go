@@ -5,7 +5,7 @@
 // compares. Bloom filters are those of package bloom's own Options.Plan. SQL rests on what was
 // measured (bench/results/sql.json), and on the form of the rows.
 //
-// What is counted are finished keys. Not counted are claims in flight (as many as messages are
-// being worked on, a record each), what clients and replication need, and what a fork for a
-// snapshot or a rewrite of the append-only file copies: the spare is for those.
+// The plan counts finished keys. The spare is for everything else. That is claims in flight (a
+// record for each message that is worked on), the memory of clients and replication, and the pages that a
+// fork for a snapshot or a rewrite of the append-only file copies.
 package plan

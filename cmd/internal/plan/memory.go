@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// What Redis 7.0 with 64 bits allocates, by its sources: object.c, sds.c, dict.c, intset.c.
+// Bytes that Redis 7.0 with 64 bits allocates, by its sources: object.c, sds.c, dict.c, intset.c.
 const (
 	object       = 16 // robj
 	entry        = 24 // dictEntry

@@ -72,7 +72,7 @@ func compareMemory(t *testing.T, f filling, n int) {
 	before := used(t, client)
 	fill(t, store, f, 0, n, o.Window)
 	measured := float64(used(t, client)-before) / float64(n)
-	// What was filled is one generation.
+	// The keys are of one generation.
 	reckoned := o.redis(f.layout, float64(n), planned.Shards, 1) / float64(n)
 	t.Logf("%v, %d keys: measured %.2f bytes a key, reckoned %.2f (%+.1f %%), plan says %.2f",
 		f, n, measured, reckoned, (reckoned/measured-1)*100, planned.BytesPerKey)

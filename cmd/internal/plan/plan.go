@@ -44,8 +44,8 @@ type Bloom struct {
 	BytesPerKey float64 `json:"bytes_per_key"` // of the window
 	Hashes      int     `json:"hashes"`
 	Generations int     `json:"generations"`
-	// FalsePositives is the share of new keys about which the store is asked all the same. They are
-	// not taken for done.
+	// FalsePositives is the share of new keys about which the store is asked anyway. They are not
+	// taken for done.
 	FalsePositives float64 `json:"false_positives"`
 }
 

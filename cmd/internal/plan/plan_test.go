@@ -73,7 +73,7 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
-// What bench/results/redis.json has measured of a million keys that are strings.
+// A million keys that are strings take the memory that bench/results/redis.json has.
 func TestStrings(t *testing.T) {
 	for _, test := range []struct {
 		name, value int

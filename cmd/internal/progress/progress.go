@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// firstDraw is how long work goes on without a bar, and redraw how often that is written anew.
+	// firstDraw is how long work has no bar, and redraw how often that is written anew.
 	firstDraw = 500 * time.Millisecond
 	redraw    = 200 * time.Millisecond
 	// lines is how often a line is written where there is no terminal.

@@ -82,9 +82,9 @@ func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler,
 		return err
 	case <-ctx.Done():
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
-	if err := server.Shutdown(ending); err != nil {
+	if err := server.Shutdown(closing); err != nil {
 		_ = server.Close() // whoever is left has had the time
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {

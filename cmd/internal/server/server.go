@@ -93,7 +93,7 @@ func (o *Options) SQLFlags(f *cli.Flags) {
 	f.Setting("sql")
 }
 
-// errRedis and errSQL tell the form alone: what cannot be read may be a password.
+// errRedis and errSQL name the form alone: the text may be a password.
 var (
 	errRedis = errors.New(
 		"--redis is not a URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
@@ -384,7 +384,7 @@ func Unanswered(err error, addrs ...string) error {
 	return fmt.Errorf("%w: no answer in time from %s: it hangs, or is cut off, or one side alone speaks TLS", err, where)
 }
 
-// CutOff closes c when ctx is cancelled before stop is called. go-redis does not heed the end of a
+// CutOff closes c when ctx is canceled before stop is called. go-redis does not obey the end of a
 // context while it reads: Ctrl-C would wait until a server that hangs has used up its time.
 func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
@@ -394,77 +394,47 @@ func CutOff(ctx context.Context, c io.Closer) (stop func() bool) {
 	})
 }
 
-// Local reports whether the server is on this machine, as far as its address tells: of a Cluster
+// Local reports whether the server is on this machine, as far as its address shows: of a Cluster
 // all that are named, of Sentinels theirs. It asks nobody. Use it after Check.
 func (o *Options) Local() (bool, error) {
-	hosts, err := o.hosts()
-	for _, host := range hosts {
-		if !ThisMachine(host) {
+	addrs, err := o.addrs()
+	for _, addr := range addrs {
+		if !ThisMachine(hostOf(addr)) {
 			return false, err
 		}
 	}
 	return err == nil, err
 }
 
-// hosts are those that are connected to, sockets left out.
-func (o *Options) hosts() (hosts []string, err error) {
-	addrs, err := o.addrs()
-	for _, addr := range addrs {
-		host, _, err := net.SplitHostPort(addr)
-		if err != nil {
-			host = addr
-		}
-		hosts = append(hosts, host)
+func hostOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
 	}
-	return hosts, err
+	return addr
 }
 
 // addrs are the addresses that are connected to, sockets left out.
-func (o *Options) addrs() ([]string, error) {
+func (o *Options) addrs() (addrs []string, err error) {
 	if o.Redis != "" {
 		return o.redisAddrs()
 	}
-	switch o.engine.dialect {
-	case sqladapter.Postgres:
-		c, err := pgx.ParseConfig(o.engine.dsn)
-		if err != nil {
-			return nil, errSQL
+	all, _, err := o.endpoints()
+	for _, e := range all {
+		if !slices.Contains(addrs, e.addr) { // one without TLS is the same once more
+			addrs = append(addrs, e.addr)
 		}
-		var addrs []string
-		add := func(host string, port uint16) {
-			addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
-			// one without TLS is the same once more
-			if !strings.HasPrefix(host, "/") && !slices.Contains(addrs, addr) {
-				addrs = append(addrs, addr)
-			}
-		}
-		add(c.Host, c.Port)
-		for _, f := range c.Fallbacks {
-			add(f.Host, f.Port)
-		}
-		return addrs, nil
-	case sqladapter.MySQL:
-		c, err := mysql.ParseDSN(o.engine.dsn)
-		if err != nil {
-			return nil, errSQL
-		}
-		if c.Net == "unix" {
-			return nil, nil
-		}
-		return []string{c.Addr}, nil
 	}
-	return nil, nil
+	return addrs, err
 }
 
-// PlainSQL returns the addresses on other machines that the DSN of --sql may speak to without TLS,
-// and what it says of TLS. Sockets and addresses of this machine are left out. Use it after
-// CheckSQL.
-func (o *Options) PlainSQL() (addrs []string, says string, err error) {
-	add := func(host, addr string) {
-		if !strings.HasPrefix(host, "/") && !ThisMachine(host) && !slices.Contains(addrs, addr) {
-			addrs = append(addrs, addr)
-		}
-	}
+// endpoint is an address that --sql connects to.
+type endpoint struct {
+	addr  string
+	plain bool // also without TLS
+}
+
+// endpoints are those of --sql, sockets left out, and what the DSN says of TLS.
+func (o *Options) endpoints() (all []endpoint, says string, err error) {
 	switch o.engine.dialect {
 	case sqladapter.Postgres:
 		c, err := pgx.ParseConfig(o.engine.dsn)
@@ -474,27 +444,36 @@ func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 		// With sslmode=prefer, the default, one of the fallbacks is the same address without TLS.
 		for _, f := range append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port,
 			TLSConfig: c.TLSConfig}}, c.Fallbacks...) {
-			if f.TLSConfig == nil {
-				add(f.Host, net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))))
+			if !strings.HasPrefix(f.Host, "/") {
+				all = append(all, endpoint{net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))),
+					f.TLSConfig == nil})
 			}
 		}
-		return addrs, "sslmode allows a connection without TLS", nil
+		return all, "sslmode allows a connection without TLS", nil
 	case sqladapter.MySQL:
 		c, err := mysql.ParseDSN(o.engine.dsn)
 		if err != nil {
 			return nil, "", errSQL
 		}
-		if c.Net == "unix" || c.TLS != nil && !c.AllowFallbackToPlaintext {
-			return nil, "", nil
+		if c.Net != "unix" {
+			all = []endpoint{{c.Addr, c.TLS == nil || c.AllowFallbackToPlaintext}}
 		}
-		host, _, err := net.SplitHostPort(c.Addr)
-		if err != nil {
-			host = c.Addr
-		}
-		add(host, c.Addr)
-		return addrs, "tls is " + cmp.Or(c.TLSConfig, "not set"), nil
+		return all, "tls is " + cmp.Or(c.TLSConfig, "not set"), nil
 	}
 	return nil, "", nil
+}
+
+// PlainSQL returns the addresses on other machines that the DSN of --sql may speak to without TLS,
+// and what it says of TLS. Sockets and addresses of this machine are left out. Use it after
+// CheckSQL.
+func (o *Options) PlainSQL() (addrs []string, says string, err error) {
+	all, says, err := o.endpoints()
+	for _, e := range all {
+		if e.plain && !ThisMachine(hostOf(e.addr)) && !slices.Contains(addrs, e.addr) {
+			addrs = append(addrs, e.addr)
+		}
+	}
+	return addrs, says, err
 }
 
 func (o *Options) redisAddrs() ([]string, error) {

@@ -188,7 +188,7 @@ func TestMinPool(t *testing.T) {
 	}
 }
 
-// What is no more than a time that was over tells nobody where to look: it gets the address.
+// An error that only says that time is over gets the address of the server.
 func TestUnanswered(t *testing.T) {
 	for args, want := range map[string]string{
 		"--redis redis://u:hunter22@192.0.2.1:7000":              "from 192.0.2.1:7000:",

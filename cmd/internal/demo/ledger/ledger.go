@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Place says where a ledger is. It travels to the workers.
-type Place struct {
+// Location says where a ledger is. It travels to the workers.
+type Location struct {
 	// File of the SQLite database.
 	File string
 	// Table is the name of the ledger; its marks are in Table + "_marks".
@@ -40,8 +40,8 @@ type Row struct {
 // Ledger is an open ledger. It is safe for concurrent use.
 type Ledger struct {
 	// DB holds the table, for transactions of the caller.
-	DB    *sql.DB
-	place Place
+	DB *sql.DB
+	at Location
 }
 
 // Queryer runs a statement: a *sql.DB, a *sql.Tx.
@@ -51,7 +51,7 @@ type Queryer interface {
 }
 
 // Open opens the ledger without touching the database.
-func Open(p Place) (*Ledger, error) {
+func Open(p Location) (*Ledger, error) {
 	db, err := sql.Open("sqlite", "file:"+p.File+"?_txlock=immediate&_pragma=busy_timeout(10000)"+
 		"&_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
 	if err != nil {
@@ -61,16 +61,16 @@ func Open(p Place) (*Ledger, error) {
 	// busy handler. The timeout is for the other processes.
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
-	return &Ledger{DB: db, place: p}, nil
+	return &Ledger{DB: db, at: p}, nil
 }
 
 // Create makes the table of effects.
 func (l *Ledger) Create(ctx context.Context) error {
 	for _, ddl := range []string{
-		`CREATE TABLE ` + l.place.Table + ` (seq INTEGER PRIMARY KEY AUTOINCREMENT, composition TEXT NOT NULL, id TEXT NOT NULL,
+		`CREATE TABLE ` + l.at.Table + ` (seq INTEGER PRIMARY KEY AUTOINCREMENT, composition TEXT NOT NULL, id TEXT NOT NULL,
 			worker TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL, generation INTEGER NOT NULL)`,
 		// not unique
-		`CREATE INDEX ` + l.place.Table + `_by_id ON ` + l.place.Table + ` (composition, id)`,
+		`CREATE INDEX ` + l.at.Table + `_by_id ON ` + l.at.Table + ` (composition, id)`,
 	} {
 		if _, err := l.DB.ExecContext(ctx, ddl); err != nil {
 			return fmt.Errorf("ledger: create: %w", err)
@@ -85,12 +85,12 @@ func (l *Ledger) Close() error { return l.DB.Close() }
 // Marks returns the marks that the Atomic composition keeps next to the ledger.
 func (l *Ledger) Marks(namespace string) (*sqladapter.Ledger, error) {
 	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: namespace,
-		Table: l.place.Table + "_marks"})
+		Table: l.at.Table + "_marks"})
 }
 
 // Append writes one effect.
 func (l *Ledger) Append(ctx context.Context, q Queryer, composition string, r Row) error {
-	_, err := q.ExecContext(ctx, `INSERT INTO `+l.place.Table+
+	_, err := q.ExecContext(ctx, `INSERT INTO `+l.at.Table+
 		` (composition, id, worker, part, pos, generation) VALUES ($1, $2, $3, $4, $5, $6)`,
 		composition, r.ID, r.Worker, r.Partition, r.Offset, r.Generation)
 	return err
@@ -99,7 +99,7 @@ func (l *Ledger) Append(ctx context.Context, q Queryer, composition string, r Ro
 // First returns the first effect of an id, and false when it has none.
 func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (Row, bool, error) {
 	r := Row{ID: id}
-	err := q.QueryRowContext(ctx, `SELECT worker, part, pos, generation FROM `+l.place.Table+
+	err := q.QueryRowContext(ctx, `SELECT worker, part, pos, generation FROM `+l.at.Table+
 		` WHERE composition = $1 AND id = $2 ORDER BY seq LIMIT 1`, composition, id).
 		Scan(&r.Worker, &r.Partition, &r.Offset, &r.Generation)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -110,7 +110,7 @@ func (l *Ledger) First(ctx context.Context, q Queryer, composition, id string) (
 
 // Count returns how many effects every id had.
 func (l *Ledger) Count(ctx context.Context, composition string) (map[string]int, error) {
-	rows, err := l.DB.QueryContext(ctx, `SELECT id, COUNT(*) FROM `+l.place.Table+
+	rows, err := l.DB.QueryContext(ctx, `SELECT id, COUNT(*) FROM `+l.at.Table+
 		` WHERE composition = $1 GROUP BY id`, composition)
 	if err != nil {
 		return nil, fmt.Errorf("ledger: count: %w", err)

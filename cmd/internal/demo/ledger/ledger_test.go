@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-func sqlite(t *testing.T) Place {
-	return Place{File: filepath.Join(t.TempDir(), "ledger.db"), Table: "effects"}
+func sqlite(t *testing.T) Location {
+	return Location{File: filepath.Join(t.TempDir(), "ledger.db"), Table: "effects"}
 }
 
-func open(t *testing.T, p Place) *Ledger {
+func open(t *testing.T, p Location) *Ledger {
 	t.Helper()
 	l, err := Open(p)
 	if err != nil {
@@ -27,8 +27,8 @@ func open(t *testing.T, p Place) *Ledger {
 // TestLedger: the ledger takes an id twice, returns the first, and keeps compositions apart; a
 // second process sees the rows of the first.
 func TestLedger(t *testing.T) {
-	ctx, place := t.Context(), sqlite(t)
-	l := open(t, place)
+	ctx, at := t.Context(), sqlite(t)
+	l := open(t, at)
 	if err := l.Create(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestLedger(t *testing.T) {
 	if err := l.Append(ctx, l.DB, "claimed", Row{ID: "a", Worker: "w1"}); err != nil {
 		t.Fatal(err)
 	}
-	other := open(t, place)
+	other := open(t, at)
 	if got, ok, err := other.First(ctx, other.DB, "atomic", "a"); err != nil ||
 		!ok || got != first {
 		t.Errorf("First = %+v, %v, %v; want %+v", got, ok, err, first)

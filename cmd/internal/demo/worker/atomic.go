@@ -18,14 +18,14 @@ func (w *worker) runAtomic(ctx context.Context) error {
 	}
 	cfg := w.adapterConfig(func(ctx context.Context, m *kafkaadapter.Message) error {
 		key := fmt.Sprintf("%d/%d", m.Partition, m.Offset)
-		victim, err := w.gate.enter(ctx, key)
+		victim, err := w.barrier.enter(ctx, key)
 		if err != nil {
 			return err
 		}
-		defer w.gate.leave(key)
+		defer w.barrier.leave(key)
 		first, err := w.atomically(ctx, marks, m, victim)
 		if victim != "" { // and still alive: it was a duplicate, or failed
-			w.gate.failed(key, victim)
+			w.barrier.failed(key, victim)
 		}
 		if err == nil && first {
 			w.send(Event{Kind: Effected, ID: m.ID})
@@ -37,7 +37,7 @@ func (w *worker) runAtomic(ctx context.Context) error {
 }
 
 // atomically is the handler that a user would write, but for the points where it is killed. Marks
-// have no Observer: who wants them counted tells one, as here. It reports whether the message was
+// have no Observer, so this handler notifies one. It reports whether the message was
 // the first of its id.
 func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *kafkaadapter.Message,
 	victim Point) (bool, error) {
@@ -58,10 +58,10 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *ka
 				return false, err
 			}
 			w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
-			w.tell(HookClaimed, dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
+			w.notify(HookClaimed, dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
 			return false, nil
 		}
-		w.tell(HookClaimed, dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
+		w.notify(HookClaimed, dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
 	}
 	w.stand(victim, BeforeEffect, m.ID)
 	if !w.faulty() {
@@ -73,7 +73,7 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *ka
 	if err := tx.Commit(); err != nil {
 		return false, err
 	}
-	w.tell(HookEnded, dedup.Event{State: driver.StateSucceeded, Attempt: 1})
+	w.notify(HookEnded, dedup.Event{State: driver.StateSucceeded, Attempt: 1})
 	w.stand(victim, AfterEffect, m.ID)
 	return true, nil
 }

@@ -31,7 +31,7 @@ func (w *worker) runClaimed(ctx context.Context) error {
 		Window:    w.cfg.Window,
 		LeaseTTL:  w.cfg.Lease,
 		Observer: telemetry.Join(w.observer(), dedup.Observer{
-			Ended:      func(e dedup.Event) { w.gate.leave(gateKey(e.ID)) },
+			Ended:      func(e dedup.Event) { w.barrier.leave(barrierKey(e.ID)) },
 			LeaseLost:  w.leaseLost,
 			StoreError: func(e dedup.Event) { w.send(Event{Kind: Warning, Text: e.Err.Error()}) },
 		}),
@@ -49,25 +49,25 @@ func (w *worker) runClaimed(ctx context.Context) error {
 }
 
 // claimed has the effect of a message that is claimed. The adapter records it when it
-// returns nil, and the Deduper tells the gate when the record is confirmed.
+// returns nil, and the Deduper tells the barrier when the record is confirmed.
 func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 	id, err := driver.NewID(w.cfg.Namespace, m.Scope, m.ID)
 	if err != nil {
 		return dedup.Permanent(err)
 	}
-	key := gateKey(id)
-	victim, err := w.gate.enter(ctx, key)
+	key := barrierKey(id)
+	victim, err := w.barrier.enter(ctx, key)
 	if err != nil {
 		return err
 	}
 	w.stand(victim, BeforeEffect, m.ID)
 	if !w.faulty() {
-		// An insert that is cancelled half-way may have landed: then "failed" would be a
+		// An insert that is canceled half-way may have landed: then "failed" would be a
 		// lie, and the effect would run again.
 		err := w.ledger.Append(context.WithoutCancel(ctx), w.ledger.DB, string(Claimed),
 			w.row(m, m.ID))
 		if err != nil {
-			w.gate.failed(key, victim)
+			w.barrier.failed(key, victim)
 			return err
 		}
 	}
@@ -77,11 +77,11 @@ func (w *worker) claimed(ctx context.Context, m *kafkaadapter.Message) error {
 }
 
 func (w *worker) leaseLost(e dedup.Event) {
-	w.gate.leave(gateKey(e.ID))
+	w.barrier.leave(barrierKey(e.ID))
 	w.send(Event{Kind: LeaseLost})
 }
 
-func gateKey(id driver.ID) string { return string(id[:]) }
+func barrierKey(id driver.ID) string { return string(id[:]) }
 
 // broken wraps the store of a worker that is to be caught: SkipRecord says that every
 // success is written, and writes none.

@@ -22,34 +22,34 @@ func saramaConfig(session time.Duration) *sarama.Config {
 	c.Consumer.MaxWaitTime = 50 * time.Millisecond
 	c.Consumer.Retry.Backoff = 200 * time.Millisecond
 	c.Consumer.Group.Rebalance.Retry.Backoff = 200 * time.Millisecond
-	// A join cannot be cancelled, and the coordinator keeps it until every member has
+	// A join cannot be canceled, and the coordinator keeps it until every member has
 	// joined or this long has passed: a worker told to leave meanwhile would sit it out.
 	c.Consumer.Group.Rebalance.Timeout = 6 * time.Second
 	c.Metadata.Retry.Backoff = 100 * time.Millisecond
 	return c
 }
 
-// tellingGroup is a consumer group that tells its assignments. sarama shows them to
+// reportingGroup is a consumer group that reports its assignments. sarama shows them to
 // handlers only, and the adapter keeps its own to itself.
-type tellingGroup struct {
+type reportingGroup struct {
 	sarama.ConsumerGroup
 	send       func(Event)
 	generation *atomic.Int32
 }
 
 // Consume implements sarama.ConsumerGroup.
-func (g tellingGroup) Consume(ctx context.Context, topics []string,
+func (g reportingGroup) Consume(ctx context.Context, topics []string,
 	h sarama.ConsumerGroupHandler) error {
-	return g.ConsumerGroup.Consume(ctx, topics, tellingHandler{h, g})
+	return g.ConsumerGroup.Consume(ctx, topics, reportingHandler{h, g})
 }
 
-type tellingHandler struct {
+type reportingHandler struct {
 	sarama.ConsumerGroupHandler
-	group tellingGroup
+	group reportingGroup
 }
 
 // Setup implements sarama.ConsumerGroupHandler.
-func (h tellingHandler) Setup(s sarama.ConsumerGroupSession) error {
+func (h reportingHandler) Setup(s sarama.ConsumerGroupSession) error {
 	n := 0
 	for _, partitions := range s.Claims() {
 		n += len(partitions)
@@ -60,10 +60,10 @@ func (h tellingHandler) Setup(s sarama.ConsumerGroupSession) error {
 }
 
 // openGroup joins nothing yet; Consume does.
-func (w *worker) openGroup(c *sarama.Config) (tellingGroup, error) {
+func (w *worker) openGroup(c *sarama.Config) (reportingGroup, error) {
 	group, err := sarama.NewConsumerGroup(w.cfg.Kafka, w.cfg.Group, c)
 	if err != nil {
-		return tellingGroup{}, fmt.Errorf("join %s: %w", w.cfg.Group, err)
+		return reportingGroup{}, fmt.Errorf("join %s: %w", w.cfg.Group, err)
 	}
-	return tellingGroup{group, w.send, &w.generation}, nil
+	return reportingGroup{group, w.send, &w.generation}, nil
 }

@@ -68,7 +68,7 @@ func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
 			h.w.delivered(kafkasarama.Message(m))
 			if err := h.handle(s.Context(), m); err != nil {
 				h.w.groupError(err)
-				return nil // not marked; it comes again after the next rebalance
+				return nil // not marked; it is redelivered after the next rebalance
 			}
 			s.MarkMessage(m, "")
 		}
@@ -80,23 +80,23 @@ func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) er
 	w := h.w
 	id, _ := kafkaadapter.DefaultID()(kafkasarama.Message(m))
 	place := fmt.Sprintf("%d/%d", m.Partition, m.Offset)
-	victim, err := w.gate.enter(ctx, place)
+	victim, err := w.barrier.enter(ctx, place)
 	if err != nil {
 		return err
 	}
-	defer w.gate.leave(place)
+	defer w.barrier.leave(place)
 
 	key := w.cfg.Namespace + ":" + id
 	began := time.Now()
 	fresh, err := h.redis.SetNX(ctx, key, began.UnixMilli(), w.cfg.Window).Result()
 	if err != nil || !fresh {
-		w.gate.failed(place, victim)
-		return errors.Join(err, h.tellSkipped(ctx, m, id, err == nil))
+		w.barrier.failed(place, victim)
+		return errors.Join(err, h.reportSkipped(ctx, m, id, err == nil))
 	}
 	w.stand(victim, BeforeEffect, id)
 	row := w.row(kafkasarama.Message(m), id)
 	if err := w.ledger.Append(ctx, w.ledger.DB, string(Naive), row); err != nil {
-		w.gate.failed(place, victim)
+		w.barrier.failed(place, victim)
 		return errors.Join(err, h.redis.Del(context.WithoutCancel(ctx), key).Err())
 	}
 	w.send(Event{Kind: Effected, ID: id})
@@ -104,7 +104,7 @@ func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) er
 	return nil
 }
 
-func (h *naiveHandler) tellSkipped(ctx context.Context, m *sarama.ConsumerMessage, id string,
+func (h *naiveHandler) reportSkipped(ctx context.Context, m *sarama.ConsumerMessage, id string,
 	skipped bool) error {
 	if !skipped {
 		return nil

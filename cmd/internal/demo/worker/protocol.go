@@ -74,14 +74,14 @@ type Config struct {
 	// Namespace of keys and marks.
 	Namespace string
 	// Ledger to write.
-	Ledger ledger.Place
+	Ledger ledger.Location
 	// Window and Lease are those of dedup.Config.
 	Window time.Duration
 	// Lease of a claim.
 	Lease time.Duration
 	// Fault of this worker.
 	Fault Fault
-	// Observe asks for Told events.
+	// Observe asks for HookCalled events.
 	Observe bool
 }
 
@@ -93,7 +93,7 @@ type Command struct {
 	Disarm bool `json:",omitempty"`
 }
 
-// EventKind says what an Event tells.
+// EventKind says what has happened.
 type EventKind string
 
 const (
@@ -111,10 +111,10 @@ const (
 	LeaseLost EventKind = "lease_lost"
 	// Reached: the worker stands still at Point of the message's effect.
 	Reached EventKind = "reached"
-	// Warning: Text tells what went wrong; the worker goes on.
+	// Warning: Text says what went wrong; the worker continues.
 	Warning EventKind = "warning"
-	// Told: a hook of the worker's dedup.Observer was told what Observed says.
-	Told EventKind = "told"
+	// HookCalled: a hook of the worker's dedup.Observer was called with Observed.
+	HookCalled EventKind = "told"
 )
 
 // Event is a line that a worker writes.

@@ -23,14 +23,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkasarama"
 )
 
-// orphanTime is how long a worker whose parent is gone may take to leave.
-const orphanTime = 3 * time.Second
+// exitTime is how long a worker whose parent is gone may take to leave.
+const exitTime = 3 * time.Second
 
 // worker is what the compositions share.
 type worker struct {
 	cfg        Config
 	send       func(Event)
-	gate       *gate
+	barrier    *barrier
 	ledger     *ledger.Ledger
 	generation atomic.Int32
 	effects    atomic.Int64
@@ -57,7 +57,7 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("read configuration: %w", err)
 	}
 	s := &sender{out: out}
-	w := &worker{send: s.send, gate: newGate()}
+	w := &worker{send: s.send, barrier: newBarrier()}
 	if err := json.Unmarshal(line, &w.cfg); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
 	}
@@ -80,18 +80,18 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // obey reads commands until the parent is gone. It ends with the process: a read of
-// standard input cannot be cancelled.
+// standard input cannot be canceled.
 func (w *worker) obey(lines *bufio.Reader, cancel context.CancelFunc) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			cancel()
-			time.AfterFunc(orphanTime, func() { os.Exit(1) })
+			time.AfterFunc(exitTime, func() { os.Exit(1) })
 			return
 		}
 		var c Command
 		if err := json.Unmarshal(line, &c); err == nil && (c.Arm != "" || c.Disarm) {
-			w.gate.arm(c.Arm)
+			w.barrier.arm(c.Arm)
 		}
 	}
 }
@@ -102,8 +102,8 @@ func (w *worker) adapterConfig(h kafkaadapter.Handler) kafkaadapter.Config {
 		Handler:  h,
 		Logger:   slog.New(slog.DiscardHandler), // it reports by its events
 		Attempts: kafkaadapter.Attempts{RetryBase: 20 * time.Millisecond, RetryMax: time.Second},
-		// What is taken in is claimed, and renewed three times per lease: with the demo's
-		// short lease and the embedded Redis that has to be little.
+		// Messages that are taken in are claimed, and renewed three times per lease: with the
+		// demo's short lease and the embedded Redis these have to be few.
 		Tuning: kafkaadapter.Tuning{Workers: 4, BatchMax: 32, HighWater: 128,
 			Drain: 2 * time.Second},
 		Observer: kafkaadapter.Observer{

@@ -35,7 +35,7 @@ func endOf(in string, rest io.Reader) io.Reader {
 
 // TestWhyDuplicate agrees with how a Deduper explains duplicates.
 func TestWhyDuplicate(t *testing.T) {
-	l, err := ledger.Open(ledger.Place{File: t.TempDir() + "/ledger.db", Table: "effects"})
+	l, err := ledger.Open(ledger.Location{File: t.TempDir() + "/ledger.db", Table: "effects"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// TestTold: what a hook is told in the worker, the parent's hook of that name is told, and no
-// other.
-func TestTold(t *testing.T) {
+// Each call of a hook in the worker calls the parent's hook of that name, and no other.
+func TestHookCalled(t *testing.T) {
 	for hook, event := range map[Hook]dedup.Event{
 		HookClaimed: {Outcome: dedup.Duplicate, Cause: driver.Late, Age: time.Hour, Attempt: 2,
 			Cached: true},
@@ -27,7 +26,7 @@ func TestTold(t *testing.T) {
 		w := &worker{cfg: Config{Observe: true}, send: (&sender{out: &line}).send}
 		call(t, w.observer(), hook, event)
 		var e Event
-		if err := json.Unmarshal(line.Bytes(), &e); err != nil || e.Kind != Told {
+		if err := json.Unmarshal(line.Bytes(), &e); err != nil || e.Kind != HookCalled {
 			t.Fatalf("%s: %s, %v", hook, line.Bytes(), err)
 		}
 		told := make(map[Hook]dedup.Event)
@@ -56,7 +55,7 @@ func TestTold(t *testing.T) {
 // TestTellsNobody: without anybody who looks no line is written.
 func TestTellsNobody(t *testing.T) {
 	w := &worker{send: func(e Event) { t.Errorf("%+v", e) }}
-	w.tell(HookClaimed, dedup.Event{Err: errors.New("")})
+	w.notify(HookClaimed, dedup.Event{Err: errors.New("")})
 	if o := w.observer(); !reflect.ValueOf(o).IsZero() {
 		t.Errorf("%+v", o)
 	}

@@ -12,7 +12,7 @@ import (
 // Hook names one of dedup.Observer.
 type Hook string
 
-// The hooks that a worker is told of. Of the others none is called in the demo.
+// The hooks that a worker forwards. Of the others none is called in the demo.
 const (
 	HookClaimed    Hook = "claimed"
 	HookEnded      Hook = "ended"
@@ -34,8 +34,8 @@ type Observed struct {
 	Retryable bool           `json:"retryable,omitempty"`
 }
 
-// tell forwards an event, if the parent wants to know.
-func (w *worker) tell(h Hook, e dedup.Event) {
+// notify forwards an event, if the parent wants to know.
+func (w *worker) notify(h Hook, e dedup.Event) {
 	if !w.cfg.Observe {
 		return
 	}
@@ -44,15 +44,15 @@ func (w *worker) tell(h Hook, e dedup.Event) {
 	if e.Err != nil {
 		o.Err, o.Retryable = e.Err.Error(), dedup.CanRetry(e.Err) || dedup.OutcomeUnknown(e.Err)
 	}
-	w.send(Event{Kind: Told, Observed: &o})
+	w.send(Event{Kind: HookCalled, Observed: &o})
 }
 
-// observer forwards what its hooks are told.
+// observer forwards the calls of its hooks.
 func (w *worker) observer() dedup.Observer {
 	if !w.cfg.Observe {
 		return dedup.Observer{}
 	}
-	hook := func(h Hook) func(dedup.Event) { return func(e dedup.Event) { w.tell(h, e) } }
+	hook := func(h Hook) func(dedup.Event) { return func(e dedup.Event) { w.notify(h, e) } }
 	return dedup.Observer{
 		Claimed: hook(HookClaimed), Ended: hook(HookEnded), Uncertain: hook(HookUncertain),
 		LeaseLost: hook(HookLeaseLost), StoreError: hook(HookStoreError),

@@ -9,10 +9,10 @@ import (
 // settleTime bounds how long a victim waits for the others to be recorded.
 const settleTime = 3 * time.Second
 
-// gate makes a kill precise. The handler that is to be killed runs alone: nobody else of
+// barrier makes a kill precise. The handler that is to be killed runs alone: nobody else of
 // its process is between effect and record then, so the kill can explain exactly one
 // doubled effect, and has to.
-type gate struct {
+type barrier struct {
 	mu      sync.Mutex
 	inside  map[string]struct{} // entered, and neither recorded nor failed
 	armed   Point
@@ -20,12 +20,12 @@ type gate struct {
 	changed chan struct{} // closed and replaced at every change
 }
 
-func newGate() *gate {
-	return &gate{inside: make(map[string]struct{}), changed: make(chan struct{})}
+func newBarrier() *barrier {
+	return &barrier{inside: make(map[string]struct{}), changed: make(chan struct{})}
 }
 
 // arm makes the next handler that enters a victim.
-func (g *gate) arm(p Point) {
+func (g *barrier) arm(p Point) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.armed = p
@@ -34,7 +34,7 @@ func (g *gate) arm(p Point) {
 // enter lets the handler of key in, when no victim is at work. It returns the point at
 // which this handler is the victim, or "". The error is that of ctx; the handler is not
 // inside then.
-func (g *gate) enter(ctx context.Context, key string) (Point, error) {
+func (g *barrier) enter(ctx context.Context, key string) (Point, error) {
 	g.mu.Lock()
 	for g.closed {
 		if err := g.wait(ctx); err != nil {
@@ -56,9 +56,9 @@ func (g *gate) enter(ctx context.Context, key string) (Point, error) {
 	return "", nil
 }
 
-// settle closes the gate and waits until nobody is inside. It leaves the gate closed if
+// settle closes the barrier and waits until nobody is inside. It leaves the barrier closed if
 // that happened.
-func (g *gate) settle(ctx context.Context) bool {
+func (g *barrier) settle(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	g.closed = true
@@ -73,7 +73,7 @@ func (g *gate) settle(ctx context.Context) bool {
 }
 
 // leave notes that key is recorded, or had no effect. It may be called more than once.
-func (g *gate) leave(key string) {
+func (g *barrier) leave(key string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.inside, key)
@@ -81,8 +81,8 @@ func (g *gate) leave(key string) {
 }
 
 // failed notes that key had no effect. If it was the victim at point p, it is let go
-// and the gate is armed again.
-func (g *gate) failed(key string, p Point) {
+// and the barrier is armed again.
+func (g *barrier) failed(key string, p Point) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.inside, key)
@@ -93,7 +93,7 @@ func (g *gate) failed(key string, p Point) {
 }
 
 // wait waits for a change, with mu released.
-func (g *gate) wait(ctx context.Context) error {
+func (g *barrier) wait(ctx context.Context) error {
 	changed := g.changed
 	g.mu.Unlock()
 	defer g.mu.Lock()
@@ -105,7 +105,7 @@ func (g *gate) wait(ctx context.Context) error {
 	}
 }
 
-func (g *gate) change() {
+func (g *barrier) change() {
 	close(g.changed)
 	g.changed = make(chan struct{})
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func mustEnter(t *testing.T, g *gate, key string, want Point) {
+func mustEnter(t *testing.T, g *barrier, key string, want Point) {
 	t.Helper()
 	if p, err := g.enter(t.Context(), key); err != nil || p != want {
 		t.Fatalf("enter(%s) = %q, %v; want %q", key, p, err, want)
@@ -20,7 +20,7 @@ func mustEnter(t *testing.T, g *gate, key string, want Point) {
 // after it. Otherwise a kill could double two effects, and explain one.
 func TestVictimIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
+		g := newBarrier()
 		mustEnter(t, g, "a", "")
 		mustEnter(t, g, "b", "")
 		g.arm(AfterEffect)
@@ -57,7 +57,7 @@ func TestVictimIsAlone(t *testing.T) {
 		if _, err := g.enter(short, "latest"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("enter = %v while the victim runs", err)
 		}
-		cancel() // the others' handlers are cancelled, as in a rebalance
+		cancel() // the others' handlers are canceled, as in a rebalance
 		for range 2 {
 			if err := <-others; !errors.Is(err, context.Canceled) {
 				t.Errorf("enter = %v after its context ended", err)
@@ -66,10 +66,10 @@ func TestVictimIsAlone(t *testing.T) {
 	})
 }
 
-// TestFailedVictimIsReplaced: a victim that had no effect opens the gate, and the next
+// TestFailedVictimIsReplaced: a victim that had no effect opens the barrier, and the next
 // one is a victim.
 func TestFailedVictimIsReplaced(t *testing.T) {
-	g := newGate()
+	g := newBarrier()
 	g.arm(BeforeEffect)
 	mustEnter(t, g, "duplicate", BeforeEffect)
 	g.failed("duplicate", BeforeEffect)
@@ -87,7 +87,7 @@ func TestFailedVictimIsReplaced(t *testing.T) {
 // next handler tries to be the victim.
 func TestUnsettledGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate()
+		g := newBarrier()
 		mustEnter(t, g, "stuck", "")
 		g.arm(BeforeEffect)
 		began := time.Now()
