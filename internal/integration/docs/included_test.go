@@ -3,6 +3,7 @@ package docs_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,6 +36,24 @@ func TestGuaranteesAreIncluded(t *testing.T) {
 // TestReadmeIsShort: README is also the landing page of the module. Long texts go to docs.
 func TestReadmeIsShort(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(read(t, "README.md"), "\n"), 200, "lines of README.md")
+}
+
+// TestReadmeNamesModules: the table of packages links every module that users import.
+func TestReadmeNamesModules(t *testing.T) {
+	readme, n := read(t, "README.md"), 0
+	require.NoError(t, filepath.WalkDir(root, func(path string, e os.DirEntry, err error) error {
+		dir, _ := filepath.Rel(root, filepath.Dir(path))
+		top, _, _ := strings.Cut(dir, string(filepath.Separator))
+		if err != nil || e.Name() != "go.mod" ||
+			slices.Contains([]string{".", "bench", "cmd", "examples", "internal"}, top) {
+			return err
+		}
+		n++
+		assert.True(t, strings.Contains(readme, "]("+filepath.ToSlash(dir)+")"),
+			"README does not link the module %s", dir)
+		return nil
+	}))
+	assert.GreaterOrEqual(t, n, 10, "modules: this test looked in the wrong place")
 }
 
 // read is a page of the repository.
