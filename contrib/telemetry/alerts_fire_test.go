@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/onceward/onceward/internal/servertest"
@@ -173,21 +175,14 @@ func day(name string, other map[string]string) promStory {
 func TestAlertsFire(t *testing.T) {
 	promtool := servertest.Program(t, "promtool")
 	text, err := os.ReadFile("alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all rules
-	if err := yaml.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal(text, &all))
 	rules := all.Groups[0].Rules
-	if len(rules) != len(trouble) || len(all.Groups) != 1 {
-		t.Errorf("%d rules, and %d troubles", len(rules), len(trouble))
-	}
+	assert.Len(t, rules, len(trouble), "each rule has its trouble")
+	assert.Len(t, all.Groups, 1, "each rule has its trouble")
 	path, err := filepath.Abs("alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	file := promTest{RuleFiles: []string{path}}
 	ordinary := day("a quiet day", nil)
 	for _, rule := range rules {
@@ -195,8 +190,7 @@ func TestAlertsFire(t *testing.T) {
 			ordinary.Rules = append(ordinary.Rules, promRule{At: at, Alert: rule.Alert})
 		}
 		what, is := trouble[rule.Alert]
-		if !is {
-			t.Errorf("nothing makes %s fire", rule.Alert)
+		if !assert.True(t, is, "nothing makes %s fire", rule.Alert) {
 			continue
 		}
 		summary := what.summary
@@ -219,15 +213,13 @@ func TestAlertsFire(t *testing.T) {
 		file.Tests = append(file.Tests, story)
 	}
 	file.Tests = append(file.Tests, ordinary)
-	if out, err := runPromtool(t, promtool, &file); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	out, err := runPromtool(t, promtool, &file)
+	assert.NoError(t, err, "%v\n%s", err, out)
 	// And promtool can fail.
 	file.Tests = file.Tests[1:2]
 	file.Tests[0].Rules[1].Want = nil
-	if out, err := runPromtool(t, promtool, &file); err == nil {
-		t.Errorf("an alert that is not expected is fine:\n%s", out)
-	}
+	out, err = runPromtool(t, promtool, &file)
+	assert.Error(t, err, "an alert that is not expected is fine:\n%s", out)
 }
 
 // labelsOf are those of an alert.
@@ -242,13 +234,9 @@ func labelsOf(alert, severity string) map[string]string {
 func runPromtool(t *testing.T, promtool string, file *promTest) ([]byte, error) {
 	t.Helper()
 	var text bytes.Buffer
-	if err := yaml.NewEncoder(&text).Encode(file); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.NewEncoder(&text).Encode(file))
 	path := filepath.Join(t.TempDir(), "alerts.yml")
-	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(path, text.Bytes(), 0o600))
 	return exec.CommandContext(t.Context(), promtool, "test", "rules", path).CombinedOutput()
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -33,15 +35,11 @@ type rules struct {
 // rule.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all rules
 	strict := yaml.NewDecoder(bytes.NewReader(text))
 	strict.KnownFields(true)
-	if err := strict.Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, strict.Decode(&all))
 	metrics, labels := exported(t), values(t)
 	var names, pages []string
 	for _, group := range all.Groups {
@@ -50,86 +48,69 @@ func TestAlerts(t *testing.T) {
 			for _, problem := range problems(rule.Expr, metrics, labels) {
 				t.Errorf("%s: %s", rule.Alert, problem)
 			}
-			if severity := rule.Labels["severity"]; !slices.Contains([]string{"critical",
-				"warning", "info"}, severity) {
-				t.Errorf("%s has the severity %q", rule.Alert, severity)
-			}
-			if !strings.Contains(rule.Annotations.Summary, "{{ $labels.onceward_name }}: ") ||
-				!strings.Contains(rule.Expr, "by (onceward_name") {
-				t.Errorf("%s does not say whose it is", rule.Alert)
-			}
+			severity := rule.Labels["severity"]
+			assert.Contains(t, []string{"critical", "warning", "info"}, severity,
+				"%s has the severity %q", rule.Alert, severity)
+			assert.Contains(t, rule.Annotations.Summary, "{{ $labels.onceward_name }}: ",
+				"%s does not say whose it is", rule.Alert)
+			assert.Contains(t, rule.Expr, "by (onceward_name", "%s does not say whose it is",
+				rule.Alert)
 			page, absolute := strings.CutPrefix(rule.Annotations.RunbookURL,
 				"https://github.com/onceward/onceward/blob/main/")
 			pages = append(pages, page)
 			runbook, err := os.ReadFile(filepath.Join("..", "..", page))
-			if err != nil || !absolute || !strings.HasPrefix(page, "docs/runbooks/") {
-				t.Errorf("%s leads to %s: %v", rule.Alert, page, err)
+			if !assert.False(t,
+				err != nil || !absolute || !strings.HasPrefix(page,
+					"docs/runbooks/"), "%s leads to %s: %v", rule.Alert, page, err) {
 				continue
 			}
 			for _, wanted := range []string{"`" + rule.Alert + "`", "## Meaning",
 				"## Diagnosis", "## Remedy", "## Mistakes"} {
-				if !strings.Contains(string(runbook), wanted) {
-					t.Errorf("%s has no %q", page, wanted)
-				}
+				assert.Contains(t, string(runbook), wanted, "%s has no %q", page, wanted)
 			}
 		}
 	}
 	for _, list := range [][]string{names, pages} {
 		slices.Sort(list)
-		if len(list) < 10 || len(slices.Compact(slices.Clone(list))) != len(list) {
-			t.Errorf("too few, or one twice: %v", list)
-		}
+		assert.GreaterOrEqual(t, len(list), 10, "too few, or one twice")
+		assert.Len(t, slices.Compact(slices.Clone(list)), len(list), "too few, or one twice")
 	}
 	there, err := filepath.Glob("../../docs/runbooks/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, page := range there {
-		if _, is := slices.BinarySearch(pages,
-			strings.TrimPrefix(filepath.ToSlash(page), "../../")); !is {
-			t.Errorf("%s belongs to no alert", page)
-		}
+		_, is := slices.BinarySearch(pages, strings.TrimPrefix(filepath.ToSlash(page), "../../"))
+		assert.True(t, is, "%s belongs to no alert", page)
 	}
 }
 
 // The commands that the pages name are there.
 func TestRunbooksNameCommandsThatThereAre(t *testing.T) {
 	there, err := filepath.Glob("../../docs/runbooks/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	n := 0
 	for _, page := range there {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, command := range regexp.MustCompile("`onceward ([a-z]+)").FindAllStringSubmatch(
 			string(text), -1) {
 			n++
-			if _, err := os.Stat("../../docs/reference/command/" + command[1] + ".md"); err != nil {
-				t.Errorf("%s names onceward %s, which there is not", page, command[1])
-			}
+			_, err := os.Stat("../../docs/reference/command/" + command[1] + ".md")
+			assert.NoError(t, err, "%s names onceward %s, which there is not", page, command[1])
 		}
 	}
-	if n < 5 {
-		t.Errorf("%d commands: this test looked in the wrong place", n)
-	}
+	assert.GreaterOrEqual(t, n, 5, "commands: this test looked in the wrong place")
 }
 
 // Each metric and label in the queries of the pages is exported.
 func TestRunbooksNameWhatThereIs(t *testing.T) {
 	metrics, labels := exported(t), values(t)
 	there, err := filepath.Glob("../../docs/runbooks/*.md")
-	if err != nil || len(there) == 0 {
-		t.Fatalf("%d pages: %v", len(there), err)
-	}
+	require.NoError(t, err, "pages")
+	require.NotEmpty(t, there, "pages")
 	n := 0
 	for _, page := range there {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for i, code := range strings.Split(string(text), "`") {
 			if i%2 == 0 || !strings.Contains(code, "onceward_") {
 				continue
@@ -137,10 +118,9 @@ func TestRunbooksNameWhatThereIs(t *testing.T) {
 			n++
 			name, value, label := strings.Cut(code, "=")
 			if _, is := labels[name]; is { // a label, or one with its value
-				if value = strings.Trim(value, `"`); label &&
-					!slices.Contains(labels[name], value) {
-					t.Errorf("%s: no value %s of %s", page, value, name)
-				}
+				value = strings.Trim(value, `"`)
+				assert.False(t, label && !slices.Contains(labels[name], value),
+					"%s: no value %s of %s", page, value, name)
 				continue
 			}
 			for _, problem := range problems(code, metrics, labels) {
@@ -148,7 +128,5 @@ func TestRunbooksNameWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	if n < 20 {
-		t.Errorf("%d expressions: this test looked in the wrong place", n)
-	}
+	assert.GreaterOrEqual(t, n, 20, "expressions: this test looked in the wrong place")
 }

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry"
@@ -32,9 +34,8 @@ func audited(t *testing.T, got map[string]float64) map[string]float64 {
 
 func wantAudited(t *testing.T, got map[string]float64, want map[string]float64) {
 	t.Helper()
-	if got = audited(t, got); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("the audit says\n%v\nwant\n%v", got, want)
-	}
+	got = audited(t, got)
+	assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "the audit says\n%v\nwant\n%v", got, want)
 }
 
 // The auditor compares a window of three days with horizons. It asks for those that change, and
@@ -56,10 +57,10 @@ func TestAuditor(t *testing.T) {
 			Horizons: []telemetry.Horizon{{"stripe", 30 * 24 * time.Hour},
 				{"clients", 24 * time.Hour}, {"nothing", 0}},
 			Ask: func(ctx context.Context) ([]telemetry.Horizon, error) {
-				if deadline, is := ctx.Deadline(); !is ||
-					time.Until(deadline) > telemetry.DefaultAuditTimeout {
-					t.Error("a question has no end")
-				}
+				deadline, is := ctx.Deadline()
+				assert.True(t, is, "a question has no end")
+				assert.LessOrEqual(t, time.Until(deadline), telemetry.DefaultAuditTimeout,
+					"a question has no end")
 				mu.Lock()
 				defer mu.Unlock()
 				asked++
@@ -67,19 +68,15 @@ func TestAuditor(t *testing.T) {
 			},
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		fixed := map[string]float64{
 			"horizon{source=stripe}": 30 * 86400, "coverage{source=stripe}": 0.1,
 			"horizon{source=clients}": 86400, "coverage{source=clients}": 3,
 			"horizon{source=nothing}": 0, "coverage{source=nothing}": 1000, "audit.errors": 0,
 		}
 		wantAudited(t, metrictest.Collect(t, reader), fixed)
-		if n := strings.Count(log.String(), "source=stripe"); n != 1 ||
-			strings.Contains(log.String(), "clients") {
-			t.Errorf("it warned %q", log.String())
-		}
+		assert.Equal(t, 1, strings.Count(log.String(), "source=stripe"), "it warned")
+		assert.NotContains(t, log.String(), "clients", "it warned")
 
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -104,13 +101,12 @@ func TestAuditor(t *testing.T) {
 		delete(fixed, "coverage{source=compacted}")
 		wantAudited(t, metrictest.Collect(t, reader), fixed)
 		cancel()
-		if err := <-ended; err != nil || asked != 3 {
-			t.Errorf("Run: %v after %d questions", err, asked)
-		}
+		err = <-ended
+		assert.NoError(t, err, "Run: %v after %d questions", err, asked)
+		assert.Equal(t, 3, asked, "Run: %v after %d questions", err, asked)
 		// stripe, orders, compacted: once each
-		if n := strings.Count(log.String(), "would run again"); n != 3 {
-			t.Errorf("it warned %d times: %s", n, log.String())
-		}
+		assert.Equal(t, 3, strings.Count(log.String(), "would run again"), "warnings: %s",
+			log.String())
 	})
 }
 
@@ -125,18 +121,15 @@ func TestAuditorLags(t *testing.T) {
 		var failure error
 		a, err := m.NewAuditor(telemetry.AuditConfig{
 			Lags: func(ctx context.Context) (map[string]time.Duration, error) {
-				if _, is := ctx.Deadline(); !is {
-					t.Error("a question has no end")
-				}
+				_, is := ctx.Deadline()
+				assert.True(t, is, "a question has no end")
 				mu.Lock()
 				defer mu.Unlock()
 				return answer, failure
 			},
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		// nobody has asked
 		wantAudited(t, metrictest.Collect(t, reader), map[string]float64{"audit.errors": 0})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -181,10 +174,8 @@ func TestAuditorLags(t *testing.T) {
 			synctest.Wait()
 			t.Log(c.what)
 			wantAudited(t, metrictest.Collect(t, reader), c.want)
-			if n := strings.Count(log.String(), "older than half"); n != c.warned {
-				t.Errorf("%s: it has warned %d times, want %d: %s", c.what, n,
-					c.warned, log.String())
-			}
+			assert.Equal(t, c.warned, strings.Count(log.String(), "older than half"),
+				"%s: warnings: %s", c.what, log.String())
 		}
 		many := map[string]time.Duration{}
 		for i := range 1000 {
@@ -195,15 +186,13 @@ func TestAuditorLags(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(telemetry.DefaultAuditEvery)
 		synctest.Wait()
-		if got := audited(t, metrictest.Collect(t, reader)); len(got) != 100+1 ||
-			got["lag{source=other}"] != 999 {
-			t.Errorf("%d series; the longest of the rest is %v s",
-				len(got), got["lag{source=other}"])
-		}
+		got := audited(t, metrictest.Collect(t, reader))
+		assert.Len(t, got, 100+1, "series; the longest of the rest is %v s",
+			got["lag{source=other}"])
+		assert.EqualValues(t, 999, got["lag{source=other}"],
+			"series; the longest of the rest is %v s", got["lag{source=other}"])
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, <-ended)
 	})
 }
 
@@ -215,14 +204,13 @@ func TestAuditorIsBounded(t *testing.T) {
 		many = append(many, telemetry.Horizon{Source: fmt.Sprint("topic ", i),
 			For: time.Duration(i) * time.Hour})
 	}
-	if _, err := m.NewAuditor(telemetry.AuditConfig{Horizons: many}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := m.NewAuditor(telemetry.AuditConfig{Horizons: many})
+	require.NoError(t, err)
 	got := audited(t, metrictest.Collect(t, reader))
-	if len(got) != 2*100+1 || got["horizon{source=other}"] != 999*3600 {
-		t.Errorf("%d series; the longest of the rest is %v s", len(got),
-			got["horizon{source=other}"])
-	}
+	assert.Len(t, got, 2*100+1, "series; the longest of the rest is %v s",
+		got["horizon{source=other}"])
+	assert.EqualValues(t, 999*3600, got["horizon{source=other}"],
+		"series; the longest of the rest is %v s", got["horizon{source=other}"])
 }
 
 func TestNewAuditorRefuses(t *testing.T) {
@@ -232,26 +220,17 @@ func TestNewAuditorRefuses(t *testing.T) {
 		"Timeout": {Timeout: -1},
 		"Source":  {Horizons: []telemetry.Horizon{{For: time.Hour}}},
 	} {
-		if _, err := m.NewAuditor(cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s in it", err, want)
-		}
+		_, err := m.NewAuditor(cfg)
+		assert.ErrorContains(t, err, want)
 	}
 	a, err := m.NewAuditor(telemetry.AuditConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.Run(t.Context()); err != nil { // there is nobody to ask
-		t.Error(err)
-	}
-	if _, err := m.NewAuditor(telemetry.AuditConfig{}); err == nil {
-		t.Error("a second auditor is no error")
-	}
+	require.NoError(t, err)
+	// there is nobody to ask
+	assert.NoError(t, a.Run(t.Context()))
+	_, err = m.NewAuditor(telemetry.AuditConfig{})
+	assert.Error(t, err, "a second auditor is no error")
 	none, err := telemetry.NewMetrics(sdk.NewMeterProvider(), telemetry.Config{Name: "x"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := none.NewAuditor(telemetry.AuditConfig{}); err == nil ||
-		!strings.Contains(err.Error(), "Window") {
-		t.Errorf("without a window: %v", err)
-	}
+	require.NoError(t, err)
+	_, err = none.NewAuditor(telemetry.AuditConfig{})
+	assert.ErrorContains(t, err, "Window", "without a window")
 }

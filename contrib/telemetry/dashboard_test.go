@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // dashboard is what the test looks at of Grafana's model.
@@ -50,16 +53,13 @@ type panel struct {
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	text, err := os.ReadFile("dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var d dashboard
-	if err := json.Unmarshal(text, &d); err != nil {
-		t.Fatal(err)
-	}
-	if d.SchemaVersion < 36 || d.UID == "" || d.Title == "" || len(d.Panels) < 20 {
-		t.Fatalf("schema %d, %q, %q, %d panels", d.SchemaVersion, d.UID, d.Title, len(d.Panels))
-	}
+	require.NoError(t, json.Unmarshal(text, &d))
+	require.GreaterOrEqual(t, d.SchemaVersion, 36)
+	require.NotEmpty(t, d.UID)
+	require.NotEmpty(t, d.Title)
+	require.GreaterOrEqual(t, len(d.Panels), 20)
 	return d
 }
 
@@ -82,9 +82,8 @@ func TestDashboardExpressions(t *testing.T) {
 			}
 			selectors := matchers.FindAllString(expr, -1)
 			for _, selector := range selectors {
-				if !strings.Contains(selector, `onceward_name=~"$name"`) {
-					t.Errorf("%s is about names that were not chosen: %s", p.Title, target.Expr)
-				}
+				assert.Contains(t, selector, `onceward_name=~"$name"`,
+					"%s is about names that were not chosen: %s", p.Title, target.Expr)
 			}
 			found := 0
 			for _, word := range words.FindAllString(matchers.ReplaceAllString(expr, ""), -1) {
@@ -93,26 +92,20 @@ func TestDashboardExpressions(t *testing.T) {
 					found++
 				}
 			}
-			if found != len(selectors) {
-				t.Errorf("%s: %d metrics and %d selectors in %s", p.Title, found, len(selectors),
-					target.Expr)
-			}
+			assert.Equal(t, len(selectors), found, "%s: %d metrics and %d selectors in %s", p.Title,
+				found, len(selectors), target.Expr)
 			kept := groupings.FindAllString(expr, -1)
 			for _, label := range named.FindAllStringSubmatch(target.LegendFormat, -1) {
-				if !slices.ContainsFunc(kept, func(by string) bool {
+				assert.True(t, slices.ContainsFunc(kept, func(by string) bool {
 					return regexp.MustCompile(`\b` + label[1] + `\b`).MatchString(by)
-				}) {
-					t.Errorf("%s: the legend has %s, which %s drops", p.Title,
-						label[1], target.Expr)
-				}
+				}), "%s: the legend has %s, which %s drops", p.Title, label[1], target.Expr)
 			}
 		}
-		if slices.Sort(refs); len(slices.Compact(slices.Clone(refs))) != len(refs) {
-			t.Errorf("%s: targets %v", p.Title, refs)
-		}
-		if p.Type != "row" && (len(p.Targets) == 0 || p.Title == "") {
-			t.Errorf("panel %d, %q, shows nothing", p.ID, p.Title)
-		}
+		slices.Sort(refs)
+		assert.Len(t, slices.Compact(slices.Clone(refs)), len(refs), "%s: targets %v", p.Title,
+			refs)
+		assert.False(t, p.Type != "row" && (len(p.Targets) == 0 || p.Title == ""),
+			"panel %d, %q, shows nothing", p.ID, p.Title)
 	}
 	for _, name := range []string{
 		"onceward_dedup_claims_total", "onceward_dedup_duplicate_age_seconds_bucket",
@@ -122,9 +115,7 @@ func TestDashboardExpressions(t *testing.T) {
 		"onceward_dedup_filter_verdicts_total", "onceward_outbox_lag_seconds",
 		"onceward_retry_given_up_total", "onceward_redis_amnesia",
 	} {
-		if !asked[name] {
-			t.Errorf("no panel shows %s", name)
-		}
+		assert.True(t, asked[name], "no panel shows %s", name)
 	}
 }
 
@@ -135,22 +126,18 @@ func TestDashboardHasNoSourceOfItsOwn(t *testing.T) {
 	chosen := map[string]string{}
 	for _, v := range d.Templating.List {
 		chosen[v.Name] = v.Type
-		if v.Type == "query" && (v.Datasource != want ||
-			v.Definition != "label_values(onceward_dedup_claims_total, onceward_name)") {
-			t.Errorf("the variable %s is %s of %v", v.Name, v.Definition, v.Datasource)
-		}
+		assert.False(t,
+			v.Type == "query" && (v.Datasource != want ||
+				v.Definition != "label_values(onceward_dedup_claims_total, onceward_name)"),
+			"the variable %s is %s of %v", v.Name, v.Definition, v.Datasource)
 	}
-	if chosen["datasource"] != "datasource" || chosen["name"] != "query" {
-		t.Errorf("variables: %v", chosen)
-	}
+	assert.Equal(t, "datasource", chosen["datasource"], "variables: %v", chosen)
+	assert.Equal(t, "query", chosen["name"], "variables: %v", chosen)
 	for _, p := range d.Panels {
-		if p.Type != "row" && p.Datasource != want {
-			t.Errorf("%s: source %v", p.Title, p.Datasource)
-		}
+		assert.False(t, p.Type != "row" && p.Datasource != want, "%s: source %v", p.Title,
+			p.Datasource)
 		for _, target := range p.Targets {
-			if target.Datasource != want {
-				t.Errorf("%s: source %v", p.Title, target.Datasource)
-			}
+			assert.Equal(t, want, target.Datasource, "%s: source", p.Title)
 		}
 	}
 }
@@ -163,9 +150,7 @@ func TestDashboardLayout(t *testing.T) {
 	}
 	broken := slices.Clone(panels)
 	broken[2].ID, broken[4].GridPos = broken[1].ID, broken[3].GridPos
-	if found := overlaps(broken); len(found) != 2 {
-		t.Errorf("of two mistakes were found: %q", found)
-	}
+	assert.Len(t, overlaps(broken), 2, "of two mistakes were found")
 }
 
 // The pictures have shown what is hard to read. The result of increase() is not whole, and a
@@ -178,34 +163,31 @@ func TestDashboardCanBeRead(t *testing.T) {
 		switch {
 		case p.Type == "stat" && defaults.Unit == "short":
 			seen["count"]++
-			if defaults.Decimals == nil || *defaults.Decimals != 0 {
-				t.Errorf("%s: a count has decimals", p.Title)
+			if assert.NotNil(t, defaults.Decimals, "%s: a count has decimals", p.Title) {
+				assert.Zero(t, *defaults.Decimals, "%s: a count has decimals", p.Title)
 			}
 		case p.Type == "stat" && strings.Contains(p.Targets[0].Expr, "histogram_quantile"):
 			seen["share"]++
-			if !strings.HasPrefix(p.Targets[0].Expr, "clamp_max(") ||
-				!strings.HasSuffix(p.Targets[0].Expr, ", 1)") {
-				t.Errorf("%s: more than all of the window", p.Title)
-			}
+			assert.False(t,
+				!strings.HasPrefix(p.Targets[0].Expr,
+					"clamp_max(") || !strings.HasSuffix(p.Targets[0].Expr, ", 1)"),
+				"%s: more than all of the window", p.Title)
 		case p.Type == "heatmap":
 			seen["heatmap"]++
-			if p.MaxDataPoints < 1 || p.MaxDataPoints > 200 {
-				t.Errorf("%s: %d columns", p.Title, p.MaxDataPoints)
-			}
+			assert.GreaterOrEqual(t, p.MaxDataPoints, 1, "%s: columns", p.Title)
+			assert.LessOrEqual(t, p.MaxDataPoints, 200, "%s: columns", p.Title)
 		case p.Type == "timeseries" && len(p.Targets) > 3:
 			seen["crowded"]++
-			if p.Options.Legend.Placement != "right" || p.GridPos.W < 12 {
-				t.Errorf("%s: no room for %d series of each name", p.Title, len(p.Targets))
-			}
+			assert.Equal(t, "right", p.Options.Legend.Placement,
+				"%s: no room for %d series of each name", p.Title, len(p.Targets))
+			assert.GreaterOrEqual(t, p.GridPos.W, 12, "%s: no room for %d series of each name",
+				p.Title, len(p.Targets))
 		}
-		if p.Type == "stat" && p.Options.GraphMode == "area" && p.GridPos.H < 5 {
-			t.Errorf("%s: too low for its graph", p.Title)
-		}
+		assert.False(t, p.Type == "stat" && p.Options.GraphMode == "area" && p.GridPos.H < 5,
+			"%s: too low for its graph", p.Title)
 	}
 	for kind, n := range map[string]int{"count": 4, "share": 1, "heatmap": 1, "crowded": 1} {
-		if seen[kind] != n {
-			t.Errorf("%d panels are a %s, want %d", seen[kind], kind, n)
-		}
+		assert.Equal(t, n, seen[kind], "%d panels are a %s", seen[kind], kind)
 	}
 }
 

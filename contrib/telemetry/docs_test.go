@@ -7,14 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The page has each metric and each attribute, and no others.
 func TestThePageHasEveryMetric(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reference/telemetry.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	told := map[string]bool{}
 	for line := range strings.Lines(string(page)) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 { // a row of a table
@@ -28,20 +29,16 @@ func TestThePageHasEveryMetric(t *testing.T) {
 	made := regexp.MustCompile(`"(onceward\.[a-z_.]+)"`)
 	for _, file := range sources(t) {
 		code, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, name := range made.FindAllStringSubmatch(string(code), -1) {
-			if _, is := told[name[1]]; !is && name[1] != "onceward.name" {
-				t.Errorf("docs/reference/telemetry.md has no row of %s, of %s", name[1], file)
-			}
+			_, is := told[name[1]]
+			assert.False(t, !is && name[1] != "onceward.name",
+				"docs/reference/telemetry.md has no row of %s, of %s", name[1], file)
 			told[name[1]] = true
 		}
 	}
 	for name, is := range told {
-		if !is {
-			t.Errorf("docs/reference/telemetry.md has %s, which nothing makes", name)
-		}
+		assert.True(t, is, "docs/reference/telemetry.md has %s, which nothing makes", name)
 	}
 }
 
@@ -52,9 +49,8 @@ func sources(t *testing.T) []string {
 	for _, dir := range []string{".", "redismetric", "kafkametric", "httptrace",
 		"kafkatrace", "internal/meter", "internal/span"} {
 		found, err := filepath.Glob(dir + "/*.go")
-		if err != nil || len(found) == 0 {
-			t.Fatalf("no files in %s: %v", dir, err)
-		}
+		require.NoError(t, err, "no files in %s", dir)
+		require.NotEmpty(t, found, "no files in %s", dir)
 		files = append(files, found...)
 	}
 	return slices.DeleteFunc(files, func(name string) bool {

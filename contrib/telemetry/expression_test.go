@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/otlptranslator"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 
@@ -85,24 +87,15 @@ func exported(t *testing.T) map[string]bool {
 	t.Helper()
 	all := &instruments{names: map[string]bool{}}
 	m, err := telemetry.NewMetrics(notes{meter: all}, telemetry.Config{Name: "x", Window: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	redis, err := redismetric.New(notes{meter: all}, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	kafka, err := kafkametric.New(notes{meter: all}, "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	budget, err := retry.NewBudget(retry.BudgetConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := m.NewAuditor(telemetry.AuditConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	_, err = m.NewAuditor(telemetry.AuditConfig{})
+	require.NoError(t, err)
 	for _, err := range []error{
 		m.ObserveRetryBudget(storm(t)),
 		m.ObserveBudget(budget), m.ObserveUncertain(dedup.Memory(1)),
@@ -112,9 +105,7 @@ func exported(t *testing.T) map[string]bool {
 		redis.ObserveStore(new(redisadapter.Store)),
 		kafka.Observe(func() []kafkaadapter.Progress { return nil }),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
 	return all.names
 }
@@ -122,28 +113,20 @@ func exported(t *testing.T) map[string]bool {
 // The names that are translated here are those that the exporter exposes.
 func TestTranslatedNamesAreExposed(t *testing.T) {
 	names := exported(t)
-	if len(names) < 35 {
-		t.Fatalf("%d names: %v", len(names), names)
-	}
+	require.GreaterOrEqual(t, len(names), 35, "names")
 	provider, read := exposition(t)
 	m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: "x", Window: window})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	tellEverything(m)
 	n := 0
 	for _, line := range read() {
 		name := line[:max(0, strings.IndexAny(line, "{ "))]
 		if strings.HasPrefix(name, "onceward") {
 			n++
-			if !names[name] {
-				t.Errorf("%s is exposed, and was not expected", name)
-			}
+			assert.True(t, names[name], "%s is exposed, and was not expected", name)
 		}
 	}
-	if n < 50 {
-		t.Errorf("only %d series", n)
-	}
+	assert.GreaterOrEqual(t, n, 50, "only series")
 }
 
 // values are the attributes and their values that docs/reference/telemetry.md lists, as Prometheus
@@ -151,9 +134,7 @@ func TestTranslatedNamesAreExposed(t *testing.T) {
 func values(t *testing.T) map[string][]string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/reference/telemetry.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all := map[string][]string{"onceward_name": nil, "onceward_source": nil, "le": nil}
 	for _, row := range regexp.MustCompile(
 		"(?m)^\\| ((?:`onceward[a-z._]+`(?:, )?)+) \\| ([^|]*) \\|$").FindAllStringSubmatch(
@@ -168,16 +149,12 @@ func values(t *testing.T) map[string][]string {
 	}
 	// the page names the type of these
 	source, err := os.ReadFile("../../redisadapter/internal/wire/advice.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, code := range regexp.MustCompile(`(?m)^\tCode\w+ += "(\w+)"`).FindAllStringSubmatch(
 		string(source), -1) {
 		all["onceward_redis_code"] = append(all["onceward_redis_code"], code[1])
 	}
-	if len(all) < 12 {
-		t.Fatalf("the page lists %d attributes", len(all))
-	}
+	require.GreaterOrEqual(t, len(all), 12, "the page lists attributes")
 	return all
 }
 
@@ -258,8 +235,7 @@ func TestProblemsOfExpressions(t *testing.T) {
 		`summ(a_total)`:                         "no metric summ",
 	} {
 		got := strings.Join(problems(expr, metrics, labels), "; ")
-		if want == "" && got != "" || !strings.Contains(got, want) {
-			t.Errorf("%s: %q, want %q", expr, got, want)
-		}
+		assert.False(t, want == "" && got != "", "%s: %q, want %q", expr, got, want)
+		assert.Contains(t, got, want, expr)
 	}
 }

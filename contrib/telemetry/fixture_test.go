@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry"
@@ -18,8 +19,6 @@ func newMetrics(t testing.TB) (*telemetry.Metrics, *sdk.ManualReader) {
 	reader := sdk.NewManualReader()
 	m, err := telemetry.NewMetrics(sdk.NewMeterProvider(sdk.WithReader(reader)),
 		telemetry.Config{Name: metrictest.Name, Window: window})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m, reader
 }

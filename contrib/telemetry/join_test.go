@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
 )
@@ -35,9 +37,7 @@ func TestJoin(t *testing.T) {
 		if even(i) {
 			wanted = []string{"a." + name, "b." + name}
 		}
-		if !reflect.DeepEqual(told, wanted) {
-			t.Errorf("%s told %v, want %v", name, told, wanted)
-		}
+		assert.Equal(t, wanted, told, "%s told %v", name, told)
 	}
 }
 
@@ -47,9 +47,7 @@ func TestJoinOfNothing(t *testing.T) {
 		telemetry.Join(dedup.Observer{}, dedup.Observer{})} {
 		v := reflect.ValueOf(o)
 		for i := range v.NumField() {
-			if !v.Field(i).IsNil() {
-				t.Errorf("%s is set", v.Type().Field(i).Name)
-			}
+			assert.True(t, v.Field(i).IsNil(), "%s is set", v.Type().Field(i).Name)
 		}
 	}
 }

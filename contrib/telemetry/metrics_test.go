@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -42,10 +44,8 @@ func TestNewMetricsRefuses(t *testing.T) {
 			"Window is negative"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			if _, err := telemetry.NewMetrics(c.provider, c.cfg); err == nil ||
-				!strings.Contains(err.Error(), c.want) {
-				t.Errorf("got %v, want %q in it", err, c.want)
-			}
+			_, err := telemetry.NewMetrics(c.provider, c.cfg)
+			assert.ErrorContains(t, err, c.want)
 		})
 	}
 }
@@ -161,9 +161,8 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	for outcome := dedup.Unknown; outcome <= dedup.Uncertain; outcome++ {
 		o.WouldSkip(dedup.Event{Outcome: outcome})
 	}
-	if next := dedup.Uncertain + 1; next.String() != "unknown" {
-		t.Errorf("package dedup has another outcome, %v", next)
-	}
+	next := dedup.Uncertain + 1
+	assert.Equal(t, "unknown", next.String(), "package dedup has another outcome, %v", next)
 	for _, cause := range []driver.Cause{driver.BrokerRedelivery, driver.RebalanceReplay,
 		driver.ProducerRetry, driver.KeyReuse, driver.Late, "other_source"} {
 		o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: cause})
@@ -171,20 +170,19 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	for state := driver.StateAbsent; state <= driver.StateUncertain; state++ {
 		o.Ended(dedup.Event{State: state})
 	}
-	if next := driver.StateUncertain + 1; next.String() != "absent" {
-		t.Errorf("package dedup has another state, %v", next)
-	}
+	assert.Equal(t, "absent", (driver.StateUncertain + 1).String(),
+		"package dedup has another state")
 	got := metrictest.Collect(t, reader)
 	for name, value := range got {
-		if value > 1 && name != "onceward.dedup.window" || strings.Contains(name, "=other,") ||
-			strings.Contains(name, "=other}") {
-			t.Errorf("%s is %v: two values are counted as one", name, value)
-		}
+		assert.False(t, value > 1 && name != "onceward.dedup.window",
+			"%s is %v: two values are counted as one", name, value)
+		assert.NotContains(t, name, "=other,", "%s is %v: two values are counted as one", name,
+			value)
+		assert.NotContains(t, name, "=other}", "%s is %v: two values are counted as one", name,
+			value)
 	}
 	maps.DeleteFunc(got, func(_ string, value float64) bool { return value == 0 })
-	if n := len(got); n != 1+6+6+6 {
-		t.Errorf("%d series: %v", n, slices.Sorted(maps.Keys(got)))
-	}
+	assert.Equal(t, 1+6+6+6, len(got), "series: %v", slices.Sorted(maps.Keys(got)))
 }
 
 // A counter of an event that should never happen starts at 0: Prometheus does not see a rise in a
@@ -198,9 +196,9 @@ func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
 		"store.errors{retryable=false}", "lease.lost", "failed_open",
 		"claims{cached=false,cause=none,outcome=unknown}",
 	} {
-		if value, is := got["onceward.dedup."+name]; !is || value != 0 {
-			t.Errorf("%s is %v, there: %v", name, value, is)
-		}
+		value, is := got["onceward.dedup."+name]
+		assert.True(t, is, "%s is %v, there: %v", name, value, is)
+		assert.Zero(t, value, "%s is %v, there: %v", name, value, is)
 	}
 }
 
@@ -211,16 +209,13 @@ func TestDuplicatesOfADeduper(t *testing.T) {
 		d, err := dedup.New(dedup.Memory(100),
 			dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute,
 				Observer: m.Observer()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = d.Close(t.Context()) }()
 		deliver := func() {
-			if _, err := dedup.Do(t.Context(), d, "evt_1", func(context.Context) (string, error) {
+			_, err := dedup.Do(t.Context(), d, "evt_1", func(context.Context) (string, error) {
 				return "ch_1", nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
+			require.NoError(t, err)
 		}
 		deliver()
 		for _, after := range []time.Duration{3 * time.Second, 10 * time.Minute, 40 * time.Hour} {
@@ -237,18 +232,15 @@ func TestDuplicatesOfADeduper(t *testing.T) {
 			"onceward.dedup.duplicate.age":                                               3,
 		})
 		var all metricdata.ResourceMetrics
-		if err := reader.Collect(t.Context(), &all); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, reader.Collect(t.Context(), &all))
 		age := find(t, &all,
 			"onceward.dedup.duplicate.age").(metricdata.Histogram[float64]).DataPoints[0]
 		for _, c := range []struct{ below, above float64 }{{5, 1}, {900, 600},
 			{48 * 3600, 36 * 3600}} {
 			i := slices.Index(age.Bounds, c.below)
-			if i < 1 || age.Bounds[i-1] != c.above || age.BucketCounts[i] != 1 {
-				t.Errorf("no duplicate in (%v s, %v s]: bounds %v, counts %v", c.above, c.below,
-					age.Bounds, age.BucketCounts)
-			}
+			assert.False(t, i < 1 || age.Bounds[i-1] != c.above || age.BucketCounts[i] != 1,
+				"no duplicate in (%v s, %v s]: bounds %v, counts %v", c.above, c.below, age.Bounds,
+				age.BucketCounts)
 		}
 	})
 }
@@ -273,23 +265,20 @@ func TestBoundsFitWindows(t *testing.T) {
 	o := m.Observer()
 	o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: time.Second})
 	var all metricdata.ResourceMetrics
-	if err := reader.Collect(t.Context(), &all); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, reader.Collect(t.Context(), &all))
 	bounds := find(t, &all,
 		"onceward.dedup.duplicate.age").(metricdata.Histogram[float64]).DataPoints[0].Bounds
-	if bounds[0] != 1 || bounds[len(bounds)-1] != 30*24*3600 || !slices.IsSorted(bounds) {
-		t.Errorf("bounds %v: want them from a second to 30 days", bounds)
-	}
+	assert.False(t,
+		bounds[0] != 1 || bounds[len(bounds)-1] != 30*24*3600 || !slices.IsSorted(bounds),
+		"bounds %v: want them from a second to 30 days", bounds)
 	for _, w := range []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour, 72 * time.Hour,
 		7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour} {
 		for _, at := range []float64{w.Seconds(), w.Seconds() / 2} {
 			nearest := slices.MinFunc(bounds, func(a, b float64) int {
 				return int(math.Copysign(1, math.Abs(a-at)-math.Abs(b-at)))
 			})
-			if ratio := max(nearest/at, at/nearest); ratio > 1.5 {
-				t.Errorf("the bound nearest to %v s of the window %v is %v s", at, w, nearest)
-			}
+			assert.LessOrEqual(t, max(nearest/at, at/nearest), 1.5,
+				"the bound nearest to %v s of the window %v is %v s", at, w, nearest)
 		}
 	}
 }
@@ -330,9 +319,9 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range 10_000 {
 		tell(i)
 	}
-	if after := len(metrictest.Collect(t, reader)); after != before {
-		t.Errorf("%d series after 100 events of each hook, %d after 10,000 more", before, after)
-	}
+	after := len(metrictest.Collect(t, reader))
+	assert.Equal(t, before, after, "%d series after 100 events of each hook, %d after 10,000 more",
+		before, after)
 }
 
 // A claim must not pay for an allocation to be counted.
@@ -341,26 +330,20 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	o := m.Observer()
 	e := dedup.Event{Outcome: dedup.Duplicate, Cause: driver.Late, Age: time.Hour,
 		State: driver.StateSucceeded, FilterAnswer: "new"}
-	if n := testing.AllocsPerRun(1000, func() {
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
 		o.Claimed(e)
 		o.Ended(e)
 		o.Filtered(e)
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
+	}), float64(0), "allocations")
 }
 
 func TestClose(t *testing.T) {
 	m, reader := newMetrics(t)
 	o := m.Observer()
 	o.FilterState(dedup.Event{Fill: 0.5})
-	if n := len(metrictest.Collect(t, reader)); n < 4 {
-		t.Fatalf("%d series before Close", n)
-	}
+	require.GreaterOrEqual(t, len(metrictest.Collect(t, reader)), 4, "series before Close")
 	for range 2 {
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, m.Close())
 	}
 	o.LeaseLost(dedup.Event{})
 	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.",
@@ -384,8 +367,7 @@ func TestConcurrentUse(t *testing.T) {
 		metrictest.Collect(t, reader)
 	}
 	all.Wait()
-	if got := metrictest.Collect(t,
-		reader)["onceward.dedup.claims{cached=false,cause=none,outcome=acquired}"]; got != 2000 {
-		t.Errorf("%v claims, want 2000", got)
-	}
+	assert.EqualValues(t, 2000,
+		metrictest.Collect(t,
+			reader)["onceward.dedup.claims{cached=false,cause=none,outcome=acquired}"], "claims")
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/contrib/telemetry/internal/metrictest"
 	"github.com/onceward/onceward/outbox"
 )
@@ -17,9 +20,7 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 	t.Helper()
 	provider, collect := metrictest.New(t)
 	m, err := NewMetrics(provider, Config{Name: metrictest.Name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m, collect
 }
 
@@ -27,54 +28,47 @@ func TestOutboxLag(t *testing.T) {
 	m, collect := observed(t)
 	now, failure := outbox.Lag{Pending: 12, Parked: 3, Scheduled: 7,
 		Oldest: 90 * time.Second}, error(nil)
-	if err := m.observeLag(func(ctx context.Context) (outbox.Lag, error) {
-		if _, bounded := ctx.Deadline(); !bounded {
-			t.Error("a collection waits for the database without end")
-		}
+	require.NoError(t, m.observeLag(func(ctx context.Context) (outbox.Lag, error) {
+		_, bounded := ctx.Deadline()
+		assert.True(t, bounded, "a collection waits for the database without end")
 		return now, failure
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := collect()
-	if got["onceward.outbox.pending"] != 12 || got["onceward.outbox.parked"] != 3 ||
-		got["onceward.outbox.scheduled"] != 7 || got["onceward.outbox.lag"] != 90 ||
-		got["onceward.outbox.lag.errors"] != 0 {
-		t.Errorf("the lag is %v", got)
-	}
+	assert.EqualValues(t, 12, got["onceward.outbox.pending"], "the lag is %v", got)
+	assert.EqualValues(t, 3, got["onceward.outbox.parked"], "the lag is %v", got)
+	assert.EqualValues(t, 7, got["onceward.outbox.scheduled"], "the lag is %v", got)
+	assert.EqualValues(t, 90, got["onceward.outbox.lag"], "the lag is %v", got)
+	assert.Zero(t, got["onceward.outbox.lag.errors"], "the lag is %v", got)
 	failure = errors.New("no connection")
 	got = collect()
-	if _, old := got["onceward.outbox.lag"]; old || got["onceward.outbox.lag.errors"] != 1 {
-		t.Errorf("when the database does not answer there is %v: an old lag would look like a small one", got)
-	}
+	_, old := got["onceward.outbox.lag"]
+	assert.False(t, old,
+		"when the database does not answer there is %v: an old lag would look like a small one",
+		got)
+	assert.EqualValues(t, 1, got["onceward.outbox.lag.errors"],
+		"when the database does not answer there is %v: an old lag would look like a small one",
+		got)
 	failure = nil
-	if got = collect(); got["onceward.outbox.lag"] != 90 || got["onceward.outbox.lag.errors"] != 1 {
-		t.Errorf("when it answers again there is %v", got)
-	}
-	if err := m.ObserveOutbox(&outbox.Outbox{}, nil); err == nil {
-		t.Error("no database is no error")
-	}
-	if err := m.observeLag(nil); err == nil {
-		t.Error("a second outbox is no error")
-	}
+	got = collect()
+	assert.EqualValues(t, 90, got["onceward.outbox.lag"], "when it answers again there is %v", got)
+	assert.EqualValues(t, 1, got["onceward.outbox.lag.errors"], "when it answers again there is %v",
+		got)
+	assert.Error(t, m.ObserveOutbox(&outbox.Outbox{}, nil), "no database is no error")
+	assert.Error(t, m.observeLag(nil), "a second outbox is no error")
 }
 
 func TestRelayStats(t *testing.T) {
 	m, collect := observed(t)
-	if err := m.observeStats(func() outbox.Stats {
+	require.NoError(t, m.observeStats(func() outbox.Stats {
 		return outbox.Stats{Published: 5, Batches: 4, Failures: 3, Parked: 2, Overtaken: 1}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := collect()
 	for name, value := range map[string]float64{"published": 5, "batches": 4, "failures": 3,
 		"parked": 2, "overtaken": 1} {
-		if got["onceward.outbox.relay."+name] != value {
-			t.Errorf("%s is %v, want %v", name, got["onceward.outbox.relay."+name], value)
-		}
+		assert.Equal(t, value, got["onceward.outbox.relay."+name], "%s is %v", name,
+			got["onceward.outbox.relay."+name])
 	}
-	if err := m.ObserveRelay(nil); err == nil {
-		t.Error("a nil relay is no error")
-	}
+	assert.Error(t, m.ObserveRelay(nil), "a nil relay is no error")
 }
 
 // Series are bounded: a topic that has failed for long has one, and none that has come back.
@@ -85,11 +79,9 @@ func TestFailingTopics(t *testing.T) {
 		now = append(now, outbox.FailingTopic{Topic: fmt.Sprint("t", i),
 			Since: time.Now().Add(-time.Duration(i) * time.Hour)})
 	}
-	if err := m.observeTopics(func() []outbox.FailingTopic {
+	require.NoError(t, m.observeTopics(func() []outbox.FailingTopic {
 		return slices.Clone(now)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	const prefix = "onceward.outbox.relay.topic.failing{topic=t"
 	got := collect()
 	series := func() (n int) {
@@ -100,19 +92,19 @@ func TestFailingTopics(t *testing.T) {
 		}
 		return n
 	}
-	if n := got["onceward.outbox.relay.topics.failing"]; n != MaxTopics+5 {
-		t.Errorf("%v topics fail", n)
-	}
-	if _, short := got[prefix+"0}"]; short || series() != MaxTopics {
-		t.Errorf("%d series, the one that has failed for the shortest among them: %t",
-			series(), short)
-	}
+	assert.EqualValues(t, MaxTopics+5, got["onceward.outbox.relay.topics.failing"], "topics fail")
+	_, short := got[prefix+"0}"]
+	assert.False(t, short, "%d series, the one that has failed for the shortest among them: %t",
+		series(), short)
+	assert.Equal(t, MaxTopics, series(),
+		"series, the one that has failed for the shortest among them: %t", short)
 	longest := MaxTopics + 4
-	if d := got[fmt.Sprint(prefix, longest, "}")] - float64(longest*3600); d < 0 || d > 3600 {
-		t.Errorf("the longest is wrong by %v s", d)
-	}
+	d := got[fmt.Sprint(prefix, longest, "}")] - float64(longest*3600)
+	assert.GreaterOrEqual(t, d, float64(0), "the longest")
+	assert.LessOrEqual(t, d, float64(3600), "the longest")
 	now = nil
-	if got = collect(); series() != 0 || got["onceward.outbox.relay.topics.failing"] != 0 {
-		t.Errorf("when all are back there is %v", got)
-	}
+	got = collect()
+	assert.Zero(t, series(), "when all are back there is %v", got)
+	assert.Zero(t, got["onceward.outbox.relay.topics.failing"], "when all are back there is %v",
+		got)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
@@ -24,16 +26,12 @@ func exposition(t *testing.T) (*sdk.MeterProvider, func() []string) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return sdk.NewMeterProvider(sdk.WithReader(reader)), func() []string {
 		response := httptest.NewRecorder()
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response,
 			httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		if response.Code != 200 {
-			t.Fatalf("%d: %s", response.Code, response.Body)
-		}
+		require.Equal(t, 200, response.Code, "%s", response.Body)
 		return strings.Split(strings.TrimSpace(response.Body.String()), "\n")
 	}
 }
@@ -43,47 +41,35 @@ func exposition(t *testing.T) (*sdk.MeterProvider, func() []string) {
 func TestExpositionIsBounded(t *testing.T) {
 	provider, read := exposition(t)
 	m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: "payments", Window: window})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d, err := dedup.New(dedup.Memory(20_000),
 		dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute,
 			Observer: m.Observer()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = d.Close(context.Background()) }()
 	run := func(from, to int) []string {
 		for i := from; i < to; i++ {
 			for range 2 {
 				_, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i),
 					func(context.Context) (string, error) { return "ch_1", nil })
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 			}
 		}
 		return read()
 	}
 	few, many := run(0, 100), run(100, 10_100)
-	if len(few) != len(many) {
-		t.Errorf("%d lines after 100 keys, %d after 10,100", len(few), len(many))
-	}
+	assert.Len(t, few, len(many), "%d lines after 100 keys, %d after 10,100", len(few), len(many))
 	for _, line := range []string{
 		`outcome="acquired"} 10100`, `outcome="duplicate"} 10100`, `onceward_dedup_ends_total{`,
 		`onceward_state="succeeded"`,
 		`onceward_dedup_duplicate_age_seconds_count{`,
 		`onceward_dedup_duplicate_age_seconds_bucket{`, `onceward_dedup_window_seconds{`,
 	} {
-		if !slices.ContainsFunc(many, func(have string) bool {
+		assert.True(t, slices.ContainsFunc(many, func(have string) bool {
 			return strings.Contains(have, line)
-		}) {
-			t.Errorf("nothing has %s", line)
-		}
+		}), "nothing has %s", line)
 	}
 	for _, line := range many {
-		if strings.Contains(line, "key-") {
-			t.Errorf("a key is exposed: %s", line)
-		}
+		assert.NotContains(t, line, "key-", "a key is exposed")
 	}
 }

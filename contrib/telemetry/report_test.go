@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -20,16 +23,12 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		provider, read := exposition(t)
 		m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: "orders", Window: window})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		d, err := dedup.New(dedup.Memory(100), dedup.Config{
 			Namespace: "orders", Window: window, LeaseTTL: time.Minute, Mode: dedup.Observe,
 			Observer: m.Observer(),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		var shipped []string
 		ship := func(key, payload string, at driver.Origin) {
@@ -37,9 +36,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 				shipped = append(shipped, payload)
 				return payload, nil
 			}, dedup.WithFingerprint([]byte(payload)), func(r *dedup.Request) { r.Origin = at })
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 		}
 		place := func(offset int64) driver.Origin {
 			return driver.Origin{Source: "orders", Offset: offset}
@@ -52,9 +49,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 		ship("order-2", "tenant a, 7 figs", place(4)) // sent again
 		time.Sleep(2 * 24 * time.Hour)
 		ship("order-2", "tenant a, 7 figs", place(5))
-		if len(shipped) != 6 {
-			t.Errorf("%d of 6 ran", len(shipped))
-		}
+		assert.Len(t, shipped, 6, "%d of 6 ran", len(shipped))
 		report := map[string]string{}
 		for _, line := range read() {
 			if strings.HasPrefix(line, "onceward") {
@@ -74,9 +69,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 			`onceward_dedup_duplicate_age_seconds_count{`:                                                            "3",
 			`onceward_dedup_claims_total{onceward_cached="false",onceward_cause="none",,onceward_outcome="acquired"`: "2",
 		} {
-			if report[name] != want {
-				t.Errorf("%s is %q, want %s", name, report[name], want)
-			}
+			assert.Equal(t, want, report[name], "%s is %q", name, report[name])
 		}
 		if t.Failed() {
 			for name, value := range report {

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/contrib/telemetry/internal/metrictest"
 	"github.com/onceward/onceward/retry"
 )
@@ -15,21 +18,15 @@ import (
 func TestRetries(t *testing.T) {
 	m, reader := newMetrics(t)
 	budget, err := retry.NewBudget(retry.BudgetConfig{Floor: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.ObserveBudget(budget); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, m.ObserveBudget(budget))
 	policy := retry.Policy{Attempts: 3, Backoff: retry.Backoff{Cap: time.Millisecond},
 		Budget: budget, OnRetry: m.OnRetry}
 	for range 2 {
 		_, err := retry.Do(t.Context(), policy, func(context.Context, int) (int, error) {
 			return 0, errors.New("down")
 		})
-		if err == nil {
-			t.Fatal("no error")
-		}
+		require.Error(t, err, "no error")
 	}
 	m.OnRetry(retry.Event{Hedge: true})
 	m.OnRetry(retry.Event{Wait: true})
@@ -45,9 +42,7 @@ func TestRetries(t *testing.T) {
 		"onceward.retry.given_up{retry.reason=other}":           1,
 		"onceward.retry.budget.tokens":                          budget.Tokens(),
 	})
-	if budget.Tokens() > 1 {
-		t.Errorf("%v tokens are left", budget.Tokens())
-	}
+	assert.LessOrEqual(t, budget.Tokens(), float64(1), "tokens are left")
 }
 
 // Every reason that package retry has is told apart.
@@ -58,34 +53,25 @@ func TestEveryReasonToGiveUpHasItsValue(t *testing.T) {
 		m.OnRetry(retry.Event{GaveUp: reason})
 		n++
 	}
-	if next := retry.ContextEnded + 1; !strings.HasPrefix(next.String(), "Reason(") {
-		t.Errorf("package retry has another reason, %q", next)
-	}
+	next := retry.ContextEnded + 1
+	assert.True(t, strings.HasPrefix(next.String(), "Reason("),
+		"package retry has another reason, %q", next)
 	got := metrictest.Collect(t, reader)
 	maps.DeleteFunc(got, func(name string, _ float64) bool {
 		return !strings.HasPrefix(name, "onceward.retry")
 	})
-	if len(got) != n || got["onceward.retry.given_up{retry.reason=other}"] != 0 {
-		t.Errorf("%d reasons are counted as %v", n, got)
-	}
+	assert.Len(t, got, n, "%d reasons are counted as %v", n, got)
+	assert.Zero(t, got["onceward.retry.given_up{retry.reason=other}"],
+		"%d reasons are counted as %v", n, got)
 }
 
 func TestBudgetsThatAreNotObserved(t *testing.T) {
 	m, reader := newMetrics(t)
-	if err := m.ObserveBudget(nil); err == nil {
-		t.Error("a nil budget is no error")
-	}
-	if err := m.ObserveBudget(retry.Unlimited()); err != nil {
-		t.Fatal(err)
-	}
+	assert.Error(t, m.ObserveBudget(nil), "a nil budget is no error")
+	require.NoError(t, m.ObserveBudget(retry.Unlimited()))
 	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.retry", nil)
-	if err := m.ObserveBudget(retry.Unlimited()); err == nil {
-		t.Error("a second budget is no error: two values of one series")
-	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.ObserveBudget(retry.Unlimited()); err == nil {
-		t.Error("after Close it can be observed")
-	}
+	assert.Error(t, m.ObserveBudget(retry.Unlimited()),
+		"a second budget is no error: two values of one series")
+	require.NoError(t, m.Close())
+	assert.Error(t, m.ObserveBudget(retry.Unlimited()), "after Close it can be observed")
 }

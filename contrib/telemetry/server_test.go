@@ -19,6 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
@@ -78,9 +80,7 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 			})
 		}
 	}
-	if n < 40 {
-		t.Errorf("%d expressions: this test looked in the wrong place", n)
-	}
+	assert.GreaterOrEqual(t, n, 40, "expressions: this test looked in the wrong place")
 	wanted := []string{
 		"OncewardClientRetriesRefused",
 		"OncewardEvictions", "OncewardFailedOpen", "OncewardFilterFalsePositives",
@@ -103,17 +103,13 @@ func troubled(t *testing.T) (work func(i int), address string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
 	reader, err := exporter.New(exporter.WithRegisterer(registry), exporter.WithoutScopeInfo())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(server.Close)
 	metrics := func(name string) *telemetry.Metrics {
 		m, err := telemetry.NewMetrics(provider, telemetry.Config{Name: name, Window: window})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return m
 	}
 	payments, orders := metrics("payments"), metrics("orders")
@@ -123,9 +119,7 @@ func troubled(t *testing.T) (work func(i int), address string) {
 			Observer: m.Observer()}
 		change(&cfg)
 		d, err := dedup.New(store, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = d.Close(context.Background()) })
 		return d
 	}
@@ -142,9 +136,7 @@ func troubled(t *testing.T) (work func(i int), address string) {
 	open := deduper(payments, down, func(c *dedup.Config) { c.Mode = dedup.FailOpen })
 
 	budget, err := retry.NewBudget(retry.BudgetConfig{Floor: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	lag := func(context.Context) (outbox.Lag, error) {
 		return outbox.Lag{Pending: 12, Parked: 3, Oldest: 5 * time.Minute}, nil
 	}
@@ -154,22 +146,17 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		return outbox.Stats{Published: n, Failures: n, Overtaken: n}
 	}
 	retries, err := httpadapter.NewRetryBudget(httpadapter.RetryBudgetConfig{Most: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveRetryBudget(retries),
-		payments.ObserveLag(lag), payments.ObserveStats(stats)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t,
+		errors.Join(payments.ObserveBudget(budget), payments.ObserveRetryBudget(retries),
+			payments.ObserveLag(lag), payments.ObserveStats(stats)))
 	auditor, err := payments.NewAuditor(telemetry.AuditConfig{
 		Horizons: []telemetry.Horizon{{Source: "stripe", For: 30 * 24 * time.Hour}},
 		Lags: func(context.Context) (map[string]time.Duration, error) {
 			return map[string]time.Duration{"orders": window}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	go func() { _ = auditor.Run(t.Context()) }()
 	inRedis := redisOf(t, provider)
 
@@ -211,17 +198,11 @@ func redisOf(t *testing.T, provider *sdk.MeterProvider) *redismetric.Metrics {
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t)})
 	t.Cleanup(func() { _ = client.Close() })
 	m, err := redismetric.New(provider, "payments")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: m.OnFinding})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.ObserveStore(store); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, m.ObserveStore(store))
 	return m
 }
 
@@ -240,9 +221,7 @@ scrape_configs: [{job_name: service, static_configs: [{targets: [%q]}]}]
 func startPrometheus(t *testing.T, target string) *server {
 	t.Helper()
 	rules, err := os.ReadFile("alerts.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	impatient := regexp.MustCompile(`(?m)^ +for: .*\n`).ReplaceAllString(string(rules), "")
 	url := servertest.Prometheus(t,
 		map[string]string{"prometheus.yml": fmt.Sprintf(scrapeConfig, target),

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
@@ -33,9 +35,7 @@ func TestLinksOfLayouts(t *testing.T) {
 					[]byte("0123456789abcdef0123456789abcdef"), time.Hour, 1000
 			}
 			store, err := redisadapter.New(t.Context(), client, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			p := newProcess(t, store, func(cfg *dedup.Config) {
 				cfg.Window, cfg.SeenOnly = time.Hour, c.seenOnly
 			})
@@ -50,9 +50,8 @@ func TestLinksOfLayouts(t *testing.T) {
 			}
 			calls := p.whole()
 			wantLink(t, calls[1], calls[0])
-			if linked := len(calls[2].Links()) == 1; linked != c.linked {
-				t.Errorf("%s has a link: %t, want %t", describe(calls[2]), linked, c.linked)
-			}
+			assert.Equal(t, c.linked, len(calls[2].Links()) == 1, "%s has a link",
+				describe(calls[2]))
 			if c.linked {
 				wantLink(t, calls[2], calls[0])
 			}

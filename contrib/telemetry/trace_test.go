@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -40,18 +42,16 @@ func newProcess(t *testing.T, store dedup.Store, change func(*dedup.Config),
 	t.Helper()
 	p := &process{t: t, spans: tracetest.NewSpanRecorder()}
 	var err error
-	if p.tracer, err = telemetry.NewTracer(sdktrace.NewTracerProvider(append(opts,
-		sdktrace.WithSpanProcessor(p.spans))...), "payments"); err != nil {
-		t.Fatal(err)
-	}
+	p.tracer, err = telemetry.NewTracer(sdktrace.NewTracerProvider(append(opts,
+		sdktrace.WithSpanProcessor(p.spans))...), "payments")
+	require.NoError(t, err)
 	cfg := dedup.Config{Namespace: "payments", Window: window, LeaseTTL: tracedLease,
 		Labels: true}
 	if change != nil {
 		change(&cfg)
 	}
-	if p.d, err = dedup.New(store, cfg); err != nil {
-		t.Fatal(err)
-	}
+	p.d, err = dedup.New(store, cfg)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.d.Close(context.Background()) })
 	return p
 }
@@ -67,9 +67,8 @@ func fails(context.Context) (string, error)    { return "", errSecret }
 // whole are the spans of calls, in their order. It insists that every span has ended.
 func (p *process) whole() []sdktrace.ReadOnlySpan {
 	p.t.Helper()
-	if started, ended := len(p.spans.Started()), len(p.spans.Ended()); started != ended {
-		p.t.Errorf("%d spans have started, %d have ended", started, ended)
-	}
+	started, ended := len(p.spans.Started()), len(p.spans.Ended())
+	assert.Equal(p.t, ended, started, "spans")
 	var all []sdktrace.ReadOnlySpan
 	for _, s := range p.spans.Ended() {
 		if s.Name() == "onceward.do" {
@@ -83,10 +82,11 @@ func (p *process) whole() []sdktrace.ReadOnlySpan {
 func wantLink(t *testing.T, s, to sdktrace.ReadOnlySpan) {
 	t.Helper()
 	links := s.Links()
-	if len(links) != 1 || links[0].SpanContext.SpanID() != to.SpanContext().SpanID() ||
-		links[0].SpanContext.TraceID() != to.SpanContext().TraceID() {
-		t.Errorf("%s has the links %v, want one to %v", describe(s),
-			links, to.SpanContext().SpanID())
+	if assert.Len(t, links, 1, "%s has the links %v", describe(s), links) {
+		assert.Equal(t, to.SpanContext().SpanID(), links[0].SpanContext.SpanID(),
+			"%s has the links %v", describe(s), links)
+		assert.Equal(t, to.SpanContext().TraceID(), links[0].SpanContext.TraceID(),
+			"%s has the links %v", describe(s), links)
 	}
 }
 
@@ -104,9 +104,7 @@ func describe(s sdktrace.ReadOnlySpan) string {
 
 func wantSpan(t *testing.T, s sdktrace.ReadOnlySpan, want string) {
 	t.Helper()
-	if got := describe(s); got != want {
-		t.Errorf("the span is %s, want %s", got, want)
-	}
+	assert.Equal(t, want, describe(s), "the span")
 }
 
 // below are the names of the spans below one, in the order in which they ended.
@@ -123,27 +121,21 @@ func TestDuplicateIsLinkedToItsOriginal(t *testing.T) {
 	store := dedup.Memory(10)
 	p, other := newProcess(t, store, nil), newProcess(t, store, nil)
 	for _, who := range []*process{p, p, other} {
-		if res, err := who.do(succeeds); err != nil || res.Value != "ch_1" {
-			t.Fatal(res, err)
-		}
+		res, err := who.do(succeeds)
+		require.NoError(t, err, res)
+		require.Equal(t, "ch_1", res.Value, res)
 	}
 	calls, elsewhere := p.whole(), other.whole()
 	wantSpan(t, calls[0], "onceward.do{attempt=1,outcome=acquired} Unset")
-	if got := p.below(calls[0]); !slices.Equal(got,
+	assert.Equal(t,
 		[]string{"onceward.claim{} Unset", "onceward.handle{attempt=1} Unset",
-			"onceward.complete{} Unset"}) {
-		t.Errorf("below it are %v", got)
-	}
-	if len(calls[0].Links()) != 0 {
-		t.Errorf("the original has links: %v", calls[0].Links())
-	}
+			"onceward.complete{} Unset"}, p.below(calls[0]), "below it")
+	assert.Empty(t, calls[0].Links(), "the original has links")
 	for _, s := range []sdktrace.ReadOnlySpan{calls[1], elsewhere[0]} {
 		wantSpan(t, s, "onceward.do{attempt=1,cause=producer_retry,outcome=duplicate} Unset")
 		wantLink(t, s, calls[0])
 	}
-	if got := p.below(calls[1]); !slices.Equal(got, []string{"onceward.claim{} Unset"}) {
-		t.Errorf("below the duplicate are %v", got)
-	}
+	assert.Equal(t, []string{"onceward.claim{} Unset"}, p.below(calls[1]), "below the duplicate")
 }
 
 // A retry, the success and a duplicate of it all lead to the attempt that claimed first, whichever
@@ -152,14 +144,12 @@ func TestRetriesAreLinkedToTheFirst(t *testing.T) {
 	store := dedup.Memory(10)
 	p, other := newProcess(t, store, nil), newProcess(t, store, nil)
 	for range 2 {
-		if _, err := p.do(fails); !errors.Is(err, errSecret) {
-			t.Fatal(err)
-		}
+		_, err := p.do(fails)
+		require.ErrorIs(t, err, errSecret)
 	}
 	for range 2 {
-		if _, err := other.do(succeeds); err != nil {
-			t.Fatal(err)
-		}
+		_, err := other.do(succeeds)
+		require.NoError(t, err)
 	}
 	calls, elsewhere := p.whole(), other.whole()
 	wantSpan(t, calls[0], "onceward.do{attempt=1,error.type=_OTHER,outcome=acquired} Error")
@@ -183,14 +173,11 @@ func TestTakeoverIsLinkedToTheFirst(t *testing.T) {
 			})
 			<-ctx.Done()
 			time.Sleep(time.Hour / 2)
-			if _, err := other.do(succeeds); err != nil {
-				t.Error(err)
-			}
+			_, err := other.do(succeeds)
+			assert.NoError(t, err)
 			return "", ctx.Err()
 		})
-		if err == nil {
-			t.Error("no error of an attempt that was taken over")
-		}
+		assert.Error(t, err, "no error of an attempt that was taken over")
 		calls, elsewhere := p.whole(), other.whole()
 		wantSpan(t, elsewhere[0], "onceward.do{attempt=2,outcome=acquired} Unset")
 		wantLink(t, elsewhere[0], calls[0])
@@ -228,9 +215,8 @@ func TestUncertainKeyIsLinkedToTheFirst(t *testing.T) {
 					}
 				}
 			})
-			if _, err := p.do(dangerous); err == nil {
-				t.Fatal("no error")
-			}
+			_, err := p.do(dangerous)
+			require.Error(t, err, "no error")
 			_, _ = other.do(succeeds)
 			s := other.whole()[0]
 			wantSpan(t, s, c.want)
@@ -244,15 +230,12 @@ func TestConcurrentDuplicateIsLinkedToTheFirst(t *testing.T) {
 	p, other := newProcess(t, store, nil), newProcess(t, store, nil)
 	_, err := p.do(func(ctx context.Context) (string, error) {
 		for _, who := range []*process{p, other} {
-			if _, err := who.do(succeeds); !errors.Is(err, dedup.ErrInFlight) {
-				t.Error(err)
-			}
+			_, err := who.do(succeeds)
+			assert.ErrorIs(t, err, dedup.ErrInFlight)
 		}
 		return succeeds(ctx)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	calls := p.whole()
 	first := calls[1] // it ended last
 	for _, s := range []sdktrace.ReadOnlySpan{calls[0], other.whole()[0]} {
@@ -287,17 +270,14 @@ func TestLabelsOfOthers(t *testing.T) {
 			p := newProcess(t, dedup.Memory(10), c.change)
 			_, _ = p.do(fails, c.opts...)
 			_, _ = p.do(succeeds, c.opts...)
-			if _, err := p.do(succeeds, c.opts...); err != nil {
-				t.Fatal(err)
-			}
+			_, err := p.do(succeeds, c.opts...)
+			require.NoError(t, err)
 			rec, err := p.d.Lookup(t.Context(), secretKey)
-			if err != nil || rec.Label != c.label || rec.Attempt != 2 {
-				t.Errorf("the record is %+v, %v", rec, err)
-			}
+			assert.NoError(t, err, "the record is %+v", rec)
+			assert.Equal(t, c.label, rec.Label, "the record is %+v", rec)
+			assert.Equal(t, 2, rec.Attempt, "the record is %+v", rec)
 			for _, s := range p.whole() {
-				if len(s.Links()) != 0 {
-					t.Errorf("%s has links", describe(s))
-				}
+				assert.Empty(t, s.Links(), "%s has links", describe(s))
 			}
 		})
 	}
@@ -308,9 +288,7 @@ func TestOnlyNewOfTheCallerIsKept(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	_, _ = p.do(fails)
 	_, err := p.do(succeeds, func(r *dedup.Request) { r.OnlyNew = true })
-	if !errors.Is(err, dedup.ErrInFlight) {
-		t.Errorf("%v, want that it is left to others", err)
-	}
+	assert.ErrorIs(t, err, dedup.ErrInFlight)
 	calls := p.whole()
 	wantLink(t, calls[1], calls[0])
 }
@@ -318,9 +296,10 @@ func TestOnlyNewOfTheCallerIsKept(t *testing.T) {
 func TestObserveModeRunsRetries(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), func(c *dedup.Config) { c.Mode = dedup.Observe })
 	_, _ = p.do(fails)
-	if res, err := p.do(succeeds); err != nil || res.Outcome != dedup.Acquired || res.Attempt != 2 {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	res, err := p.do(succeeds)
+	require.NoError(t, err, "%+v", res)
+	require.Equal(t, dedup.Acquired, res.Outcome, "%+v", res)
+	require.Equal(t, 2, res.Attempt, "%+v", res)
 	calls := p.whole()
 	wantLink(t, calls[1], calls[0])
 }
@@ -343,14 +322,12 @@ func TestWhatALinkCosts(t *testing.T) {
 				cfg.Observer.Claimed = func(dedup.Event) { claims++ }
 			}, sdktrace.WithSampler(c.sample))
 			for i, fn := range []func(context.Context) (string, error){fails, succeeds, succeeds} {
-				if _, _ = p.do(fn); claims != c.claims[i] {
-					t.Errorf("%d claims after call %d, want %d", claims, i+1, c.claims[i])
-				}
+				_, _ = p.do(fn)
+				assert.Equal(t, c.claims[i], claims, "%d claims after call %d", claims, i+1)
 			}
 			rec, err := p.d.Lookup(t.Context(), secretKey)
-			if err != nil || len(rec.Label) != c.label {
-				t.Errorf("the record has the label %q: %v", rec.Label, err)
-			}
+			assert.NoError(t, err, "the record has the label")
+			assert.Len(t, rec.Label, c.label, "the record has the label")
 		})
 	}
 }
@@ -359,18 +336,15 @@ func TestPanicEndsItsSpans(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	func() {
 		defer func() {
-			if v := recover(); v != "at the disco" {
-				t.Errorf("recovered %v", v)
-			}
+			assert.Equal(t, "at the disco", recover(), "recovered")
 		}()
 		_, _ = p.do(func(context.Context) (string, error) { panic("at the disco") })
 	}()
 	s := p.whole()[0]
 	wantSpan(t, s, "onceward.do{error.type=panic} Error")
-	if got := p.below(s); !slices.Equal(got,
-		[]string{"onceward.claim{} Unset", "onceward.handle{attempt=1,error.type=panic} Error"}) {
-		t.Errorf("below it are %v", got)
-	}
+	assert.Equal(t,
+		[]string{"onceward.claim{} Unset",
+			"onceward.handle{attempt=1,error.type=panic} Error"}, p.below(s), "below it")
 }
 
 // The handler's own spans, and what it sends, belong to its trace.
@@ -400,14 +374,11 @@ func TestSpansHaveNoKeys(t *testing.T) {
 		_, _ = p.do(fn, dedup.WithScope("scope 4711-secret"))
 	}
 	for _, s := range p.spans.Ended() {
-		if text := fmt.Sprintf("%s %v %v %v %+v", s.Name(), s.Attributes(), s.Links(), s.Events(),
-			s.Status()); strings.Contains(text, "secret") {
-			t.Errorf("a span says %s", text)
-		}
+		assert.NotContains(t,
+			fmt.Sprintf("%s %v %v %v %+v", s.Name(), s.Attributes(), s.Links(), s.Events(),
+				s.Status()), "secret", "a span")
 	}
-	if n := len(p.whole()); n != 3 {
-		t.Errorf("%d calls", n)
-	}
+	assert.Equal(t, 3, len(p.whole()), "calls")
 }
 
 func TestNewTracerRefuses(t *testing.T) {
@@ -417,10 +388,8 @@ func TestNewTracerRefuses(t *testing.T) {
 		want     string
 	}{{nil, "x", "provider is nil"}, {noop.NewTracerProvider(), "", "Name is empty"},
 		{noop.NewTracerProvider(), strings.Repeat("x", 256), "more than 255"}} {
-		if _, err := telemetry.NewTracer(c.provider, c.name); err == nil ||
-			!strings.Contains(err.Error(), c.want) {
-			t.Errorf("got %v, want %q in it", err, c.want)
-		}
+		_, err := telemetry.NewTracer(c.provider, c.name)
+		assert.ErrorContains(t, err, c.want)
 	}
 }
 
@@ -428,37 +397,28 @@ func TestNewTracerRefuses(t *testing.T) {
 func TestDoRefusesWhatDoRefuses(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	var input *dedup.InputError
-	if _, err := telemetry.Do(t.Context(), p.tracer, nil, "k", succeeds); !errors.As(err, &input) {
-		t.Errorf("no Deduper: %v", err)
-	}
-	if _, err := telemetry.Do[string](t.Context(), p.tracer, p.d,
-		"k", nil); !errors.As(err, &input) {
-		t.Errorf("no function: %v", err)
-	}
-	if _, err := telemetry.Do(t.Context(), p.tracer, p.d, "", succeeds); !errors.As(err, &input) {
-		t.Errorf("no key: %v", err)
-	}
-	if res, err := telemetry.DoResult(t.Context(), nil, p.d, "k", succeeds); err != nil ||
-		res.Value != "ch_1" {
-		t.Errorf("no tracer: %+v, %v", res, err)
-	}
+	_, err := telemetry.Do(t.Context(), p.tracer, nil, "k", succeeds)
+	assert.ErrorAs(t, err, &input, "no Deduper")
+	_, err = telemetry.Do[string](t.Context(), p.tracer, p.d, "k", nil)
+	assert.ErrorAs(t, err, &input, "no function")
+	_, err = telemetry.Do(t.Context(), p.tracer, p.d, "", succeeds)
+	assert.ErrorAs(t, err, &input, "no key")
+	res, err := telemetry.DoResult(t.Context(), nil, p.d, "k", succeeds)
+	assert.NoError(t, err, "no tracer: %+v", res)
+	assert.Equal(t, "ch_1", res.Value, "no tracer: %+v", res)
 }
 
 // Tracing that is off costs next to nothing.
 func TestDoWithoutTracing(t *testing.T) {
 	p := newProcess(t, dedup.Memory(100_000), nil)
 	off, err := telemetry.NewTracer(noop.NewTracerProvider(), "payments")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx := t.Context() // duplicates: new keys have the store grow now and then
 	plain := testing.AllocsPerRun(1000, func() { _, _ = dedup.Do(ctx, p.d, "k", succeeds) })
 	none := testing.AllocsPerRun(1000, func() { _, _ = telemetry.Do(ctx, nil, p.d, "k", succeeds) })
 	noop := testing.AllocsPerRun(1000, func() { _, _ = telemetry.Do(ctx, off, p.d, "k", succeeds) })
-	if none > plain || noop > plain+1 {
-		t.Errorf("allocations: %v alone, %v without a tracer, %v with one that does nothing",
-			plain, none, noop)
-	}
+	assert.LessOrEqual(t, none, plain, "allocations without a tracer")
+	assert.LessOrEqual(t, noop, plain+1, "allocations with a tracer that does nothing")
 }
 
 func BenchmarkDo(b *testing.B) {

@@ -22,9 +22,8 @@ type doubtful struct {
 
 func (d *doubtful) Uncertain(ctx context.Context, cursor string,
 	limit int) (page []driver.UncertainRecord, next string, err error) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		d.t.Error("a collection waits for the store without end")
-	}
+	_, bounded := ctx.Deadline()
+	assert.True(d.t, bounded, "a collection waits for the store without end")
 	for i := range limit {
 		page = append(page, driver.UncertainRecord{
 			ID:  driver.ID{byte(len(cursor) / 2), byte(i), byte(i >> 8)},

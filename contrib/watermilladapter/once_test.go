@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/watermilladapter"
 	"github.com/onceward/onceward/dedup"
@@ -21,9 +22,7 @@ import (
 
 func must(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func deduper(t testing.TB, store dedup.Store, edit ...func(*dedup.Config)) *dedup.Deduper {
@@ -116,9 +115,8 @@ func (s *shop) run(uuids ...string) {
 func (s *shop) wantEffects(handler string, want map[string]int) {
 	s.t.Helper()
 	for uuid, n := range want {
-		if got := s.effects[handler+" "+uuid]; got != n {
-			s.t.Errorf("%s ran %s %d times, want %d", handler, uuid, got, n)
-		}
+		got := s.effects[handler+" "+uuid]
+		assert.Equal(s.t, n, got, "%s ran %s %d times", handler, uuid, got)
 	}
 }
 
@@ -130,9 +128,9 @@ func TestRouter(t *testing.T) {
 	s.router.AddMiddleware(once.Middleware)
 	for _, name := range []string{"charge", "mail"} {
 		s.router.AddConsumerHandler(name, "orders", s.pubsub, func(m *message.Message) error {
-			if a, ok := dedup.FromContext(m.Context()); !ok || a.Number < 1 {
-				t.Error("the handler's message has no attempt in its context")
-			}
+			a, ok := dedup.FromContext(m.Context())
+			assert.False(t, !ok || a.Number < 1,
+				"the handler's message has no attempt in its context")
 			if n := s.ran(name, m.UUID); m.UUID == "b" && n < 3 {
 				return errors.New("the bank is down")
 			}
@@ -164,9 +162,7 @@ func TestOutput(t *testing.T) {
 	s.run("a", "quiet", "a")
 	s.wantEffects("charge", map[string]int{"a": 1, "quiet": 1})
 	want := []string{"receipt of a, run 1 ten EUR", "receipt of a, run 1 ten EUR"}
-	if !slices.Equal(s.out["receipts"], want) {
-		t.Errorf("published %q, want %q", s.out["receipts"], want)
-	}
+	assert.Equal(t, want, s.out["receipts"], "published")
 }
 
 // TestPoison: a failure for good goes to the poison queue, once for each delivery, and runs once.
@@ -185,9 +181,10 @@ func TestPoison(t *testing.T) {
 	})
 	s.run("bad", "good", "bad")
 	s.wantEffects("charge", map[string]int{"bad": 1, "good": 1})
-	if got := s.out["poison"]; len(got) != 2 || !strings.HasPrefix(got[0], "bad") ||
-		!strings.HasPrefix(got[1], "bad") {
-		t.Errorf("poisoned: %q", got)
+	got := s.out["poison"]
+	if assert.Len(t, got, 2, "poisoned") {
+		assert.True(t, strings.HasPrefix(got[0], "bad"), "poisoned: %q", got)
+		assert.True(t, strings.HasPrefix(got[1], "bad"), "poisoned: %q", got)
 	}
 }
 
@@ -203,14 +200,14 @@ func TestInFlight(t *testing.T) {
 		ran++
 		return nil, nil
 	})
-	if _, err := h(message.NewMessage("a", nil)); !errors.Is(err, dedup.ErrInFlight) || ran != 0 {
-		t.Errorf("ran %d times, %v; want in flight", ran, err)
-	}
+	_, err = h(message.NewMessage("a", nil))
+	assert.ErrorIs(t, err, dedup.ErrInFlight, "runs")
+	assert.Zero(t, ran, "runs")
 	must(t, elsewhere.Release(t.Context()))
 	for range 2 {
-		if _, err := h(message.NewMessage("a", nil)); err != nil || ran != 1 {
-			t.Errorf("ran %d times, %v", ran, err)
-		}
+		_, err := h(message.NewMessage("a", nil))
+		assert.NoError(t, err, "runs")
+		assert.Equal(t, 1, ran, "runs")
 	}
 }
 
@@ -223,28 +220,23 @@ func TestOutputTooLarge(t *testing.T) {
 		func(*message.Message) ([]*message.Message, error) {
 			return []*message.Message{message.NewMessage("receipt", make([]byte, 200))}, nil
 		})
-	if out, err := h(message.NewMessage("a", nil)); err != nil || len(out) != 1 {
-		t.Errorf("the first: %v, %v", out, err)
-	}
-	if out, err := h(message.NewMessage("a", nil)); !errors.Is(err, dedup.ErrNoResult) ||
-		out != nil {
-		t.Errorf("a duplicate: %v, %v; want no result", out, err)
-	}
+	out, err := h(message.NewMessage("a", nil))
+	assert.NoError(t, err, "the first")
+	assert.Len(t, out, 1, "the first")
+	out, err = h(message.NewMessage("a", nil))
+	assert.ErrorIs(t, err, dedup.ErrNoResult, "a duplicate")
+	assert.Nil(t, out, "a duplicate")
 }
 
 // TestRefusals: a bad argument is an error before a handler runs.
 func TestRefusals(t *testing.T) {
-	if _, err := watermilladapter.New(nil, watermilladapter.Config{}); err == nil {
-		t.Error("a nil Deduper is taken")
-	}
-	if _, err := watermilladapter.Repository(nil, ""); err == nil {
-		t.Error("a nil Deduper is taken for a Repository")
-	}
+	_, err := watermilladapter.New(nil, watermilladapter.Config{})
+	assert.Error(t, err, "a nil Deduper is taken")
+	_, err = watermilladapter.Repository(nil, "")
+	assert.Error(t, err, "a nil Deduper is taken for a Repository")
 	seen := deduper(t, dedup.Memory(100), func(c *dedup.Config) { c.SeenOnly = true })
-	if _, err := watermilladapter.New(seen, watermilladapter.Config{}); err == nil ||
-		!strings.Contains(err.Error(), "NoOutput") {
-		t.Errorf("a Deduper without results: %v", err)
-	}
+	_, err = watermilladapter.New(seen, watermilladapter.Config{})
+	assert.ErrorContains(t, err, "NoOutput", "a Deduper without results")
 	ran := 0
 	handler := func(*message.Message) ([]*message.Message, error) {
 		ran++
@@ -252,10 +244,10 @@ func TestRefusals(t *testing.T) {
 	}
 	quiet := middlewareOf(t, seen,
 		watermilladapter.Config{NoOutput: true, Scope: scoped}).Middleware(handler)
-	if out, err := quiet(message.NewMessage("a", nil)); !errors.Is(err,
-		watermilladapter.ErrOutput) || out != nil || ran != 1 {
-		t.Errorf("output against NoOutput: %v, %v", out, err)
-	}
+	out, err := quiet(message.NewMessage("a", nil))
+	assert.ErrorIs(t, err, watermilladapter.ErrOutput, "output against NoOutput")
+	assert.Nil(t, out, "output against NoOutput")
+	assert.Equal(t, 1, ran, "output against NoOutput")
 	d := deduper(t, dedup.Memory(100))
 	ran = 0
 	no := errors.New("no")
@@ -279,10 +271,9 @@ func TestRefusals(t *testing.T) {
 			return "", no
 		}}, "a", func(err error) bool { return errors.Is(err, no) }},
 	} {
-		if _, err := middlewareOf(t, d,
-			c.cfg).Middleware(handler)(message.NewMessage(c.uuid, nil)); !c.want(err) || ran != 0 {
-			t.Errorf("%s: ran %d times, %v", name, ran, err)
-		}
+		_, err := middlewareOf(t, d, c.cfg).Middleware(handler)(message.NewMessage(c.uuid, nil))
+		assert.True(t, c.want(err), "%s: ran %d times, %v", name, ran, err)
+		assert.Zero(t, ran, "%s: runs, %v", name, err)
 	}
 }
 
@@ -293,10 +284,8 @@ func TestMismatch(t *testing.T) {
 		Middleware(func(*message.Message) ([]*message.Message, error) { return nil, nil })
 	_, err := h(message.NewMessage("a", []byte("ten")))
 	must(t, err)
-	if _, err := h(message.NewMessage("a", []byte("ten thousand"))); !errors.Is(err,
-		dedup.ErrMismatch) {
-		t.Errorf("another payload: %v", err)
-	}
+	_, err = h(message.NewMessage("a", []byte("ten thousand")))
+	assert.ErrorIs(t, err, dedup.ErrMismatch, "another payload")
 }
 
 // TestContext: the message has its own context back when the handler has returned or panicked.
@@ -307,15 +296,11 @@ func TestContext(t *testing.T) {
 	before := m.Context()
 	func() {
 		defer func() {
-			if v := recover(); v != "a" {
-				t.Errorf("recovered %v", v)
-			}
+			assert.Equal(t, "a", recover(), "recovered")
 		}()
 		_, _ = h(m)
 	}()
-	if m.Context() != before {
-		t.Error("the message has the attempt's context still")
-	}
+	assert.True(t, before == m.Context(), "the message has the attempt's context still")
 }
 
 // TestRepository: one of many is told that a key is new, in all Deduplicators of a scope.
@@ -328,9 +313,7 @@ func TestRepository(t *testing.T) {
 		must(t, err)
 		wg.Go(func() {
 			dup, err := repo.IsDuplicate(t.Context(), "a")
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			if dup {
 				again.Store(n, true)
 			} else {
@@ -343,22 +326,20 @@ func TestRepository(t *testing.T) {
 		m.Range(func(any, any) bool { n++; return true })
 		return n
 	}
-	if count(&first) != 1 || count(&again) != 99 {
-		t.Errorf("%d were told that it is new, %d that it is a duplicate", count(&first),
-			count(&again))
-	}
+	assert.Equal(t, 1, count(&first), "answers to 100 callers")
+	assert.Equal(t, 99, count(&again), "answers to 100 callers")
 	other, err := watermilladapter.Repository(deduper(t, store), "mail")
 	must(t, err)
-	if dup, err := other.IsDuplicate(t.Context(), "a"); dup || err != nil {
-		t.Errorf("in another scope: %v, %v", dup, err)
-	}
+	dup, err := other.IsDuplicate(t.Context(), "a")
+	assert.False(t, dup, "in another scope: %v, %v", dup, err)
+	assert.NoError(t, err, "in another scope: %v", dup)
 	closed := deduper(t, store)
 	must(t, closed.Close(t.Context()))
 	gone, err := watermilladapter.Repository(closed, "charge")
 	must(t, err)
-	if dup, err := gone.IsDuplicate(t.Context(), "b"); dup || err == nil {
-		t.Errorf("when the store cannot be asked: %v, %v", dup, err)
-	}
+	dup, err = gone.IsDuplicate(t.Context(), "b")
+	assert.False(t, dup, "when the store cannot be asked: %v, %v", dup, err)
+	assert.Error(t, err, "when the store cannot be asked: %v", dup)
 }
 
 // TestDeduplicatorLoses shows why Once is there: watermill's Deduplicator drops what its handler
@@ -373,10 +354,9 @@ func TestDeduplicatorLoses(t *testing.T) {
 		ran++
 		return nil, errors.New("the bank is down")
 	})
-	if _, err := h(message.NewMessage("a", []byte("ten"))); err == nil {
-		t.Error("the first: no error")
-	}
-	if _, err := h(message.NewMessage("a", []byte("ten"))); err != nil || ran != 1 {
-		t.Errorf("the redelivery: ran %d times, %v; it has always been dropped", ran, err)
-	}
+	_, err = h(message.NewMessage("a", []byte("ten")))
+	assert.Error(t, err, "the first: no error")
+	_, err = h(message.NewMessage("a", []byte("ten")))
+	assert.NoError(t, err, "the redelivery: it has always been dropped")
+	assert.Equal(t, 1, ran, "the redelivery: it has always been dropped")
 }

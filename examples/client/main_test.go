@@ -6,52 +6,45 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestEveryPaymentLandsOnce through a server that drops one answer in three.
 func TestEveryPaymentLandsOnce(t *testing.T) {
 	server, err := startFlaky(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer server.close()
 	client, err := newClient(server.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const n = 100
 	payments := payAll(t.Context(), client, server.url, n)
 	failures := map[string]int{}
 	for _, p := range payments {
-		if !strings.HasPrefix(p.answer, "201 Created") {
-			t.Errorf("%s: %s after %v", p.id, p.answer, p.failures)
-		}
+		assert.True(t, strings.HasPrefix(p.answer, "201 Created"), "%s: %s after %v", p.id,
+			p.answer, p.failures)
 		for _, f := range p.failures {
 			failures[f]++
 		}
 	}
 	// All three kinds of trouble were met.
 	for _, f := range []string{"no answer", "503", "409 in flight"} {
-		if failures[f] == 0 {
-			t.Errorf("nobody met %q: %v", f, failures)
-		}
+		assert.NotZero(t, failures[f], "nobody met %q: %v", f, failures)
 	}
-	if failures["no answer"] < n/3 {
-		t.Errorf("too few answers were lost: %v", failures)
-	}
+	assert.GreaterOrEqual(t, failures["no answer"], n/3, "too few answers were lost: %v", failures)
 	var out bytes.Buffer
-	if err := report(&out, payments, server); err != nil || len(server.payments) != n {
-		t.Errorf("%v: %d payments on the server\n%s", err, len(server.payments), &out)
-	}
+	assert.NoError(t, report(&out, payments, server), "%d payments on the server\n%s",
+		len(server.payments), &out)
+	assert.Len(t, server.payments, n, "%d payments on the server\n%s", len(server.payments), &out)
 }
 
 // TestReport sees what has landed twice, and what is missing.
 func TestReport(t *testing.T) {
 	server := &flaky{payments: map[string]int{"twice": 2, "once": 1}}
 	for id, good := range map[string]bool{"once": true, "twice": false, "never": false} {
-		if err := report(io.Discard, []*payment{{id: id}}, server); (err == nil) != good {
-			t.Errorf("%s: %v", id, err)
-		}
+		err := report(io.Discard, []*payment{{id: id}}, server)
+		assert.Equal(t, good, err == nil, "%s: %v", id, err)
 	}
 }
 
@@ -59,32 +52,22 @@ func TestReport(t *testing.T) {
 // first of these is lost.
 func TestAnotherKeyEachTime(t *testing.T) {
 	server, err := startFlaky(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer server.close()
 	for _, key := range []string{"1", "2"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.url+"/payments",
 			strings.NewReader("invoice"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("Idempotency-Key", `"`+key+`"`)
 		resp, err := http.DefaultTransport.RoundTrip(r)
-		if lost := err != nil; lost != (key == "1") {
-			t.Errorf("key %s: %v", key, err)
-		}
+		assert.Equal(t, key == "1", err != nil, "key %s: %v", key, err)
 		if err == nil {
 			_ = resp.Body.Close()
 		}
 	}
-	if n := server.landed("invoice"); n != 2 {
-		t.Errorf("it has landed %d times", n)
-	}
+	assert.Equal(t, 2, server.landed("invoice"), "landings")
 }
 
 func TestRun(t *testing.T) {
-	if err := run(t.Context(), 8, io.Discard); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, run(t.Context(), 8, io.Discard))
 }

@@ -15,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/retry"
 )
@@ -39,16 +42,12 @@ func forEach(t *testing.T, test func(s *shop)) {
 func postgresShop(t *testing.T) *shop {
 	dsn, name := servertest.Postgres(t), servertest.Prefix(t)
 	admin, _, done, err := open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(done)
 	t.Cleanup(func() { must(t, admin, `DROP SCHEMA `+name+` CASCADE`) })
 	must(t, admin, `CREATE SCHEMA `+name)
 	u, err := url.Parse(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	q := u.Query()
 	q.Set("search_path", name)
 	q.Set("application_name", name)
@@ -58,35 +57,26 @@ func postgresShop(t *testing.T) *shop {
 
 func must(t *testing.T, db *sql.DB, query string, args ...any) {
 	t.Helper()
-	if _, err := db.ExecContext(context.WithoutCancel(t.Context()), query, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.ExecContext(context.WithoutCancel(t.Context()), query, args...)
+	require.NoError(t, err)
 }
 
 func newShop(t *testing.T, dsn, name string) *shop {
 	t.Helper()
 	key, err := readSealKey("", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	db, dialect, done, err := open(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(done)
 	h, err := newAPI(t.Context(), db, dialect, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &shop{T: t, db: db, name: name}
 	server := httptest.NewServer(s.losing(h))
 	t.Cleanup(server.Close)
 	// A client that asks again while its payment is in flight.
 	transport, err := retry.NewTransport(nil,
 		retry.TransportConfig{Policy: retry.Policy{Budget: retry.Unlimited()}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.url, s.client = server.URL, &http.Client{Transport: transport}
 	return s
 }
@@ -222,45 +212,35 @@ func TestConcurrentDuplicates(t *testing.T) {
 func TestKilledConnection(t *testing.T) {
 	s := postgresShop(t)
 	locked, err := s.db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = locked.Rollback() }()
-	if _, err := locked.ExecContext(t.Context(),
-		`UPDATE account SET note = 'locked' WHERE id = 'bob'`); err != nil {
-		t.Fatal(err)
-	}
+	_, err = locked.ExecContext(t.Context(),
+		`UPDATE account SET note = 'locked' WHERE id = 'bob'`)
+	require.NoError(t, err)
 	paid := make(chan reply, 1)
 	go func() { paid <- s.pay("alice", "1", 100) }()
 	for killed := 0; killed == 0 && t.Context().Err() == nil; { // until it waits for bob's account
 		err := s.db.QueryRowContext(t.Context(),
 			`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
 				` WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE 'UPDATE account%'`, s.name).Scan(&killed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 	}
-	if err := locked.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if r := <-paid; r.status != 201 || r.replayed {
-		t.Errorf("%+v", r)
-	}
-	if r := s.pay("alice", "1", 100); !r.replayed {
-		t.Errorf("again: %+v", r)
-	}
+	require.NoError(t, locked.Rollback())
+	r := <-paid
+	assert.Equal(t, 201, r.status, "%+v", r)
+	assert.False(t, r.replayed, "%+v", r)
+	r = s.pay("alice", "1", 100)
+	assert.True(t, r.replayed, "again: %+v", r)
 	s.wantBalance("alice", 900, 1)
 	s.wantBalance("bob", 1100, 1)
 }
 
 func TestSealKey(t *testing.T) {
-	if _, err := readSealKey("", true); err == nil {
-		t.Error("PostgreSQL with a key that goes with the process")
-	}
-	if _, err := readSealKey(rand.Text(), false); err == nil {
-		t.Error("a key of another form")
-	}
-	if key, err := readSealKey(strings.Repeat("0f", 32), true); err != nil || len(key) != 32 {
-		t.Error(key, err)
-	}
+	_, err := readSealKey("", true)
+	assert.Error(t, err, "PostgreSQL with a key that goes with the process")
+	_, err = readSealKey(rand.Text(), false)
+	assert.Error(t, err, "a key of another form")
+	key, err := readSealKey(strings.Repeat("0f", 32), true)
+	assert.NoError(t, err)
+	assert.Len(t, key, 32)
 }

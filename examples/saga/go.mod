@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/onceward/onceward v0.0.0
+	github.com/stretchr/testify v1.12.1
 	go.temporal.io/sdk v1.50.0
 	modernc.org/sqlite v1.61.1
 )
@@ -23,7 +24,6 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/robfig/cron v1.2.0 // indirect
 	github.com/stretchr/objx v0.5.3 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
 	go.temporal.io/api v1.63.5 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/net v0.59.0 // indirect

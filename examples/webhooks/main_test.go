@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/preflight"
@@ -47,25 +49,17 @@ func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client, closeRedis, err := connect(address(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(closeRedis)
 			e := &effects{}
 			store, err := redisadapter.New(t.Context(),
 				client, redisadapter.Options{OnFinding: func(preflight.Finding) {}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			d, err := newDeduper(store, servertest.Prefix(t))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = d.Close(context.WithoutCancel(t.Context())) })
 			h, err := newReceivers(d, testSecrets, e.handle)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			server := httptest.NewServer(h)
 			t.Cleanup(server.Close)
 			test(t, e, server.URL)
@@ -75,9 +69,9 @@ func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
 
 func want(t *testing.T, status int, base, path, id, body, secret string) {
 	t.Helper()
-	if got, err := deliver(t.Context(), base+path, id, body, secret); err != nil || got != status {
-		t.Errorf("%s %s: %d, %v; want %d", path, id, got, err, status)
-	}
+	got, err := deliver(t.Context(), base+path, id, body, secret)
+	assert.NoError(t, err, "%s %s", path, id)
+	assert.Equal(t, status, got, "%s %s", path, id)
 }
 
 const (
@@ -98,9 +92,7 @@ func TestThreeDeliveriesAreOneEffect(t *testing.T) {
 			testSecrets.github)
 		want(t, http.StatusOK, base, "/hooks/billing", "msg_3", `{"type":"customer.seen"}`,
 			testSecrets.billing)
-		if !maps.Equal(e.runs, map[string]int{"msg_1": 1, "delivery-1": 1}) {
-			t.Errorf("effects: %v", e.runs)
-		}
+		assert.Equal(t, map[string]int{"msg_1": 1, "delivery-1": 1}, e.runs, "effects")
 	})
 }
 
@@ -112,16 +104,14 @@ func TestAtTheSameTime(t *testing.T) {
 				status, err := deliver(t.Context(), base+"/hooks/billing", "msg_1", paid,
 					testSecrets.billing)
 				// in flight: to be sent again
-				if err != nil || status != http.StatusOK && status != http.StatusConflict {
-					t.Error(status, err)
-				}
+				assert.NoError(t, err, status)
+				assert.False(t, status != http.StatusOK && status != http.StatusConflict, "%v %v",
+					status, err)
 			})
 		}
 		wg.Wait()
 		want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
-		if e.runs["msg_1"] != 1 {
-			t.Errorf("effects: %v", e.runs)
-		}
+		assert.Equal(t, 1, e.runs["msg_1"], "effects: %v", e.runs)
 	})
 }
 
@@ -144,28 +134,22 @@ func TestFailures(t *testing.T) {
 			want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
 			want(t, http.StatusOK, base, "/hooks/billing", "msg_bad", paid, testSecrets.billing)
 		}
-		if !maps.Equal(e.runs, map[string]int{"msg_1": 3, "msg_bad": 1}) {
-			t.Errorf("runs: %v", e.runs)
-		}
+		assert.Equal(t, map[string]int{"msg_1": 3, "msg_bad": 1}, e.runs, "runs")
 	})
 }
 
 func TestTry(t *testing.T) {
-	if err := run("127.0.0.1:0", "", true); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, run("127.0.0.1:0", "", true))
 }
 
 // TestSecrets: no receiver of real events listens with a secret that is in the source.
 func TestSecrets(t *testing.T) {
 	env := map[string]string{"BILLING_SECRET": testSecrets.billing}
 	get := func(name string) string { return env[name] }
-	if _, err := readSecrets(get, false); err == nil {
-		t.Error("without a secret of GitHub's")
-	}
+	_, err := readSecrets(get, false)
+	assert.Error(t, err, "without a secret of GitHub's")
 	env["GITHUB_SECRET"] = "mine"
-	if s, err := readSecrets(get, false); err != nil ||
-		s != (secrets{billing: testSecrets.billing, github: "mine"}) {
-		t.Error(s, err)
-	}
+	s, err := readSecrets(get, false)
+	assert.NoError(t, err)
+	assert.Equal(t, secrets{billing: testSecrets.billing, github: "mine"}, s)
 }

@@ -44,11 +44,11 @@ func list(t *testing.T, dir string) []pkg {
 	var pkgs []pkg
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
 			return pkgs
-		} else if err != nil {
-			t.Fatal(err)
 		}
+		require.NoError(t, err)
 		pkgs = append(pkgs, p)
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -58,17 +61,16 @@ func TestDelayStaysInsideTheFormula(t *testing.T) {
 		for attempt := range 201 {
 			w := window(p.Base, p.Cap, attempt)
 			p.Kind = backoff.Full
-			if low, high := p.Delay(attempt, 0, lowest()),
-				p.Delay(attempt, 0, highest()); low != 0 || high != w {
-				t.Fatalf("%+v attempt %d: full ranges over [%d, %d], want [0, %d]", p, attempt,
-					low, high, w)
-			}
+			low, high := p.Delay(attempt, 0, lowest()), p.Delay(attempt, 0, highest())
+			require.Zero(t, low, "%+v attempt %d: full ranges over [%d, %d]", p, attempt, low, high)
+			require.Equal(t, w, high, "%+v attempt %d: full ranges over [%d, %d]", p, attempt, low,
+				high)
 			p.Kind = backoff.Equal
-			if low, high := p.Delay(attempt, 0, lowest()),
-				p.Delay(attempt, 0, highest()); low != w/2 || high != w/2*2 {
-				t.Fatalf("%+v attempt %d: equal ranges over [%d, %d], want [%d, %d]", p, attempt,
-					low, high, w/2, w/2*2)
-			}
+			low, high = p.Delay(attempt, 0, lowest()), p.Delay(attempt, 0, highest())
+			require.Equal(t, w/2, low, "%+v attempt %d: equal ranges over [%d, %d]", p, attempt,
+				low, high)
+			require.Equal(t, w/2*2, high, "%+v attempt %d: equal ranges over [%d, %d]", p, attempt,
+				low, high)
 		}
 	}
 }
@@ -81,9 +83,12 @@ func TestDelayOfEveryAttemptIsBounded(t *testing.T) {
 		for attempt := range 201 {
 			for range 50 {
 				d := p.Delay(attempt, prev, rnd)
-				if d < 0 || d > p.Cap || (kind == backoff.Decorrelated && d < p.Base) {
-					t.Fatalf("%v attempt %d: %v is outside of the policy", kind, attempt, d)
-				}
+				require.GreaterOrEqual(t, d, time.Duration(0),
+					"%v attempt %d: outside of the policy", kind, attempt)
+				require.LessOrEqual(t, d, p.Cap, "%v attempt %d: outside of the policy", kind,
+					attempt)
+				require.False(t, kind == backoff.Decorrelated && d < p.Base,
+					"%v attempt %d: %v is outside of the policy", kind, attempt, d)
 				prev = d
 			}
 		}
@@ -104,11 +109,9 @@ func TestDecorrelatedGrowsFromThePreviousDelay(t *testing.T) {
 		{1000, 100, 1000},
 		{math.MaxInt64, 100, 1000},
 	} {
-		if low, high := p.Delay(0, row.prev, lowest()),
-			p.Delay(0, row.prev, highest()); low != row.low || high != row.high {
-			t.Errorf("prev %d: ranges over [%d, %d], want [%d, %d]", row.prev, low, high,
-				row.low, row.high)
-		}
+		low, high := p.Delay(0, row.prev, lowest()), p.Delay(0, row.prev, highest())
+		assert.Equal(t, row.low, low, "prev %d: ranges over [%d, %d]", row.prev, low, high)
+		assert.Equal(t, row.high, high, "prev %d: ranges over [%d, %d]", row.prev, low, high)
 	}
 }
 
@@ -120,9 +123,8 @@ func TestDelayNeverOverflows(t *testing.T) {
 			for _, attempt := range []int{0, 1, 31, 32, 61, 62, 63, 64, 65, 200, math.MaxInt32,
 				math.MaxInt} {
 				for _, rnd := range []*rand.Rand{lowest(), highest()} {
-					if d := p.Delay(attempt, base, rnd); d < 0 {
-						t.Fatalf("%+v attempt %d: %d", p, attempt, d)
-					}
+					require.GreaterOrEqual(t, p.Delay(attempt, base, rnd), time.Duration(0),
+						"%+v attempt %d", p, attempt)
 				}
 			}
 		}
@@ -150,47 +152,43 @@ func TestDelaysAreSpreadEvenly(t *testing.T) {
 			sum += d
 			quarters[min(3, 4*d/limit)]++
 		}
-		if got := sum / draws; got < row.mean*97/100 || got > row.mean*103/100 {
-			t.Errorf("%v: mean %v, want %v within 3 %%", row.kind, got, row.mean)
-		}
+		got := sum / draws
+		assert.GreaterOrEqual(t, got, row.mean*97/100, "%v: mean, want %v within 3 %%", row.kind,
+			row.mean)
+		assert.LessOrEqual(t, got, row.mean*103/100, "%v: mean, want %v within 3 %%", row.kind,
+			row.mean)
 		if row.kind != backoff.Full {
 			continue
 		}
 		for i, n := range quarters {
-			if n < draws/4*95/100 || n > draws/4*105/100 {
-				t.Errorf("%v: quarter %d holds %d of %d draws", row.kind, i, n, draws)
-			}
+			assert.GreaterOrEqual(t, n, draws/4*95/100, "%v: quarter %d holds %d of %d draws",
+				row.kind, i, n, draws)
+			assert.LessOrEqual(t, n, draws/4*105/100, "%v: quarter %d holds %d of %d draws",
+				row.kind, i, n, draws)
 		}
 	}
 }
 
 func TestZeroPolicy(t *testing.T) {
 	var p backoff.Policy
-	if err := p.Validate(); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.Delay(0, 0, highest()); got != backoff.DefaultBase {
-		t.Errorf("first delay reaches %v, want %v", got, backoff.DefaultBase)
-	}
-	if got := p.Delay(100, 0, highest()); got != backoff.DefaultCap {
-		t.Errorf("last delay reaches %v, want %v", got, backoff.DefaultCap)
-	}
+	require.NoError(t, p.Validate())
+	assert.Equal(t, backoff.DefaultBase, p.Delay(0, 0, highest()), "first delay")
+	assert.Equal(t, backoff.DefaultCap, p.Delay(100, 0, highest()), "last delay")
 	for range 100 {
-		if got := p.Delay(0, 0, nil); got < 0 || got > backoff.DefaultBase {
-			t.Errorf("global source: %v", got)
-		}
+		got := p.Delay(0, 0, nil)
+		assert.GreaterOrEqual(t, got, time.Duration(0), "global source")
+		assert.LessOrEqual(t, got, backoff.DefaultBase, "global source")
 	}
 }
 
 func TestHalfSetPolicy(t *testing.T) {
 	small := backoff.Policy{Cap: time.Millisecond}
-	if got := small.Delay(0, 0, highest()); got != time.Millisecond || small.Validate() != nil {
-		t.Errorf("a Cap below the default Base: delay %v, error %v", got, small.Validate())
-	}
+	assert.Equal(t, time.Millisecond, small.Delay(0, 0, highest()),
+		"a Cap below the default Base: delay")
+	assert.NoError(t, small.Validate(), "a Cap below the default Base: delay")
 	large := backoff.Policy{Base: time.Hour}
-	if got := large.Delay(3, 0, highest()); got != time.Hour || large.Validate() != nil {
-		t.Errorf("a Base above the default Cap: delay %v, error %v", got, large.Validate())
-	}
+	assert.Equal(t, time.Hour, large.Delay(3, 0, highest()), "a Base above the default Cap: delay")
+	assert.NoError(t, large.Validate(), "a Base above the default Cap: delay")
 }
 
 func TestBadPolicies(t *testing.T) {
@@ -206,15 +204,16 @@ func TestBadPolicies(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			err := row.p.Validate()
-			if err == nil || !strings.HasPrefix(err.Error(), "backoff: ") ||
-				!strings.Contains(err.Error(), row.field) {
-				t.Errorf("Validate: %v, want an error that names %s", err, row.field)
+			if assert.Error(t, err, "Validate") {
+				assert.True(t, strings.HasPrefix(err.Error(), "backoff: "),
+					"Validate: %v, want an error that names %s", err, row.field)
+				assert.Contains(t, err.Error(), row.field, "Validate")
 			}
 			for _, attempt := range []int{math.MinInt, -1, 0, 70} {
-				if d := row.p.Delay(attempt, 0, highest()); d <= 0 || d > backoff.DefaultCap {
-					t.Errorf("attempt %d: delay reaches %v: a loop would be busy, or hang",
-						attempt, d)
-				}
+				d := row.p.Delay(attempt, 0, highest())
+				assert.Positive(t, d, "attempt %d: delay: a loop would be busy, or hang", attempt)
+				assert.LessOrEqual(t, d, backoff.DefaultCap,
+					"attempt %d: delay: a loop would be busy, or hang", attempt)
 			}
 		})
 	}
@@ -222,9 +221,7 @@ func TestBadPolicies(t *testing.T) {
 
 func TestNegativeAttemptIsTheFirst(t *testing.T) {
 	p := backoff.Policy{Base: time.Second, Cap: time.Minute}
-	if got := p.Delay(-7, 0, highest()); got != time.Second {
-		t.Errorf("delay reaches %v, want %v", got, time.Second)
-	}
+	assert.Equal(t, time.Second, p.Delay(-7, 0, highest()), "delay")
 }
 
 func TestKindNames(t *testing.T) {
@@ -232,9 +229,7 @@ func TestKindNames(t *testing.T) {
 		backoff.Full: "full", backoff.Equal: "equal", backoff.Decorrelated: "decorrelated",
 		9: "Kind(9)",
 	} {
-		if got := kind.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		assert.Equal(t, want, kind.String())
 	}
 }
 

@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -15,12 +18,8 @@ var errAsked = errors.New("asked to stop")
 func TestSleepLastsItsDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		if err := backoff.Sleep(t.Context(), 90*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		if got := time.Since(start); got != 90*time.Second {
-			t.Errorf("slept %v", got)
-		}
+		require.NoError(t, backoff.Sleep(t.Context(), 90*time.Second))
+		assert.Equal(t, 90*time.Second, time.Since(start), "slept")
 	})
 }
 
@@ -29,12 +28,8 @@ func TestSleepReturnsTheCause(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(errAsked) })
 		start := time.Now()
-		if err := backoff.Sleep(ctx, time.Hour); !errors.Is(err, errAsked) {
-			t.Errorf("got %v, want the cause", err)
-		}
-		if got := time.Since(start); got != time.Second {
-			t.Errorf("slept %v after the context ended", got)
-		}
+		assert.ErrorIs(t, backoff.Sleep(ctx, time.Hour), errAsked)
+		assert.Equal(t, time.Second, time.Since(start), "slept after the context ended")
 	})
 }
 
@@ -42,9 +37,7 @@ func TestSleepUntilADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errAsked)
 		defer cancel()
-		if err := backoff.Sleep(ctx, 2*time.Second); !errors.Is(err, errAsked) {
-			t.Errorf("got %v, want the cause", err)
-		}
+		assert.ErrorIs(t, backoff.Sleep(ctx, 2*time.Second), errAsked)
 	})
 }
 
@@ -52,13 +45,9 @@ func TestSleepOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		for _, d := range []time.Duration{0, -time.Hour} {
-			if err := backoff.Sleep(t.Context(), d); err != nil {
-				t.Errorf("%v: %v", d, err)
-			}
+			assert.NoError(t, backoff.Sleep(t.Context(), d), "%v", d)
 		}
-		if time.Since(start) != 0 {
-			t.Error("a sleep of nothing took time")
-		}
+		assert.Zero(t, time.Since(start), "a sleep of nothing took time")
 	})
 }
 
@@ -67,8 +56,6 @@ func TestSleepAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errAsked)
 	for _, d := range []time.Duration{-1, 0, time.Nanosecond, time.Hour} {
-		if err := backoff.Sleep(ctx, d); !errors.Is(err, errAsked) {
-			t.Errorf("%v: got %v, want the cause", d, err)
-		}
+		assert.ErrorIs(t, backoff.Sleep(ctx, d), errAsked, "%v", d)
 	}
 }

@@ -24,21 +24,17 @@ func TestFrom(t *testing.T) {
 		waits, leave, end := ctxdetach.From(client)
 		defer end()
 		runs, leaveEarly, endRun := ctxdetach.From(client)
-		if !leaveEarly() {
-			t.Error("the client was there")
-		}
+		assert.True(t, leaveEarly(), "the client was there")
 		leaves(gone)
 		synctest.Wait()
-		if !errors.Is(context.Cause(waits), gone) || leave() || leave() {
-			t.Errorf("it waits without its client: %v", context.Cause(waits))
-		}
-		if runs.Err() != nil || !leaveEarly() || runs.Value(name{}) != "acme" {
-			t.Errorf("it ended with its client: %v", runs.Err())
-		}
+		assert.ErrorIs(t, context.Cause(waits), gone, "it waits without its client")
+		assert.False(t, leave(), "it waits without its client: %v", context.Cause(waits))
+		assert.False(t, leave(), "it waits without its client: %v", context.Cause(waits))
+		assert.NoError(t, runs.Err(), "it ended with its client")
+		assert.True(t, leaveEarly(), "it ended with its client: %v", runs.Err())
+		assert.Equal(t, "acme", runs.Value(name{}), "it ended with its client")
 		endRun()
-		if runs.Err() == nil {
-			t.Error("it has no end")
-		}
+		assert.Error(t, runs.Err(), "it has no end")
 	})
 }
 
@@ -94,32 +90,29 @@ func TestBound(t *testing.T) {
 		} {
 			ctx, cancel := ctxdetach.Bound(context.WithoutCancel(t.Context()), client, row.limit,
 				row.withClient)
-			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != row.want {
-				t.Errorf("%+v: %v left", row, time.Until(deadline))
-			}
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok, "%+v: %v left", row, time.Until(deadline))
+			assert.Equal(t, row.want, time.Until(deadline), "%+v: left", row)
 			defer cancel()
 			defer func() {
-				if <-ctx.Done(); ctxdetach.TimedOut(ctx) != row.timedOut ||
-					!errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-					t.Errorf("%+v: ended by %v", row, context.Cause(ctx))
-				}
+				<-ctx.Done()
+				assert.Equal(t, row.timedOut, ctxdetach.TimedOut(ctx), "%+v", row)
+				assert.ErrorIs(t, context.Cause(ctx), context.DeadlineExceeded, "%+v", row)
 			}()
 		}
 		goes, leave := context.WithCancel(t.Context())
 		late, cancelLate := ctxdetach.Bound(context.WithoutCancel(t.Context()),
 			goes, time.Second, true)
 		defer cancelLate()
-		if <-late.Done(); !ctxdetach.TimedOut(late) {
-			t.Errorf("ended by %v", context.Cause(late))
-		}
+		<-late.Done()
+		assert.True(t, ctxdetach.TimedOut(late), "ended by %v", context.Cause(late))
 		ctx, cancel := ctxdetach.Bound(context.WithoutCancel(t.Context()), goes, time.Hour, true)
 		defer cancel()
-		if deadline, _ := ctx.Deadline(); time.Until(deadline) != time.Hour {
-			t.Errorf("%v left of an hour", time.Until(deadline))
-		}
+		deadline, _ := ctx.Deadline()
+		assert.Equal(t, time.Hour, time.Until(deadline), "left of an hour")
 		leave()
-		if <-ctx.Done(); ctxdetach.TimedOut(ctx) || !errors.Is(ctx.Err(), context.Canceled) {
-			t.Errorf("ended by %v", context.Cause(ctx))
-		}
+		<-ctx.Done()
+		assert.False(t, ctxdetach.TimedOut(ctx), "ended by %v", context.Cause(ctx))
+		assert.ErrorIs(t, ctx.Err(), context.Canceled)
 	})
 }

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/hex"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func key(b byte) []byte { return bytes.Repeat([]byte{b}, KeySize) }
@@ -11,30 +14,28 @@ func key(b byte) []byte { return bytes.Repeat([]byte{b}, KeySize) }
 func newBox(t testing.TB, acceptPlain bool, keys ...[]byte) *Box {
 	t.Helper()
 	b, err := NewBox("Config.Seal", keys, acceptPlain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return b
 }
 
 func wantOpen(t *testing.T, b *Box, stored, plain []byte) {
 	t.Helper()
-	if got, err := b.Open("scope", "key", stored); err != nil || !bytes.Equal(got, plain) {
-		t.Errorf("opened %q, %v; want %q", got, err, plain)
-	}
+	got, err := b.Open("scope", "key", stored)
+	assert.NoError(t, err, "opened")
+	assert.Equal(t, string(plain), string(got), "opened")
 }
 
 func TestSealedOpensUnderItsOwnKeyAlone(t *testing.T) {
 	b, plain := newBox(t, false, key(1)),
 		Encode(&Response{Status: 200, Body: []byte("4111 1111 1111 1111")})
 	stored := b.Seal("scope", "key", plain)
-	if len(stored) != len(plain)+Overhead || bytes.Contains(stored, []byte("4111")) {
-		t.Errorf("sealed %d bytes as %x", len(plain), stored)
+	if assert.Len(t, stored, len(plain)+Overhead, "sealed %d bytes as %x", len(plain), stored) {
+		assert.False(t, bytes.Contains(stored, []byte("4111")), "sealed %d bytes as %x", len(plain),
+			stored)
 	}
 	wantOpen(t, b, stored, plain)
-	if bytes.Equal(stored, b.Seal("scope", "key", plain)) {
-		t.Error("two seals are equal: the nonce repeats")
-	}
+	assert.NotEqual(t, b.Seal("scope", "key", plain), stored,
+		"two seals are equal: the nonce repeats")
 	for _, at := range [][2]string{{"scope", "key2"}, {"scope2", "key"}, {"scopek", "ey"},
 		{"", "scopekey"}, {"key", "scope"}} {
 		_, err := b.Open(at[0], at[1], stored)
@@ -49,9 +50,8 @@ func TestAChangedSealDoesNotOpen(t *testing.T) {
 		for _, bit := range []byte{1, 0x80} {
 			bad := bytes.Clone(stored)
 			bad[i] ^= bit
-			if got, err := b.Decode("scope", "key", bad); err == nil {
-				t.Errorf("opened as %+v with byte %d changed", got, i)
-			}
+			got, err := b.Decode("scope", "key", bad)
+			assert.Error(t, err, "opened as %+v with byte %d changed", got, i)
 		}
 		_, err := b.Decode("scope", "key", stored[:i])
 		wantInputError(t, err)
@@ -72,9 +72,7 @@ func TestKeysAreRotated(t *testing.T) {
 func TestPlainFormsNextToSealedOnes(t *testing.T) {
 	plain := Encode(&Response{Status: 200})
 	none := newBox(t, false)
-	if none != nil {
-		t.Error("a Box without keys")
-	}
+	assert.Nil(t, none, "a Box without keys")
 	wantOpen(t, none, none.Seal("scope", "key", plain), plain)
 	_, err := none.Open("scope", "key", newBox(t, false, key(1)).Seal("scope", "key", plain))
 	wantInputError(t, err)
@@ -111,16 +109,13 @@ func FuzzOpen(f *testing.F) {
 	f.Add(Encode(&Response{Status: 200, Body: []byte("ok")}), "", "")
 	b := newBox(f, false, key(1))
 	f.Fuzz(func(t *testing.T, data []byte, scope, name string) {
-		if got, err := b.Open(scope, name, data); err == nil {
-			t.Fatalf("forged: %x", got)
-		}
-		if got, err := b.Open(scope, name, b.Seal(scope, name, data)); err != nil ||
-			!bytes.Equal(got, data) {
-			t.Fatalf("%x became %x, %v", data, got, err)
-		}
-		if _, err := b.Open(scope+"x", name, b.Seal(scope, name, data)); err == nil {
-			t.Fatal("opened under another scope")
-		}
+		got, err := b.Open(scope, name, data)
+		require.Error(t, err, "forged: %x", got)
+		got, err = b.Open(scope, name, b.Seal(scope, name, data))
+		require.NoError(t, err, "%x became %x", data, got)
+		require.Equal(t, string(data), string(got), "%x became %x", data, got)
+		_, err = b.Open(scope+"x", name, b.Seal(scope, name, data))
+		require.Error(t, err, "opened under another scope")
 	})
 }
 
@@ -128,8 +123,6 @@ func FuzzOpen(f *testing.F) {
 func TestSealedFormStaysAsItIs(t *testing.T) {
 	const stored = "8135ab6cbe6cb096d8230e0939096a2cbe0a18384e8fe1379c76553f634edfa4dea30eea6243"
 	data, err := hex.DecodeString(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	wantOpen(t, newBox(t, false, key(1)), data, []byte("plain"))
 }

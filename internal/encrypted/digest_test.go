@@ -3,15 +3,16 @@ package encrypted
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup/driver"
 )
 
 func newDigester(t *testing.T, version int, key []byte) *Digester {
 	t.Helper()
 	d, err := NewDigester("Config.FingerprintKey", version, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }
 
@@ -29,12 +30,9 @@ func TestFingerprintsTellPartsApart(t *testing.T) {
 		newDigester(t, 2, key(1)), newDigester(t, 1, key(2))} {
 		for _, p := range [][]string{{}, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"}, {"abc"}} {
 			f := d.Sum(parts(p...)...)
-			if f != d.Sum(parts(p...)...) {
-				t.Errorf("%q: not the same twice", p)
-			}
-			if other, ok := seen[f]; ok {
-				t.Errorf("%q has the fingerprint of %s", p, other)
-			}
+			assert.Equal(t, d.Sum(parts(p...)...), f, "%q: not the same twice", p)
+			other, ok := seen[f]
+			assert.False(t, ok, "%q has the fingerprint of %s", p, other)
 			seen[f] = p0(p)
 		}
 	}
@@ -57,16 +55,10 @@ func TestFingerprintVersions(t *testing.T) {
 		{plain.Sum(p...), plain.Sum(parts("other")...), true},
 		{plain.Sum(p...), plain.Sum(p...), false},
 	} {
-		if got := row.a.Conflicts(row.b); got != row.want {
-			t.Errorf("%x and %x conflict: %v", row.a, row.b, got)
-		}
+		assert.Equal(t, row.want, row.a.Conflicts(row.b), "%x and %x conflict", row.a, row.b)
 	}
-	if v := plain.Sum()[0]; v != 1 {
-		t.Errorf("version %d without a key", v)
-	}
-	if v := newDigester(t, 127, key(1)).Sum()[0]; v != 255 {
-		t.Errorf("version %d with the last key", v)
-	}
+	assert.EqualValues(t, 1, plain.Sum()[0], "version without a key")
+	assert.EqualValues(t, 255, newDigester(t, 127, key(1)).Sum()[0], "version with the last key")
 }
 
 // A list of what a fingerprint is made of is part of its version, and takes none for another's:
@@ -74,27 +66,25 @@ func TestFingerprintVersions(t *testing.T) {
 func TestFingerprintLists(t *testing.T) {
 	version := func(v int, key []byte, list ...string) byte {
 		d, err := NewDigester("Config.FingerprintKey", v, key, list...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return d.Sum()[0]
 	}
 	for _, list := range [][]string{{"A"}, {"B"}, {"A", "B"}, {"AB"}, {""}} {
-		if v := version(0, nil, list...); v < 2 || v > 127 {
-			t.Errorf("%q: version %d without a key", list, v)
-		}
+		v := version(0, nil, list...)
+		assert.GreaterOrEqual(t, v, byte(2), "%q: version without a key", list)
+		assert.LessOrEqual(t, v, byte(127), "%q: version without a key", list)
 		seen := map[byte]bool{}
 		for v := 1; v <= 127; v++ {
 			got := version(v, key(1), list...)
-			if got < 129 || seen[got] || got == version(v, key(1)) {
-				t.Errorf("%q: version %d of a key is %d", list, v, got)
-			}
+			assert.GreaterOrEqual(t, got, byte(129), "%q: version %d of a key is %d", list, v, got)
+			assert.False(t, seen[got], "%q: version %d of a key is %d", list, v, got)
+			assert.NotEqual(t, version(v, key(1)), got, "%q: version %d of a key is %d", list, v,
+				got)
 			seen[got] = true
 		}
 	}
-	if version(0, nil, "A", "B") == version(0, nil, "AB") {
-		t.Error("one list runs into another")
-	}
+	assert.NotEqual(t, version(0, nil, "AB"), version(0, nil, "A", "B"),
+		"one list runs into another")
 }
 
 func TestBadFingerprintKeysAreRefused(t *testing.T) {
@@ -112,9 +102,9 @@ func TestScopesTellPartsApart(t *testing.T) {
 	for _, p := range [][]string{{}, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"},
 		{"abc"}, {"abc", ""}} {
 		s := ScopeOf(p...)
-		if other, ok := seen[s]; ok || len(s) != 43 {
-			t.Errorf("%q has the scope %s, as %q", p, s, other)
-		}
+		other, ok := seen[s]
+		assert.False(t, ok, "%q has the scope %s, as %q", p, s, other)
+		assert.Len(t, s, 43, "%q has the scope %s, as %q", p, s, other)
 		seen[s] = p
 	}
 }

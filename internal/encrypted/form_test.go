@@ -3,10 +3,12 @@ package encrypted
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -14,9 +16,7 @@ import (
 func wantInputError(t *testing.T, err error) {
 	t.Helper()
 	var input *dedup.InputError
-	if !errors.As(err, &input) {
-		t.Errorf("got %v, want an InputError", err)
-	}
+	assert.ErrorAs(t, err, &input)
 }
 
 func TestFormIsReadBack(t *testing.T) {
@@ -33,14 +33,13 @@ func TestFormIsReadBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Decode(Encode(r))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.Status != r.Status || got.Tombstone != r.Tombstone ||
-				!bytes.Equal(got.Body, r.Body) ||
-				len(got.Header)+len(r.Header) > 0 && !reflect.DeepEqual(got.Header, r.Header) {
-				t.Errorf("%+v became %+v", r, got)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, r.Status, got.Status, "%+v became %+v", r, got)
+			assert.Equal(t, r.Tombstone, got.Tombstone, "%+v became %+v", r, got)
+			assert.Equal(t, string(r.Body), string(got.Body), "%+v became %+v", r, got)
+			assert.False(t,
+				len(got.Header)+len(r.Header) > 0 && !reflect.DeepEqual(got.Header,
+					r.Header), "%+v became %+v", r, got)
 		})
 	}
 }
@@ -51,21 +50,16 @@ func TestFormStaysAsItIs(t *testing.T) {
 		Body: []byte("ok")}
 	const want = "0101c901" + "02" + "0445546167" + "01" + "0131" + "0456617279" + "02" +
 		"0141" + "0142" + "6f6b"
-	if got := hex.EncodeToString(Encode(r)); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if got := hex.EncodeToString(Encode(&Response{Tombstone: true,
-		Status: 500})); got != "0102f40300" {
-		t.Errorf("a tombstone is %s", got)
-	}
+	assert.Equal(t, want, hex.EncodeToString(Encode(r)))
+	assert.Equal(t, "0102f40300",
+		hex.EncodeToString(Encode(&Response{Tombstone: true, Status: 500})), "a tombstone")
 }
 
 func TestWhatIsNotOfTheFormIsRefused(t *testing.T) {
 	whole := Encode(&Response{Status: 201, Header: map[string][]string{"Vary": {"A", "B"}}})
 	for n := range whole {
-		if _, err := Decode(whole[:n]); err == nil {
-			t.Errorf("read from the first %d of %d bytes", n, len(whole))
-		}
+		_, err := Decode(whole[:n])
+		assert.Error(t, err, "read from the first %d of %d bytes", n, len(whole))
 	}
 	huge := "ffffffffffffffff7f"
 	for name, form := range map[string]string{
@@ -80,9 +74,7 @@ func TestWhatIsNotOfTheFormIsRefused(t *testing.T) {
 		"a header twice":     "0101c901" + "02" + "0141" + "00" + "0141" + "00",
 	} {
 		data, err := hex.DecodeString(form)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Run(name, func(t *testing.T) {
 			_, err := Decode(data)
 			wantInputError(t, err)
@@ -102,10 +94,9 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := Decode(Encode(r))
-		if err != nil || !reflect.DeepEqual(r, again) &&
-			(len(r.Body) != 0 || len(again.Body) != 0) {
-			t.Fatalf("%+v became %+v, %v", r, again, err)
-		}
+		require.NoError(t, err, "%+v became %+v", r, again)
+		require.False(t, !reflect.DeepEqual(r, again) && (len(r.Body) != 0 || len(again.Body) != 0),
+			"%+v became %+v, %v", r, again, err)
 	})
 }
 
@@ -116,15 +107,13 @@ func FuzzEncode(f *testing.F) {
 		r := &Response{Tombstone: tomb, Status: status,
 			Header: map[string][]string{name: {one, two}, name + "2": {}}, Body: body}
 		got, err := Decode(Encode(r))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if status < 0 || status > maxStatus {
 			status = 0
 		}
-		if got.Status != status || got.Tombstone != tomb || !bytes.Equal(got.Body, body) ||
-			!reflect.DeepEqual(got.Header, r.Header) {
-			t.Fatalf("%+v became %+v", r, got)
-		}
+		require.Equal(t, status, got.Status, "%+v became %+v", r, got)
+		require.Equal(t, tomb, got.Tombstone, "%+v became %+v", r, got)
+		require.Equal(t, string(body), string(got.Body), "%+v became %+v", r, got)
+		require.Equal(t, r.Header, got.Header, "%+v became %+v", r, got)
 	})
 }

@@ -4,6 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestEachNameHasItsOwn(t *testing.T) {
@@ -12,14 +15,11 @@ func TestEachNameHasItsOwn(t *testing.T) {
 		name string
 		want bool
 	}{{"a", true}, {"a", true}, {"a", false}, {"b", true}, {"a", false}} {
-		if got := q.Enter(step.name); got != step.want {
-			t.Errorf("step %d: %s enters: %t", i, step.name, got)
-		}
+		assert.Equal(t, step.want, q.Enter(step.name), "step %d: %s enters", i, step.name)
 	}
 	q.Leave("a")
-	if !q.Enter("a") || q.Enter("a") {
-		t.Error("leaving did not free exactly one place")
-	}
+	assert.True(t, q.Enter("a"), "leaving did not free exactly one place")
+	assert.False(t, q.Enter("a"), "leaving did not free exactly one place")
 }
 
 // Names come from clients, so the memory for them must not grow.
@@ -30,17 +30,13 @@ func TestNothingIsKeptOfWhoHasLeft(t *testing.T) {
 		q.Enter(name) // refused, and not counted
 		q.Leave(name)
 	}
-	if len(q.held) != 0 {
-		t.Errorf("kept: %v", q.held)
-	}
+	assert.Empty(t, q.held, "kept")
 }
 
 func TestWithoutABound(t *testing.T) {
 	q := New(0)
 	for range 100 {
-		if !q.Enter("a") {
-			t.Fatal("refused")
-		}
+		require.True(t, q.Enter("a"), "refused")
 	}
 	q.Leave("a")
 }
@@ -56,9 +52,7 @@ func TestNeverMoreThanItsPlaces(t *testing.T) {
 				if !q.Enter("a") {
 					continue
 				}
-				if n := inside.Add(1); n > most {
-					t.Errorf("%d are inside", n)
-				}
+				assert.LessOrEqual(t, inside.Add(1), int64(most), "inside")
 				entered.Add(1)
 				inside.Add(-1)
 				q.Leave("a")
@@ -66,7 +60,6 @@ func TestNeverMoreThanItsPlaces(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if entered.Load() == 0 || len(q.held) != 0 {
-		t.Errorf("%d have entered, kept: %v", entered.Load(), q.held)
-	}
+	assert.NotZero(t, entered.Load())
+	assert.Empty(t, q.held)
 }

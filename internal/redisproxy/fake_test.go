@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
@@ -26,9 +28,7 @@ type fakeServer struct {
 func newFakeServer(t *testing.T, answer func(command string) string) *fakeServer {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f := &fakeServer{addr: l.Addr().String(), answer: answer}
 	var wg sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
@@ -101,13 +101,9 @@ func dial(t *testing.T, p *redisproxy.Proxy) *client {
 	t.Helper()
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 	return &client{t, conn}
 }
 
@@ -126,18 +122,17 @@ func encode(commands ...string) string {
 // send sends a pipeline in one write.
 func (c *client) send(commands ...string) {
 	c.t.Helper()
-	if _, err := io.WriteString(c.Conn, encode(commands...)); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := io.WriteString(c.Conn, encode(commands...))
+	require.NoError(c.t, err)
 }
 
 // want reads exactly these bytes.
 func (c *client) want(reply string) {
 	c.t.Helper()
 	got := make([]byte, len(reply))
-	if n, err := io.ReadFull(c.Conn, got); err != nil || string(got) != reply {
-		c.t.Fatalf("read %q, %v; want %q", got[:n], err, reply)
-	}
+	n, err := io.ReadFull(c.Conn, got)
+	require.NoError(c.t, err, "read %q", got[:n])
+	require.Equal(c.t, reply, string(got), "read %q", got[:n])
 }
 
 // rest reads to the end of the connection.
@@ -149,15 +144,11 @@ func (c *client) rest() (string, error) {
 // wantSilence checks that the connection is open and that nothing comes.
 func (c *client) wantSilence() {
 	c.t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(30 * time.Millisecond)); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(30*time.Millisecond)))
 	got, err := c.rest()
 	var timeout net.Error
-	if got != "" || !asTimeout(err, &timeout) {
-		c.t.Fatalf("read %q, %v; want nothing, and an open connection", got, err)
-	}
-	if err := c.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		c.t.Fatal(err)
-	}
+	require.Empty(c.t, got, "read: %v", err)
+	require.True(c.t, asTimeout(err, &timeout), "read %q, %v; want nothing, and an open connection",
+		got, err)
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(time.Minute)))
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
@@ -55,9 +58,10 @@ func TestRepliesPassUntouched(t *testing.T) {
 	}
 	c.send(commands...)
 	c.want(strings.Join(replies, ""))
-	if s := p.Stats(); s.Requests != 2*len(replies) || s.Replies != s.Requests || s.Pushes != 2 {
-		t.Errorf("stats %+v", s)
-	}
+	s := p.Stats()
+	assert.Equal(t, 2*len(replies), s.Requests, "stats %+v", s)
+	assert.Equal(t, s.Requests, s.Replies, "stats %+v", s)
+	assert.Equal(t, 2, s.Pushes, "stats %+v", s)
 	// The last command of a pipeline gets its own fault, not that of its neighbor.
 	p.SetRules(redisproxy.Rule{Match: func(r redisproxy.Request) bool {
 		return string(r.Args[1]) == "16"
@@ -65,9 +69,9 @@ func TestRepliesPassUntouched(t *testing.T) {
 	c.send(commands...)
 	want := strings.Join(replies[:16], "")
 	c.want(want)
-	if got, err := c.rest(); got != "" || !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("after the dropped reply: %q, %v", got, err)
-	}
+	got, err := c.rest()
+	assert.Empty(t, got, "after the dropped reply")
+	assert.ErrorIs(t, err, syscall.ECONNRESET, "after the dropped reply")
 }
 
 func TestFaults(t *testing.T) {
@@ -124,25 +128,23 @@ func TestFaults(t *testing.T) {
 				if hang {
 					c.send("SET e 5") // into the hole
 					c.wantSilence()
-					if server.has("SET e 5") {
-						t.Error("the server got a command through the black hole")
-					}
-				} else if got, err := c.rest(); got != "" || !errors.Is(err, tt.end) {
-					t.Errorf("after the fault: %q, %v; want %v", got, err, tt.end)
+					assert.False(t, server.has("SET e 5"),
+						"the server got a command through the black hole")
+				} else {
+					got, err := c.rest()
+					assert.Empty(t, got, "after the fault")
+					assert.ErrorIs(t, err, tt.end, "after the fault")
 				}
 				for i, command := range pipeline {
-					if has := server.has(command); i < tt.executed && !has ||
-						i >= tt.withheld && has {
-						t.Errorf("%s executed: %v", command, has)
-					}
+					has := server.has(command)
+					assert.False(t, i < tt.executed && !has, "%s executed: %v", command, has)
+					assert.False(t, i >= tt.withheld && has, "%s executed: %v", command, has)
 				}
 				s := p.Stats()
-				if s.RepliesDropped != tt.stats.RepliesDropped ||
-					s.RepliesTorn != tt.stats.RepliesTorn ||
-					s.RequestsDropped != tt.stats.RequestsDropped ||
-					s.PipelinesCut != tt.stats.PipelinesCut {
-					t.Errorf("stats %+v", s)
-				}
+				assert.Equal(t, tt.stats.RepliesDropped, s.RepliesDropped, "stats %+v", s)
+				assert.Equal(t, tt.stats.RepliesTorn, s.RepliesTorn, "stats %+v", s)
+				assert.Equal(t, tt.stats.RequestsDropped, s.RequestsDropped, "stats %+v", s)
+				assert.Equal(t, tt.stats.PipelinesCut, s.PipelinesCut, "stats %+v", s)
 			})
 		}
 	}
@@ -157,13 +159,13 @@ func TestTearAtEveryByte(t *testing.T) {
 		p.SetRules(redisproxy.Rule{Command: "GET", Action: redisproxy.TearReply, Bytes: n})
 		c := dial(t, p)
 		c.send("GET k")
-		if got, err := c.rest(); got != whole[:n] || err != nil {
-			t.Errorf("torn at %d: %q, %v; want %q", n, got, err, whole[:n])
-		}
+		got, err := c.rest()
+		assert.Equal(t, whole[:n], got, "torn at %d", n)
+		assert.NoError(t, err, "torn at %d", n)
 	}
-	if s := p.Stats(); s.RepliesTorn != len(whole)+1 || s.Fired["TearReply GET"] != s.RepliesTorn {
-		t.Errorf("stats %+v", s)
-	}
+	s := p.Stats()
+	assert.Equal(t, len(whole)+1, s.RepliesTorn, "stats %+v", s)
+	assert.Equal(t, s.RepliesTorn, s.Fired["TearReply GET"], "stats %+v", s)
 }
 
 func TestDelays(t *testing.T) {
@@ -179,22 +181,18 @@ func TestDelays(t *testing.T) {
 			start := time.Now()
 			c.send("SLOW "+action.String(), "GET k")
 			<-acted
-			if action == redisproxy.DelayReply && !server.has("SLOW DelayReply") {
-				t.Error("the reply is late, so the server must have the command")
-			}
-			if action == redisproxy.DelayRequest && server.has("SLOW DelayRequest") &&
-				time.Since(start) < delay {
-				t.Error("the server has the command early")
-			}
+			assert.False(t, action == redisproxy.DelayReply && !server.has("SLOW DelayReply"),
+				"the reply is late, so the server must have the command")
+			assert.False(t,
+				action == redisproxy.DelayRequest && server.has("SLOW DelayRequest") &&
+					time.Since(start) < delay, "the server has the command early")
 			c.want(echo("SLOW "+action.String()) + echo("GET k"))
-			if d := time.Since(start); d < delay {
-				t.Errorf("it took %v, want at least %v", d, delay)
-			}
+			assert.GreaterOrEqual(t, time.Since(start), delay)
 		})
 	}
-	if s := p.Stats(); s.Delayed != 2 || s.Replies != 4 {
-		t.Errorf("stats %+v", s)
-	}
+	s := p.Stats()
+	assert.Equal(t, 2, s.Delayed, "stats %+v", s)
+	assert.Equal(t, 4, s.Replies, "stats %+v", s)
 }
 
 // TestPosition: a command alone has position 1, even if the reply to the command before
@@ -222,9 +220,7 @@ func TestPosition(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	for i, got := range positions {
-		if want := max(1, i-alone+1); got != want {
-			t.Fatalf("command %d has position %d, want %d", i, got, want)
-		}
+		require.Equal(t, max(1, i-alone+1), got, "command %d has position %d", i, got)
 	}
 }
 
@@ -257,9 +253,7 @@ func TestUnmatchedCommands(t *testing.T) {
 func TestClose(t *testing.T) {
 	server := newFakeServer(t, echo)
 	p, err := redisproxy.New(server.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	onFire, acted := fired()
 	p.SetRules(
 		redisproxy.Rule{Command: "HOLE", Action: redisproxy.DropReply, Hang: true, OnFire: onFire},
@@ -276,45 +270,42 @@ func TestClose(t *testing.T) {
 	p.Close()
 	p.Close()
 	for _, c := range []*client{idle, hole, late} {
-		if got, err := c.rest(); got != "" || err != nil && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("after Close: %q, %v", got, err)
-		}
+		got, err := c.rest()
+		assert.Empty(t, got, "after Close: %v", err)
+		assert.False(t, err != nil && !errors.Is(err, syscall.ECONNRESET), "after Close: %q, %v",
+			got, err)
 	}
 	var d net.Dialer
 	if conn, err := d.DialContext(t.Context(), "tcp", p.Addr()); err == nil {
 		_ = conn.Close()
 		t.Error("it still listens")
 	}
-	if s := p.Stats(); s.Requests != 3 || s.Replies != 1 || s.RepliesDropped != 1 ||
-		s.Abandoned != 1 {
-		t.Errorf("stats %+v", s)
-	}
+	s := p.Stats()
+	assert.Equal(t, 3, s.Requests, "stats %+v", s)
+	assert.Equal(t, 1, s.Replies, "stats %+v", s)
+	assert.Equal(t, 1, s.RepliesDropped, "stats %+v", s)
+	assert.Equal(t, 1, s.Abandoned, "stats %+v", s)
 }
 
 // TestServerGone: the client of a dead server sees the end of the stream, and so does
 // the client of a server that dies later.
 func TestServerGone(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p := redisproxy.Start(t, l.Addr().String())
 	c := dial(t, p)
 	conn, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c.send("GET k")
-	if _, err := io.ReadFull(conn, make([]byte, len(encode("GET k")))); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(conn, make([]byte, len(encode("GET k"))))
+	require.NoError(t, err)
 	_ = conn.Close()
 	_ = l.Close()
-	if got, err := c.rest(); got != "" || err != nil {
-		t.Errorf("server died: %q, %v", got, err)
-	}
-	if got, err := dial(t, p).rest(); got != "" ||
-		err != nil && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("server dead: %q, %v", got, err)
-	}
+	got, err := c.rest()
+	assert.Empty(t, got, "server died")
+	assert.NoError(t, err, "server died")
+	got, err = dial(t, p).rest()
+	assert.Empty(t, got, "server dead: %v", err)
+	assert.False(t, err != nil && !errors.Is(err, syscall.ECONNRESET), "server dead: %q, %v", got,
+		err)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/redistest"
@@ -61,9 +63,8 @@ func (w *world) wantValue(t *testing.T, key, want string) {
 	if errors.Is(err, redis.Nil) {
 		got, err = "", nil
 	}
-	if got != want || err != nil {
-		t.Errorf("%s = %q, %v; want %q", key, got, err, want)
-	}
+	assert.Equal(t, want, got, "%s = %q", key, got)
+	assert.NoError(t, err, "%s = %q", key, got)
 }
 
 // TestExecutedWithoutReply is what the proxy is for: the server has executed the command
@@ -81,9 +82,8 @@ func TestExecutedWithoutReply(t *testing.T) {
 			t.Run(tt.action.String(), func(t *testing.T) {
 				key := w.key(t, tt.action.String())
 				w.proxy.SetRules(redisproxy.Rule{Command: "SET", Action: tt.action})
-				if err := w.broken.Set(t.Context(), key, "v", time.Minute).Err(); err == nil {
-					t.Error("the client got an answer")
-				}
+				assert.Error(t, w.broken.Set(t.Context(), key, "v", time.Minute).Err(),
+					"the client got an answer")
 				w.wantValue(t, key, tt.value)
 			})
 		}
@@ -97,9 +97,7 @@ func TestOwnClaimLooksTaken(t *testing.T) {
 		w.proxy.SetRules(redisproxy.Rule{Command: "SET", Action: redisproxy.DropReply, Count: 1})
 		key := w.key(t, "claim")
 		err := w.broken.SetArgs(t.Context(), key, "mine", redis.SetArgs{Mode: "NX"}).Err()
-		if !errors.Is(err, redis.Nil) {
-			t.Errorf("SET NX = %v; want the nil that means taken", err)
-		}
+		assert.ErrorIs(t, err, redis.Nil, "SET NX")
 		w.wantValue(t, key, "mine")
 	})
 }
@@ -114,13 +112,9 @@ func TestBlackHole(t *testing.T) {
 		hung := redistest.Client(t,
 			&redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute})
 		// whose connection is there now, and INCR is sent in any case
-		if err := hung.Ping(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, hung.Ping(t.Context()).Err())
 		err := hung.WithTimeout(50*time.Millisecond).Incr(t.Context(), key).Err()
-		if err == nil || !strings.Contains(err.Error(), "timeout") {
-			t.Errorf("INCR = %v; want a timeout", err)
-		}
+		assert.ErrorContains(t, err, "timeout", "INCR")
 		<-acted
 		w.wantValue(t, key, "1")
 	})
@@ -137,15 +131,13 @@ func TestScripts(t *testing.T) {
 			Skip: 1})
 		// NOSCRIPT is skipped; the reply to EVAL is dropped, and those to EVALSHA.
 		for i := range 3 {
-			if err := script.Run(t.Context(), w.broken, []string{key}).Err(); err == nil {
-				t.Errorf("run %d got an answer", i)
-			}
+			assert.Error(t, script.Run(t.Context(), w.broken, []string{key}).Err(),
+				"run %d got an answer", i)
 			w.wantValue(t, key, fmt.Sprint(i+1))
 		}
-		if got, err := other.Run(t.Context(), w.broken, []string{key}).Text(); got != "other" ||
-			err != nil {
-			t.Errorf("the other script: %q, %v", got, err)
-		}
+		got, err := other.Run(t.Context(), w.broken, []string{key}).Text()
+		assert.Equal(t, "other", got, "the other script")
+		assert.NoError(t, err, "the other script")
 	})
 }
 
@@ -163,18 +155,15 @@ func TestPipelineCut(t *testing.T) {
 				pipe.Set(t.Context(), keys[i], "v", time.Minute)
 			}
 			cmds, err := pipe.Exec(t.Context())
-			if err == nil {
-				t.Fatal("the pipeline was not cut")
-			}
+			require.Error(t, err, "the pipeline was not cut")
 			for i, cmd := range cmds {
 				if i < k {
 					w.wantValue(t, keys[i], "v")
 				} else {
 					w.wantValue(t, keys[i], "")
 				}
-				if i >= k && cmd.Err() == nil {
-					t.Errorf("cut at %d: command %d got an answer", k, i)
-				}
+				assert.False(t, i >= k && cmd.Err() == nil, "cut at %d: command %d got an answer",
+					k, i)
 			}
 		}
 	})
@@ -193,13 +182,9 @@ func TestTransaction(t *testing.T) {
 			})
 			return err
 		}
-		if err := incr(); err == nil {
-			t.Error("EXEC got an answer")
-		}
+		assert.Error(t, incr(), "EXEC got an answer")
 		w.wantValue(t, key, "1")
-		if err := incr(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, incr())
 		w.wantValue(t, key, "2")
 	})
 }
@@ -212,18 +197,14 @@ func TestSubscription(t *testing.T) {
 			rdb := redistest.Client(t, &redis.Options{Addr: w.proxy.Addr(), Protocol: protocol})
 			channel := w.prefix + fmt.Sprint(protocol)
 			sub := rdb.Subscribe(t.Context(), channel)
-			if _, err := sub.Receive(t.Context()); err != nil {
-				t.Fatal(err)
+			_, err := sub.Receive(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, w.direct.Publish(t.Context(), channel, "hello").Err())
+			m, err := sub.ReceiveMessage(t.Context())
+			if assert.NoError(t, err, "RESP%d: %v", protocol, m) {
+				assert.Equal(t, "hello", m.Payload, "RESP%d: %v", protocol, m)
 			}
-			if err := w.direct.Publish(t.Context(), channel, "hello").Err(); err != nil {
-				t.Fatal(err)
-			}
-			if m, err := sub.ReceiveMessage(t.Context()); err != nil || m.Payload != "hello" {
-				t.Errorf("RESP%d: %v, %v", protocol, m, err)
-			}
-			if err := sub.Close(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, sub.Close())
 		}
 	})
 }
@@ -237,23 +218,21 @@ func TestRealRESP3(t *testing.T) {
 	c.send("HELLO 3", "HSET "+hash+" f v", "ZADD "+set+" 1.5 m", "CLIENT TRACKING ON",
 		"GET "+tracked)
 	hello := readUntil(t, c, ":1\r\n:1\r\n+OK\r\n_\r\n")
-	if hello[0] != '%' || !strings.Contains(hello, "proto\r\n:3\r\n") {
-		t.Errorf("HELLO 3 answered %q", hello)
-	}
-	if err := w.direct.Set(t.Context(), tracked, "v", time.Minute).Err(); err != nil {
-		t.Fatal(err)
-	}
+	assert.EqualValues(t, '%', hello[0], "HELLO 3 answered %q", hello)
+	assert.Contains(t, hello, "proto\r\n:3\r\n", "HELLO 3 answered %q", hello)
+	require.NoError(t, w.direct.Set(t.Context(), tracked, "v", time.Minute).Err())
 	c.want(">2\r\n$10\r\ninvalidate\r\n*1\r\n" + fmt.Sprintf("$%d\r\n%s\r\n",
 		len(tracked), tracked))
 	w.proxy.SetRules(redisproxy.Rule{Command: "GET", Action: redisproxy.DropReply})
 	c.send("HGETALL "+hash, "ZSCORE "+set+" m", "GET "+tracked)
 	c.want("%1\r\n$1\r\nf\r\n$1\r\nv\r\n,1.5\r\n")
-	if got, err := c.rest(); got != "" || err == nil {
-		t.Errorf("after the dropped reply: %q, %v", got, err)
-	}
-	if s := w.proxy.Stats(); s.Pushes != 1 || s.RepliesDropped != 1 || s.Replies != 7 {
-		t.Errorf("stats %+v", s)
-	}
+	got, err := c.rest()
+	assert.Empty(t, got, "after the dropped reply")
+	assert.Error(t, err, "after the dropped reply")
+	s := w.proxy.Stats()
+	assert.Equal(t, 1, s.Pushes, "stats %+v", s)
+	assert.Equal(t, 1, s.RepliesDropped, "stats %+v", s)
+	assert.Equal(t, 7, s.Replies, "stats %+v", s)
 }
 
 // readUntil reads up to and with what is expected after something that depends on the server,
@@ -263,9 +242,8 @@ func readUntil(t *testing.T, c *client, end string) string {
 	var got []byte
 	one := make([]byte, 1)
 	for !strings.HasSuffix(string(got), end) {
-		if _, err := c.Read(one); err != nil {
-			t.Fatalf("after %q: %v", got, err)
-		}
+		_, err := c.Read(one)
+		require.NoError(t, err, "after %q", got)
 		got = append(got, one[0])
 	}
 	return string(got)
@@ -294,14 +272,15 @@ func TestStorm(t *testing.T) {
 		}
 		wg.Wait()
 		s := w.proxy.Stats()
-		if s.RepliesDropped == 0 || s.RepliesTorn == 0 || s.RequestsDropped == 0 ||
-			s.PipelinesCut == 0 || s.Delayed == 0 {
-			t.Errorf("a fault did not happen: %+v", s)
-		}
+		assert.NotZero(t, s.RepliesDropped, "a fault did not happen: %+v", s)
+		assert.NotZero(t, s.RepliesTorn, "a fault did not happen: %+v", s)
+		assert.NotZero(t, s.RequestsDropped, "a fault did not happen: %+v", s)
+		assert.NotZero(t, s.PipelinesCut, "a fault did not happen: %+v", s)
+		assert.NotZero(t, s.Delayed, "a fault did not happen: %+v", s)
 		w.proxy.Close() // so that all is counted
-		if s = w.proxy.Stats(); s.Requests != s.Replies+s.RepliesDropped+s.RepliesTorn+s.Abandoned {
-			t.Errorf("the books do not balance: %+v", s)
-		}
+		s = w.proxy.Stats()
+		assert.Equal(t, s.Replies+s.RepliesDropped+s.RepliesTorn+s.Abandoned, s.Requests,
+			"the books do not balance: %+v", s)
 	})
 }
 
@@ -322,7 +301,8 @@ func (w *world) storm(t *testing.T, key string, rng *rand.Rand) {
 		}
 	}
 	got, err := w.direct.Get(t.Context(), key).Int()
-	if err != nil || got < known || got > tried {
-		t.Errorf("counter %d, %v; the client knows of %d and tried %d", got, err, known, tried)
-	}
+	assert.NoError(t, err, "counter, the client knows of %d and tried %d", known, tried)
+	assert.GreaterOrEqual(t, got, known, "counter, the client knows of %d and tried %d", known,
+		tried)
+	assert.LessOrEqual(t, got, tried, "counter, the client knows of %d and tried %d", known, tried)
 }

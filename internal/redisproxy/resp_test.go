@@ -2,11 +2,13 @@ package redisproxy
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // values has every type of RESP2 and RESP3, nulls and nests.
@@ -30,22 +32,19 @@ func TestValue(t *testing.T) {
 		r := newRespReader(source)
 		for _, want := range values {
 			got, err := r.value()
-			if err != nil || string(got) != want {
-				t.Fatalf("%s: value = %q, %v; want %q", name, got, err, want)
-			}
+			require.NoError(t, err, "%s: value = %q", name, got)
+			require.Equal(t, want, string(got), "%s: value = %q", name, got)
 		}
-		if _, err := r.value(); !errors.Is(err, io.EOF) {
-			t.Errorf("%s: at the end: %v", name, err)
-		}
+		_, err := r.value()
+		assert.ErrorIs(t, err, io.EOF, "%s: at the end", name)
 	}
 }
 
 func TestValueCutShort(t *testing.T) {
 	for _, v := range values {
 		for n := range len(v) {
-			if got, err := newRespReader(strings.NewReader(v[:n])).value(); err == nil {
-				t.Errorf("%q cut to %q was read as %q", v, v[:n], got)
-			}
+			got, err := newRespReader(strings.NewReader(v[:n])).value()
+			assert.Error(t, err, "%q cut to %q was read as %q", v, v[:n], got)
 		}
 	}
 }
@@ -57,15 +56,13 @@ func TestNotTheProtocol(t *testing.T) {
 		"+OK\n", "+OK", strings.Repeat("*1\r\n", maxDepth+2),
 		"+" + strings.Repeat("x", 70<<10) + "\r\n",
 	} {
-		if got, err := newRespReader(strings.NewReader(v)).value(); err == nil {
-			t.Errorf("%.20q was read as %.20q", v, got)
-		}
+		got, err := newRespReader(strings.NewReader(v)).value()
+		assert.Error(t, err, "%.20q was read as %.20q", v, got)
 	}
 	for _, v := range []string{"PING\r\n", "*0\r\n", "*-1\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n",
 		"$4\r\nPING\r\n", "*1\r\n$4\r\nPINGxx"} {
-		if raw, _, err := newRespReader(strings.NewReader(v)).command(); err == nil {
-			t.Errorf("%q was read as the command %q", v, raw)
-		}
+		raw, _, err := newRespReader(strings.NewReader(v)).command()
+		assert.Error(t, err, "%q was read as the command %q", v, raw)
 	}
 }
 
@@ -73,17 +70,16 @@ func TestCommand(t *testing.T) {
 	const stream = "*3\r\n$3\r\nset\r\n$0\r\n\r\n$4\r\n\r\n*1\r\n*1\r\n$4\r\nPING\r\n"
 	r := newRespReader(iotest.OneByteReader(strings.NewReader(stream)))
 	first, args, err := r.command()
-	if err != nil || len(args) != 3 || string(args[0]) != "set" || len(args[1]) != 0 ||
-		string(args[2]) != "\r\n*1" {
-		t.Fatalf("command = %q, %v", args, err)
-	}
+	require.NoError(t, err, "command")
+	require.Len(t, args, 3, "command")
+	require.Equal(t, "set", string(args[0]), "command")
+	require.Empty(t, args[1], "command")
+	require.Equal(t, "\r\n*1", string(args[2]), "command")
 	second, _, err := r.command()
-	if err != nil || string(first)+string(second) != stream {
-		t.Errorf("read %q and %q, %v", first, second, err)
-	}
-	if string(args[2]) != "\r\n*1" {
-		t.Error("the second command overwrote the first one's arguments")
-	}
+	assert.NoError(t, err, "read %q and %q", first, second)
+	assert.Equal(t, stream, string(first)+string(second), "read %q and %q", first, second)
+	assert.Equal(t, "\r\n*1", string(args[2]),
+		"the second command overwrote the first one's arguments")
 }
 
 // FuzzReader: whatever arrives, what is read is a prefix of it, and nothing panics.
@@ -99,14 +95,12 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				break
 			}
-			if len(got) == 0 || !bytes.HasPrefix(rest, got) {
-				t.Fatalf("read %q of %q", got, rest)
-			}
+			require.NotEmpty(t, got, "read %q of %q", got, rest)
+			require.True(t, bytes.HasPrefix(rest, got), "read %q of %q", got, rest)
 			rest = rest[len(got):]
 		}
-		if raw, args, err := newRespReader(bytes.NewReader(data)).command(); err == nil &&
-			(!bytes.HasPrefix(data, raw) || len(args) == 0) {
-			t.Fatalf("command %q with %d arguments of %q", raw, len(args), data)
-		}
+		raw, args, err := newRespReader(bytes.NewReader(data)).command()
+		require.False(t, err == nil && (!bytes.HasPrefix(data, raw) || len(args) == 0),
+			"command %q with %d arguments of %q", raw, len(args), data)
 	})
 }

@@ -2,10 +2,11 @@ package redisproxy_test
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/redisproxy"
 )
@@ -36,29 +37,19 @@ func hits(t *testing.T, p *redisproxy.Proxy, n int, rule redisproxy.Rule) []stri
 
 func TestRuleCounts(t *testing.T) {
 	p := redisproxy.Start(t, newFakeServer(t, echo).addr)
-	if got := hits(t, p, 10, redisproxy.Rule{Skip: 2, Count: 3}); !slices.Equal(got,
-		[]string{"2", "3", "4"}) {
-		t.Errorf("Skip 2, Count 3 hit %v", got)
-	}
-	if got := hits(t, p, 10, redisproxy.Rule{Command: "SET"}); len(got) != 0 {
-		t.Errorf("another command: %v", got)
-	}
+	got := hits(t, p, 10, redisproxy.Rule{Skip: 2, Count: 3})
+	assert.Equal(t, []string{"2", "3", "4"}, got, "Skip 2, Count 3 hit %v", got)
+	assert.Empty(t, hits(t, p, 10, redisproxy.Rule{Command: "SET"}), "another command")
 	half := redisproxy.Rule{Probability: 0.5, Seed: 7}
 	first := hits(t, p, 400, half)
-	if again := hits(t, p, 400, half); !slices.Equal(first, again) {
-		t.Error("the same seed chose differently")
-	}
-	if len(first) < 150 || len(first) > 250 {
-		t.Errorf("probability 0.5 hit %d of 400", len(first))
-	}
+	assert.Equal(t, hits(t, p, 400, half), first, "the same seed chose differently")
+	assert.GreaterOrEqual(t, len(first), 150, "probability 0.5 hit %d of 400", len(first))
+	assert.LessOrEqual(t, len(first), 250, "probability 0.5 hit %d of 400", len(first))
 	half.Seed = 8
-	if other := hits(t, p, 400, half); slices.Equal(first, other) {
-		t.Error("another seed chose the same")
-	}
+	assert.NotEqual(t, hits(t, p, 400, half), first, "another seed chose the same")
 	half.Count = 20
-	if few := hits(t, p, 400, half); len(few) != 20 {
-		t.Errorf("probability with Count 20 hit %d", len(few))
-	}
+	few := hits(t, p, 400, half)
+	assert.Len(t, few, 20, "probability with Count 20 hit %d", len(few))
 }
 
 func TestRuleMatch(t *testing.T) {
@@ -93,15 +84,12 @@ func TestRuleMatch(t *testing.T) {
 			c := dial(t, p)
 			c.send(tt.command)
 			c.want(echo(tt.command))
-			if got := p.Stats().Fired["it"] == 1; got != tt.hit {
-				t.Errorf("hit = %v", got)
-			}
+			assert.Equal(t, tt.hit, p.Stats().Fired["it"] == 1, "hit")
 		})
 	}
 	eval := redisproxy.Request{Args: [][]byte{[]byte("eval"), []byte(script)}}
-	if got := eval.Script(); got != sha {
-		t.Errorf("an EVAL has the SHA-1 %s, want %s", got, sha)
-	}
+	got := eval.Script()
+	assert.Equal(t, sha, got, "an EVAL has the SHA-1 %s", got)
 }
 
 // TestFirstRuleThatFires: a rule that does not fire leaves the request to the next one.
@@ -116,9 +104,9 @@ func TestFirstRuleThatFires(t *testing.T) {
 		c.send("GET k")
 		c.want(echo("GET k"))
 	}
-	if f := p.Stats().Fired; f["one"] != 1 || f["two"] != 1 {
-		t.Errorf("fired %v, want one by each: the second rule skips its first match", f)
-	}
+	f := p.Stats().Fired
+	assert.Equal(t, 1, f["one"], "fired %v, the second rule skips its first match", f)
+	assert.Equal(t, 1, f["two"], "fired %v, the second rule skips its first match", f)
 }
 
 func TestBadRules(t *testing.T) {
@@ -139,14 +127,11 @@ func TestBadRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if recover() == nil {
-					t.Error("it was taken")
-				}
+				assert.NotNil(t, recover(), "it was taken")
 			}()
 			p.SetRules(rule)
 		})
 	}
-	if _, err := redisproxy.New("no port"); err == nil {
-		t.Error("New took an upstream without a port")
-	}
+	_, err := redisproxy.New("no port")
+	assert.Error(t, err, "New took an upstream without a port")
 }

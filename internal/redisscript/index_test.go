@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestSlot: the values are those of CLUSTER KEYSLOT.
@@ -21,9 +22,7 @@ func TestIndexBySlot(t *testing.T) {
 	n := 0
 	for slot, name := range x.From(0) {
 		assert.Equal(t, n, slot)
-		if Slot(name) != slot {
-			t.Fatalf("%s is in slot %d, want %d", name, Slot(name), slot)
-		}
+		require.Equal(t, slot, Slot(name), "%s is in slot %d", name, Slot(name))
 		n++
 	}
 	assert.Equal(t, Slots, n)

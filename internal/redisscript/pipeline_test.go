@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -32,9 +34,7 @@ const hangUp = ""
 func newNode(t *testing.T) *node {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return &node{Listener: l}
 }
@@ -140,24 +140,26 @@ func TestExecSendsNoCommandToTwoNodes(t *testing.T) {
 			}
 			cmds, err := redisscript.Exec(ctx, client, pipe)
 
-			if v, err := moved.Result(); v != "new" || err != nil {
-				t.Errorf("the moved key answers %q, %v", v, err)
-			}
+			v, movedErr := moved.Result()
+			assert.Equal(t, "new", v, "the moved key answers")
+			assert.NoError(t, movedErr, "the moved key answers")
 			failed := !strings.HasPrefix(second, "$")
-			if v, stayErr := stays.Result(); failed != (stayErr != nil) || failed != (err != nil) ||
-				!failed && v != "old" {
-				t.Errorf("the other key answers %q, %v; the pipeline %v", v, stayErr, err)
-			}
-			if len(cmds) != 2 || cmds[0].Err() != nil && cmds[1].Err() != nil {
-				t.Errorf("commands: %v", cmds)
+			v, stayErr := stays.Result()
+			assert.Equal(t, failed, stayErr != nil, "the other key answers %q, %v; the pipeline %v",
+				v, stayErr, err)
+			assert.Equal(t, failed, err != nil, "the other key answers %q, %v; the pipeline %v", v,
+				stayErr, err)
+			assert.False(t, !failed && v != "old", "the other key answers %q, %v; the pipeline %v",
+				v, stayErr, err)
+			if assert.Len(t, cmds, 2, "commands") {
+				assert.False(t, cmds[0].Err() != nil && cmds[1].Err() != nil, "commands: %v", cmds)
 			}
 			from.mu.Lock()
 			defer from.mu.Unlock()
 			to.mu.Lock()
 			defer to.mu.Unlock()
-			if len(from.got) != 2 || len(to.got) != 1 {
-				t.Errorf("the old node was asked for %v, the new one for %v", from.got, to.got)
-			}
+			assert.Len(t, from.got, 2, "requests to the old and the new node")
+			assert.Len(t, to.got, 1, "requests to the old and the new node")
 		})
 	}
 }

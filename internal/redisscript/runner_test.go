@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/internal/redistest"
@@ -79,14 +81,10 @@ func wantAnswers(t *testing.T, replies []redisscript.Reply, want ...string) {
 	t.Helper()
 	var got []string
 	for _, r := range replies {
-		if r.Err != nil {
-			t.Errorf("error: %v", r.Err)
-		}
+		assert.NoError(t, r.Err, "error")
 		got = append(got, r.Answer)
 	}
-	if !slices.Equal(got, want) {
-		t.Fatalf("answers %q, want %q", got, want)
-	}
+	require.Equal(t, want, got, "answers")
 }
 
 // TestMissingScriptInAPipeline prevents a batch that fails, or runs twice, because the server has
@@ -99,9 +97,7 @@ func TestMissingScriptInAPipeline(t *testing.T) {
 	runner := redisscript.NewRunner(client)
 	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("a", mine), renew("a", mine)}),
 		"acquired", "held")
-	if err := client.ScriptFlush(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.ScriptFlush(ctx).Err())
 	// the server knows the script of claim again
 	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("b", mine)}), "acquired")
 	rec.take()
@@ -114,16 +110,11 @@ func TestMissingScriptInAPipeline(t *testing.T) {
 		{"EVALSHA c", "EVALSHA a", "EVALSHA a", "EVALSHA b", "EVALSHA b"},
 		{"EVAL a", "EVAL b", "EVAL b"},
 	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("pipelines %v, want %v", got, want)
-	}
+	assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "pipelines %v, want %v", got, want)
 	runner.Run(ctx, []redisscript.Call{renew("a", mine)})
-	if got := rec.take(); len(got) != 1 {
-		t.Errorf("a script that is known costs %d pipelines: %v", len(got), got)
-	}
-	if keys := mini.Keys(); len(keys) != 3 {
-		t.Errorf("keys %v", keys)
-	}
+	got = rec.take()
+	assert.Len(t, got, 1, "a script that is known costs %d pipelines", len(got))
+	assert.Len(t, mini.Keys(), 3, "keys")
 }
 
 // TestServerWithoutShebang shows what miniredis costs: one failed batch per Runner.
@@ -137,9 +128,7 @@ func TestServerWithoutShebang(t *testing.T) {
 	rec.take()
 	for _, pipes := range []int{3, 1, 1} {
 		wantAnswers(t, runner.Run(ctx, []redisscript.Call{renew("a", mine)}), "held")
-		if got := rec.take(); len(got) != pipes {
-			t.Errorf("%d pipelines, want %d: %v", len(got), pipes, got)
-		}
+		assert.Len(t, rec.take(), pipes, "pipelines")
 	}
 }
 
@@ -174,9 +163,8 @@ func TestEveryBackendTakesTheScripts(t *testing.T) {
 			wantAnswers(t, runner.Run(t.Context(), calls),
 				slices.Repeat([]string{step.want}, len(calls))...)
 		}
-		if got, want := runner.Plain(), b.Name == "miniredis"; got != want {
-			t.Errorf("scripts are sent without their shebang: %t, want %t", got, want)
-		}
+		got, want := runner.Plain(), b.Name == "miniredis"
+		assert.Equal(t, want, got, "scripts are sent without their shebang")
 	})
 }
 
@@ -198,13 +186,14 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}()
 	replies := runner.Run(ctx, []redisscript.Call{claim("a", mine), claim("b", mine)})
 	for _, r := range replies {
-		if !errors.Is(r.Err, context.Canceled) || !errors.Is(r.Err, gone) {
-			t.Errorf("error %v does not have both the context's error and its cause", r.Err)
-		}
+		assert.ErrorIs(t, r.Err, context.Canceled,
+			"error %v does not have both the context's error and its cause", r.Err)
+		assert.ErrorIs(t, r.Err, gone,
+			"error %v does not have both the context's error and its cause", r.Err)
 	}
 	replies = runner.Run(ctx, []redisscript.Call{claim("a", mine)})
-	if len(replies) != 1 || !errors.Is(replies[0].Err, gone) {
-		t.Errorf("a context that has ended before: %+v", replies)
+	if assert.Len(t, replies, 1, "a context that has ended before") {
+		assert.ErrorIs(t, replies[0].Err, gone, "a context that has ended before")
 	}
 }
 
@@ -222,9 +211,8 @@ func TestPipelineCutInTheMiddle(t *testing.T) {
 		[]redisscript.Call{claim("a", mine), claim("b", mine), claim("c", mine), claim("d", mine)})
 	wantAnswers(t, replies[:2], "in_flight", "in_flight")
 	for _, r := range replies[2:] {
-		if r.Err == nil || r.Answer != "" {
-			t.Errorf("an item that was not answered: %+v", r)
-		}
+		assert.Error(t, r.Err, "an item that was not answered: %+v", r)
+		assert.Empty(t, r.Answer, "an item that was not answered: %+v", r)
 	}
 }
 
@@ -238,28 +226,20 @@ func TestOddReplies(t *testing.T) {
 			opts := redistest.Fake(t, func([]string) string { return reply })
 			r := redisscript.NewRunner(redistest.Client(t, opts)).Run(t.Context(),
 				[]redisscript.Call{claim("a", mine)})[0]
-			if r.Err == nil {
-				t.Errorf("no error: %+v", r)
-			}
+			assert.Error(t, r.Err, "no error: %+v", r)
 		})
 	}
 }
 
 func TestUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Close())
 	client := redistest.Client(t, &redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
 	for _, r := range redisscript.NewRunner(client).Run(t.Context(),
 		[]redisscript.Call{claim("a", mine), claim("b", mine)}) {
 		var dial *net.OpError
-		if !errors.As(r.Err, &dial) {
-			t.Errorf("error %v", r.Err)
-		}
+		assert.ErrorAs(t, r.Err, &dial)
 	}
 }

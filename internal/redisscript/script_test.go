@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete, Enter,
@@ -21,9 +23,7 @@ func TestScriptsTouchOneKey(t *testing.T) {
 			// only.
 			bucket := key == "KEYS[i]" && strings.Contains(s.plain.text, "+0  member")
 			index := (s.inIndex || s == Enter) && (key == "KEYS[#KEYS]" || s == Complete)
-			if key != "KEYS[1]" && !bucket && !index {
-				t.Errorf("%s uses %s", s.Name, key)
-			}
+			assert.False(t, key != "KEYS[1]" && !bucket && !index, "%s uses %s", s.Name, key)
 		}
 	}
 }
@@ -40,20 +40,17 @@ func TestScriptsWriteWithAnEnd(t *testing.T) {
 			case "HSET":
 				// A later command gives the index its end, if it has none that is late enough.
 				_, after, _ := strings.Cut(s.plain.text, m[0]+"\n")
-				if !strings.Contains(after, "redis.call('PEXPIREAT', index,") {
-					t.Errorf("%s: %s, without an end", s.Name, m[0])
-				}
+				assert.Contains(t, after, "redis.call('PEXPIREAT', index,",
+					"%s: %s, without an end", s.Name, m[0])
 			case "SADD":
 				// The next line gives the bucket its end.
 				_, after, _ := strings.Cut(s.plain.text, m[0]+"\n")
-				if next, _, _ := strings.Cut(after, "\n"); !strings.Contains(next, "finite(b, i)") {
-					t.Errorf("%s: %s, then %s", s.Name, m[0], next)
-				}
+				next, _, _ := strings.Cut(after, "\n")
+				assert.Contains(t, next, "finite(b, i)", "%s: %s, then", s.Name, m[0])
 			case "SET":
 				// Restore alone may put back something that never expires: it is not ours.
-				if !strings.Contains(m[0], "'PX'") && s != Restore {
-					t.Errorf("%s: %s", s.Name, m[0])
-				}
+				assert.False(t, !strings.Contains(m[0], "'PX'") && s != Restore, "%s: %s", s.Name,
+					m[0])
 			default:
 				t.Errorf("%s calls %s", s.Name, m[1])
 			}
@@ -76,12 +73,9 @@ func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 		if strings.HasPrefix(s.full.text, "#!") {
 			shebang, _, _ = strings.Cut(s.full.text, "\n")
 		}
-		if shebang != want[s] {
-			t.Errorf("%s begins with %q, want %q", s.Name, shebang, want[s])
-		}
-		if strings.HasPrefix(s.plain.text, "#!") {
-			t.Errorf("%s: the plain form has a shebang", s.Name)
-		}
+		assert.Equal(t, want[s], shebang, "%s begins with %q", s.Name, shebang)
+		assert.False(t, strings.HasPrefix(s.plain.text, "#!"), "%s: the plain form has a shebang",
+			s.Name)
 	}
 }
 
@@ -90,14 +84,10 @@ func TestMillis(t *testing.T) {
 		0: 0, 1: 1, time.Microsecond: 1, time.Millisecond: 1, time.Millisecond + 1: 2,
 		time.Hour: 3600000, 1<<63 - 1: MaxMillis,
 	} {
-		if got := Millis(d); got != want {
-			t.Errorf("Millis(%v) = %d, want %d", d, got, want)
-		}
+		got := Millis(d)
+		assert.Equal(t, want, got, "Millis(%v) = %d", d, got)
 	}
-	if got := FromMillis(1 << 62); got <= 0 {
-		t.Errorf("FromMillis overflows to %v", got)
-	}
-	if got := FromMillis(-5); got != -5*time.Millisecond {
-		t.Errorf("FromMillis(-5) = %v", got)
-	}
+	assert.Positive(t, FromMillis(1<<62), "FromMillis overflows")
+	got := FromMillis(-5)
+	assert.Equal(t, -5*time.Millisecond, got, "FromMillis(-5) = %v", got)
 }

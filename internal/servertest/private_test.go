@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A killed private Redis comes back with the writes that it had acknowledged and synced. A frozen
@@ -21,9 +24,8 @@ func TestPrivateRedisKillStartStopCont(t *testing.T) {
 	ask(t, conn, "SET k v", "+OK")
 
 	s.Kill(1)
-	if _, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection outlived the server")
-	}
+	_, err := conn.Read(make([]byte, 1))
+	assert.Error(t, err, "the connection outlived the server")
 	if late, err := net.Dial("tcp", s.Addr); err == nil {
 		_ = late.Close()
 		t.Error("the killed server still listens")
@@ -34,15 +36,11 @@ func TestPrivateRedisKillStartStopCont(t *testing.T) {
 
 	conn = dial(t, s.Addr)
 	s.Stop(1)
-	if _, err := fmt.Fprintf(conn, "PING\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the frozen server answered: %v", err)
-	}
+	_, err = fmt.Fprintf(conn, "PING\r\n")
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	_, err = conn.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "the frozen server answered")
 	s.Cont(1)
 	ask(t, conn, "", "+PONG")
 }
@@ -84,9 +82,8 @@ func TestPrivateServerEndsWithItsTest(t *testing.T) {
 		_ = conn.Close()
 		t.Error("the server outlived its test")
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its data is still there: %v", err)
-	}
+	_, err := os.Stat(dir)
+	assert.ErrorIs(t, err, os.ErrNotExist, "its data is still there")
 }
 
 // Two tests never get the same ports, even before their servers listen. A Redis Cluster once did
@@ -97,17 +94,13 @@ func TestPortsAreReserved(t *testing.T) {
 		for range 100 {
 			first := reservePorts(t, 12)
 			for port := first; port < first+12; port++ {
-				if given[port] {
-					t.Fatalf("port %d was given twice", port)
-				}
+				require.False(t, given[port], "port %d was given twice", port)
 				given[port] = true
 			}
 		}
 	})
 	for port := range given {
-		if !allFree(t.Context(), port, 1) {
-			t.Fatalf("port %d is still held", port)
-		}
+		require.True(t, allFree(t.Context(), port, 1), "port %d is still held", port)
 	}
 }
 
@@ -119,28 +112,21 @@ func TestTakenPortIsRecognized(t *testing.T) {
 		"Warning: Could not create server TCP listening socket 127.0.0.1:21139: bind: Address already in use",
 		"java.net.BindException: Address already in use",
 	} {
-		if !portTaken(errors.New(text)) {
-			t.Errorf("not recognized: %s", text)
-		}
+		assert.True(t, portTaken(errors.New(text)), "not recognized: %s", text)
 	}
-	if portTaken(errors.New("servers: no certificates")) {
-		t.Error("any failure counts as a taken port")
-	}
+	assert.False(t, portTaken(errors.New("servers: no certificates")),
+		"any failure counts as a taken port")
 }
 
 // ask sends an inline command (none when empty) and checks how the answer begins.
 func ask(t *testing.T, conn net.Conn, command, want string) {
 	t.Helper()
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
 	if command != "" {
-		if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(conn, command+"\r\n")
+		require.NoError(t, err)
 	}
 	line, err := bufio.NewReader(conn).ReadString('\n')
-	if err != nil || strings.TrimSpace(line) != want {
-		t.Fatalf("%s: %q, %v; want %q", command, line, err, want)
-	}
+	require.NoError(t, err, "%s: %q", command, line)
+	require.Equal(t, want, strings.TrimSpace(line), "%s: %q", command, line)
 }

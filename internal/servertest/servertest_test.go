@@ -8,6 +8,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // testResult is how a test ended, seen from outside of it.
@@ -37,16 +40,12 @@ func resultOf(t *testing.T, f func(testing.TB)) *testResult {
 // A program that is missing skips the test, or fails it if it is required.
 func TestProgram(t *testing.T) {
 	t.Setenv(EnvRequire, "")
-	if path := Program(t, "go"); path == "" {
-		t.Error("go is nowhere")
-	}
-	if e := resultOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.skipped == "" {
-		t.Error("a missing program did not skip the test")
-	}
+	assert.NotEmpty(t, Program(t, "go"), "go is nowhere")
+	assert.NotEmpty(t, resultOf(t, func(t testing.TB) { Program(t, "no-such-program") }).skipped,
+		"a missing program did not skip the test")
 	t.Setenv(EnvRequire, "1")
-	if e := resultOf(t, func(t testing.TB) { Program(t, "no-such-program") }); e.failed == "" {
-		t.Error("a missing program that is required did not fail the test")
-	}
+	assert.NotEmpty(t, resultOf(t, func(t testing.TB) { Program(t, "no-such-program") }).failed,
+		"a missing program that is required did not fail the test")
 }
 
 // getters are all the ways to ask for a shared server, by the variable that each needs first.
@@ -67,18 +66,15 @@ func TestMissingServer(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, "")
 			t.Setenv(EnvRequire, "")
-			if e := resultOf(t, get); !strings.Contains(e.skipped, "NOT RUN: "+variable) {
-				t.Errorf("without the server: %+v, want a skip that names the variable", e)
-			}
+			e := resultOf(t, get)
+			assert.Contains(t, e.skipped, "NOT RUN: "+variable, "without the server: %+v", e)
 			t.Setenv(EnvRequire, "1")
-			if e := resultOf(t, get); !strings.Contains(e.failed, variable) {
-				t.Errorf("required: %+v, want a failure that names the variable", e)
-			}
+			e = resultOf(t, get)
+			assert.Contains(t, e.failed, variable, "required: %+v", e)
 			t.Setenv(variable, "127.0.0.1:1,127.0.0.1:2")
 			t.Setenv(EnvRedisReplica, "127.0.0.1:3")
-			if e := resultOf(t, get); e.skipped+e.failed != "" {
-				t.Errorf("present: %+v, want neither", e)
-			}
+			e = resultOf(t, get)
+			assert.Empty(t, e.skipped+e.failed, "present: %+v", e)
 		})
 	}
 }
@@ -87,9 +83,7 @@ func TestMissingPrivateServer(t *testing.T) {
 	t.Setenv(EnvServers, "")
 	t.Setenv(EnvRequire, "")
 	e := resultOf(t, func(t testing.TB) { Private(t, KindRedis) })
-	if !strings.Contains(e.skipped, EnvServers) {
-		t.Errorf("%+v, want a skip that names the variable", e)
-	}
+	assert.Contains(t, e.skipped, EnvServers, "%+v", e)
 }
 
 // The addresses in the variables must answer: a wrong port would otherwise fail a distant test.
@@ -118,9 +112,7 @@ func hostPort(t *testing.T, addr string) string {
 func dial(t *testing.T, addr string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -129,25 +121,17 @@ func TestPrefix(t *testing.T) {
 	valid := regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 	t.Run("a name/that is long, has Ünicode & spaces, and goes on", func(t *testing.T) {
 		one, two := Prefix(t), Prefix(t)
-		if !valid.MatchString(one) {
-			t.Errorf("%q is not a valid prefix", one)
-		}
-		if one == two {
-			t.Errorf("%q was given twice", one)
-		}
+		assert.True(t, valid.MatchString(one), "%q is not a valid prefix", one)
+		assert.NotEqual(t, two, one, "given twice")
 	})
 }
 
 func TestFindScript(t *testing.T) {
 	script, err := findScript()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(script); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, err)
+	_, err = os.Stat(script)
+	assert.NoError(t, err)
 	t.Chdir(t.TempDir())
-	if script, err := findScript(); err == nil {
-		t.Errorf("outside the repository: %s, want an error", script)
-	}
+	script, err = findScript()
+	assert.Error(t, err, "outside the repository: %s", script)
 }

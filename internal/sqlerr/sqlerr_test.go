@@ -10,6 +10,8 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 type pgError string
@@ -113,86 +115,71 @@ func TestErrors(t *testing.T) {
 			if err == nil && how != "" {
 				continue
 			}
-			if got := [4]bool{Transient(err), Waited(err), Doomed(err),
-				Lost(err)}; got != [4]bool{tt.transient, tt.waited, tt.doomed, tt.lost} {
-				t.Errorf("%s %T: transient, waited, doomed, lost %v", how, tt.err, got)
-			}
+			assert.Equal(t, [4]bool{tt.transient, tt.waited, tt.doomed, tt.lost},
+				[4]bool{Transient(err), Waited(err), Doomed(err),
+					Lost(err)}, "%s %T: transient, waited, doomed, lost", how, tt.err)
 		}
 	}
-	if !LeftOpen(wrap(my(1568))) || LeftOpen(my(1305)) || LeftOpen(nil) {
-		t.Error("LeftOpen is wrong")
-	}
-	if !NoSavepoint(wrap(my(1305))) || NoSavepoint(my(1213)) || NoSavepoint(nil) {
-		t.Error("1305 alone says that a savepoint is gone")
-	}
-	if lite := liteError(1); NoTable(lite) ||
-		!NoTable(wrap(fmt.Errorf("no such table: x: %w", lite))) {
-		t.Error("a table of SQLite")
-	}
-	if !NoTable(wrap(my(1146))) || !NoTable(join(pgError("42P01"))) || NoTable(my(1305)) ||
-		NoTable(pgError("42703")) || NoTable(nil) {
-		t.Error("1146 and 42P01 alone say that there is no such table")
-	}
-	if !NoTable(wrap(ms(208))) {
-		t.Error("208 says that there is no such table")
-	}
+	assert.True(t, LeftOpen(wrap(my(1568))), "LeftOpen is wrong")
+	assert.False(t, LeftOpen(my(1305)), "LeftOpen is wrong")
+	assert.False(t, LeftOpen(nil), "LeftOpen is wrong")
+	assert.True(t, NoSavepoint(wrap(my(1305))), "1305 alone says that a savepoint is gone")
+	assert.False(t, NoSavepoint(my(1213)), "1305 alone says that a savepoint is gone")
+	assert.False(t, NoSavepoint(nil), "1305 alone says that a savepoint is gone")
+	lite := liteError(1)
+	assert.False(t, NoTable(lite), "a table of SQLite")
+	assert.True(t, NoTable(wrap(fmt.Errorf("no such table: x: %w", lite))), "a table of SQLite")
+	assert.True(t, NoTable(wrap(my(1146))), "1146 and 42P01 alone say that there is no such table")
+	assert.True(t, NoTable(join(pgError("42P01"))),
+		"1146 and 42P01 alone say that there is no such table")
+	assert.False(t, NoTable(my(1305)), "1146 and 42P01 alone say that there is no such table")
+	assert.False(t, NoTable(pgError("42703")),
+		"1146 and 42P01 alone say that there is no such table")
+	assert.False(t, NoTable(nil), "1146 and 42P01 alone say that there is no such table")
+	assert.True(t, NoTable(wrap(ms(208))), "208 says that there is no such table")
 	for n, want := range map[int32]bool{2601: true, 2627: true, 547: false, 1205: false} {
-		if Duplicate(join(ms(n))) != want {
-			t.Errorf("%d: duplicate %v", n, !want)
-		}
+		assert.Equal(t, want, Duplicate(join(ms(n))), "%d: duplicate %v", n, !want)
 	}
-	if Duplicate(nil) || Duplicate(my(2627)) {
-		t.Error("a duplicate of no server")
-	}
+	assert.False(t, Duplicate(nil), "a duplicate of no server")
+	assert.False(t, Duplicate(my(2627)), "a duplicate of no server")
 	// A deadline calls itself a network timeout, too.
-	if Transient(context.DeadlineExceeded) {
-		t.Error("an ended context is transient")
-	}
+	assert.False(t, Transient(context.DeadlineExceeded), "an ended context is transient")
 }
 
 func TestUndone(t *testing.T) {
 	for _, err := range []error{pgError("40001"), pgError("40P01"), pgError("55P03"), my(1213),
 		my(1020), my(1205), my(3572), ms(1205), ms(1222), ms(3960), ms(3930), liteError(5),
 		liteError(517), liteError(6)} {
-		if !Undone(err) || !Undone(join(err)) {
-			t.Errorf("%v leaves its transaction open", err)
-		}
+		assert.True(t, Undone(err), "%v leaves its transaction open", err)
+		assert.True(t, Undone(join(err)), "%v leaves its transaction open", err)
 	}
 	// Whoever stops, or cuts the connection, may have committed before.
 	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), ms(0),
 		ms(3902), ms(40613), serverError{number: 596, class: 21}, my(1053), my(1927),
 		driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {
-		if Undone(err) {
-			t.Errorf("%v undoes its transaction for certain", err)
-		}
+		assert.False(t, Undone(err), "%v undoes its transaction for certain", err)
 	}
 }
 
 func TestViolated(t *testing.T) {
 	for _, err := range []error{pgError("23503"), pgError("23505"), liteError(19), liteError(787)} {
-		if !Violated(err) || !Violated(join(err)) {
-			t.Errorf("%v violates nothing", err)
-		}
+		assert.True(t, Violated(err), "%v violates nothing", err)
+		assert.True(t, Violated(join(err)), "%v violates nothing", err)
 	}
 	for _, err := range []error{nil, pgError("25P01"), pgError("23"), my(1062), liteError(13),
 		liteError(1), io.EOF} {
-		if Violated(err) {
-			t.Errorf("%v violates a constraint", err)
-		}
+		assert.False(t, Violated(err), "%v violates a constraint", err)
 	}
 }
 
 func TestFull(t *testing.T) {
 	for _, err := range []error{pgError("53100"), my(1021), my(1114), ms(1105), ms(9002),
 		liteError(13)} {
-		if !Full(err) || !Full(wrap(err)) {
-			t.Errorf("%v: there is room", err)
-		}
+		assert.True(t, Full(err), "%v: there is room", err)
+		assert.True(t, Full(wrap(err)), "%v: there is room", err)
 	}
 	for _, err := range []error{nil, pgError("53300"), my(1040), liteError(5), io.EOF} {
-		if Full(err) {
-			t.Errorf("%v: there is no room", err)
-		}
+		assert.False(t, Full(err), "%v: there is no room", err)
 	}
 }
 

@@ -3,6 +3,8 @@ package sqlmigrate
 import (
 	"fmt"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // FuzzPlace: a file is taken only under the name that its version and half have, and into the
@@ -20,9 +22,9 @@ func FuzzPlace(f *testing.F) {
 		versions := make([]version, 2)
 		if place(versions, file, "SELECT 1;", names{dialect: Postgres, table: "n"}) != nil {
 			for _, v := range versions {
-				if v.name != "" || v.up != nil || v.down != nil {
-					t.Fatalf("%q was refused, and left %+v", file, v)
-				}
+				require.Empty(t, v.name, "%q was refused, and left %+v", file, v)
+				require.Nil(t, v.up, "%q was refused, and left %+v", file, v)
+				require.Nil(t, v.down, "%q was refused, and left %+v", file, v)
 			}
 			return
 		}
@@ -35,8 +37,7 @@ func FuzzPlace(f *testing.F) {
 				found = append(found, fmt.Sprintf("%04d_%s.down.sql", i+1, v.name))
 			}
 		}
-		if len(found) != 1 || found[0] != file {
-			t.Fatalf("%q was taken as %q", file, found)
-		}
+		require.Len(t, found, 1, "%q was taken as %q", file, found)
+		require.Equal(t, file, found[0], "%q was taken as %q", file, found)
 	})
 }

@@ -2,11 +2,13 @@ package sqlmigrate
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // notes is a component with two versions.
@@ -40,9 +42,7 @@ func made(t *testing.T, edit ...func(*Config)) *Migrations {
 		f(&cfg)
 	}
 	m, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -70,10 +70,9 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()
 			tt.edit(&cfg)
-			if m, err := New(cfg); m != nil || err == nil ||
-				!strings.Contains(err.Error(), tt.want) {
-				t.Errorf("New = %v, %v; want an error with %q", m, err, tt.want)
-			}
+			m, err := New(cfg)
+			assert.False(t, m != nil || err == nil || !strings.Contains(err.Error(), tt.want),
+				"New = %v, %v; want an error with %q", m, err, tt.want)
 		})
 	}
 }
@@ -112,10 +111,9 @@ func TestFilesRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()
 			cfg.Files = notes(tt.extra...)
-			if m, err := New(cfg); m != nil || err == nil ||
-				!strings.Contains(err.Error(), tt.want) {
-				t.Errorf("New = %v, %v; want an error with %q", m, err, tt.want)
-			}
+			m, err := New(cfg)
+			assert.False(t, m != nil || err == nil || !strings.Contains(err.Error(), tt.want),
+				"New = %v, %v; want an error with %q", m, err, tt.want)
 		})
 	}
 }
@@ -142,23 +140,18 @@ func TestPlaceholders(t *testing.T) {
 	} {
 		got, err := (names{dialect: tt.dialect, schema: tt.schema, table: tt.table,
 			texts: map[string]string{"limit": "7"}}).fill(tt.text)
-		if err != nil || got != tt.want {
-			t.Errorf("%s %s.%s: %s, %v\nwant %s", tt.dialect, tt.schema, tt.table,
-				got, err, tt.want)
-		}
+		assert.NoError(t, err, "%s %s.%s", tt.dialect, tt.schema, tt.table)
+		assert.Equal(t, tt.want, got, "%s %s.%s", tt.dialect, tt.schema, tt.table)
 	}
 }
 
 func TestExports(t *testing.T) {
 	m := made(t)
 	plain := m.Files()
-	if err := fstest.TestFS(plain, "0001_notes.up.sql", "0001_notes.down.sql", "0002_author.up.sql",
-		"0002_author.down.sql"); err != nil {
-		t.Error(err)
-	}
-	if err := fstest.TestFS(m.GooseFiles(), "0001_notes.sql", "0002_author.sql"); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t,
+		fstest.TestFS(plain, "0001_notes.up.sql", "0001_notes.down.sql", "0002_author.up.sql",
+			"0002_author.down.sql"))
+	assert.NoError(t, fstest.TestFS(m.GooseFiles(), "0001_notes.sql", "0002_author.sql"))
 	const create = `CREATE TABLE IF NOT EXISTS "Shop"."onceward_migrations" (component text COLLATE "C" NOT NULL,` +
 		` table_name text COLLATE "C" NOT NULL, version integer NOT NULL, PRIMARY KEY (component, table_name));`
 	const one = "-- One row per note;\n-- see below.\nCREATE TABLE \"Shop\".\"Notes\" (id int);\n\n" +
@@ -174,33 +167,27 @@ func TestExports(t *testing.T) {
 		"0002_author.up.sql":   create + "\n\n" + two + "\n\n" + save("2") + "\n",
 		"0002_author.down.sql": "DROP INDEX \"Shop\".\"Notes_id\";\n\nDROP TABLE \"Notes_author\";\n\n" + save("1") + "\n",
 	} {
-		if got, err := fs.ReadFile(plain, name); err != nil || string(got) != want {
-			t.Errorf("%s, %v:\n%s\nwant\n%s", name, err, got, want)
-		}
+		got, err := fs.ReadFile(plain, name)
+		assert.NoError(t, err, name)
+		assert.Equal(t, want, string(got), name)
 	}
-	if got, want := m.SQL(), one+"\n\n"+two+"\n\n"+create+"\n\n"+save("2")+"\n"; got != want {
-		t.Errorf("SQL:\n%s\nwant\n%s", got, want)
-	}
+	assert.Equal(t, one+"\n\n"+two+"\n\n"+create+"\n\n"+save("2")+"\n", m.SQL())
 	begin, end := "-- +goose StatementBegin\n", "\n-- +goose StatementEnd\n"
 	want := "-- +goose Up\n" + begin + create + end + begin + two + end + begin + save("2") + end +
 		"\n-- +goose Down\n" + begin + "DROP INDEX \"Shop\".\"Notes_id\";" + end + begin +
 		"DROP TABLE \"Notes_author\";" + end + begin + save("1") + end
-	if got, err := fs.ReadFile(m.GooseFiles(), "0002_author.sql"); err != nil ||
-		string(got) != want {
-		t.Errorf("goose, %v:\n%s\nwant\n%s", err, got, want)
-	}
-	if _, err := plain.Open("0003_none.up.sql"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
-	}
+	got, err := fs.ReadFile(m.GooseFiles(), "0002_author.sql")
+	assert.NoError(t, err, "goose")
+	assert.Equal(t, want, string(got), "goose")
+	_, err = plain.Open("0003_none.up.sql")
+	assert.ErrorIs(t, err, fs.ErrNotExist, "a file that is not there")
 }
 
 // TestSQLServer: the statements that no file has.
 func TestSQLServer(t *testing.T) {
 	e, err := newEngine(Config{Files: notes(), Component: "notes", Dialect: SQLServer,
 		Schema: "Shop", Table: "Notes"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i, tt := range []struct{ got, want string }{
 		{e.exists, `SELECT 1 WHERE OBJECT_ID(N'[Shop].[onceward_migrations]', N'U') IS NOT NULL`},
 		{e.create, `IF OBJECT_ID(N'[Shop].[onceward_migrations]', N'U') IS NULL CREATE TABLE [Shop].[onceward_migrations]` +
@@ -215,9 +202,7 @@ func TestSQLServer(t *testing.T) {
 			` @LockOwner = 'Transaction', @LockTimeout = 60000;` +
 			` IF @got < 0 THROW 50918, N'onceward migrate: another migration holds the lock', 1;`},
 	} {
-		if tt.got != tt.want {
-			t.Errorf("%d: %s\nwant %s", i, tt.got, tt.want)
-		}
+		assert.Equal(t, tt.want, tt.got, "%d", i)
 	}
 }
 
@@ -230,21 +215,17 @@ func TestBounds(t *testing.T) {
 		"down to 2": m.Down(context.Background(), nil, 2),
 		"down -1":   m.Down(context.Background(), nil, -1),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "there are versions") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.ErrorContains(t, err, "there are versions", name)
 	}
 }
 
 func TestLevelError(t *testing.T) {
 	behind := &LevelError{Component: "notes", Table: "n", Has: 0, Needs: 2}
 	ahead := &LevelError{Component: "notes", Table: "n", Has: 3, Needs: 2}
-	if got := behind.Error(); got != "table n needs a migration: notes has version 0, this program needs 2" {
-		t.Error(got)
-	}
-	if got := ahead.Error(); got != "table n is newer than this program: notes has version 3, this program knows 2" {
-		t.Error(got)
-	}
+	assert.Equal(t, "table n needs a migration: notes has version 0, this program needs 2",
+		behind.Error())
+	assert.Equal(t, "table n is newer than this program: notes has version 3, this program knows 2",
+		ahead.Error())
 }
 
 // FuzzSplit: nothing is lost but space at the ends of lines and between statements, and each
@@ -261,14 +242,12 @@ func FuzzSplit(f *testing.F) {
 		}
 		var kept strings.Builder
 		for _, s := range statements {
-			if s == "" || !strings.HasSuffix(s, ";") || strings.HasPrefix(s, "\n") {
-				t.Errorf("statement %q", s)
-			}
+			assert.NotEmpty(t, s, "statement")
+			assert.True(t, strings.HasSuffix(s, ";"), "statement %q", s)
+			assert.False(t, strings.HasPrefix(s, "\n"), "statement %q", s)
 			kept.WriteString(s)
 		}
-		if squeeze(kept.String()) != squeeze(text) {
-			t.Errorf("%q became %q", text, statements)
-		}
+		assert.Equal(t, squeeze(text), squeeze(kept.String()), "%q became %q", text, statements)
 	})
 }
 
@@ -284,8 +263,6 @@ func FuzzFill(f *testing.F) {
 	f.Add("{{table:_a}}{{")
 	f.Fuzz(func(t *testing.T, text string) {
 		filled, err := names{dialect: Postgres, table: "n"}.fill(text)
-		if err == nil && strings.Contains(filled, "{{") {
-			t.Errorf("%q became %q", text, filled)
-		}
+		assert.False(t, err == nil && strings.Contains(filled, "{{"), "%q became %q", text, filled)
 	})
 }

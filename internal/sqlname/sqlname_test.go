@@ -3,6 +3,8 @@ package sqlname
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestValid(t *testing.T) {
@@ -12,31 +14,27 @@ func TestValid(t *testing.T) {
 		"a.b":   false,
 		"märks": false, "marks\n": false, "marks\x00": false, strings.Repeat("a", Max+1): false,
 	} {
-		if got := Valid(name); got != want {
-			t.Errorf("Valid(%q) = %t", name, got)
-		}
+		got := Valid(name)
+		assert.Equal(t, want, got, "Valid(%q) = %t", name, got)
 	}
 }
 
 func TestQuote(t *testing.T) {
-	if got := Quote("marks", '"') + Quote("marks", '`') +
-		Quote("marks", '['); got != "\"marks\"`marks`[marks]" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, "\"marks\"`marks`[marks]", Quote("marks", '"')+Quote("marks", '`')+
+		Quote("marks", '['))
 }
 
 func TestDerive(t *testing.T) {
 	const suffix = "_created_at"
 	long := strings.Repeat("a", Max)
-	if got := Derive("marks", suffix); got != "marks_created_at" {
-		t.Errorf("got %s", got)
-	}
+	assert.Equal(t, "marks_created_at", Derive("marks", suffix))
 	seen := map[string]bool{}
 	for _, name := range []string{long, long[:Max-1] + "b", long[:Max-len(suffix)+1]} {
 		got := Derive(name, suffix)
-		if !Valid(got) || !strings.HasSuffix(got, suffix) || got == name || seen[got] {
-			t.Errorf("Derive(%q) = %q", name, got)
-		}
+		assert.True(t, Valid(got), "Derive(%q) = %q", name, got)
+		assert.True(t, strings.HasSuffix(got, suffix), "Derive(%q) = %q", name, got)
+		assert.NotEqual(t, name, got)
+		assert.False(t, seen[got], "Derive(%q) = %q", name, got)
 		seen[got] = true
 	}
 }

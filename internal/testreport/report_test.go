@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // events as `go test -json` prints them.
@@ -61,20 +64,13 @@ func TestReport(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
 			r := newReport(&out)
-			if err := r.read(strings.NewReader(c.in)); err != nil {
-				t.Fatal(err)
-			}
-			if ok := r.close(c.noSkip); ok != c.ok {
-				t.Errorf("ok = %v, want %v", ok, c.ok)
-			}
+			require.NoError(t, r.read(strings.NewReader(c.in)))
+			assert.Equal(t, c.ok, r.close(c.noSkip), "ok")
 			for _, want := range c.want {
-				if !strings.Contains(out.String(), want) {
-					t.Errorf("the report lacks %q:\n%s", want, out.String())
-				}
+				assert.Contains(t, out.String(), want, "the report lacks")
 			}
-			if c.never != "" && strings.Contains(out.String(), c.never) {
-				t.Errorf("the report has %q:\n%s", c.never, out.String())
-			}
+			assert.False(t, c.never != "" && strings.Contains(out.String(), c.never),
+				"the report has %q:\n%s", c.never, out.String())
 		})
 	}
 }
@@ -97,28 +93,21 @@ func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
 		ended("fail", "TestE") + passed
 	var out strings.Builder
 	r := newReport(&out)
-	if err := r.read(strings.NewReader(in + strings.ReplaceAll(cutShort, `"p"`,
-		`"q"`))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.read(strings.NewReader(in+strings.ReplaceAll(cutShort, `"p"`,
+		`"q"`))))
 	r.close(false)
 	_, end, found := strings.Cut(out.String(), "slowest tests:")
 	_, end, again := strings.Cut(end, "failed tests:\n")
-	if !found || !again {
-		t.Fatalf("nothing is repeated:\n%s", out.String())
-	}
+	require.True(t, found, "nothing is repeated:\n%s", out.String())
+	require.True(t, again, "nothing is repeated:\n%s", out.String())
 	for _, want := range []string{
 		"  TestE/sub  p\n        e_test.go:1: 1 is not 2\n    more of it: 0\n",
 		"    more of it: 13\n    ... and 6 lines more, above\n",
 		"  TestD  q\n    panic: test timed out\n",
 	} {
-		if !strings.Contains(end, want) {
-			t.Errorf("the end lacks %q:\n%s", want, end)
-		}
+		assert.Contains(t, end, want, "the end lacks")
 	}
 	for _, never := range []string{"TestE  p", "(the package)"} {
-		if strings.Contains(end, never) {
-			t.Errorf("the end has %q:\n%s", never, end)
-		}
+		assert.NotContains(t, end, never, "the end")
 	}
 }

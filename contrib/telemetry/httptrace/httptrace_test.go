@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -24,25 +26,18 @@ func TestRequests(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(spans))
 	tracer, err := telemetry.NewTracer(provider, "payments")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d, err := dedup.New(dedup.Memory(100),
 		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute,
 			Labels: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run, err := httptrace.Claimed(tracer, d)
-	if err != nil || run.Window() != time.Hour {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, time.Hour, run.Window())
 	m, err := httpadapter.New(run, func(*http.Request) (string, error) {
 		return "alice", nil
 	}, httpadapter.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var under trace.SpanContext
 	server := httptest.NewServer(httptrace.Handler(nil,
 		m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -55,20 +50,13 @@ func TestRequests(t *testing.T) {
 	for range 2 {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/pay",
 			strings.NewReader("10"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set(httpadapter.KeyHeader, `"4711"`)
 		answer, err := (&http.Client{Transport: httptrace.Transport(nil, nil)}).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusCreated {
-			t.Errorf("%s, %v", answer.Status, err)
-		}
-		if len(r.Header) != 1 {
-			t.Errorf("the caller's request was changed: %v", r.Header)
-		}
+		require.NoError(t, err)
+		assert.NoError(t, answer.Body.Close(), answer.Status)
+		assert.Equal(t, http.StatusCreated, answer.StatusCode, answer.Status)
+		assert.Len(t, r.Header, 1, "the caller's request was changed")
 	}
 	client.End()
 	var whole []sdk.ReadOnlySpan
@@ -77,42 +65,35 @@ func TestRequests(t *testing.T) {
 			whole = append(whole, s)
 		}
 	}
-	if len(whole) != 2 || under.TraceID() != client.SpanContext().TraceID() {
-		t.Fatalf("%d calls; the handler ran under %v", len(whole), under)
-	}
-	if whole[0].Parent().SpanID() != client.SpanContext().SpanID() {
-		t.Errorf("it is below %v", whole[0].Parent())
-	}
-	if links := whole[1].Links(); len(links) != 1 ||
-		links[0].SpanContext.SpanID() != whole[0].SpanContext().SpanID() {
-		t.Errorf("the repetition has the links %v", links)
+	require.Len(t, whole, 2, "calls; the handler ran under %v", under)
+	require.Equal(t, client.SpanContext().TraceID(), under.TraceID(),
+		"calls; the handler ran under %v", under)
+	assert.Equal(t, client.SpanContext().SpanID(), whole[0].Parent().SpanID(), "it is below %v",
+		whole[0].Parent())
+	links := whole[1].Links()
+	if assert.Len(t, links, 1, "the repetition has the links") {
+		assert.Equal(t, whole[0].SpanContext().SpanID(), links[0].SpanContext.SpanID(),
+			"the repetition has the links")
 	}
 }
 
 // Claimed refuses the arguments that httpadapter refuses; without a tracer it is httpadapter's
 // Runner.
 func TestClaimedRefuses(t *testing.T) {
-	if _, err := httptrace.Claimed(nil, nil); err == nil {
-		t.Error("no Deduper is no error")
-	}
+	_, err := httptrace.Claimed(nil, nil)
+	assert.Error(t, err, "no Deduper is no error")
 	tracer, err := telemetry.NewTracer(sdk.NewTracerProvider(), "payments")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d, err := dedup.New(dedup.Memory(100),
 		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run, err := httptrace.Claimed(tracer, d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := run.Run(context.Background(), "k", nil); err == nil {
-		t.Error("no effect is no error")
-	}
-	if plain, err := httptrace.Claimed(nil, d); err != nil ||
-		plain.ResultLimit() != run.ResultLimit() {
-		t.Error("without a tracer there is no Runner", err)
+	require.NoError(t, err)
+	_, err = run.Run(context.Background(), "k", nil)
+	assert.Error(t, err, "no effect is no error")
+	plain, err := httptrace.Claimed(nil, d)
+	if assert.NoError(t, err, "without a tracer there is no Runner") {
+		assert.Equal(t, run.ResultLimit(), plain.ResultLimit(),
+			"without a tracer there is no Runner")
 	}
 }

@@ -22,9 +22,7 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 	t.Helper()
 	provider, collect := metrictest.New(t)
 	m, err := New(provider, metrictest.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m, collect
 }
 
@@ -38,10 +36,13 @@ func TestFindings(t *testing.T) {
 		Detail: "4 keys"})
 	m.OnFinding(preflight.Finding{Code: "made_up", Severity: 9})
 	got := collect()
-	if len(got) != 3 || got["onceward.redis.findings{redis.code=amnesia,redis.severity=critical}"] != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 2 ||
-		got["onceward.redis.findings{redis.code=other,redis.severity=critical}"] != 1 {
-		t.Errorf("found %v", got)
-	}
+	assert.Len(t, got, 3)
+	assert.EqualValues(t, 1,
+		got["onceward.redis.findings{redis.code=amnesia,redis.severity=critical}"])
+	assert.EqualValues(t, 2,
+		got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"])
+	assert.EqualValues(t, 1,
+		got["onceward.redis.findings{redis.code=other,redis.severity=critical}"])
 }
 
 // A code that package redisadapter has and this one does not would be counted as "other".
@@ -61,43 +62,33 @@ func TestHealth(t *testing.T) {
 	m, collect := observed(t)
 	now := redisadapter.Health{Amnesia: true, Remaining: time.Minute, Flagged: 7, BreakerOpen: true,
 		InFlight: 3}
-	if err := m.observe(func() redisadapter.Health { return now }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.observe(func() redisadapter.Health { return now }))
 	got := collect()
 	for name, wanted := range map[string]float64{"amnesia": 1, "suspect": 0,
 		"amnesia.remaining": 60, "flagged": 7, "breaker.open": 1, "pipelines": 3} {
-		if v, is := got["onceward.redis."+name]; !is || v != wanted {
-			t.Errorf("%s is %v, want %v", name, v, wanted)
-		}
+		v, is := got["onceward.redis."+name]
+		assert.True(t, is, "%s is %v, want %v", name, v, wanted)
+		assert.Equal(t, wanted, v, "%s is %v", name, v)
 	}
 	now = redisadapter.Health{Suspect: true, Remaining: -time.Second, Flagged: 7}
-	if got = collect(); got["onceward.redis.amnesia"] != 0 || got["onceward.redis.suspect"] != 1 ||
-		got["onceward.redis.amnesia.remaining"] != 0 {
-		t.Errorf("afterwards %v", got)
-	}
-	if err := m.ObserveStore(nil); err == nil {
-		t.Error("a nil store is no error")
-	}
-	if err := m.observe(nil); err == nil {
-		t.Error("a second store is no error")
-	}
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if got = collect(); len(got) != 1 ||
-		got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 0 {
-		t.Errorf("after Close there is %v", got)
-	}
+	got = collect()
+	assert.Zero(t, got["onceward.redis.amnesia"], "afterwards %v", got)
+	assert.EqualValues(t, 1, got["onceward.redis.suspect"], "afterwards %v", got)
+	assert.Zero(t, got["onceward.redis.amnesia.remaining"], "afterwards %v", got)
+	assert.Error(t, m.ObserveStore(nil), "a nil store is no error")
+	assert.Error(t, m.observe(nil), "a second store is no error")
+	require.NoError(t, m.Close())
+	got = collect()
+	assert.Len(t, got, 1, "after Close")
+	assert.Zero(t, got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"],
+		"after Close")
 }
 
 func TestNewRefuses(t *testing.T) {
-	if _, err := New(nil, "x"); err == nil {
-		t.Error("no provider is no error")
-	}
-	if _, err := New(sdk.NewMeterProvider(), ""); err == nil {
-		t.Error("no name is no error")
-	}
+	_, err := New(nil, "x")
+	assert.Error(t, err, "no provider is no error")
+	_, err = New(sdk.NewMeterProvider(), "")
+	assert.Error(t, err, "no name is no error")
 }
 
 // A store of a real server: its health is collected, and findings of New come through the hook.
@@ -111,12 +102,8 @@ func TestStoreOfAServer(t *testing.T) {
 			told++
 			m.OnFinding(f)
 		}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.ObserveStore(store); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, m.ObserveStore(store))
 	counted := 0.0
 	var got map[string]float64
 	// the pipeline of New may end a moment after its answer
@@ -129,13 +116,11 @@ func TestStoreOfAServer(t *testing.T) {
 			counted += value
 		}
 	}
-	if counted != float64(told) {
-		t.Errorf("%d findings were told, %v counted", told, counted)
-	}
+	assert.Equal(t, float64(told), counted, "%d findings were told, counted", told)
 	for _, name := range []string{"amnesia", "suspect", "amnesia.remaining", "flagged",
 		"breaker.open", "pipelines"} {
-		if value, is := got["onceward.redis."+name]; !is || value != 0 {
-			t.Errorf("%s is %v, there: %v", name, value, is)
-		}
+		value, is := got["onceward.redis."+name]
+		assert.True(t, is, "%s is %v, there: %v", name, value, is)
+		assert.Zero(t, value, "%s is %v, there: %v", name, value, is)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -81,9 +83,7 @@ func askedFirst(t *testing.T) {
 			next.deliver(k, b.payment(next, k, ""))
 			next.deliver(k, b.payment(next, k, ""))
 			b.want(t, k, 1, "the bank was asked when it had to be")
-			if b.questions != questions {
-				t.Errorf("%s: %d questions, want %d", k, b.questions, questions)
-			}
+			assert.Equal(t, questions, b.questions, "%s: questions", k)
 		}
 	})
 }
@@ -127,9 +127,7 @@ func wrongAnswer(t *testing.T) {
 			b.pay(k, underway)
 			b.want(t, k, map[bool]int{false: 2, true: 1}[keyed],
 				"the first request came after the bank was asked")
-			if b.questions != 1 {
-				t.Errorf("%s: %d questions", k, b.questions)
-			}
+			assert.Equal(t, 1, b.questions, "%s: questions", k)
 		}
 	})
 }

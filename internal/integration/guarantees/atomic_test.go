@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
@@ -59,17 +60,13 @@ func (s *till) incr(k string) redisadapter.Effect {
 
 func (s *till) of(k string) int {
 	n, err := s.client.Get(context.Background(), "count:"+k).Int()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		s.t.Error(err)
-	}
+	assert.False(s.t, err != nil && !errors.Is(err, redis.Nil), err)
 	return n
 }
 
 func (s *till) want(k string, want int, why string) {
 	s.t.Helper()
-	if got := s.of(k); got != want {
-		s.t.Errorf("%s: %d effects, want %d: %s", k, got, want, why)
-	}
+	assert.Equal(s.t, want, s.of(k), "%s: effects, %s", k, why)
 }
 
 // atomicInRedis has a crash, a pause and a lost message at every call, and a storm of them. None
@@ -94,19 +91,18 @@ func atomicInRedis(t *testing.T) {
 			report := deduptest.Twice(t, subject(s, lease))
 			storm := deduptest.Storm(t, subject(s, lease),
 				deduptest.StormConfig{Messages: 60, Rate: 0.1, Seed: 8})
-			if len(report.Doubled)+len(storm.Doubled) > 0 || report.Faults == 0 ||
-				storm.Faults == 0 {
-				t.Errorf("%+v\n%+v", report, storm)
-			}
+			assert.Zero(t, len(report.Doubled)+len(storm.Doubled), "%+v\n%+v", report,
+				storm)
+			assert.NotZero(t, report.Faults, "%+v\n%+v", report, storm)
+			assert.NotZero(t, storm.Faults, "%+v\n%+v", report, storm)
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
 		s := newTill(t, client, servertest.Prefix(t))
-		if report := deduptest.Twice(t,
-			subject(s, 300*time.Millisecond)); len(report.Doubled) > 0 || report.Faults == 0 {
-			t.Errorf("%+v", report)
-		}
+		report := deduptest.Twice(t, subject(s, 300*time.Millisecond))
+		assert.Empty(t, report.Doubled, "%+v", report)
+		assert.NotZero(t, report.Faults, "%+v", report)
 	})
 }
 
@@ -123,22 +119,21 @@ func neverWithin(t *testing.T) {
 		claim, err := a.d.Claim(t.Context(), "m")
 		must(t, err)
 		time.Sleep(2 * lease)
-		if got, err := do(b); got != dedup.Acquired || err != nil {
-			t.Errorf("after the lease: %v, %v", got, err)
-		}
-		if err := s.store.Atomic(t.Context(), a.d, dedup.Completion{Claim: claim},
-			s.incr("m")); !errors.Is(err, dedup.ErrLeaseLost) {
-			t.Errorf("the late owner got %v", err)
-		}
+		got, err := do(b)
+		assert.Equal(t, dedup.Acquired, got, "after the lease")
+		assert.NoError(t, err, "after the lease")
+		assert.ErrorIs(t,
+			s.store.Atomic(t.Context(), a.d, dedup.Completion{Claim: claim},
+				s.incr("m")), dedup.ErrLeaseLost, "the late owner")
 		s.want("m", 1, "a late owner finds that its claim is no longer on the key")
 		time.Sleep(window - time.Minute)
-		if got, err := do(b); got != dedup.Duplicate || err != nil {
-			t.Errorf("within the window: %v, %v", got, err)
-		}
+		got, err = do(b)
+		assert.Equal(t, dedup.Duplicate, got, "within the window")
+		assert.NoError(t, err, "within the window")
 		time.Sleep(2 * time.Minute)
-		if got, err := do(b); got != dedup.Acquired || err != nil {
-			t.Errorf("after the window: %v, %v", got, err)
-		}
+		got, err = do(b)
+		assert.Equal(t, dedup.Acquired, got, "after the window")
+		assert.NoError(t, err, "after the window")
 		s.want("m", 2, "the window has ended")
 	})
 }
@@ -165,12 +160,9 @@ func (s *shop) migrate() {
 	s.exec(`CREATE TABLE ` + s.ledger + ` (message varchar(100) NOT NULL)`)
 	s.t.Cleanup(func() {
 		ctx := context.WithoutCancel(s.t.Context())
-		if _, err := s.db.ExecContext(ctx, `DROP TABLE `+s.ledger); err != nil {
-			s.t.Error(err)
-		}
-		if err := s.marks.Migrations().To(ctx, s.db, 0); err != nil {
-			s.t.Error(err)
-		}
+		_, err := s.db.ExecContext(ctx, `DROP TABLE `+s.ledger)
+		assert.NoError(s.t, err)
+		assert.NoError(s.t, s.marks.Migrations().To(ctx, s.db, 0))
 	})
 }
 
@@ -197,9 +189,7 @@ func (s *shop) want(k string, want int, why string) {
 	var got int
 	must(s.t, s.db.QueryRowContext(s.t.Context(),
 		`SELECT count(*) FROM `+s.ledger+` WHERE message = '`+k+`'`).Scan(&got))
-	if got != want {
-		s.t.Errorf("%s: %d effects, want %d: %s", k, got, want, why)
-	}
+	assert.Equal(s.t, want, got, "%s: effects, %s", k, why)
 }
 
 // engine is a database of the SQL tests.
@@ -254,9 +244,7 @@ func killedInSQL(t *testing.T) {
 					var all sync.WaitGroup
 					for range 4 {
 						all.Go(func() {
-							if err := s.deliver(j.Key); err != nil {
-								t.Error(err)
-							}
+							assert.NoError(t, s.deliver(j.Key))
 						})
 					}
 					all.Wait()

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
@@ -24,10 +25,10 @@ var claimedRow = row{
 			synctest.Test(t, func(t *testing.T) {
 				report := deduptest.Storm(t, subject(newTally()),
 					deduptest.StormConfig{Messages: 300, Rate: 0.1, Seed: 8})
-				if report.Faults < 100 || len(report.Doubled) == 0 {
-					t.Errorf("%d faults, %d doubled: too few to show that nothing is lost",
-						report.Faults, len(report.Doubled))
-				}
+				assert.GreaterOrEqual(t, report.Faults, 100,
+					"too few to show that nothing is lost")
+				assert.NotEmpty(t, report.Doubled,
+					"too few to show that nothing is lost")
 			})
 		},
 	},
@@ -50,9 +51,8 @@ func oneRunner(t *testing.T) {
 		step := func(k string, by int) {
 			mu.Lock()
 			defer mu.Unlock()
-			if running[k] += by; running[k] > 1 {
-				t.Errorf("%d runners of %s", running[k], k)
-			}
+			running[k] += by
+			assert.LessOrEqual(t, running[k], 1, "%d runners of %s", running[k], k)
 		}
 		for range 4 {
 			w := newWorker(t, store)
@@ -82,9 +82,9 @@ func remembered(t *testing.T) {
 		effect := func(context.Context) (string, error) { n.add("m"); return "v", nil }
 		w.deliver("m", effect)
 		time.Sleep(window - time.Minute)
-		if res := w.deliver("m", effect); res.Outcome != dedup.Duplicate || res.Value != "v" {
-			t.Errorf("within the window: %+v", res)
-		}
+		res := w.deliver("m", effect)
+		assert.Equal(t, dedup.Duplicate, res.Outcome, "within the window: %+v", res)
+		assert.Equal(t, "v", res.Value, "within the window: %+v", res)
 		n.want(t, "m", 1, "the window has not ended")
 		time.Sleep(2 * time.Minute)
 		w.deliver("m", effect)
@@ -137,12 +137,11 @@ func crashBeforeRecord(t *testing.T) {
 					return "", nil
 				})
 			})
-			if res := newWorker(t, store).deliver(k, func(context.Context) (string, error) {
+			res := newWorker(t, store).deliver(k, func(context.Context) (string, error) {
 				n.add(k)
 				return "", nil
-			}); res.Attempt != 2 {
-				t.Errorf("%s: %+v", k, res)
-			}
+			})
+			assert.Equal(t, 2, res.Attempt, "%s: %+v", k, res)
 		}
 		n.want(t, "before the effect", 1, "the first process died before it")
 		n.want(t, "after the effect", 2, "the first process died between effect and record")
@@ -151,16 +150,14 @@ func crashBeforeRecord(t *testing.T) {
 		report := deduptest.Twice(t, subject(newTally()))
 		doubled := 0
 		for _, in := range report.Doubled {
-			if !in.Explained || in.Effects != 2 {
-				t.Errorf("%+v", in)
-			}
+			assert.True(t, in.Explained, "%+v", in)
+			assert.Equal(t, 2, in.Effects, "%+v", in)
 			if strings.Contains(in.Story, "crash before Finish") {
 				doubled++
 			}
 		}
-		if doubled != 1 {
-			t.Errorf("%d doubles by a crash before the record: %+v", doubled, report.Doubled)
-		}
+		assert.Equal(t, 1, doubled, "%d doubles by a crash before the record: %+v", doubled,
+			report.Doubled)
 	})
 }
 
@@ -199,9 +196,7 @@ func pausedHandler(t *testing.T) {
 			synctest.Wait()
 			b.deliver(k, func(ctx context.Context) (string, error) { return "", effect(ctx) })
 			one.Wait()
-			if first == nil {
-				t.Errorf("%s: the paused handler acknowledged", k)
-			}
+			assert.Error(t, first, "%s: the paused handler acknowledged", k)
 		}
 		n.want(t, "plain", 2, "the first handler did not know that its lease had ended")
 		n.want(t, "fenced", 1, "the row had the fence of the second handler")
@@ -226,16 +221,14 @@ func rebalance(t *testing.T) {
 			}
 			older := claim(a, 7)
 			newer := claim(b, 8) // the partition has moved, the older handler still runs
-			if want := map[bool]driver.Outcome{false: dedup.InFlight,
-				true: dedup.Acquired}[takes]; older.Outcome != dedup.Acquired ||
-				newer.Outcome != want {
-				t.Errorf("%s: %v, then %v", k, older.Outcome, newer.Outcome)
-			}
+			assert.Equal(t, dedup.Acquired, older.Outcome, "%s", k)
+			assert.Equal(t,
+				map[bool]driver.Outcome{false: dedup.InFlight,
+					true: dedup.Acquired}[takes], newer.Outcome, "%s", k)
 			n.add(k)
-			if err := older.Complete(t.Context(), nil); takes != errors.Is(err,
-				dedup.ErrLeaseLost) {
-				t.Errorf("%s: the older owner got %v", k, err)
-			}
+			err := older.Complete(t.Context(), nil)
+			assert.Equal(t, takes, errors.Is(err, dedup.ErrLeaseLost), "%s: the older owner got %v",
+				k, err)
 			if newer.Outcome == dedup.Acquired {
 				n.add(k)
 			}

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -19,9 +21,7 @@ func endedInSQLite(t *testing.T) {
 				first = false
 				_, err := tx.ExecContext(ctx,
 					`INSERT OR ROLLBACK INTO `+s.ledger+`_unique VALUES (1), (1)`)
-				if err == nil {
-					t.Error("nothing has ended the transaction")
-				}
+				assert.Error(t, err, "nothing has ended the transaction")
 				if heeds {
 					return err
 				}
@@ -52,9 +52,8 @@ func endedInSQLite(t *testing.T) {
 					break
 				}
 			}
-			if _, err := s.marks.Do(t.Context(), s.db, "m", effect); err != nil {
-				t.Error(err)
-			}
+			_, err = s.marks.Do(t.Context(), s.db, "m", effect)
+			assert.NoError(t, err)
 			s.want("m", c.want, "an effect that went on after its transaction had ended is committed by itself")
 		})
 	}

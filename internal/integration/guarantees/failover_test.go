@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -92,10 +93,9 @@ func claimedThroughFailover(t *testing.T, pair *duo) {
 	if pair.waits {
 		// An owner that waits for the replica does not win this claim, so no effect runs under a
 		// claim that could be lost.
-		if _, err := dedup.Do(t.Context(), durably.d,
-			"durable", durable); !dedup.OutcomeUnknown(err) {
-			t.Errorf("one replica is required and none is there: %v", err)
-		}
+		_, err := dedup.Do(t.Context(), durably.d, "durable", durable)
+		assert.True(t, dedup.OutcomeUnknown(err), "one replica is required and none is there: %v",
+			err)
 	}
 	pair.promote(t)
 	again := pair.worker(t, redisadapter.Options{})
@@ -125,19 +125,13 @@ func askedThroughFailover(t *testing.T, pair *duo) {
 	w := pair.worker(t, redisadapter.Options{}, asks)
 	pair.part(t)
 	_, err := dedup.Do(t.Context(), w.d, "m", handle)
-	if err == nil {
-		t.Error("acknowledged")
-	}
-	if rec, err := w.d.Lookup(t.Context(), "m"); err != nil || rec.State != driver.StateUncertain {
-		t.Errorf("%v, %v", rec.State, err)
-	}
+	assert.Error(t, err, "acknowledged")
+	rec, err := w.d.Lookup(t.Context(), "m")
+	assert.NoError(t, err)
+	assert.Equal(t, driver.StateUncertain, rec.State)
 	pair.promote(t)
-	if _, err := dedup.Do(t.Context(), pair.worker(t, redisadapter.Options{}, asks).d, "m",
-		handle); err == nil {
-		t.Error("acknowledged")
-	}
+	_, err = dedup.Do(t.Context(), pair.worker(t, redisadapter.Options{}, asks).d, "m", handle)
+	assert.Error(t, err, "acknowledged")
 	n.want(t, "m", 2, "the new primary never had the uncertain key")
-	if questions != 0 {
-		t.Errorf("%d questions about a key that was lost", questions)
-	}
+	assert.Zero(t, questions, "%d questions about a key that was lost", questions)
 }

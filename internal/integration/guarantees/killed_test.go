@@ -13,6 +13,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 )
 
@@ -75,7 +76,7 @@ func (j *job) killThere(t *testing.T) {
 		said = append(said, lines.Text())
 	}
 	must(t, child.Process.Kill())
-	if err := child.Wait(); child.ProcessState.Exited() {
-		t.Fatalf("the process has not come there: %v\n%s", err, strings.Join(said, "\n"))
-	}
+	err = child.Wait()
+	require.False(t, child.ProcessState.Exited(), "the process has not come there: %v\n%s", err,
+		strings.Join(said, "\n"))
 }

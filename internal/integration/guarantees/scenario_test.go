@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/redisadapter"
@@ -274,10 +276,8 @@ func (l *scenario) judge(t *testing.T, r *run, v *caseCounts, was map[string]sto
 				died, first)
 		}
 	}
-	if charges := r.of("charge"); charges > 1 && !died {
-		t.Errorf("charged %d times, and no process had died", charges)
-	}
-	if !died && first != nil && !slices.Contains([]error{errBusy}, first) {
-		t.Errorf("the process lives, and got %v", first)
-	}
+	charges := r.of("charge")
+	assert.False(t, charges > 1 && !died, "charged %d times, and no process had died", charges)
+	assert.False(t, !died && first != nil && !slices.Contains([]error{errBusy}, first),
+		"the process lives, and got %v", first)
 }

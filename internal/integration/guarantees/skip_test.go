@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -46,14 +48,11 @@ var skipRow = row{
 func (w *worker) skim(k string, effect func()) {
 	w.t.Helper()
 	seen, err := w.d.Seen(w.t.Context(), k)
-	if err != nil {
-		w.t.Errorf("Seen: %v", err)
-	}
+	assert.NoError(w.t, err, "Seen")
 	if seen {
 		return
 	}
 	effect()
-	if _, err := w.d.Mark(w.t.Context(), k); err != nil {
-		w.t.Errorf("Mark: %v", err)
-	}
+	_, err = w.d.Mark(w.t.Context(), k)
+	assert.NoError(w.t, err, "Mark")
 }

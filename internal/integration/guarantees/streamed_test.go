@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -226,15 +227,11 @@ func streamedOnce(t *testing.T) {
 	stop := s.member(nil)
 	s.through(60)
 	stop()
-	if h.Hits() != 3 {
-		t.Errorf("%d faults", h.Hits())
-	}
-	if got := s.read(sarama.ReadCommitted); !slices.Equal(got, all) {
-		t.Errorf("committed: %s", strings.Join(got, " "))
-	}
-	if got := s.read(sarama.ReadUncommitted); len(got) <= len(all) {
-		t.Errorf("uncommitted: %d messages, none of them of an aborted run", len(got))
-	}
+	assert.Equal(t, 3, h.Hits(), "faults")
+	got := s.read(sarama.ReadCommitted)
+	assert.Equal(t, all, got, "committed: %s", strings.Join(got, " "))
+	assert.Greater(t, len(s.read(sarama.ReadUncommitted)), len(all),
+		"uncommitted: messages, none of them of an aborted run")
 }
 
 // streamedCrash: a process dies during its work, and its successor continues from the committed
@@ -266,12 +263,9 @@ func streamedCrash(t *testing.T) {
 	s.through(60)
 	stop()
 	left()
-	if again == 0 {
-		t.Error("the handler has not run again: nothing was lost by the crash")
-	}
-	if got := s.read(sarama.ReadCommitted); !slices.Equal(got, all) {
-		t.Errorf("committed: %s", strings.Join(got, " "))
-	}
+	assert.NotZero(t, again, "the handler has not run again: nothing was lost by the crash")
+	got := s.read(sarama.ReadCommitted)
+	assert.Equal(t, all, got, "committed: %s", strings.Join(got, " "))
 }
 
 // streamedTwice: for Kafka two offsets are two messages.
@@ -282,7 +276,5 @@ func streamedTwice(t *testing.T) {
 	stop := s.member(nil)
 	s.through(4)
 	stop()
-	if got := strings.Join(s.read(sarama.ReadCommitted), " "); got != "a b b c" {
-		t.Errorf("committed: %s", got)
-	}
+	assert.Equal(t, "a b b c", strings.Join(s.read(sarama.ReadCommitted), " "), "committed")
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -51,16 +52,13 @@ func sentences(t *testing.T, said []string, shown map[string]func(*testing.T)) {
 	for _, sentence := range said {
 		test, ok := shown[sentence]
 		t.Run(sentence, func(t *testing.T) {
-			if !ok {
-				t.Fatalf("docs/guarantees.md says %q, and no test shows it", sentence)
-			}
+			require.True(t, ok, "docs/guarantees.md says %q, and no test shows it", sentence)
 			test(t)
 		})
 	}
 	for sentence := range shown {
-		if !slices.Contains(said, sentence) {
-			t.Errorf("a test shows %q, which docs/guarantees.md does not say", sentence)
-		}
+		assert.Contains(t, said, sentence,
+			"a test shows a sentence that docs/guarantees.md does not say")
 	}
 }
 
@@ -116,7 +114,5 @@ func union(table map[string]line, rows map[string]row) []string {
 func TestParseTable(t *testing.T) {
 	table := parseTable(
 		"\ntext\n\n| level | composition | promise | when |\n|---|---|---|---|\n| A | a cell | one; two, too. `A.B` three | never |\n\n| no | table |\n")
-	if got := fmt.Sprint(table); got != "map[A:{[one two, too `A.B` three] [never]}]" {
-		t.Errorf("read %s", got)
-	}
+	assert.Equal(t, "map[A:{[one two, too `A.B` three] [never]}]", fmt.Sprint(table), "read")
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -252,9 +254,8 @@ func (w *wire) redeliver(next *runner) {
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, dedup.ErrInFlight) && !errors.Is(err, errBusy) {
-			w.t.Fatalf("the redelivery got %v", err)
-		}
+		require.False(w.t, !errors.Is(err, dedup.ErrInFlight) && !errors.Is(err, errBusy),
+			"the redelivery got %v", err)
 		w.server.Advance(2 * time.Minute)
 	}
 	w.t.Fatal("in flight forever")
@@ -279,27 +280,21 @@ func TestEveryRequestOnTheWire(t *testing.T) {
 						if end == connectionCut && f.action == redisproxy.DropRequest {
 							points = append(points, command)
 						}
-						if t.Failed() {
-							t.Fatalf("%s of request %d (%s), %s", f.name, n, command, end)
-						}
-						if n > 50 {
-							t.Fatal("the life never ends")
-						}
+						require.False(t, t.Failed(), "%s of request %d (%s), %s", f.name, n,
+							command, end)
+						require.LessOrEqual(t, n, 50, "the scenario never ends")
 					}
 				}
 			}
 			t.Logf("%d cases at %s: %d deaths, %d doubles that the table allows", v.cases,
 				strings.Join(points, " "), v.deaths, v.doubles)
-			if v.cases == 0 {
-				t.Error("no case ran")
-			}
+			assert.NotZero(t, v.cases, "no case ran")
 			total.cases, total.deaths = total.cases+v.cases, total.deaths+v.deaths
 			total.doubles, total.forgets = total.doubles+v.doubles, total.forgets+v.forgets
 		})
 	}
 	t.Logf("%d cases, %d deaths: 0 lost, %d doubles, each by a death between effect and record",
 		total.cases, total.deaths, total.doubles)
-	if !t.Failed() && (total.doubles == 0 || total.forgets == 0) {
-		t.Error("no death between effect and record: the faults miss their targets")
-	}
+	assert.False(t, !t.Failed() && (total.doubles == 0 || total.forgets == 0),
+		"no death between effect and record: the faults miss their targets")
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/dedup/driver"
@@ -66,9 +69,8 @@ func newWorker(t *testing.T, store dedup.Store, edit ...func(*dedup.Config)) *wo
 	t.Cleanup(func() {
 		close(w.buried)
 		w.lives.Wait() // goroutines of a dead one must not outlive the test
-		if err := w.d.Close(context.Background()); err != nil && !w.dead() {
-			t.Error(err)
-		}
+		err := w.d.Close(context.Background())
+		assert.False(t, err != nil && !w.dead(), err)
 	})
 	return w
 }
@@ -183,9 +185,7 @@ func (w *worker) deliver(k string, handle func(ctx context.Context) (string, err
 		if res, err = dedup.DoResult(w.t.Context(), w.d, k, handle, opts...); dedup.CanAck(err) {
 			return res
 		}
-		if !errors.Is(err, dedup.ErrInFlight) {
-			w.t.Fatalf("the delivery got %v", err)
-		}
+		require.ErrorIs(w.t, err, dedup.ErrInFlight, "the delivery")
 		time.Sleep(time.Second)
 	}
 	w.t.Fatal("in flight forever")
@@ -217,9 +217,7 @@ func (n *tally) of(k string) int {
 
 func (n *tally) want(t *testing.T, k string, want int, why string) {
 	t.Helper()
-	if got := n.of(k); got != want {
-		t.Errorf("%s: %d effects, want %d: %s", k, got, want, why)
-	}
+	assert.Equal(t, want, n.of(k), "%s: effects, %s", k, why)
 }
 
 // subject is a handler at level Claimed whose effects are counted.
@@ -238,7 +236,5 @@ func subject(n *tally) deduptest.Subject {
 
 func must(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/sqladapter"
@@ -89,17 +92,11 @@ func (b backend) open(t testing.TB, window, lease time.Duration) *fixture {
 func openAt(t testing.TB, s settings) *fixture {
 	t.Helper()
 	p, err := s.open(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(p.shut)
-	if err := p.setUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, p.setUp(t.Context()))
 	t.Cleanup(func() {
-		if err := p.tearDown(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, p.tearDown(context.WithoutCancel(t.Context())))
 	})
 	return p
 }
@@ -118,8 +115,6 @@ func each(t *testing.T, over []backend, test func(t *testing.T, b backend)) {
 func (p *fixture) counts(t testing.TB) map[string]int {
 	t.Helper()
 	all, err := p.ledger.counts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return all
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -35,9 +37,7 @@ func newReader(t *testing.T) func(lines ...string) (key string, ok bool) {
 	t.Helper()
 	run := &reader{}
 	m, err := httpadapter.New(run, httpadapter.Unscoped, httpadapter.Config{Strict: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h := m.Handler(http.NotFoundHandler())
 	return func(lines ...string) (string, bool) {
 		run.key = ""
@@ -45,10 +45,10 @@ func newReader(t *testing.T) func(lines ...string) (key string, ok bool) {
 		r.Header["Idempotency-Key"] = lines
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if taken := w.Code == http.StatusGone; taken != (run.key != "") ||
-			!taken && w.Code != http.StatusBadRequest {
-			t.Errorf("%q: %d, key %q", lines, w.Code, run.key)
-		}
+		taken := w.Code == http.StatusGone
+		assert.Equal(t, run.key != "", taken, "%q: %d, key %q", lines, w.Code, run.key)
+		assert.False(t, !taken && w.Code != http.StatusBadRequest, "%q: %d, key %q", lines, w.Code,
+			run.key)
 		return run.key, run.key != ""
 	}
 }
@@ -148,36 +148,34 @@ func TestFieldVectors(t *testing.T) {
 	read := newReader(t)
 	for _, v := range vectors {
 		key, ok := read(v.lines...)
-		if key != v.want || ok != (v.want != "") {
-			t.Errorf("%s: %q is %q, %v; want %q", v.name, v.lines, key, ok, v.want)
-		}
-		if key, ok, newer, err := other(v.lines...); ok != (v.want != "") ||
-			ok && key != v.want || newer {
-			t.Errorf("%s: the other parser reads %q, %v, %v: the vector is wrong", v.name,
-				key, ok, err)
-		}
+		assert.Equal(t, v.want, key, "%s: %q is %q", v.name, v.lines, key)
+		assert.Equal(t, v.want != "", ok, "%s: %q is %q", v.name, v.lines, key)
+		key, ok, newer, err := other(v.lines...)
+		assert.Equal(t, v.want != "", ok, "%s: the other parser reads %q, %v: the vector is wrong",
+			v.name, key, err)
+		assert.False(t, ok && key != v.want,
+			"%s: the other parser reads %q, %v, %v: the vector is wrong", v.name, key, ok, err)
+		assert.False(t, newer, "%s: the other parser reads %q, %v, %v: the vector is wrong", v.name,
+			key, ok, err)
 	}
 	// Lines are joined by commas, and so a String can be in two. A proxy may join them elsewhere.
 	split := []string{`"a`, `b"`}
-	if key, ok, _, _ := other(split...); !ok || key != "a, b" {
-		t.Errorf("the other parser joins %q to %q, %v", split, key, ok)
-	}
-	if key, ok := read(split...); ok {
-		t.Errorf("a key in two lines is read as %q", key)
-	}
+	key, ok, _, _ := other(split...)
+	assert.True(t, ok, "the other parser joins %q to %q, %v", split, key, ok)
+	assert.Equal(t, "a, b", key, "the other parser joins %q to %q, %v", split, key, ok)
+	key, ok = read(split...)
+	assert.False(t, ok, "a key in two lines is read as %q", key)
 	for c := range 0x80 {
 		for _, escape := range []string{"", `\`} {
 			line := `" ` + escape + string(rune(c)) + ` "`
 			key, ok := read(line)
 			want, wantOK, _, _ := other(line)
-			if ok != wantOK || ok && key != want {
-				t.Errorf("%q: %q, %v; the other parser %q, %v", line, key, ok, want, wantOK)
-			}
+			assert.Equal(t, wantOK, ok, "%q: %q, the other parser %q", line, key, want)
+			assert.False(t, ok && key != want, "%q: %q, %v; the other parser %q, %v", line, key, ok,
+				want, wantOK)
 			printable := c >= ' ' && c <= '~'
 			special := c == '"' || c == '\\'
-			if allowed := printable && special == (escape != ""); ok != allowed {
-				t.Errorf("%q: taken %v, allowed %v", line, ok, allowed)
-			}
+			assert.Equal(t, printable && special == (escape != ""), ok, "%q: taken, allowed", line)
 		}
 	}
 }
@@ -214,9 +212,10 @@ func TestFieldsAgainstAnotherParser(t *testing.T) {
 		}
 	}
 	t.Logf("%d taken, %d refused, %d with parameters of RFC 9651, %d with bytes that are not decoded, %d in two lines", taken, refused, newerOnes, undecoded, joined)
-	if min(taken, refused) < fields/10 || newerOnes == 0 || undecoded == 0 {
-		t.Error("the fields are too much alike: nothing is shown")
-	}
+	assert.GreaterOrEqual(t, min(taken, refused), fields/10,
+		"the fields are too much alike: nothing is shown")
+	assert.NotZero(t, newerOnes, "the fields are too much alike: nothing is shown")
+	assert.NotZero(t, undecoded, "the fields are too much alike: nothing is shown")
 }
 
 // generator writes fields.

@@ -14,6 +14,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // process is a server process, seen from the test.
@@ -28,24 +31,17 @@ type process struct {
 func start(t *testing.T, j job) *process {
 	t.Helper()
 	text, err := json.Marshal(j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// It ends when its standard input does, also where this process is killed.
 	p := &process{T: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0]),
 		lines: make(chan string, 1000)}
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	p.cmd.Stderr = os.Stderr
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
+	p.stdin, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
 	go func() {
 		defer close(p.lines)
 		for scan := bufio.NewScanner(out); scan.Scan(); {
@@ -137,15 +133,13 @@ func TestCrowd(t *testing.T) {
 			wantInFlight(t, <-results)
 		}
 		for _, s := range servers {
-			if _, err := io.WriteString(s.stdin, "go\n"); err != nil {
-				t.Error(err)
-			}
+			_, err := io.WriteString(s.stdin, "go\n")
+			assert.NoError(t, err)
 		}
 		first := <-results
-		if first.err != nil || first.status != http.StatusCreated ||
-			first.header.Get("Idempotent-Replayed") != "" {
-			t.Fatalf("the first: %+v", first)
-		}
+		require.NoError(t, first.err, "the first: %+v", first)
+		require.Equal(t, http.StatusCreated, first.status, "the first: %+v", first)
+		require.Empty(t, first.header.Get("Idempotent-Replayed"), "the first: %+v", first)
 		again := func(name string, first result) {
 			results := send(order("Idempotency-Key: " + name))
 			for range crowd {
@@ -173,10 +167,9 @@ func TestCrowd(t *testing.T) {
 			case r.err == nil && r.status == http.StatusCreated && first.status == 0:
 				first = r
 			case r.err == nil && r.status == http.StatusCreated:
-				if r.body != first.body ||
-					r.header.Get("Location") != first.header.Get("Location") {
-					t.Errorf("two answers: %q, %q", r.body, first.body)
-				}
+				assert.Equal(t, first.body, r.body, "two answers")
+				assert.Equal(t, first.header.Get("Location"), r.header.Get("Location"),
+					"two answers")
 			default:
 				wantInFlight(t, r)
 				inFlight++
@@ -184,28 +177,27 @@ func TestCrowd(t *testing.T) {
 		}
 		again("racing", first)
 		effects := p.counts(t)
-		if effects["held"] != 1 || effects["racing"] != 1 {
-			t.Errorf("effects: %v", effects)
-		}
+		assert.Equal(t, 1, effects["held"], "effects: %v", effects)
+		assert.Equal(t, 1, effects["racing"], "effects: %v", effects)
 		t.Logf("racing: %d of %d were told that it is in flight", inFlight, crowd)
 	})
 }
 
 func wantInFlight(t *testing.T, r result) {
 	t.Helper()
-	if r.err != nil || r.status != http.StatusConflict || !strings.Contains(r.body, "#in-flight") ||
-		r.header.Get("Retry-After") == "" {
-		t.Errorf("got %d %q, %v; want in flight", r.status, r.body, r.err)
-	}
+	assert.NoError(t, r.err)
+	assert.Equal(t, http.StatusConflict, r.status)
+	assert.Contains(t, r.body, "#in-flight")
+	assert.NotEmpty(t, r.header.Get("Retry-After"))
 }
 
 func wantAgain(t *testing.T, first, r result) {
 	t.Helper()
-	if r.err != nil || r.status != first.status || r.body != first.body ||
-		r.header.Get("Location") != first.header.Get("Location") ||
-		r.header.Get("Idempotent-Replayed") != "true" {
-		t.Errorf("got %d %q, %v; want the replay of %q", r.status, r.body, r.err, first.body)
-	}
+	assert.NoError(t, r.err)
+	assert.Equal(t, first.status, r.status)
+	assert.Equal(t, first.body, r.body)
+	assert.Equal(t, first.header.Get("Location"), r.header.Get("Location"))
+	assert.Equal(t, "true", r.header.Get("Idempotent-Replayed"))
 }
 
 // death is where a process is killed, and what comes of it.
@@ -259,37 +251,29 @@ func (d *death) check(t *testing.T, p *fixture, other *process, name string) {
 	victim := start(t, job{settings: p.settings})
 	var client sync.WaitGroup
 	client.Go(func() {
-		if a, err := exchange(victim.addr, playing(name, d.at)); err == nil {
-			t.Errorf("the client of the process that was killed has an answer: %d %q",
-				a.status, a.body)
-		}
+		a, err := exchange(victim.addr, playing(name, d.at))
+		assert.Error(t, err, "the client of the process that was killed has an answer: %d %q",
+			a.status, a.body)
 	})
-	if line := victim.line(); line != "holding" {
-		t.Fatalf("the process says %q", line)
-	}
+	require.Equal(t, "holding", victim.line(), "the process")
 	killed := time.Now()
 	victim.kill()
 	client.Wait()
 
 	a, waited := d.retry(t, other, name)
-	if !p.Atomic && waited.Sub(killed) < p.Lease/3 {
-		t.Errorf("%v after the crash its lease, of %v, was not over", waited.Sub(killed), p.Lease)
-	}
+	assert.False(t, !p.Atomic && waited.Sub(killed) < p.Lease/3,
+		"%v after the crash its lease, of %v, was not over", waited.Sub(killed), p.Lease)
 	if d.answer == "" {
 		d.answer = name + ", by process " + fmt.Sprint(other.cmd.Process.Pid)
 	}
-	if !strings.Contains(a.body, d.answer) {
-		t.Errorf("the retry got %d %q, want %s", a.status, a.body, d.answer)
-	}
+	assert.Contains(t, a.body, d.answer, "the retry got %d %q", a.status, a.body)
 	for range 3 {
 		again, err := exchange(other.addr, order("Idempotency-Key: "+name))
-		if err != nil || again.status != a.status || again.body != a.body {
-			t.Errorf("then %d %q, %v; want %d %q", again.status, again.body, err, a.status, a.body)
-		}
+		assert.NoError(t, err, "then %d %q", again.status, again.body)
+		assert.Equal(t, a.status, again.status, "then %d %q", again.status, again.body)
+		assert.Equal(t, a.body, again.body, "then %d %q", again.status, again.body)
 	}
-	if got := p.counts(t)[name]; got != d.effects {
-		t.Errorf("%d effects, want %d", got, d.effects)
-	}
+	assert.Equal(t, d.effects, p.counts(t)[name], "effects")
 	t.Logf("%s: %d in the end, %v after the crash; %d effects", d.at, a.status,
 		waited.Sub(killed), d.effects)
 }
@@ -307,9 +291,9 @@ func (d *death) retry(t *testing.T, other *process, name string) (answer, time.T
 		case a.status == http.StatusCreated:
 			return a, time.Now()
 		case strings.Contains(a.body, "#uncertain"):
-			if a.status != http.StatusConflict || a.header.Get("Retry-After") != "30" {
-				t.Errorf("uncertain: %d %v", a.status, a.header)
-			}
+			assert.Equal(t, http.StatusConflict, a.status, "uncertain: %d %v", a.status, a.header)
+			assert.Equal(t, "30", a.header.Get("Retry-After"), "uncertain: %d %v", a.status,
+				a.header)
 			return a, time.Now()
 		default:
 			wantInFlight(t, result{a, nil})

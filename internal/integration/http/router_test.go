@@ -11,6 +11,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
 	echo5 "github.com/labstack/echo/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/sqladapter"
@@ -137,9 +139,7 @@ func TestRouters(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := row.over.open(t, day, lease)
 			m, err := httpadapter.New(p.run, account, httpadapter.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			s := &site{T: t, fixture: p, server: httptest.NewServer(row.make(m, p))}
 			t.Cleanup(s.server.Close)
 			for _, want := range []struct {
@@ -149,24 +149,23 @@ func TestRouters(t *testing.T) {
 				o := order(key(`"k"`)).to("POST",
 					fmt.Sprintf("/shops/%s/orders?status=%d", want.shop, want.status))
 				first := s.send(o)
-				if first.status != want.status || first.header.Get("Idempotent-Replayed") != "" {
-					t.Errorf("%s: %d %q", want.shop, first.status, first.body)
-				}
+				assert.Equal(t, want.status, first.status, "%s: %d %q", want.shop, first.status,
+					first.body)
+				assert.Empty(t, first.header.Get("Idempotent-Replayed"), "%s: %d %q", want.shop,
+					first.status, first.body)
 				s.wantReplay(first, s.send(o))
 				s.wantProblem(s.send(o.with("other")), 422, "key-reused")
 			}
 			s.wantProblem(s.send(order().to("POST", "/shops/one/orders")), 400, "key-missing")
-			if a := s.send(order(key(`"k"`)).to("POST", "/nowhere")); a.status != 404 {
-				t.Errorf("nowhere: %d", a.status)
-			}
+			assert.Equal(t, 404, s.send(order(key(`"k"`)).to("POST", "/nowhere")).status, "nowhere")
 			effects := p.counts(t)
 			undone := 1
 			if p.Dialect == sqladapter.SQLite {
 				undone = 0
 			}
-			if effects["one"] != 1 || effects["two"] != 1 || effects["three"] != undone {
-				t.Errorf("effects: %v", effects)
-			}
+			assert.Equal(t, 1, effects["one"], "effects: %v", effects)
+			assert.Equal(t, 1, effects["two"], "effects: %v", effects)
+			assert.Equal(t, undone, effects["three"], "effects: %v", effects)
 		})
 	}
 }

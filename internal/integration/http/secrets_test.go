@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -68,20 +71,19 @@ func TestStoredBytes(t *testing.T) {
 					"Cookie: session="+bearer).by(tenant).with(card)
 				first := s.send(o)
 				for _, name := range denied {
-					if first.header.Get(name) != secretIn(name) {
-						t.Errorf("the first answer has no %s: %v", name, first.header)
-					}
+					assert.Equal(t, secretIn(name), first.header.Get(name),
+						"the first answer has no %s: %v", name, first.header)
 				}
 				again := s.send(o)
 				for _, name := range denied {
-					if again.header.Get(name) != "" {
-						t.Errorf("%s is replayed", name)
-					}
+					assert.Empty(t, again.header.Get(name), "%s is replayed", name)
 				}
-				if again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body ||
-					again.header.Get("X-Receipt") != inHeader {
-					t.Errorf("replayed: %d %q %v", again.status, again.body, again.header)
-				}
+				assert.Equal(t, "true", again.header.Get("Idempotent-Replayed"),
+					"replayed: %d %q %v", again.status, again.body, again.header)
+				assert.Equal(t, first.body, again.body, "replayed: %d %q %v", again.status,
+					again.body, again.header)
+				assert.Equal(t, inHeader, again.header.Get("X-Receipt"), "replayed: %d %q %v",
+					again.status, again.body, again.header)
 				p.wantStored(t, row.there, row.never)
 			})
 		})
@@ -92,28 +94,22 @@ func TestStoredBytes(t *testing.T) {
 func (p *fixture) wantStored(t *testing.T, there, never []string) {
 	t.Helper()
 	raw, err := p.raw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var all strings.Builder
 	for _, value := range raw {
 		all.WriteString(value)
 	}
-	if all.Len() == 0 {
-		t.Fatal("the store is empty")
-	}
+	require.NotZero(t, all.Len(), "the store is empty")
 	for _, want := range there {
-		if !strings.Contains(all.String(), want) {
-			t.Errorf("%q is not in the %d bytes of the store, so this test does not see what is",
-				want, all.Len())
-		}
+		assert.Contains(t, all.String(), want,
+			"%q is not in the %d bytes of the store, so this test does not see what is", want,
+			all.Len())
 	}
 	for _, secret := range never {
 		for _, form := range forms(secret) {
 			for where, value := range raw {
-				if strings.Contains(strings.ToLower(value), strings.ToLower(form)) {
-					t.Errorf("%q is in %s, as %s", secret, where, form)
-				}
+				assert.NotContains(t, strings.ToLower(value), strings.ToLower(form),
+					"%q is in %s, as %s", secret, where, form)
 			}
 		}
 	}

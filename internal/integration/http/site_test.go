@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -44,9 +46,7 @@ func newSite(t *testing.T, p *fixture, name string, cfg httpadapter.Config,
 	}
 	cfg.Name = name // the site shares its store with others
 	m, err := httpadapter.New(p.run, account, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s.server = httptest.NewServer(
 		m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.runs.Add(1)

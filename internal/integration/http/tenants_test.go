@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -40,13 +42,9 @@ func TestTenants(t *testing.T) {
 			all.Wait()
 		}
 		effects := p.counts(t)
-		if len(effects) != tenants {
-			t.Errorf("%d tenants have effects", len(effects))
-		}
+		assert.Len(t, effects, tenants, "tenants with effects")
 		for tenant, n := range effects {
-			if n != 1 {
-				t.Errorf("%s has %d effects", tenant, n)
-			}
+			assert.Equal(t, 1, n, "%s has %d effects", tenant, n)
 		}
 	})
 }

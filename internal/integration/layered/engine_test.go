@@ -11,6 +11,8 @@ import (
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/internal/redistest"
@@ -53,13 +55,9 @@ var backends = []backend{
 func (p backend) open(t testing.TB) *sqlstore.Store {
 	t.Helper()
 	db, err := sql.Open(p.driver, p.dsn(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, db.Close())
 	})
 	db.SetMaxOpenConns(12)
 	if p.dialect == sqladapter.SQLite {
@@ -67,16 +65,10 @@ func (p backend) open(t testing.TB) *sqlstore.Store {
 	}
 	store, err := sqlstore.New(db,
 		sqlstore.Options{Dialect: p.dialect, Table: servertest.Prefix(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(t.Context()))
 	t.Cleanup(func() {
-		if err := store.Drop(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, store.Drop(context.WithoutCancel(t.Context())))
 	})
 	return store
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -21,9 +24,7 @@ func TestLayers(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			client := p.redis(t)
-			if err := redisadapter.Init(t.Context(), client, redisadapter.Options{}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, redisadapter.Init(t.Context(), client, redisadapter.Options{}))
 			s := &stream{t: t}
 			records := p.open(t)
 			for range 3 {
@@ -38,9 +39,9 @@ func TestLayers(t *testing.T) {
 			})
 			saved := s.saved()
 			s.until("and stays so", func(p *process) bool { return p.count("expired") > 20 })
-			if more := s.saved() - saved; more > 0 {
-				t.Errorf("%d lookups were saved by filters that are behind", more)
-			}
+			more := s.saved() - saved
+			assert.Zero(t, more,
+				"%d lookups were saved by filters that are behind", more)
 			s.stalled.Store(false)
 			s.until("lookups are saved again", func(p *process) bool {
 				return p.saved.Load() > saved/3+10
@@ -49,9 +50,7 @@ func TestLayers(t *testing.T) {
 			// An effect that runs while its claim is lost may run twice. Filters have no part in
 			// that.
 			s.pause.Lock()
-			if err := client.FlushAll(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, client.FlushAll(t.Context()).Err())
 			// the newest messages, before a scan has seen them
 			for n := len(s.effects) - 1; n >= max(0, len(s.effects)-30); n-- {
 				s.deliver(s.processes[n%3], n)
@@ -148,9 +147,8 @@ func (s *stream) deliver(p *process, n int) bool {
 	began := time.Now()
 	c, err := p.d.Claim(s.t.Context(), fmt.Sprint(n))
 	if err != nil || c.Outcome != dedup.Acquired {
-		if err == nil && c.Outcome == dedup.Duplicate && s.ran(n, 0) == 0 {
-			s.t.Errorf("message %d is lost", n)
-		}
+		assert.False(s.t, err == nil && c.Outcome == dedup.Duplicate && s.ran(n, 0) == 0,
+			"message %d is lost", n)
 		return err == nil && c.Outcome == dedup.Duplicate
 	}
 	if time.Since(began) > lease/2 { // a run on so slow a machine proves nothing
@@ -179,17 +177,13 @@ func (s *stream) ran(n, more int) int {
 func (s *stream) check() {
 	for n := range s.effects {
 		for try := 0; !s.deliver(s.processes[n%3], n); try++ {
-			if try > 1000 {
-				s.t.Fatalf("message %d is not done", n)
-			}
+			require.LessOrEqual(s.t, try, 1000, "message %d is not done", n)
 			<-time.After(5 * time.Millisecond)
 		}
 	}
 	doubled := 0
 	for n, runs := range s.effects {
-		if runs == 0 {
-			s.t.Errorf("message %d is lost", n)
-		}
+		assert.NotZero(s.t, runs, "message %d is lost", n)
 		if runs > 1 && !s.excused[n] {
 			doubled++
 			s.t.Errorf("the effect of message %d ran %d times", n, runs)
@@ -202,9 +196,9 @@ func (s *stream) check() {
 	s.t.Logf("%d messages, %d doubled, %d under leases that may have lapsed; %d lookups saved, %d maybe, %d behind, %d after the loss",
 		len(s.effects), doubled, len(s.excused), s.saved(), asked, s.total("expired"),
 		s.total("hot_forgot"))
-	if len(s.effects)-len(s.excused) < 20 || asked == 0 {
-		s.t.Error("nothing is shown: the machine is too slow")
-	}
+	assert.GreaterOrEqual(s.t, len(s.effects)-len(s.excused), 20,
+		"nothing is shown: the machine is too slow")
+	assert.NotZero(s.t, asked, "nothing is shown: the machine is too slow")
 }
 
 func (s *stream) total(what string) (n int64) {

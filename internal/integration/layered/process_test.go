@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
@@ -76,34 +78,24 @@ func start(t *testing.T, client redis.UniversalClient, records *sqlstore.Store,
 		Amnesia: redisadapter.AllowAndFlag, AmnesiaFor: window,
 		OnFinding: func(preflight.Finding) {},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	filter, err := bloom.New(bloom.Options{Window: window, Rate: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	follow(t, filter, records, stalled)
 	p := &process{}
 	store, err := layered.New(dying{leases}, records, layered.Config{
 		HotWindow: hot, LeaseTTL: lease, Filter: filter,
 		Observer: dedup.Observer{Filtered: p.filtered},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p.d, err = dedup.New(store, dedup.Config{
 		Namespace: "orders", Window: window, LeaseTTL: lease, StoreTimeout: lease * 9 / 10,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
-		if err := p.d.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, p.d.Close(ctx))
 	})
 	return p
 }
@@ -126,9 +118,7 @@ func follow(t *testing.T, filter *bloom.Filter, records *sqlstore.Store, stalled
 					func(id driver.ID, age time.Duration) error { return yield(id, age) })
 			},
 		})
-		if !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		assert.ErrorIs(t, err, context.Canceled)
 	}()
 	t.Cleanup(func() { stop(); <-done })
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisproxy"
@@ -113,16 +115,12 @@ func lossy(t *testing.T, k kind, probability float64) (*dedup.Deduper,
 			10*time.Minute, 20_000
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second,
 		SeenOnly: k.seenOnly,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := &losses{keys: map[string]map[string]int{}}
 	rule := func(name string, match func(redisproxy.Request) bool, seed uint64) redisproxy.Rule {
 		return redisproxy.Rule{
@@ -209,8 +207,7 @@ func inBatches(t *testing.T, k kind) {
 			reqs[i].Key = fmt.Sprintf("batch-%d-%d-%d", caller, round, i)
 		}
 		claims, err := d.ClaimBatch(t.Context(), reqs)
-		if err != nil {
-			t.Error(err)
+		if !assert.NoError(t, err) {
 			return
 		}
 		mu.Lock()
@@ -271,12 +268,12 @@ func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *checkResult) {
 	t.Logf("%d keys; replies dropped of %d claims and of %d completions (%d in all, %d more went unread); %d claims unknown, %d wrong",
 		v.asked, l.count("claim"), l.count("complete"), stats.RepliesDropped, stats.Abandoned,
 		v.unlearnt, len(v.wrong))
-	if l.count("claim") < enough || l.count("complete") < enough {
-		t.Errorf("too few replies were lost to prove anything")
-	}
-	if v.unlearnt > v.asked/100 {
-		t.Errorf("%d of %d claims are unknown", v.unlearnt, v.asked)
-	}
+	assert.GreaterOrEqual(t, l.count("claim"), enough,
+		"too few replies were lost to prove anything")
+	assert.GreaterOrEqual(t, l.count("complete"), enough,
+		"too few replies were lost to prove anything")
+	assert.LessOrEqual(t, v.unlearnt, v.asked/100, "%d of %d claims are unknown", v.unlearnt,
+		v.asked)
 	if len(v.wrong) > 0 {
 		slices.Sort(v.wrong)
 		t.Errorf("%d of our own claims or completions were taken for somebody else's, first: %s",
@@ -303,7 +300,6 @@ func TestPlainSetNXDisownsItsOwnClaim(t *testing.T) {
 	}
 	t.Logf("%d of %d claims whose reply was lost were called somebody else's",
 		disowned, proxy.Stats().RepliesDropped)
-	if disowned == 0 {
-		t.Error("the plain pattern survived: the proxy does not drop the replies that matter")
-	}
+	assert.NotZero(t, disowned,
+		"the plain pattern survived: the proxy does not drop the replies that matter")
 }

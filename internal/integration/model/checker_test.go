@@ -15,6 +15,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 //go:embed key.pml
@@ -80,9 +83,7 @@ func read(report string) (v checkResult, err error) {
 func check(t *testing.T, b bounds, progress bool, defines ...string) checkResult {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "key.pml"), source, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "key.pml"), source, 0o600))
 	spin, compile, pan := append(b.defines(), defines...),
 		[]string{"-O1", "-w", "-DNOREDUCE", "-DMEMLIM=6000"}, []string{"-m1000000"}
 	if progress {
@@ -95,9 +96,7 @@ func check(t *testing.T, b bounds, progress bool, defines ...string) checkResult
 	run(t, dir, "gcc", append(compile, "-o", "pan", "pan.c")...)
 	start := time.Now()
 	v, err := read(run(t, dir, "./pan", pan...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	v.took = time.Since(start)
 	return v
 }
@@ -111,9 +110,8 @@ func run(t *testing.T, dir, name string, args ...string) string {
 	cmd.Dir = dir
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v (scripts/model.sh install brings spin)\n%s", cmd, err, &out)
-	}
+	err := cmd.Run()
+	require.NoError(t, err, "%s: %v (scripts/model.sh install brings spin)\n%s", cmd, err, &out)
 	return out.String()
 }
 
@@ -146,9 +144,8 @@ func TestReadsReports(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			got, err := read(row.report)
-			if (err != nil) != row.bad || !row.bad && got != row.want {
-				t.Errorf("%+v, %v; want %+v", got, err, row.want)
-			}
+			assert.Equal(t, row.bad, err != nil, "%+v, %v; want %+v", got, err, row.want)
+			assert.False(t, !row.bad && got != row.want, "%+v, %v; want %+v", got, err, row.want)
 		})
 	}
 }

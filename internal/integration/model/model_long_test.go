@@ -2,7 +2,11 @@
 
 package model_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
 
 const (
 	asked  = "-DASKED"
@@ -35,9 +39,8 @@ func TestModel(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			v := check(t, row.bounds, row.progress, row.defines...)
 			t.Logf("%d states in %v", v.states, v.took)
-			if v.broken != "" || !v.complete {
-				t.Errorf("%+v", v)
-			}
+			assert.Empty(t, v.broken, "%+v", v)
+			assert.True(t, v.complete, "%+v", v)
 		})
 	}
 }
@@ -77,9 +80,7 @@ func TestModelFindsFaults(t *testing.T) {
 			}
 			v := check(t, b, row.progress, append(row.defines, "-DFAULT_"+row.fault)...)
 			t.Logf("%s after %d states in %v", v.broken, v.states, v.took)
-			if v.broken != row.broken {
-				t.Errorf("broken is %q, want %q", v.broken, row.broken)
-			}
+			assert.Equal(t, row.broken, v.broken, "broken")
 		})
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
@@ -101,9 +103,7 @@ func newConductor(t *testing.T, r *rival, s *scenario, seed uint64, of size) *co
 
 func (c *conductor) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 }
 
 // serve starts what the rival needs.
@@ -270,8 +270,8 @@ func (c *conductor) hear(e event) {
 		return
 	}
 	var id uint64
-	if _, err := fmt.Sscan(rest, &id); err != nil || p.going[id] == nil {
-		c.t.Errorf("process %d said %q", e.child, e.line)
+	_, err := fmt.Sscan(rest, &id)
+	if !assert.False(c.t, err != nil || p.going[id] == nil, "process %d said %q", e.child, e.line) {
 		return
 	}
 	it, given := p.going[id], p.given[id]
@@ -309,8 +309,9 @@ func (c *conductor) buried(slot int, err error) {
 	killed := status.Signaled() && status.Signal() == syscall.SIGKILL
 	if killed {
 		c.faults["kills"]++
-	} else if !c.ended || err != nil {
-		c.t.Errorf("process %d ended with %v: %.1000s", p.child, err, p.errors.String())
+	} else {
+		assert.True(c.t, c.ended && err == nil, "process %d ended with %v: %.1000s", p.child, err,
+			p.errors.String())
 	}
 	if text := p.errors.String(); text != "" {
 		c.said = append(c.said, fmt.Sprintf("process %d said: %.1000s", p.child, text))

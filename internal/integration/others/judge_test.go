@@ -1,6 +1,10 @@
 package others_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
 
 // count is what became of a row's messages.
 type count struct {
@@ -79,9 +83,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.of.messages = 1
-			if got := judge(c.of); got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
-			}
+			assert.Equal(t, c.want, judge(c.of))
 		})
 	}
 }

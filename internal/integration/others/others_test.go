@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // resultsEnv is bench/results/torture-others.json if everything is to run and its results are kept.
@@ -77,9 +80,8 @@ func seedOf(t *testing.T) uint64 {
 	seed := rand.Uint64() >> 1
 	if text := os.Getenv("ONCEWARD_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -126,24 +128,22 @@ func (c *conductor) judge() count {
 // misses a fault that must be there.
 func (c *conductor) sentence(got count) {
 	c.t.Helper()
-	if broken := c.rival.promises[c.scenario.id] & got.found(); broken != 0 &&
-		c.rival.module == ours && c.faults["stalls"] == 0 {
-		c.t.Errorf("lost %d, doubled %d, stuck %d: more than is promised", got.lost,
-			got.doubled, got.stuck)
-	}
+	assert.False(c.t,
+		c.rival.promises[c.scenario.id]&got.found() != 0 && c.rival.module == ours &&
+			c.faults["stalls"] == 0, "lost %d, doubled %d, stuck %d: more than is promised",
+		got.lost,
+		got.doubled, got.stuck)
 	wanted := map[fate]string{killedBefore: "kills", killedIn: "kills", killedAfter: "kills",
 		stopped: "stops", fails: "failures", replyLost: "replies lost"}[c.scenario.fate]
 	if c.scenario.restarts > 0 {
 		wanted = "restarts"
 	}
-	if wanted != "" && c.faults[wanted] == 0 {
-		c.t.Errorf("there were no %s: %v", wanted, c.faults)
-	}
+	assert.False(c.t, wanted != "" && c.faults[wanted] == 0, "there were no %s: %v", wanted,
+		c.faults)
 	for _, sure := range certain {
-		if sure.rival == c.rival.name && sure.scenario == c.scenario.id &&
-			got.found()&sure.found == 0 {
-			c.t.Errorf("%+v: nothing of %v, which cannot be", got, sure.found)
-		}
+		assert.False(c.t,
+			sure.rival == c.rival.name && sure.scenario == c.scenario.id &&
+				got.found()&sure.found == 0, "%+v: nothing of %v, which cannot be", got, sure.found)
 	}
 	if c.t.Failed() {
 		for _, text := range c.said {

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -25,20 +28,15 @@ func TestPage(t *testing.T) {
 		name = resultsFile
 	}
 	results, err := readFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, s := range scenarios {
 		for _, r := range rivals {
-			if s.applies(r) && results.row(s, r) == nil {
-				t.Errorf("there is no row of %q over %q: make torture-others", s.name, r.name)
-			}
+			assert.False(t, s.applies(r) && results.row(s, r) == nil,
+				"there is no row of %q over %q: make torture-others", s.name, r.name)
 		}
 	}
 	old, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text, err := withTables(old, results)
 	switch {
 	case err != nil:
@@ -47,9 +45,7 @@ func TestPage(t *testing.T) {
 	case !write:
 		t.Errorf("%s does not have the tables of %s: make torture-others", page, resultsFile)
 	default:
-		if err := os.WriteFile(page, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(page, text, 0o644))
 	}
 }
 
@@ -180,19 +176,15 @@ func TestTables(t *testing.T) {
 	}}
 	for row, want := range map[int]string{0: "3 lost, **4 doubled**, 5 stuck",
 		1: "0", 2: "1 lost, (the machine was busy)", 3: "–"} {
-		if got := f.row(scenarios[0], rivals[row]).cell(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
+		assert.Equal(t, want, f.row(scenarios[0], rivals[row]).cell())
 	}
-	if got := f.done(scenarios[0]); got != " (7 to 9 kills)" {
-		t.Errorf("done %q", got)
-	}
+	assert.Equal(t, " (7 to 9 kills)", f.done(scenarios[0]), "done")
 	text, err := withTables([]byte("a\n"+begins+"old\n"+ends+"b\n"), f)
-	if err != nil || !bytes.HasPrefix(text, []byte("a\n"+begins)) ||
-		!bytes.HasSuffix(text, []byte(ends+"b\n")) || bytes.Contains(text, []byte("old")) {
-		t.Errorf("%q, %v", text, err)
+	if assert.NoError(t, err, "%q", text) {
+		assert.True(t, bytes.HasPrefix(text, []byte("a\n"+begins)), "%q, %v", text, err)
+		assert.True(t, bytes.HasSuffix(text, []byte(ends+"b\n")), "%q, %v", text, err)
+		assert.False(t, bytes.Contains(text, []byte("old")), "%q, %v", text, err)
 	}
-	if _, err := withTables([]byte("a"), f); err == nil {
-		t.Error("a page without marks was accepted")
-	}
+	_, err = withTables([]byte("a"), f)
+	assert.Error(t, err, "a page without marks was accepted")
 }

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // file is bench/results/torture-others.json: the newest run of each row.
@@ -60,9 +62,7 @@ func keep(t *testing.T, c *conductor, got count, seed uint64, took time.Duration
 	keeping.Lock()
 	defer keeping.Unlock()
 	all, err := readFile(name)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
+	require.False(t, err != nil && !errors.Is(err, os.ErrNotExist), err)
 	r, s, today := c.rival, c.scenario, time.Now().UTC().Format(time.DateOnly)
 	all.Area, all.Date = "torture-others", today
 	all.Commit = said(t, "git", "rev-parse", "--short", "HEAD")
@@ -157,8 +157,6 @@ func serverVersions(c *conductor, versions map[string]string) {
 func said(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).Output()
-	if err != nil {
-		t.Fatal(fmt.Errorf("%s %v: %w", name, args, err))
-	}
+	require.NoError(t, err, fmt.Errorf("%s %v: %w", name, args, err))
 	return strings.TrimSpace(string(out))
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
 )
 
 func (c *conductor) pool() *sql.DB {
@@ -33,10 +34,9 @@ func (c *conductor) makeTables() {
 	c.t.Cleanup(func() {
 		for _, table := range []string{prefix, prefix + "_meta", prefix + "_sink",
 			prefix + "_idempotency"} {
-			if _, err := db.ExecContext(context.WithoutCancel(c.t.Context()),
-				"DROP TABLE IF EXISTS "+table); err != nil {
-				c.t.Error(err)
-			}
+			_, err := db.ExecContext(context.WithoutCancel(c.t.Context()),
+				"DROP TABLE IF EXISTS "+table)
+			assert.NoError(c.t, err)
 		}
 	})
 }

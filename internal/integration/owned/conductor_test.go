@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/internal/servertest"
@@ -105,9 +107,7 @@ func newConductor(t *testing.T, cfg settings, seed uint64, plan *plan) *conducto
 
 func (c *conductor) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 }
 
 // partitions are all partitions of all sources.
@@ -251,9 +251,7 @@ func (c *conductor) buried(s *slot, err error) {
 	}
 	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL,
 		c.ended && err == nil
-	if !killed && !finished {
-		c.t.Errorf("process %d ended with %v", s.now.child, err)
-	}
+	assert.False(c.t, !killed && !finished, "process %d ended with %v", s.now.child, err)
 	if text := s.now.errors.String(); text != "" {
 		c.t.Logf("process %d said: %.2000s", s.now.child, text)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
@@ -35,12 +37,8 @@ func TestTortureDegraded(t *testing.T) {
 	c.strike = damage
 	c.run(&p)
 	c.judge(seed, &p.quota)
-	if c.h.counts.saturated == 0 {
-		t.Error("no filter was ever too full")
-	}
-	if c.damaged == 0 {
-		t.Error("no snapshot was ever damaged")
-	}
+	assert.NotZero(t, c.h.counts.saturated, "no filter was ever too full")
+	assert.NotZero(t, c.damaged, "no snapshot was ever damaged")
 }
 
 // damage spoils every snapshot, each in one of three ways.
@@ -104,9 +102,7 @@ func newSolo(t *testing.T) *solo {
 
 func (s *solo) must(err error) {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 }
 
 func (s *solo) boot() { s.t.Helper(); s.must(owned.Init(s.t.Context(), s.client, s.opts)) }
@@ -141,9 +137,10 @@ func (s *solo) acquire() (*owned.Ownership, error) {
 func (s *solo) loaded(o *owned.Ownership) {
 	s.t.Helper()
 	for i := 0; !o.Stats().Loaded; i++ {
-		if i > 1000 || o.Context().Err() != nil {
-			s.t.Fatalf("the filter is not loaded: %v", context.Cause(o.Context()))
-		}
+		require.LessOrEqual(s.t, i, 1000, "the filter is not loaded: %v",
+			context.Cause(o.Context()))
+		require.NoError(s.t, o.Context().Err(), "the filter is not loaded: %v",
+			context.Cause(o.Context()))
 		pauseFor(s.t.Context(), 5*time.Millisecond)
 	}
 }
@@ -200,37 +197,29 @@ func TestAmnesia(t *testing.T) {
 			s.must(err)
 			s.loaded(o)
 			s.markAll(keys)
-			if n := s.proven.Load(); n != keys {
-				t.Errorf("%d of %d keys were proven new", n, keys)
-			}
+			n := s.proven.Load()
+			assert.EqualValues(t, keys, n, "%d of %d keys were proven new", n, keys)
 			s.must(o.Release(t.Context()))
-			if s.remove(gone) == 0 {
-				t.Fatal("there was nothing to lose")
-			}
+			require.NotZero(t, s.remove(gone), "there was nothing to lose")
 			s.proven.Store(0)
 			if o, err = s.acquire(); err == nil {
 				s.claim(keys)
 				for i := 0; o.Context().Err() == nil && i < 1000; i++ {
 					pauseFor(t.Context(), 5*time.Millisecond)
 				}
-				if why := context.Cause(o.Context()); !errors.Is(why, owned.ErrAmnesia) {
-					t.Errorf("the partition ended with %v, want ErrAmnesia", why)
-				}
+				assert.ErrorIs(t, context.Cause(o.Context()), owned.ErrAmnesia,
+					"the partition ended")
 				_ = o.Release(t.Context())
 				_, err = s.acquire()
 			}
-			if !errors.Is(err, owned.ErrAmnesia) {
-				t.Errorf("Acquire: %v, want ErrAmnesia", err)
-			}
+			assert.ErrorIs(t, err, owned.ErrAmnesia, "Acquire")
 			s.boot()
-			if o, err = s.acquire(); err != nil {
-				t.Fatalf("Acquire after Boot: %v", err)
-			}
+			o, err = s.acquire()
+			require.NoError(t, err, "Acquire after Boot")
 			s.loaded(o)
 			s.claim(keys)
-			if n := s.proven.Load(); n != 0 {
-				t.Errorf("%d keys were called new whose marks were lost", n)
-			}
+			n = s.proven.Load()
+			assert.Zero(t, n, "%d keys were called new whose marks were lost", n)
 		})
 	}
 }

@@ -1,8 +1,9 @@
 package owned_test
 
 import (
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -191,10 +192,8 @@ func TestStoryTellsWhoHadThePartition(t *testing.T) {
 	s.effect(effect{child: 3, key: key, epoch: 30, claimed: 20000, acked: 20010})
 	_, h := s.judge()
 	text := h.story(key)
-	if !strings.Contains(text, "process 3 was given {0 0}") ||
-		strings.Contains(text, "process 2 was given") {
-		t.Error(text)
-	}
+	assert.Contains(t, text, "process 3 was given {0 0}")
+	assert.NotContains(t, text, "process 2 was given")
 }
 
 // unwritten has process 1 acquire a partition that it had before, and learn of an epoch in

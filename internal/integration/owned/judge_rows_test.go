@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // script writes a history by hand, through the files that processes write. Its clock is in ms.
@@ -31,9 +34,7 @@ func newScript(t *testing.T) *script {
 func (s *script) write(child int, all ...record) {
 	if s.of[child] == nil {
 		l, err := openLedger(s.dir, child)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		s.t.Cleanup(func() { _ = l.file.Close() })
 		s.of[child] = l
 	}
@@ -121,9 +122,7 @@ func (s *script) effect(e effect) {
 
 func (s *script) judge() (*checkResult, *history) {
 	s.t.Helper()
-	if err := s.h.read(s.dir); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.h.read(s.dir))
 	return judge(s.h), s.h
 }
 
@@ -280,10 +279,10 @@ func judgeRows(t *testing.T, rows map[string]row) {
 				(v.ok() || !strings.Contains(strings.Join(v.problems, "\n"), row.want)):
 				t.Errorf("problems %q, want %q", v.problems, row.want)
 			}
-			if row.why != "" && v.explained[row.why] == 0 ||
-				row.why == "" && row.want == "" && len(v.explained) > 0 {
-				t.Errorf("explained %v, want %q", v.explained, row.why)
-			}
+			assert.False(t, row.why != "" && v.explained[row.why] == 0, "explained %v, want %q",
+				v.explained, row.why)
+			assert.False(t, row.why == "" && row.want == "" && len(v.explained) > 0,
+				"explained %v, want %q", v.explained, row.why)
 		})
 	}
 }
@@ -306,9 +305,7 @@ func (s *script) kills(key uint64, times uint32, dead bool) {
 func TestCounts(t *testing.T) {
 	quota := counts{kills: 8, handovers: 12, stops: 1, restored: 1, raised: 1, proven: 100,
 		maybe: 10, unknown: 10, marks: 100, saved: 1, loaded: 1}
-	if missing := quota.short(&quota); len(missing) > 0 {
-		t.Errorf("%q is missing from what is enough", missing)
-	}
+	assert.Empty(t, quota.short(&quota), "missing from what is enough")
 	for name, less := range map[string]func(c *counts){
 		"kills": func(c *counts) {
 			c.kills--
@@ -328,8 +325,9 @@ func TestCounts(t *testing.T) {
 	} {
 		have := quota
 		less(&have)
-		if missing := have.short(&quota); len(missing) != 1 || !strings.Contains(missing[0], name) {
-			t.Errorf("one less of %s: %q", name, missing)
+		missing := have.short(&quota)
+		if assert.Len(t, missing, 1, "one less") {
+			assert.Contains(t, missing[0], name, "one less")
 		}
 	}
 }
@@ -343,10 +341,10 @@ func TestHandoversAreCounted(t *testing.T) {
 	}
 	s.grant(3, 1, 1, 1)
 	s.write(1, record{kind: verdicts, key: 5, epoch: 4, seq: 3}, record{kind: verdicts, key: 1})
-	if _, h := s.judge(); h.counts.handovers != 2 || h.counts.proven != 6 || h.counts.maybe != 4 ||
-		h.counts.unknown != 3 {
-		t.Errorf("%+v; want 2 handovers, 6 new, 4 maybe, 3 unknown", h.counts)
-	}
+	_, h := s.judge()
+	assert.False(t,
+		h.counts.handovers != 2 || h.counts.proven != 6 || h.counts.maybe != 4 ||
+			h.counts.unknown != 3, "%+v; want 2 handovers, 6 new, 4 maybe, 3 unknown", h.counts)
 }
 
 // TestLedgerKeepsRecords: every written record is read.
@@ -354,7 +352,6 @@ func TestLedgerKeepsRecords(t *testing.T) {
 	r := record{kind: wrote, source: 1, part: 2, attempt: 3, key: 1 << 60, epoch: 5, seq: 6,
 		from: -7, at: 8}
 	b := r.append(nil)
-	if len(b) != recordSize || readRecord(b) != r {
-		t.Errorf("%d bytes, %+v", len(b), readRecord(b))
-	}
+	assert.Len(t, b, recordSize, "bytes")
+	assert.Equal(t, r, readRecord(b), "bytes")
 }

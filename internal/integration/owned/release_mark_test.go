@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -69,9 +71,8 @@ func TestReleaseMeetsAMark(t *testing.T) {
 	s.must(err)
 	s.loaded(o)
 	claim := s.claim(1)[0]
-	if claim.Outcome != dedup.Acquired || s.proven.Load() != 1 {
-		t.Fatalf("%v, %d proven new", claim.Outcome, s.proven.Load())
-	}
+	require.Equal(t, dedup.Acquired, claim.Outcome, "proven new")
+	require.EqualValues(t, 1, s.proven.Load(), "proven new")
 	told := make(chan []error, 1)
 	go func() {
 		told <- s.dedup.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claim, InTime: true}})
@@ -80,9 +81,7 @@ func TestReleaseMeetsAMark(t *testing.T) {
 	s.must(o.Release(t.Context()))
 	close(h.resume)
 	for _, err := range <-told {
-		if err != nil {
-			t.Errorf("the mark is on record, and its owner was told: %v", err)
-		}
+		assert.NoError(t, err, "the mark is on record, and its owner was told")
 	}
 	o, err = s.acquire()
 	s.must(err)
@@ -93,10 +92,8 @@ func TestReleaseMeetsAMark(t *testing.T) {
 			pauseFor(t.Context(), 20*time.Millisecond)
 			continue
 		}
-		if again.Outcome != dedup.Duplicate {
-			t.Errorf("the key is done, and claimed once more it is %v, attempt %d", again.Outcome,
-				again.Attempt)
-		}
+		assert.Equal(t, dedup.Duplicate, again.Outcome,
+			"the key is done, claimed once more it, attempt %d", again.Attempt)
 		return
 	}
 	t.Error("the key stays in flight")

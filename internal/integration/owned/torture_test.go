@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // plan is how much happens in a run.
@@ -61,9 +64,8 @@ func seedOf(t *testing.T) uint64 {
 	seed := rand.Uint64()
 	if text := os.Getenv("ONCEWARD_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
 	}
 	t.Logf("ONCEWARD_SEED=%d", seed)
 	return seed
@@ -243,12 +245,9 @@ func (c *conductor) judge(seed uint64, quota *counts) *checkResult {
 	for _, p := range v.problems {
 		c.t.Error(p)
 	}
-	if len(c.h.poison) > 0 && v.capped == 0 {
-		c.t.Error("no key that kills had all its attempts")
-	}
-	if missing := c.h.counts.short(quota); len(missing) > 0 {
-		c.t.Errorf("too little has happened: %q", missing)
-	}
+	assert.False(c.t, len(c.h.poison) > 0 && v.capped == 0,
+		"no key that kills had all its attempts")
+	assert.Empty(c.t, c.h.counts.short(quota), "too little has happened")
 	if c.t.Failed() {
 		c.t.Logf("again with ONCEWARD_SEED=%d; what happens in between is not the same", seed)
 	}

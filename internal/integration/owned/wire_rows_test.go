@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // batchCall is what a turn brings: the number of its marks and touches, begins as pairs of a field
@@ -30,9 +32,7 @@ func noted(t *testing.T, change func(args []any) []any, turn *batchCall,
 	t.Helper()
 	dir := t.TempDir()
 	l, err := openLedger(dir, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = l.file.Close() }()
 	w := newWire(l, []string{"rows"})
 	w.expect(partition{0, 3})
@@ -45,9 +45,7 @@ func noted(t *testing.T, change func(args []any) []any, turn *batchCall,
 		append([]any{"evalsha", "sha", 3, tag + ":head", tag + ":own", tag + ":run"}, args...)...)
 	cmd.SetVal(reply)
 	w.after(40, cmd)
-	if err := readLedgers(dir, func(_ int, r record) { all = append(all, r) }); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, readLedgers(dir, func(_ int, r record) { all = append(all, r) }))
 	return all
 }
 
@@ -71,16 +69,26 @@ func TestWireSeesEveryTurn(t *testing.T) {
 	} {
 		for _, word := range []string{"done", "lapsed", "shared", "behind"} {
 			all := noted(t, nil, &turn, answerOf(word)...)
-			if len(all) != 1 || all[0].kind != wrote || all[0].epoch != 77 || all[0].seq != 12 ||
-				all[0].part != 3 || all[0].from != 40 ||
-				all[0].key != uint64(turn.marks) || all[0].attempt == 1 != (word != "lapsed") {
-				t.Errorf("a turn with %s, answered %q, is noted as %+v", name, word, all)
+			if assert.Len(t, all, 1, "a turn with %s, answered %q, noted as", name, word) {
+				assert.Equal(t, wrote, all[0].kind, "a turn with %s, answered %q, noted as", name,
+					word)
+				assert.EqualValues(t, 77, all[0].epoch, "a turn with %s, answered %q, noted as",
+					name, word)
+				assert.EqualValues(t, 12, all[0].seq, "a turn with %s, answered %q, noted as", name,
+					word)
+				assert.EqualValues(t, 3, all[0].part, "a turn with %s, answered %q, noted as", name,
+					word)
+				assert.EqualValues(t, 40, all[0].from, "a turn with %s, answered %q, noted as",
+					name, word)
+				assert.Equal(t, uint64(turn.marks), all[0].key,
+					"a turn with %s, answered %q, noted as", name, word)
+				assert.Equal(t, word != "lapsed", all[0].attempt == 1,
+					"a turn with %s, answered %q, noted as", name, word)
 			}
 		}
 		for _, word := range []string{"stale", "edge", "amnesia"} {
-			if all := noted(t, nil, &turn, answerOf(word)...); len(all) != 0 {
-				t.Errorf("a turn with %s, answered %q, is noted as %+v", name, word, all)
-			}
+			assert.Empty(t, noted(t, nil, &turn, answerOf(word)...),
+				"a turn with %s, answered %q, noted as", name, word)
 		}
 	}
 }
@@ -113,9 +121,8 @@ func TestWireKnowsTheLayout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if text, _ := recover().(string); !strings.Contains(text, "another layout") {
-					t.Errorf("it was taken: %q", text)
-				}
+				text, _ := recover().(string)
+				assert.Contains(t, text, "another layout", "it was taken")
 			}()
 			noted(t, change, &full, answerOf("done")...)
 		})

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -83,10 +85,8 @@ func TestKilledAfterMarkIrreversible(t *testing.T) {
 				return "", nil
 			}
 			for range 2 {
-				if _, err := dedup.Do(t.Context(), b.open(t, false), "order-1",
-					mustNotRun); !errors.Is(err, dedup.ErrUncertain) {
-					t.Fatalf("nobody asks: %v", err)
-				}
+				_, err := dedup.Do(t.Context(), b.open(t, false), "order-1", mustNotRun)
+				require.ErrorIs(t, err, dedup.ErrUncertain, "nobody asks")
 			}
 			res, err := dedup.DoResult(t.Context(), b.open(t, true), "order-1",
 				func(ctx context.Context) (string, error) {
@@ -95,18 +95,14 @@ func TestKilledAfterMarkIrreversible(t *testing.T) {
 					}
 					return b.pay(ctx)
 				})
-			if err != nil || res.Outcome != want || res.Attempt != 2 {
-				t.Errorf("the bank was asked: %+v, %v; want %v", res, err, want)
-			}
+			assert.NoError(t, err, "the bank was asked: %+v", res)
+			assert.Equal(t, want, res.Outcome, "the bank was asked: %+v", res)
+			assert.Equal(t, 2, res.Attempt, "the bank was asked: %+v", res)
 			ledger, err := b.client.HGetAll(t.Context(), b.ledger()).Result()
 			must(t, err)
-			if len(ledger) != 1 {
-				t.Errorf("%d payments: %v", len(ledger), ledger)
-			}
+			assert.Len(t, ledger, 1, "payments")
 			for _, n := range ledger {
-				if n != "1" {
-					t.Errorf("paid %s times", n)
-				}
+				assert.Equal(t, "1", n, "payments")
 			}
 			must(t, b.client.Del(t.Context(), b.ledger()).Err())
 		})
@@ -125,19 +121,17 @@ func killPayer(t *testing.T, task string) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	must(t, child.Process.Kill())
 	_ = child.Wait() // always an error: it was killed
-	if err != nil || line != "ready\n" {
-		t.Fatalf("the child said %q, %v", line, err)
-	}
+	require.NoError(t, err, "the child")
+	require.Equal(t, "ready\n", line, "the child")
 }
 
 // payAndHang is the other side of killPayer: it never returns by itself.
 func payAndHang(t *testing.T, task string) {
 	var addr, prefix, when string
-	if _, err := fmt.Sscanf(task, "%s\n%s\n%s", &addr, &prefix, &when); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Sscanf(task, "%s\n%s\n%s", &addr, &prefix, &when)
+	require.NoError(t, err)
 	b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: prefix}
-	_, err := dedup.Do(t.Context(), b.open(t, false),
+	_, err = dedup.Do(t.Context(), b.open(t, false),
 		"order-1", func(ctx context.Context) (string, error) {
 			if err := dedup.MarkIrreversible(ctx); err != nil {
 				return "", err

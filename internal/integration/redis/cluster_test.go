@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -182,15 +183,11 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	met := c.redirections(t)
 	t.Logf("%d slots moved %d times; calls met MOVED %d times, ASK %d times", moves, 2*rounds,
 		met["MOVED"], met["ASK"])
-	if met["ASK"] < enoughAsked || met["MOVED"] == 0 {
-		t.Error("too few calls met a slot on the move to show anything")
-	}
+	assert.GreaterOrEqual(t, met["ASK"], enoughAsked,
+		"too few calls met a slot on the move to show anything")
+	assert.NotZero(t, met["MOVED"], "too few calls met a slot on the move to show anything")
 	work.end(t, func(t *testing.T, l *load, v checkResult) {
-		if len(l.troubles) > 0 {
-			t.Errorf("the caller saw errors: %s", l.report())
-		}
-		if v != (checkResult{}) {
-			t.Errorf("%+v, want nothing lost, doubled or forgotten", v)
-		}
+		assert.Empty(t, l.troubles, "the caller saw errors: %s", l.report())
+		assert.Equal(t, checkResult{}, v, "doubled or forgotten")
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // frozenRounds is how often a master of a Cluster is frozen, and replaced by its replica. The old
@@ -36,15 +38,12 @@ func TestFrozenMasterRounds(t *testing.T) {
 		for _, r := range races {
 			n := r.doubled(t, f)
 			owned, doubled = owned+len(r.taken), doubled+n
-			if n > 0 {
-				t.Errorf("round %d, %s: %d keys have two owners", round, r.name, n)
-			}
+			assert.Zero(t, n, "round %d, %s: keys have two owners", round, r.name)
 		}
 		longest, ours = max(longest, recovered), max(ours, recovered-f.election)
-		if recovered > most {
-			t.Errorf("round %d: the keys were claimed %v after the freeze, of which the Cluster took %v to promote",
-				round, recovered.Round(time.Millisecond), f.election.Round(time.Millisecond))
-		}
+		assert.LessOrEqual(t, recovered, most,
+			"round %d: %v after the freeze, of which the promotion took %v", round,
+			recovered.Round(time.Millisecond), f.election.Round(time.Millisecond))
 		old := master
 		master = replica
 		eventually(t, 20*time.Second, "the old master is a replica", func() bool {

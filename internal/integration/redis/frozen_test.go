@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -43,9 +44,8 @@ func TestFrozenMasterWakesUp(t *testing.T) {
 			for _, r := range races {
 				t.Run(r.name, func(t *testing.T) {
 					doubled := r.doubled(t, f)
-					if doubled > 0 && (freeze.outlasts || r.survives) {
-						t.Errorf("%d keys have two owners", doubled)
-					}
+					assert.False(t, doubled > 0 && (freeze.outlasts || r.survives),
+						"%d keys have two owners", doubled)
 				})
 			}
 		})
@@ -182,10 +182,10 @@ func (r *race) doubled(t *testing.T, f *frozen) (n int) {
 	}
 	t.Logf("%d of %d keys were claimed elsewhere meanwhile, %d of them have two owners",
 		len(r.taken), contested, n)
-	if len(r.taken) < f.least || len(r.taken) > f.most {
-		t.Errorf("the frozen node has between %d and %d keys: this test has shown nothing",
-			f.least, f.most)
-	}
+	assert.GreaterOrEqual(t, len(r.taken), f.least,
+		"the frozen node has between %d and %d keys: this test has shown nothing", f.least, f.most)
+	assert.LessOrEqual(t, len(r.taken), f.most,
+		"the frozen node has between %d and %d keys: this test has shown nothing", f.least, f.most)
 	return n
 }
 
@@ -201,9 +201,7 @@ func claimLate(t *testing.T, d *dedup.Deduper) (answers func() map[string]driver
 		wg.Go(func() {
 			begun.Done()
 			claims, err := d.ClaimBatch(t.Context(), part)
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, c := range claims {

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -56,18 +57,12 @@ func TestFullMemory(t *testing.T) {
 			return time.Since(began) > 6500*time.Millisecond
 		})
 		for i, ctx := range running {
-			if ctx.Err() != nil {
-				t.Fatalf("renewed claim %d ended: %v", i, context.Cause(ctx))
-			}
+			require.NoError(t, ctx.Err(), "renewed claim %d ended: %v", i, context.Cause(ctx))
 		}
 		complete(t, l, d, renewing)
 		wantFull()
-		if n := lost.Load(); n != 0 {
-			t.Errorf("%d leases were lost", n)
-		}
-		if n := info(t, client, "evicted_keys"); n != 0 {
-			t.Errorf("%d keys were evicted", n)
-		}
+		assert.Zero(t, lost.Load(), "leases were lost")
+		assert.Zero(t, info(t, client, "evicted_keys"), "keys were evicted")
 		must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		outcomes(t, d, "new", 500, dedup.Acquired)
 	})
@@ -89,9 +84,7 @@ func fill(t *testing.T, client *redis.Client) (wantFull func()) {
 			break
 		}
 		must(t, err)
-		if i > 2*room/piece {
-			t.Fatal("the server takes more than its maxmemory")
-		}
+		require.LessOrEqual(t, i, 2*room/piece, "the server takes more than its maxmemory")
 	}
 	limit -= beyond
 	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(max(limit, 1<<20))).Err())
@@ -99,9 +92,7 @@ func fill(t *testing.T, client *redis.Client) (wantFull func()) {
 		t.Helper()
 		used, most := info(t, client, "used_memory"), info(t, client, "maxmemory")
 		t.Logf("used_memory %d, maxmemory %d", used, most)
-		if used <= most {
-			t.Fatalf("the server is not full: used_memory %d, maxmemory %d", used, most)
-		}
+		require.Greater(t, used, most, "the server is not full: used_memory %d, maxmemory", used)
 	}
 }
 
@@ -118,9 +109,7 @@ func outcomes(t *testing.T, d *dedup.Deduper, name string, n int,
 	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
 	must(t, err)
 	for i, c := range claims {
-		if c.Outcome != want {
-			t.Fatalf("%s %d of %d: %v (%v), want %v", name, i, n, c.Outcome, c.Err(), want)
-		}
+		require.Equal(t, want, c.Outcome, "%s %d of %d: %v (%v)", name, i, n, c.Outcome, c.Err())
 	}
 	return claims
 }
@@ -156,17 +145,14 @@ func complete(t *testing.T, l layout, d *dedup.Deduper, claims []*dedup.Claim) {
 	for _, c := range claims[half:] {
 		note(c.Complete(t.Context(), l.result))
 	}
-	if failed > 0 {
-		t.Errorf("%d of %d completions failed, first: %v", failed, len(claims), first)
-	}
+	assert.Zero(t, failed, "%d of %d completions failed, first: %v", failed, len(claims),
+		first)
 }
 
 func release(t *testing.T, d *dedup.Deduper, claims []*dedup.Claim) {
 	t.Helper()
 	for i, c := range claims {
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatalf("release %d: %v", i, err)
-		}
+		require.NoError(t, c.Release(t.Context()), "release %d", i)
 	}
 }
 
@@ -176,10 +162,9 @@ func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 	t.Helper()
 	wantFullError := func(err error) {
 		t.Helper()
-		if !errors.Is(err, driver.ErrStoreFull) || !dedup.OutcomeUnknown(err) ||
-			redisadapter.Classify(err) != "full" {
-			t.Fatalf("a new claim at full memory: %v", err)
-		}
+		require.ErrorIs(t, err, driver.ErrStoreFull, "a new claim at full memory")
+		require.True(t, dedup.OutcomeUnknown(err), "a new claim at full memory: %v", err)
+		require.Equal(t, "full", redisadapter.Classify(err), "a new claim at full memory")
 	}
 	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
 	must(t, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets more tests run at a time than there are processors: they mostly wait for
@@ -73,7 +74,5 @@ func eventually(t *testing.T, limit time.Duration, what string, yes func() bool)
 
 func must(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

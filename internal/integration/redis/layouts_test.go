@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -66,16 +67,12 @@ func (l layout) sharing(t *testing.T, client redis.UniversalClient, cfg dedup.Co
 	options redisadapter.Options) *dedup.Deduper {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), client, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg.Namespace = "topology"
 	if l.config != nil {
 		l.config(&cfg)
 	}
 	d, err := dedup.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return d
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -50,9 +51,7 @@ func TestMasterDies(t *testing.T) {
 				wantSafe(t, l, v)
 				// An effect runs again when its record, or its claim, had not reached the
 				// replica; never because its completion had to wait for the promotion.
-				if v.doubled > v.forgotten+workers {
-					t.Errorf("%d effects ran again", v.doubled)
-				}
+				assert.LessOrEqual(t, v.doubled, v.forgotten+workers, "effects ran again")
 			})
 		})
 	}
@@ -79,19 +78,14 @@ func recovered(t *testing.T, d *dedup.Deduper, since time.Time) {
 	})
 	took := time.Since(since)
 	t.Logf("every key is served again after %v", took.Round(time.Millisecond))
-	if took > recovery {
-		t.Errorf("recovery took %v, want at most %v", took, recovery)
-	}
+	assert.LessOrEqual(t, took, recovery, "recovery")
 }
 
 func wantSafe(t *testing.T, l *load, v checkResult) {
 	t.Helper()
-	if most := budget(l.cfg); l.longest > most {
-		t.Errorf("a call took %v, want at most %v", l.longest, most)
-	}
-	if v.lost > 0 || l.survives && v.forgotten > 0 {
-		t.Errorf("%+v", v)
-	}
+	assert.LessOrEqual(t, l.longest, budget(l.cfg), "a call")
+	assert.Zero(t, v.lost, "%+v", v)
+	assert.False(t, l.survives && v.forgotten > 0, "%+v", v)
 }
 
 // budget is how long a call may take: four round trips and the pauses between them to

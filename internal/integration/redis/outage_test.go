@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -54,9 +55,8 @@ func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[
 			}
 			outcomes[dedup.Unknown]++
 			classes[redisadapter.Classify(err)]++
-			if !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) {
-				t.Errorf("not an error that may be retried: %v", err)
-			}
+			assert.True(t, dedup.OutcomeUnknown(err), "not an error that may be retried: %v", err)
+			assert.False(t, dedup.CanRetry(err), "not an error that may be retried: %v", err)
 		})
 	}
 	wg.Wait()
@@ -94,21 +94,17 @@ func TestDeadConnections(t *testing.T) {
 				outcomes, classes, longest := claimAll(t, soon, "done", callers)
 				t.Logf("while the server is out: %v, %v, longest call %v", outcomes, classes,
 					longest.Round(time.Millisecond))
-				if outcomes[dedup.Unknown] != callers {
-					t.Errorf("an answer while the server is out: %v", outcomes)
-				}
-				if most := budget(impatient); longest > most {
-					t.Errorf("a call took %v, want at most %v", longest, most)
-				}
+				assert.Equal(t, callers, outcomes[dedup.Unknown],
+					"an answer while the server is out: %v", outcomes)
+				assert.LessOrEqual(t, longest, budget(impatient), "a call")
 				fault.mend(server)
 				back := time.Now()
 				eventually(t, 10*time.Second, "every call is answered", func() bool {
 					outcomes, classes, _ = claimAll(t, soon, "done", callers)
 					t.Logf("%v after it is back: %v, %v", time.Since(back).Round(time.Millisecond),
 						outcomes, classes)
-					if outcomes[dedup.Duplicate]+outcomes[dedup.Unknown] != callers {
-						t.Errorf("want duplicates, got %v", outcomes)
-					}
+					assert.Equal(t, callers, outcomes[dedup.Duplicate]+outcomes[dedup.Unknown],
+						"got %v", outcomes)
 					return outcomes[dedup.Unknown] == 0
 				})
 			})
@@ -173,12 +169,10 @@ func TestLoading(t *testing.T) {
 			}
 		}
 		t.Logf("while the server loaded: %v", seen)
-		if seen["unknown: loading"] == 0 {
-			t.Error("no caller got LOADING: this test proves nothing")
-		}
-		if seen["acquired"]+seen["in_flight"] > 0 {
-			t.Error("a key that is done was given away")
-		}
+		assert.NotZero(t, seen["unknown: loading"],
+			"no caller got LOADING: this test proves nothing")
+		assert.Zero(t, seen["acquired"]+seen["in_flight"],
+			"a key that is done was given away")
 		outcomes(t, d, "done", keys, dedup.Duplicate)
 	})
 }
@@ -210,22 +204,20 @@ func TestDemotedPrimary(t *testing.T) {
 		outcomes, classes, longest := claimAll(t, d, "new", callers)
 		t.Logf("new keys, at a replica: %v, %v, longest call %v", outcomes, classes,
 			longest.Round(time.Millisecond))
-		if outcomes[dedup.Unknown] != callers || classes["read_only"] == 0 {
-			t.Errorf("new keys, at a replica: %v, %v; want unknown, read_only", outcomes, classes)
-		}
+		assert.Equal(t, callers, outcomes[dedup.Unknown],
+			"new keys, at a replica: %v, %v; read_only", outcomes, classes)
+		assert.NotZero(t, classes["read_only"], "new keys, at a replica: %v, %v; read_only",
+			outcomes, classes)
 		outcomes, _, _ = claimAll(t, d, "done", callers)
 		t.Logf("finished keys, at a replica: %v", outcomes)
-		if outcomes[dedup.Unknown]+outcomes[dedup.Duplicate] != callers {
-			t.Errorf("finished keys, at a replica: %v", outcomes)
-		}
+		assert.Equal(t, callers, outcomes[dedup.Unknown]+outcomes[dedup.Duplicate],
+			"finished keys, at a replica: %v", outcomes)
 		p.follow()
 		outcomes, classes, _ = claimAll(t, d, "new", callers)
-		if outcomes[dedup.Acquired] != callers {
-			t.Errorf("new keys, at the new primary: %v, %v", outcomes, classes)
-		}
+		assert.Equal(t, callers, outcomes[dedup.Acquired], "new keys, at the new primary: %v, %v",
+			outcomes, classes)
 		outcomes, classes, _ = claimAll(t, d, "done", callers)
-		if outcomes[dedup.Duplicate] != callers {
-			t.Errorf("finished keys, at the new primary: %v, %v", outcomes, classes)
-		}
+		assert.Equal(t, callers, outcomes[dedup.Duplicate],
+			"finished keys, at the new primary: %v, %v", outcomes, classes)
 	})
 }

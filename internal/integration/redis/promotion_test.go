@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -64,9 +65,7 @@ func (p *pair) replicated(t *testing.T) {
 	t.Helper()
 	n, err := p.nodes[0].Wait(t.Context(), 1, 10*time.Second).Result()
 	must(t, err)
-	if n != 1 {
-		t.Fatalf("%d replicas have acknowledged", n)
-	}
+	require.EqualValues(t, 1, n, "replicas that acknowledged")
 }
 
 // crashes is how often a worker dies between claim and effect in the tests of promotions:

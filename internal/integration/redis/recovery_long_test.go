@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
@@ -70,16 +71,14 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 				t.Logf("%d goroutines before, %d at most during; %d effects began meanwhile, %d calls failed", goroutines, most, during, f.failed.Load())
 				t.Logf("compared with the load without outage: %s before, %s from %v after the store is back: %.2f; the goal is %.2f",
 					before, after, within, after.share()/before.share(), goal)
-				if most > goroutines+bound {
-					t.Errorf("%d goroutines while the store is out, %d before: their number is not bounded", most, goroutines)
-				}
-				if during > callers {
-					t.Errorf("%d effects began while the store was out", during)
-				}
-				if after.share() < goal*before.share() {
-					t.Errorf("%.2f of the throughput before, next to one without outage; want %.2f",
-						after.share()/before.share(), goal)
-				}
+				assert.LessOrEqual(t, most, goroutines+bound,
+					"goroutines while the store is out, %d before: their number is not bounded",
+					goroutines)
+				assert.LessOrEqual(t, during, int64(callers),
+					"%d effects began while the store was out", during)
+				assert.GreaterOrEqual(t, after.share(), goal*before.share(),
+					"%.2f of the throughput before, next to one without outage; want %.2f",
+					after.share()/before.share(), goal)
 				f.check(t)
 				twin.check(t)
 			})
@@ -242,11 +241,8 @@ func (f *flood) check(t *testing.T) {
 		}
 	}
 	t.Logf("%d messages, %d with a second effect", len(f.ran), again)
-	if lost > 0 {
-		t.Errorf("%d messages are acknowledged and had no effect", lost)
-	}
-	if most := 64; again > most {
-		t.Errorf("%d messages had a second effect; at most the %d whose record was under way can",
-			again, most)
-	}
+	assert.Zero(t, lost, "%d messages are acknowledged and had no effect", lost)
+	most := 64
+	assert.LessOrEqual(t, again, most,
+		"messages had a second effect; at most the %d whose record was under way can", most)
 }

@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -77,9 +80,7 @@ func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
 	t.Helper()
 	cfg.Dir = t.TempDir()
 	l, err := openLedger(cfg.Dir, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := &conductor{
 		t: t, row: r, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)),
 		source: newSource(cfg.Seed, size.messages, size.times),
@@ -92,9 +93,7 @@ func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
 
 func (c *conductor) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 }
 
 // run has everything delivered within limit, and ends all processes.
@@ -228,9 +227,8 @@ func (c *conductor) hear(e event) {
 		return
 	case "LEAVES":
 		var left, heap int
-		if _, err := fmt.Sscan(rest, &left, &heap); err != nil {
-			c.t.Errorf("process %d said %q", e.child, e.line)
-		}
+		_, err := fmt.Sscan(rest, &left, &heap)
+		assert.NoError(c.t, err, "process %d said %q", e.child, e.line)
 		c.mostLeft, c.mostHeap = max(c.mostLeft, left), max(c.mostHeap, heap)
 		return
 	case "STOPPED":
@@ -238,13 +236,14 @@ func (c *conductor) hear(e event) {
 		p.resume = p.since + int64(2*c.cfg.Lease)
 		return
 	}
-	if _, err := fmt.Sscan(rest, &id); err != nil || what != "ACK" && what != "NAK" {
-		c.t.Errorf("process %d said %q", e.child, e.line)
+	_, err := fmt.Sscan(rest, &id)
+	if !assert.False(c.t, err != nil || what != "ACK" && what != "NAK", "process %d said %q",
+		e.child, e.line) {
 		return
 	}
 	i := p.going[id]
-	if i == nil {
-		c.t.Errorf("process %d answers for delivery %d, which it was not given", e.child, id)
+	if !assert.NotNil(c.t, i, "process %d answers for delivery %d, which it was not given", e.child,
+		id) {
 		return
 	}
 	if what == "ACK" && c.cfg.Fates.of(c.cfg.Seed, i.message, i.number) == uncommitted {
@@ -274,9 +273,8 @@ func (c *conductor) buried(slot int, err error) {
 	}
 	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL,
 		c.ended && err == nil
-	if !killed && !finished && (!c.row.bearsErrors || p.ready) {
-		c.t.Errorf("process %d ended with %v", p.child, err)
-	}
+	assert.False(c.t, !killed && !finished && (!c.row.bearsErrors || p.ready),
+		"process %d ended with %v", p.child, err)
 	if text := p.errors.String(); text != "" {
 		c.said = append(c.said, fmt.Sprintf("process %d said: %.1000s", p.child, text))
 	}

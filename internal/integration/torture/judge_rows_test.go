@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const milli = int64(time.Millisecond)
@@ -21,9 +23,7 @@ func (s *tale) say(child int, all ...record) {
 	s.t.Helper()
 	if s.of[child] == nil {
 		l, err := openLedger(s.dir, child)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		s.t.Cleanup(func() { _ = l.file.Close() })
 		s.of[child] = l
 	}
@@ -441,18 +441,14 @@ func TestJudge(t *testing.T) {
 			h := newHistory()
 			h.lease, h.messages = 100*milli, 1
 			h.allowed = []reason{byDeath, byPause, byStall, byAmnesia, byOutage, byClock}
-			if err := h.read(s.dir); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, h.read(s.dir))
 			v := judge(h)
 			got := judged{lost: v.lost, doubled: v.doubled, stuck: v.stuck, own: v.selfDuplicates,
 				illegal: v.linear == porcupine.Illegal}
 			for _, n := range v.explained {
 				got.explained += n
 			}
-			if got != row.want {
-				t.Errorf("got %+v, want %+v; %v", got, row.want, v.problems)
-			}
+			assert.Equal(t, row.want, got, "%v", v.problems)
 		})
 	}
 }
@@ -467,28 +463,26 @@ func TestJudgeAllowed(t *testing.T) {
 		s.dies(1, 16)
 		s.good(2, 2, 120)
 		h.lease, h.messages = 100*milli, 1
-		if err := h.read(s.dir); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.read(s.dir))
 		return judge(h)
 	}
 	h := newHistory()
 	h.allowed = []reason{byPause}
-	if v := tell(t, h); v.doubled != 1 || len(v.explained) != 0 {
-		t.Errorf("a death is no reason here: %+v", v)
-	}
+	v := tell(t, h)
+	assert.False(t, v.doubled != 1 || len(v.explained) != 0, "a death is no reason here: %+v", v)
 	h = newHistory()
 	h.allowed = []reason{byPause}
 	h.pauses[1] = []span{{13 * milli, 15 * milli}}
-	if v := tell(t, h); v.doubled != 0 || v.explained[string(byPause)] != 1 {
-		t.Errorf("who died had been stopped before, which is a reason: %+v", v)
-	}
+	v = tell(t, h)
+	assert.False(t, v.doubled != 0 || v.explained[string(byPause)] != 1,
+		"who died had been stopped before, which is a reason: %+v", v)
 	for rows, want := range []int{1, 0, 1} { // lost, once, twice
 		h := newHistory()
 		h.atomic, h.allowed, h.sink = true, []reason{byDeath}, map[[2]uint64]int{{2, 122}: rows}
 		v := tell(t, h)
-		if got := v.lost; rows == 0 && got == 0 || rows > 0 && v.doubled != want {
-			t.Errorf("%d rows in the database: lost %d, doubled %d", rows, v.lost, v.doubled)
-		}
+		assert.False(t, rows == 0 && v.lost == 0, "%d rows in the database: lost %d, doubled %d",
+			rows, v.lost, v.doubled)
+		assert.False(t, rows > 0 && v.doubled != want,
+			"%d rows in the database: lost %d, doubled %d", rows, v.lost, v.doubled)
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/integration/internal/results"
 )
 
@@ -87,10 +90,10 @@ func soak(t *testing.T, last time.Duration) {
 		s.write(t) // what came of the rounds before is not lost with one that hangs
 	}
 	const flat = 20 << 10 // KiB, and a fifth
-	if s.Rounds > 1 && s.After.HeapKiB > s.Before.HeapKiB*6/5+flat ||
-		s.After.Goroutines > s.Before.Goroutines+5 {
-		t.Errorf("the conductor had %+v, and has %+v", s.Before, s.After)
-	}
+	assert.False(t, s.Rounds > 1 && s.After.HeapKiB > s.Before.HeapKiB*6/5+flat,
+		"the conductor had %+v, and has %+v", s.Before, s.After)
+	assert.LessOrEqual(t, s.After.Goroutines, s.Before.Goroutines+5,
+		"the conductor had %+v, and has %+v", s.Before, s.After)
 	t.Logf("%+v", *s)
 }
 
@@ -134,7 +137,5 @@ func (s *report) write(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(name, append(text, '\n'), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"strings"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/sqladapter"
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
@@ -34,13 +36,10 @@ func (c *conductor) migrate(e engine) {
 	})
 	c.t.Cleanup(func() {
 		ctx := context.WithoutCancel(c.t.Context())
-		if err := records.Drop(ctx); err != nil {
-			c.t.Error(err)
-		}
+		assert.NoError(c.t, records.Drop(ctx))
 		for _, table := range []string{sinkOf(c.cfg.Prefix), c.cfg.Prefix, c.cfg.Prefix + "_meta"} {
-			if _, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table); err != nil {
-				c.t.Error(err)
-			}
+			_, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
+			assert.NoError(c.t, err)
 		}
 	})
 }

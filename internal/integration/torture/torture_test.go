@@ -14,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/integration/internal/results"
 	"github.com/onceward/onceward/internal/servertest"
@@ -33,9 +34,7 @@ var profile = cmp.Or(os.Getenv(profileEnv), "smoke")
 func TestTorture(t *testing.T) {
 	if profile == "soak" {
 		last, err := time.ParseDuration(cmp.Or(os.Getenv("ONCEWARD_TORTURE_FOR"), "1h"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		soak(t, last)
 		return
 	}
@@ -96,9 +95,8 @@ func seedOf(t *testing.T) uint64 {
 	seed := rand.Uint64()
 	if text := os.Getenv("ONCEWARD_SEED"); text != "" {
 		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -152,30 +150,25 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *checkResult) {
 	if want == "" {
 		want = porcupine.Ok
 	}
-	if v.linear != want && want != either {
-		t.Errorf("Porcupine says %s of %d operations", v.linear, v.operations)
-	}
-	if v.lost+v.doubled+v.stuck+v.selfDuplicates > 0 {
-		t.Errorf("lost %d, doubled %d, stuck %d, own claims taken for others' %d", v.lost,
-			v.doubled, v.stuck, v.selfDuplicates)
-	}
+	assert.False(t, v.linear != want && want != either, "Porcupine says %s of %d operations",
+		v.linear, v.operations)
+	assert.Zero(t, v.lost+v.doubled+v.stuck+v.selfDuplicates,
+		"lost %d, doubled %d, stuck %d, own claims taken for others' %d", v.lost, v.doubled,
+		v.stuck, v.selfDuplicates)
 	if t.Failed() {
 		for _, text := range append(v.problems, c.said[:min(len(c.said), 20)]...) {
 			t.Log(text)
 		}
 	}
-	if c.mostLeft > 0 && c.cfg.Cut == 0 { // a late COMMIT has a goroutine
-		t.Errorf("%d goroutines were left when all was closed; %q", c.mostLeft, c.said)
-	}
+	// a late COMMIT has a goroutine
+	assert.False(t, c.mostLeft > 0 && c.cfg.Cut == 0,
+		"%d goroutines were left when all was closed; %q", c.mostLeft, c.said)
 	for _, name := range r.counts {
-		if c.faults(h)[name] == 0 {
-			t.Errorf("%q did not happen", name)
-		}
+		assert.NotZero(t, c.faults(h)[name], "%q did not happen", name)
 	}
 	for _, name := range r.none {
-		if n := c.faults(h)[name]; n > 0 {
-			t.Errorf("%q happened %d times", name, n)
-		}
+		n := c.faults(h)[name]
+		assert.Zero(t, n, "%q happened %d times", name, n)
 	}
 	r.met(t, h)
 	t.Logf("%v of processors; %d messages, %d deliveries, %d effects, %d processes, %d dead, faults %v; second effects %v; %d operations in %v: %s; refused %v",
@@ -203,8 +196,9 @@ func (r *row) met(t *testing.T, h *history) {
 	if len(missed) == 0 {
 		return
 	}
-	if len(missed) > map[string]int{"smoke": len(wanted) / 2, "ci": len(wanted) / 3}[profile] {
-		t.Errorf("no delivery met %v", missed)
+	if !assert.LessOrEqual(t, len(missed),
+		map[string]int{"smoke": len(wanted) / 2,
+			"ci": len(wanted) / 3}[profile], "no delivery met") {
 		return
 	}
 	t.Logf("no delivery met %v", missed)

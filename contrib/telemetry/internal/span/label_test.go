@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"go.opentelemetry.io/otel/trace"
 )
 
@@ -11,16 +12,14 @@ const example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 func TestLabelsAreReadBack(t *testing.T) {
 	s := Parse(example)
-	if !s.IsValid() || !s.IsSampled() || !s.IsRemote() || Label(s) != example ||
-		len(example) != LabelBytes {
-		t.Errorf("%q became %+v, and that %q", example, s, Label(s))
-	}
-	if label := Label(s.WithTraceFlags(0)); label != "" {
-		t.Errorf("a span that is not sampled has the label %q", label)
-	}
-	if label := Label(trace.SpanContext{}); label != "" {
-		t.Errorf("no span has the label %q", label)
-	}
+	assert.True(t, s.IsValid(), "%q became %+v, and that %q", example, s, Label(s))
+	assert.True(t, s.IsSampled(), "%q became %+v, and that %q", example, s, Label(s))
+	assert.True(t, s.IsRemote(), "%q became %+v, and that %q", example, s, Label(s))
+	assert.Equal(t, example, Label(s), "%q became %+v, that", example, s)
+	assert.Len(t, example, LabelBytes, "%q became %+v, that", example, s)
+	label := Label(s.WithTraceFlags(0))
+	assert.Empty(t, label, "a span that is not sampled has the label %q", label)
+	assert.Empty(t, Label(trace.SpanContext{}), "no span has the label")
 }
 
 // A label that another program made does not parse as a span.
@@ -34,8 +33,8 @@ func TestForeignLabels(t *testing.T) {
 		strings.Replace(example, "b7-01", "b7x01", 1), example[:35] + "x" + example[36:],
 		example[:34] + "g" + example[35:],
 	} {
-		if s := Parse(label); s.IsValid() || len(Links(label)) != 0 {
-			t.Errorf("%q became %+v", label, s)
-		}
+		s := Parse(label)
+		assert.False(t, s.IsValid(), "%q became %+v", label, s)
+		assert.Empty(t, Links(label), "%q became %+v", label, s)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -22,9 +24,7 @@ func messages(t *testing.T, opts ...sdk.TracerProviderOption) (*Messages, *trace
 	spans := tracetest.NewSpanRecorder()
 	tracer, err := New("span", sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...),
 		"payments")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &Messages{Tracer: tracer, Group: "payers", Propagator: propagation.TraceContext{}}, spans
 }
 
@@ -62,10 +62,8 @@ func TestSamplersAreTold(t *testing.T) {
 	for name, also := range map[string]string{"claim": "", "process": " messaging.operation.type",
 		"record": "", "skip": "", "park": ""} {
 		const all = "messaging.consumer.group.name messaging.destination.name messaging.destination.partition.id messaging.kafka.offset messaging.operation.name"
-		if got, want := told[name+" orders"],
-			all+also+" messaging.system onceward.attempt"; got != want {
-			t.Errorf("of %s a sampler is told %q, want %q", name, got, want)
-		}
+		got, want := told[name+" orders"], all+also+" messaging.system onceward.attempt"
+		assert.Equal(t, want, got, "of %s a sampler is told %q", name, got)
 	}
 }
 
@@ -80,10 +78,10 @@ func TestSpanAroundTheConsumer(t *testing.T) {
 		func(context.Context) error { return nil })
 	got := spans.Ended()[0]
 	links := got.Links()
-	if got.Parent().SpanID() != Parse(example).SpanID() || len(links) != 2 ||
-		links[1].SpanContext.SpanID() != outer.SpanID() {
-		t.Errorf("below %v, with links %v", got.Parent().SpanID(), links)
-	}
+	assert.False(t,
+		got.Parent().SpanID() != Parse(example).SpanID() || len(links) != 2 ||
+			links[1].SpanContext.SpanID() != outer.SpanID(), "below %v, with links %v",
+		got.Parent().SpanID(), links)
 }
 
 // A message whose producer has sent no context has nothing but its claim that a batch could be
@@ -94,17 +92,11 @@ func TestBatchOfUntraced(t *testing.T) {
 	one.Label = example
 	m.HandleBatch(t.Context(), []Message{one, one}, func(context.Context) []error { return nil })
 	for _, link := range spans.Ended()[0].Links() {
-		if link.SpanContext.SpanID() != Parse(example).SpanID() {
-			t.Errorf("the batch has a link to %v", link.SpanContext.SpanID())
-		}
+		assert.Equal(t, Parse(example).SpanID(), link.SpanContext.SpanID(), "the batch has a link")
 	}
-	if n := len(spans.Ended()[0].Links()); n != 2 {
-		t.Errorf("%d links for two messages", n)
-	}
+	assert.Equal(t, 2, len(spans.Ended()[0].Links()), "links for two messages")
 	_ = m.Handle(t.Context(), one, func(context.Context) error { return nil })
-	if links := spans.Ended()[1].Links(); len(links) != 0 {
-		t.Errorf("the handler, which is below that claim, has the links %v", links)
-	}
+	assert.Empty(t, spans.Ended()[1].Links(), "the handler, which is below that claim, the links")
 }
 
 // A tombstone is told, of a batch in the link of its message.
@@ -123,8 +115,6 @@ func TestTombstones(t *testing.T) {
 		fmt.Sprint("1 ", batch.Links()[0].Attributes): false,
 		fmt.Sprint("all ", batch.Attributes()):        false,
 	} {
-		if strings.Contains(what, told) != is {
-			t.Errorf("%s: want a tombstone: %v", what, is)
-		}
+		assert.Equal(t, is, strings.Contains(what, told), what)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -35,9 +36,7 @@ var presets = map[string]func(...string) (webhook.Provider, error){
 func provider(t testing.TB, name string, secrets ...string) webhook.Provider {
 	t.Helper()
 	p, err := presets[name](secrets...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -60,18 +59,13 @@ func realRedis(t testing.TB) fixture {
 		}
 	})
 	store, err := redisadapter.New(t.Context(), p.client, redisadapter.Options{Prefix: p.prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	d, err := dedup.New(store,
 		dedup.Config{Namespace: "webhooks", Window: month, LeaseTTL: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
-	if p.Runner, err = httpadapter.Claimed(d); err != nil {
-		t.Fatal(err)
-	}
+	p.Runner, err = httpadapter.Claimed(d)
+	require.NoError(t, err)
 	return p
 }
 
@@ -83,9 +77,7 @@ func (p fixture) keys(t testing.TB) (keys []string) {
 	for list.Next(ctx) {
 		keys = append(keys, list.Val())
 	}
-	if err := list.Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, list.Err())
 	return keys
 }
 
@@ -94,14 +86,10 @@ func inMemory(t testing.TB) httpadapter.Runner {
 	t.Helper()
 	d, err := dedup.New(dedup.Memory(10_000),
 		dedup.Config{Namespace: "webhooks", Window: month, LeaseTTL: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	run, err := httpadapter.Claimed(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return run
 }
 
@@ -127,9 +115,7 @@ func serve(t testing.TB, run httpadapter.Runner, p webhook.Provider, effect webh
 		s.effects[d.Type+" "+d.ID]++
 		return nil
 	}, webhook.Config{Endpoint: "integration"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.Handle("POST /hooks", hook)
 	s.Server = httptest.NewServer(mux)

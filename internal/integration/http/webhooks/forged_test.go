@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func hmacOf(secret, text string) []byte {
@@ -84,8 +86,8 @@ func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 			for name, forge := range forgeries {
 				for n := worker; n < each; n += workers {
 					h, body := forge(t, guess, "evt_"+strconv.Itoa(n))
-					if status := sites[name].post(t, h, body); status != http.StatusUnauthorized {
-						t.Errorf("%s: forged, and answered with %d", name, status)
+					if !assert.Equal(t, http.StatusUnauthorized, sites[name].post(t, h, body),
+						"%s: forged, answered", name) {
 						return
 					}
 					refused[worker]++
@@ -101,23 +103,22 @@ func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	after := r.keys(t)
 	t.Logf("%d forged deliveries refused; keys under the prefix: %d before, %d after", sum,
 		before, len(after))
-	if sum != each*len(forgeries) || len(after) != before {
-		t.Errorf("%d refused; %d keys before, %d after: %s", sum, before, len(after),
-			strings.Join(after[:min(5, len(after))], " "))
-	}
+	assert.Equal(t, each*len(forgeries), sum, "refused; keys before, %s",
+		strings.Join(after[:min(5, len(after))], " "))
+	assert.Len(t, after, before, "refused; keys before, %s",
+		strings.Join(after[:min(5, len(after))], " "))
 	// The same ids, honestly signed: nobody has taken their keys, and now there are some.
 	for name, sign := range forgeries {
 		for n := range 10 {
 			h, body := sign(t, honestSecret, "evt_"+strconv.Itoa(n))
-			if status := sites[name].post(t, h, body); status != http.StatusOK {
-				t.Errorf("%s: honest, and answered with %d", name, status)
-			}
+			assert.Equal(t, http.StatusOK, sites[name].post(t, h, body), "%s: honest, answered",
+				name)
 		}
-		if n := sites[name].total(); n != 10 {
-			t.Errorf("%s: %d effects of 10 events: %s", name, n, fmt.Sprint(sites[name].had()))
-		}
+		n := sites[name].total()
+		assert.Equal(t, 10, n, "%s: %d effects of 10 events: %s", name, n,
+			fmt.Sprint(sites[name].had()))
 	}
-	if n := len(r.keys(t)) - before; n != 10*len(forgeries) {
-		t.Errorf("50 honest deliveries made %d keys: nothing is counted", n)
-	}
+	n := len(r.keys(t)) - before
+	assert.Equal(t, 10*len(forgeries), n, "50 honest deliveries made %d keys: nothing is counted",
+		n)
 }

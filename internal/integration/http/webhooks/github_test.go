@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/go-playground/webhooks/v6/github"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
@@ -34,14 +36,11 @@ func payloads(t *testing.T) (list []payload) {
 	t.Helper()
 	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
 		"github.com/go-playground/webhooks/v6").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "testdata",
 		"github", "*.json"))
-	if err != nil || len(files) < 40 {
-		t.Fatalf("%d payloads of GitHub: %v", len(files), err)
-	}
+	require.NoError(t, err, "payloads of GitHub")
+	require.GreaterOrEqual(t, len(files), 40, "payloads of GitHub")
 	events := map[string]string{"pull_request_issue_comment": "issue_comment",
 		"repository_edited": "repository"}
 	for _, file := range files {
@@ -51,9 +50,7 @@ func payloads(t *testing.T) (list []payload) {
 			event = e
 		}
 		body, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		list = append(list, payload{file: file, event: event, id: "delivery-" + name,
 			signature: gitHubSignature(body)})
 	}
@@ -112,32 +109,25 @@ func TestPayloadsOfGitHubByCurl(t *testing.T) {
 	all.Wait()
 	had := s.had()
 	for _, p := range list {
-		if n := had[p.event+" "+p.id]; n != 1 {
-			t.Errorf("%s had %d effects", filepath.Base(p.file), n)
-		}
+		n := had[p.event+" "+p.id]
+		assert.Equal(t, 1, n, "%s had %d effects", filepath.Base(p.file), n)
 	}
-	if len(had) != len(list) {
-		t.Errorf("%d effects of %d payloads: %v", len(had), len(list), had)
-	}
+	assert.Len(t, had, len(list), "%d effects of %d payloads", len(had), len(list))
 	records := len(r.keys(t)) - before
 	t.Logf("%d payloads, %d deliveries, %d effects, %d keys", len(list), 3*len(list),
 		s.total(), records)
-	if records != len(list) {
-		t.Errorf("%d payloads have %d keys", len(list), records)
-	}
+	assert.Equal(t, len(list), records, "%d payloads have %d keys", len(list), records)
 
 	// And another's signature, by curl too.
 	forged := list[0]
 	forged.signature = list[1].signature
-	if status, err := forged.curl(t.Context(), s.URL, "forged"); err != nil || status != "401" {
-		t.Errorf("forged: %s, %v", status, err)
-	}
-	if status, err := list[0].curl(t.Context(), s.URL, "captured"); err != nil || status != "422" {
-		t.Errorf("captured, and sent under another id: %s, %v", status, err)
-	}
-	if n := s.total(); n != len(list) {
-		t.Errorf("%d effects in the end", n)
-	}
+	status, err := forged.curl(t.Context(), s.URL, "forged")
+	assert.NoError(t, err, "forged")
+	assert.Equal(t, "401", status, "forged")
+	status, err = list[0].curl(t.Context(), s.URL, "captured")
+	assert.NoError(t, err, "captured, and sent under another id")
+	assert.Equal(t, "422", status, "captured, and sent under another id")
+	assert.Equal(t, len(list), s.total(), "effects in the end")
 }
 
 // threeTimes delivers two at once, and one when both are answered.
@@ -147,23 +137,19 @@ func (p payload) threeTimes(t *testing.T, s *site) {
 	for i := range statuses {
 		both.Go(func() {
 			var err error
-			if statuses[i], err = p.curl(t.Context(), s.URL, p.id); err != nil {
-				t.Errorf("curl: %v", err)
-			}
+			statuses[i], err = p.curl(t.Context(), s.URL, p.id)
+			assert.NoError(t, err, "curl")
 		})
 	}
 	both.Wait()
 	done := false
 	for _, status := range statuses {
 		done = done || status == "200"
-		if status != "200" && status != "409" { // in flight: sent again
-			t.Errorf("%s: %s", filepath.Base(p.file), status)
-		}
+		// in flight: sent again
+		assert.False(t, status != "200" && status != "409", "%s: %s", filepath.Base(p.file), status)
 	}
-	if !done {
-		t.Errorf("%s: neither of two is acknowledged: %v", filepath.Base(p.file), statuses)
-	}
-	if status, err := p.curl(t.Context(), s.URL, p.id); status != "200" || err != nil {
-		t.Errorf("%s, the third time: %s, %v", filepath.Base(p.file), status, err)
-	}
+	assert.True(t, done, "%s: neither of two is acknowledged: %v", filepath.Base(p.file), statuses)
+	status, err := p.curl(t.Context(), s.URL, p.id)
+	assert.Equal(t, "200", status, "%s, the third time", filepath.Base(p.file))
+	assert.NoError(t, err, "%s, the third time", filepath.Base(p.file))
 }

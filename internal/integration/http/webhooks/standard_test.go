@@ -13,6 +13,8 @@ import (
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
@@ -21,9 +23,7 @@ import (
 func theirs(t testing.TB, secret string) *standardwebhooks.Webhook {
 	t.Helper()
 	w, err := standardwebhooks.NewWebhook(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return w
 }
 
@@ -34,9 +34,7 @@ func signedByThem(t testing.TB, id string, sent time.Time, body []byte,
 	var list []string
 	for _, s := range secrets {
 		signature, err := theirs(t, s).Sign(id, sent, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		list = append(list, signature)
 	}
 	h := http.Header{}
@@ -50,9 +48,7 @@ func signedByUs(t testing.TB, id string, sent time.Time, body []byte,
 	secrets ...string) http.Header {
 	t.Helper()
 	h, err := webhook.Sign(id, sent, body, secrets...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return h
 }
 
@@ -61,14 +57,10 @@ func (s *site) post(t testing.TB, h http.Header, body []byte) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/hooks",
 		bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Header = h
 	answer, err := s.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = answer.Body.Close() }()
 	_, _ = io.Copy(io.Discard, answer.Body)
 	return answer.StatusCode
@@ -113,22 +105,14 @@ func TestStandardWebhooksBothWays(t *testing.T) {
 		m, now := draw(rng, n), time.Now()
 		s := serve(t, run, provider(t, "standard-webhooks", m.secret), nil)
 		for range 2 {
-			if status := s.post(t, signedByThem(t, m.id, now, m.body, m.secret),
-				m.body); status != http.StatusOK {
-				t.Errorf("theirs, %s: %d", m.id, status)
-			}
+			assert.Equal(t, http.StatusOK,
+				s.post(t, signedByThem(t, m.id, now, m.body, m.secret), m.body), "theirs, %s", m.id)
 		}
-		if s.total() != 1 {
-			t.Errorf("%s had %d effects", m.id, s.total())
-		}
+		assert.Equal(t, 1, s.total(), "%s had %d effects", m.id, s.total())
 		ours := signedByUs(t, m.id, now, m.body, m.secret)
-		if err := theirs(t, m.secret).Verify(m.body, ours); err != nil {
-			t.Errorf("ours, %s: %v", m.id, err)
-		}
-		if want := signedByThem(t, m.id, now, m.body,
-			m.secret); fmt.Sprint(ours) != fmt.Sprint(want) {
-			t.Errorf("ours %v, theirs %v", ours, want)
-		}
+		assert.NoError(t, theirs(t, m.secret).Verify(m.body, ours), "ours, %s", m.id)
+		want := signedByThem(t, m.id, now, m.body, m.secret)
+		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(ours), "ours %v, theirs %v", ours, want)
 		s.Close()
 	}
 }
@@ -187,20 +171,16 @@ func TestStandardWebhooksRefuseTheSame(t *testing.T) {
 			body, "whsk_nWGxne/9WmC6hEr0kuwsxERJxXN7MmkZcDusAxyuf2A="), body, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := theirs(t, secret).Verify(row.body, row.header); (err == nil) != row.good {
-				t.Errorf("theirs: %v", err)
-			}
+			err := theirs(t, secret).Verify(row.body, row.header)
+			assert.Equal(t, row.good, err == nil, "theirs: %v", err)
 			s := serve(t, inMemory(t), provider(t, "standard-webhooks", secret), nil)
 			want := http.StatusUnauthorized
 			if row.good {
 				want = http.StatusOK
 			}
-			if status := s.post(t, row.header, row.body); status != want {
-				t.Errorf("ours: %d, want %d", status, want)
-			}
-			if got := s.total(); got != 0 != row.good {
-				t.Errorf("%d effects", got)
-			}
+			assert.Equal(t, want, s.post(t, row.header, row.body), "ours")
+			got := s.total()
+			assert.Equal(t, row.good, got != 0, "%d effects", got)
 		})
 	}
 }
@@ -216,12 +196,9 @@ func TestStandardWebhooksRotation(t *testing.T) {
 	s := serve(t, inMemory(t), provider(t, "standard-webhooks", next, old), nil)
 	for i, secrets := range [][]string{{old}, {old, next}, {next, old}, {next}} {
 		sent := time.Now().Add(time.Duration(i) * time.Second) // each attempt has its own time
-		if status := s.post(t, signedByThem(t, "msg_1", sent, body, secrets...),
-			body); status != http.StatusOK {
-			t.Errorf("signed with %d secrets: %d", len(secrets), status)
-		}
+		assert.Equal(t, http.StatusOK,
+			s.post(t, signedByThem(t, "msg_1", sent, body, secrets...),
+				body), "signed with %d secrets", len(secrets))
 	}
-	if s.total() != 1 {
-		t.Errorf("one event had %d effects", s.total())
-	}
+	assert.Equal(t, 1, s.total(), "one event had effects")
 }

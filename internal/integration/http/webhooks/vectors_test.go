@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
@@ -30,9 +32,8 @@ func vectors(t *testing.T) (list []vector) {
 	if err == nil {
 		err = json.Unmarshal(data, &list)
 	}
-	if err != nil || len(list) != 100 {
-		t.Fatalf("%d vectors: %v", len(list), err)
-	}
+	require.NoError(t, err, "vectors")
+	require.Len(t, list, 100, "vectors")
 	return list
 }
 
@@ -63,23 +64,21 @@ func TestVectorsOfOthers(t *testing.T) {
 	for _, v := range vectors(t) {
 		p := provider(t, v.Provider, v.Secrets...)
 		got, err := p.Verify(v.message())
-		if err != nil || got.ID != v.ID || got.Type != v.Type {
-			t.Errorf("%s, %s: %+v, %v", v.Provider, v.Name, got, err)
-		}
+		assert.NoError(t, err, "%s, %s: %+v", v.Provider, v.Name, got)
+		assert.Equal(t, v.ID, got.ID, "%s, %s: %+v", v.Provider, v.Name, got)
+		assert.Equal(t, v.Type, got.Type, "%s, %s: %+v", v.Provider, v.Name, got)
 		count[v.Provider]++
 		if len(v.Private) > 0 {
 			count["signed by us, too"]++
 			h, err := webhook.Sign(v.ID, time.Unix(v.Now, 0), v.Body, v.Private...)
-			if err != nil || h.Get("webhook-signature") != v.Header["webhook-signature"] {
-				t.Errorf("%s: Sign makes %v, %v", v.Name, h, err)
-			}
+			assert.NoError(t, err, "%s: Sign makes %v", v.Name, h)
+			assert.Equal(t, v.Header["webhook-signature"], h.Get("webhook-signature"),
+				"%s: Sign makes %v", v.Name, h)
 		}
 	}
 	for name, n := range map[string]int{"standard-webhooks": 72, "stripe": 18, "github": 10,
 		"signed by us, too": 72} {
-		if count[name] != n {
-			t.Errorf("%d vectors of %s, want %d", count[name], name, n)
-		}
+		assert.Equal(t, n, count[name], "%d vectors of %s", count[name], name)
 	}
 }
 
@@ -93,9 +92,9 @@ func TestVectorsOfOthersChanged(t *testing.T) {
 			t.Helper()
 			m := v.message()
 			change(m)
-			if got, err := p.Verify(m); !errors.Is(err, webhook.ErrSignature) {
-				t.Errorf("%s, %s, %s: %+v, %v", v.Provider, v.Name, what, got, err)
-			}
+			got, err := p.Verify(m)
+			assert.ErrorIs(t, err, webhook.ErrSignature, "%s, %s, %s: %+v", v.Provider, v.Name,
+				what, got)
 		}
 		for at := 0; at < len(v.Body); at += 1 + len(v.Body)/20 {
 			refused("a bit of the body", p, func(m *webhook.Message) {
@@ -134,9 +133,7 @@ func flipped(t *testing.T, v vector, header string) string {
 	}
 	version, text, _ := strings.Cut(header, ",")
 	data, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data[0] ^= 1
 	return version + "," + base64.StdEncoding.EncodeToString(data)
 }
