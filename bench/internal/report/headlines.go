@@ -16,7 +16,7 @@ const Readme = "../README.md"
 type headline struct{ area, work, against, name, side, rival, unit string }
 
 var headlines = []headline{
-	{"redis", "Redis: `Do` of new keys by 256 callers", "go-redis, two commands by hand",
+	{"redis", "Redis: new keys, claimed and recorded by 256 callers", "go-redis, two commands by hand",
 		"256 callers, new keys", "onceward full", "plain go-redis two-command cycle",
 		harness.Rate.Unit},
 	{"kafka", "Kafka: new messages of 4 partitions", "`SET NX`, effect, `SET` by hand",
