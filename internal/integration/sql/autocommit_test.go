@@ -19,9 +19,9 @@ import (
 )
 
 // TestMariaDBAutocommitOff: Preflight advises pools whose connections have autocommit off. A
-// statement outside of a transaction opens one there, whose writes nobody commits, and which goes
-// back to the pool open. So none of the calls that take a pool may leave one: the next cannot
-// begin one at a level of its own (error 1568), and is not told what was committed since.
+// statement outside of a transaction opens one there. Nobody commits it, and it is still open when
+// the connection returns to the pool. So no call that takes a pool may leave one open: the next
+// call cannot begin a transaction at its own level (error 1568), and reads from an old snapshot.
 func TestMariaDBAutocommitOff(t *testing.T) {
 	s := newShop(t, mariadb(), func(c *sqladapter.Config) { c.Window = time.Minute })
 	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
@@ -102,9 +102,9 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 	}
 }
 
-// TestMariaDBEffectCommits: some statements of MySQL commit what is open (TRUNCATE, most DDL). The
-// mark is committed then, and what the effect does after that is not. It must not pass for a
-// duplicate of itself.
+// TestMariaDBEffectCommits: some statements of MySQL commit the open transaction (TRUNCATE, most
+// DDL). Then the mark is committed, and the later writes of the effect are not. The key must not
+// pass for a duplicate of itself.
 func TestMariaDBEffectCommits(t *testing.T) {
 	s := newShop(t, mariadb())
 	staging := s.table + "_staging"
@@ -128,7 +128,7 @@ func TestMariaDBEffectCommits(t *testing.T) {
 		func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx, "batch") })
 	assert.True(t, dedup.IsPermanent(err), "%v", err)
 	assert.ErrorContains(t, err, "committed by itself")
-	// What ends the try afterwards is an error that passes.
+	// An error that passes ends the attempt afterwards.
 	_, err = s.marks.Do(t.Context(), s.db, "deadlock", func(ctx context.Context, tx *sql.Tx) error {
 		return errors.Join(effect(ctx, tx, "deadlock"), &mysql.MySQLError{Number: 1213})
 	})
@@ -145,9 +145,9 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	assert.ErrorContains(t, err, "committed by itself")
 }
 
-// TestMariaDBLeftOpen: what an application asks outside of a transaction leaves one open on such a
-// connection, in which no level can be chosen (1568). The next transaction begins all the same, as
-// one without a level does.
+// TestMariaDBLeftOpen: on such a connection, a query outside of a transaction leaves a transaction
+// open, and MariaDB then refuses to choose an isolation level (1568). The next transaction begins
+// anyway, as one without a level does.
 func TestMariaDBLeftOpen(t *testing.T) {
 	s := newShop(t, mariadb(), func(c *sqladapter.Config) {
 		c.Window, c.Isolation = time.Minute, sql.LevelReadCommitted

@@ -44,15 +44,15 @@ func cuttables(modes []string) []cuttable {
 	return all
 }
 
-// cutIn is what is done to the COMMIT of a round. Every byte of a reply of 11 or 18 has its turn.
+// cutIn returns the cut of a round. Over the rounds a reply is torn at each of its 11 or 18 bytes.
 func cutIn(round int) commitcut.Cut {
 	how := []commitcut.How{commitcut.Lost, commitcut.Torn, commitcut.Late, commitcut.Torn,
 		commitcut.Undelivered, commitcut.Torn}[round%6]
 	return commitcut.Cut{How: how, Bytes: round/2 + 1}
 }
 
-// A way to have the effects of a batch, as often as it takes. first says that the transaction
-// which ended well was the one that had them.
+// A method has the effects of a batch, and repeats until it succeeds. first reports that the
+// transaction which ended well also had the effects.
 type method struct {
 	name string
 	size int
@@ -63,8 +63,8 @@ var methods = []method{{"MarkTx", 1, (*shop).byTheBook}, {"Do", 1, (*shop).byDo}
 	{"DoBatch", 3, (*shop).byDoBatch}}
 
 // TestCommitCut: COMMIT does not arrive, arrives when its client has gone, or its reply is lost
-// or torn at any byte. Whoever then does what the documentation says has each effect once,
-// whatever the driver says of the error.
+// or torn at any byte. A caller that then follows the documentation has each effect once,
+// whatever error the driver returns.
 func TestCommitCut(t *testing.T) {
 	all := cuttables(pgxModes)
 	sealed := all[1]
@@ -83,7 +83,7 @@ func TestCommitCut(t *testing.T) {
 	}
 }
 
-// underCuts has a cut in every round, and checks what the caller is told of it.
+// underCuts cuts the connection in every round, and checks what the caller learns about it.
 func (s *shop) underCuts(t *testing.T, c *commitcut.Proxy, w method) {
 	var all []string
 	before := c.Cuts()
@@ -198,7 +198,7 @@ func (r pgxRows) Close() error {
 	return r.Err()
 }
 
-// byDoBatch: all are first, or none is.
+// byDoBatch expects that all messages are first, or none.
 func (s *shop) byDoBatch(ctx context.Context, batch []string) (first bool, err error) {
 	marks, err := s.doBatch(ctx, batch)
 	if err != nil {

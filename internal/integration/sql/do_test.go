@@ -20,8 +20,7 @@ import (
 
 var errDomain = errors.New("no such account")
 
-// do delivers a message by Do. Whatever else is to happen in the transaction comes after
-// the effect.
+// do delivers a message with Do. The other steps of the transaction come after the effect.
 func (s *shop) do(ctx context.Context, message string,
 	after ...func(tx *sql.Tx) error) (sqladapter.Mark, error) {
 	return s.marks.Do(ctx, s.db, message, func(ctx context.Context, tx *sql.Tx) error {
@@ -120,8 +119,8 @@ func TestDoConcurrently(t *testing.T) {
 	})
 }
 
-// doRepeatedly delivers as a broker would: 16 callers that compete at SERIALIZABLE may use
-// up the tries of one.
+// doRepeatedly delivers as a broker would: when 16 callers compete at SERIALIZABLE, one of them
+// may use up its attempts.
 func (s *shop) doRepeatedly(t *testing.T, message string) sqladapter.Mark {
 	for range maxDeliveries {
 		mark, err := s.do(t.Context(), message)
@@ -137,7 +136,7 @@ func (s *shop) doRepeatedly(t *testing.T, message string) sqladapter.Mark {
 }
 
 // TestDoRepeatsAfterTheCrashOfItsSession: the server ends the session between effect and
-// commit. Do begins again by itself, and the effect is there once.
+// commit. Do begins again by itself, and the effect happens once.
 func TestDoRepeatsAfterTheCrashOfItsSession(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		admin := e.open(t)
@@ -221,8 +220,8 @@ func TestDoInFlight(t *testing.T) {
 	s.wantEffects(t, nil)
 }
 
-// TestDoSwallowedError: PostgreSQL has aborted the transaction, and the effect says nil.
-// What was not committed is not called done.
+// TestDoSwallowedError: PostgreSQL has aborted the transaction, and the effect returns nil.
+// Do must not report an effect as done that was not committed.
 func TestDoSwallowedError(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -236,8 +235,8 @@ func TestDoSwallowedError(t *testing.T) {
 	})
 }
 
-// TestDoBesideAWriter: SQLite has one writer, and one that keeps the file for longer than
-// the busy timeout is an error that says "again".
+// TestDoBesideAWriter: SQLite has one writer. If another writer keeps the file for longer than
+// the busy timeout, Do returns an error that is retryable.
 func TestDoBesideAWriter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "marks.db")
 	s := newShop(t, engine{name: "sqlite/impatient", dialect: sqladapter.SQLite,
@@ -257,7 +256,7 @@ func TestDoBesideAWriter(t *testing.T) {
 	})
 	<-locked
 	_, err := s.do(t.Context(), "m")
-	assert.True(t, sqladapter.Retryable(err), "Do beside a writer = %v, want a retryable error",
+	assert.True(t, sqladapter.Retryable(err), "Do next to a writer = %v, want a retryable error",
 		err)
 	close(free)
 	wg.Wait()
@@ -267,7 +266,7 @@ func TestDoBesideAWriter(t *testing.T) {
 	s.wantEffects(t, []string{"m", "other"})
 }
 
-// doBatch delivers messages by DoBatch. One that is called "poison" fails its batch.
+// doBatch delivers messages with DoBatch. The message "poison" fails its batch.
 func (s *shop) doBatch(ctx context.Context, batch []string) ([]sqladapter.Mark, error) {
 	return s.marks.DoBatch(ctx, s.db, batch,
 		func(ctx context.Context, tx *sql.Tx, first []int) error {
@@ -283,8 +282,8 @@ func (s *shop) doBatch(ctx context.Context, batch []string) ([]sqladapter.Mark, 
 		})
 }
 
-// TestDoBatchOutcomes: bad keys are left out, aliases and duplicates are not run, and one
-// failure takes all back.
+// TestDoBatchOutcomes: bad keys are left out, aliases and duplicates do not run, and one failure
+// rolls back the whole batch.
 func TestDoBatchOutcomes(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

@@ -16,11 +16,11 @@ import (
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
-// endings are what an effect must not send.
+// endings has the statements that an effect must not send.
 var endings = []string{`ROLLBACK`, `COMMIT`, `ROLLBACK AND CHAIN`, `COMMIT AND CHAIN`}
 
-// wantEnded checks the answer to an effect that has ended its own transaction. It must not be run
-// again: what it writes after that may be committed each time.
+// wantEnded checks the error of an effect that has ended its own transaction. Do must not run it
+// again: its later writes may be committed each time.
 func wantEnded(t *testing.T, runs int, err error) {
 	t.Helper()
 	assert.Equal(t, 1, runs, "runs of the effect")
@@ -30,9 +30,9 @@ func wantEnded(t *testing.T, runs int, err error) {
 	assert.False(t, sqladapter.Retryable(err), "%v", err)
 }
 
-// Prevents: an effect that sends ROLLBACK or COMMIT as text is answered nil. Nothing is marked, or
-// half of the effect is, what followed is committed by itself, and the next delivery runs all of it
-// again.
+// Prevents: Do returns nil for an effect that sends ROLLBACK or COMMIT as text. Then nothing is
+// marked, or only half of the effect is in the transaction of the mark. Its later statements commit
+// alone, and the next delivery runs all of it again.
 func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), postgres("simple_protocol"),
 		inGenerations(postgres("exec"))} {
@@ -98,7 +98,7 @@ func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 	})
 }
 
-// An effect may use savepoints, also one in which it moves the fence once more.
+// An effect may use savepoints. In one of them it may move the fence once more.
 func TestPostgresEffectWithSavepoints(t *testing.T) {
 	s := newShop(t, postgres("cache_statement"))
 	fence, p := newTill(t, postgres("cache_statement")),
@@ -240,8 +240,8 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 }
 
 // Prevents: after a failover without a loss of connections the pool hands out connections of a
-// server that takes no writes, until somebody restarts the program. What stands for the demoted
-// primary here are sessions that take no writes, while new ones do.
+// server that takes no writes, until somebody restarts the program. Here
+// the old sessions are read-only, as those of a demoted primary, and new sessions are not.
 func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {

@@ -49,8 +49,8 @@ func sqliteDSN(file, txlock string) string {
 		txlock + "&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
 }
 
-// postgres differs by mode in how parameters travel: as described by the server, as
-// unnamed text, or inside the statement's text.
+// postgres sends parameters differently in each mode: as described by the server, as unnamed text,
+// or inside the text of the statement.
 func postgres(mode string) engine {
 	return engine{name: "postgres/" + mode, dialect: sqladapter.Postgres,
 		open: func(t *testing.T) *sql.DB {
@@ -98,8 +98,8 @@ func postgresModes() []engine {
 	return []engine{postgres("cache_statement"), postgres("exec"), postgres("simple_protocol")}
 }
 
-// runOn runs a test against an engine, next to those of other engines: most of what a test does is
-// to wait for its server.
+// runOn runs a test against an engine, in parallel with those of other engines: a test mostly waits
+// for its server.
 func runOn(t *testing.T, e engine, test func(t *testing.T, e engine)) {
 	t.Helper()
 	t.Run(e.name, func(t *testing.T) {
@@ -136,8 +136,7 @@ func forEachInGenerations(t *testing.T, test func(t *testing.T, e engine)) {
 	}
 }
 
-// forEachDeleting runs a test that is about retention by deletes, or about other tables than those
-// of marks.
+// forEachDeleting runs a test of retention by deletes, or of tables that are not for marks.
 func forEachDeleting(t *testing.T, test func(t *testing.T, e engine)) {
 	for _, e := range append(postgresModes(), sqlite(), mariadb()) {
 		runOn(t, e, test)
@@ -169,8 +168,8 @@ func openDB(t testing.TB, driver, dsn string) *sql.DB {
 	return db
 }
 
-// shop is a table of marks with a ledger of effects beside it. The ledger is append-only
-// and has no unique constraint: a doubled effect is two rows.
+// shop is a table of marks and a ledger of effects. The ledger is append-only and has no unique
+// constraint: a doubled effect is two rows.
 type shop struct {
 	db      *sql.DB
 	marks   *sqladapter.Ledger
@@ -207,7 +206,7 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 	return s
 }
 
-// drop removes what Migrate has made, and what a test has put in its place.
+// drop removes the tables of Migrate, and those that a test has put in their place.
 func (s *shop) drop(t *testing.T) {
 	t.Helper()
 	assert.NoError(t, s.marks.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0))
@@ -266,7 +265,7 @@ func (s *shop) deliver(ctx context.Context, message string,
 	return mark.First(), tx.Commit()
 }
 
-// maxDeliveries is more than any test needs: enough to tell a storm from a loop.
+// maxDeliveries is more than any test needs. A test that reaches it is in a loop.
 const maxDeliveries = 50
 
 // redeliver delivers until the message may be acknowledged, as a broker would.
@@ -279,7 +278,7 @@ func (s *shop) redeliver(ctx context.Context, message string) (first bool, err e
 	return first, fmt.Errorf("gave up after %d deliveries: %w", maxDeliveries, err)
 }
 
-// wantEffects checks the ledger: each message once, and no other.
+// wantEffects requires that the ledger has each message once, and no others.
 func (s *shop) wantEffects(t *testing.T, messages []string) {
 	t.Helper()
 	counts := s.effects(t)

@@ -88,7 +88,7 @@ func Example_do() {
 	// total: 100
 }
 
-// A batch is one transaction. What cannot be marked is left out, and told by its mark.
+// A batch is one transaction. It leaves out each key that cannot be marked, and the mark says so.
 func Example_doBatch() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)

@@ -23,8 +23,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
-// till is a fence with a ledger of offsets beside it. The ledger has no unique constraint: a
-// doubled effect is two rows.
+// till is a fence and a ledger of offsets. The ledger has no unique constraint: a doubled effect
+// is two rows.
 type till struct {
 	*sqladapter.Fence
 	t      *testing.T
@@ -90,7 +90,7 @@ func (s *till) record(ctx context.Context, tx execTx, start, to int64) error {
 	return nil
 }
 
-// once is a batch by the book, with Do.
+// once has the effects of a batch with Do, as the documentation says.
 func (s *till) once(p sqladapter.Position, from, to int64) (sqladapter.Advance, error) {
 	return s.do(s.t.Context(), p, from,
 		to, func(ctx context.Context, tx execTx, start int64) error {
@@ -126,8 +126,8 @@ func payments(partition int32) sqladapter.Position {
 		Partition: partition}
 }
 
-// TestFenceMoves: what is delivered again is not done again, and a gap is passed over and told;
-// in a transaction of Do, and in the caller's, which commits whatever it is told.
+// TestFenceMoves: a redelivered offset has no second effect, and the fence passes over a gap and
+// reports it. Both hold in a transaction of Do and in the caller's, which commits in any case.
 func TestFenceMoves(t *testing.T) {
 	forEachFence(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
@@ -182,8 +182,8 @@ func (s *till) advance(p sqladapter.Position, from, to int64) (sqladapter.Advanc
 	return got, tx.Commit()
 }
 
-// TestFenceApart: a topic that was created anew, another group, and names that only a collation
-// would take for the same have positions of their own.
+// TestFenceApart: a recreated topic, another group, and a name that only a collation would take
+// for the same each have their own position.
 func TestFenceApart(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
@@ -217,9 +217,9 @@ func TestFenceApart(t *testing.T) {
 	})
 }
 
-// TestFenceZombies: four owners of one partition at the same time, each of which believes that
-// it is the only one: they begin where the others began, in batches of other sizes, die in the
-// midst of them, and begin again behind what is committed.
+// TestFenceZombies: a partition has four owners at the same time, and each believes that it is
+// the only one. They begin at the same offset, use batches of different sizes, die in the middle
+// of a batch, and begin again behind the committed offset.
 func TestFenceZombies(t *testing.T) {
 	forEachFence(t, func(t *testing.T, e engine) {
 		const n, owners = 400, 4
@@ -244,7 +244,7 @@ func TestFenceZombies(t *testing.T) {
 							return nil
 						})
 					switch {
-					case errors.Is(err, crash): // its successor begins a while before it
+					case errors.Is(err, crash): // its successor begins at an earlier offset
 						crashed.Add(1)
 						from = max(0, from-rng.Int64N(30))
 					case err != nil && !sqladapter.Retryable(err):
@@ -305,14 +305,14 @@ func TestFenceWaits(t *testing.T) {
 	})
 }
 
-// waitForOwner returns when somebody waits for a lock on the till's table.
+// waitForOwner returns when a session waits for a lock on the till's table.
 func (s *till) waitForOwner() {
 	s.t.Helper()
 	if s.engine.dialect == sqladapter.Postgres {
 		waitForLock(s.t, s.db, s.cfg.Table)
 		return
 	}
-	// InnoDB renews what it tells about locks when nobody has asked for 100 ms.
+	// InnoDB renews its tables of locks only when nobody has read them for 100 ms.
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	poll(s.t, "a second owner", func() bool {
@@ -358,7 +358,8 @@ func TestFenceInsideItsEffect(t *testing.T) {
 	}
 }
 
-// TestFenceLevels: at every isolation level a second owner is told the truth, or to run again.
+// TestFenceLevels: at every isolation level a second owner reads the committed offset, or gets a
+// retryable error.
 func TestFenceLevels(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
@@ -395,8 +396,8 @@ func TestFenceLevels(t *testing.T) {
 	})
 }
 
-// TestFenceBatch: batches of partitions in opposite orders wait for each other and do not
-// deadlock; one that goes by itself would.
+// TestFenceBatch: batches that have their partitions in opposite orders wait for each other and do
+// not deadlock. Batches that lock one partition after the other would.
 func TestFenceBatch(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		const partitions, rounds = 20, 15
@@ -426,7 +427,7 @@ func TestFenceBatch(t *testing.T) {
 						err = tx.Commit()
 					}
 					_ = tx.Rollback()
-					// InnoDB may deadlock over rows that are not there yet
+					// InnoDB may deadlock over rows that do not exist yet
 					refused := err != nil && (round > 0 || !sqladapter.Retryable(err))
 					if !assert.False(t, refused, "%v", err) {
 						return
@@ -442,7 +443,7 @@ func TestFenceBatch(t *testing.T) {
 	})
 }
 
-// TestFenceBusy: a lock timeout is an answer of its own.
+// TestFenceBusy: a lock timeout has its own error.
 func TestFenceBusy(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
@@ -463,7 +464,7 @@ func TestFenceBusy(t *testing.T) {
 	})
 }
 
-// TestFenceClosed: in MySQL a transaction that is none any more is refused.
+// TestFenceClosed: in MySQL the fence refuses a transaction that has ended.
 func TestFenceClosed(t *testing.T) {
 	s := newTill(t, mariadb())
 	tx := s.begin(sql.LevelDefault)
@@ -476,7 +477,7 @@ func TestFenceClosed(t *testing.T) {
 	s.wantNext(payments(1), 0)
 }
 
-// TestFenceCheck: the level of the table is told before the first batch fails.
+// TestFenceCheck: Check reports a table with another version before the first batch fails.
 func TestFenceCheck(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)

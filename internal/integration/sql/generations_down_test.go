@@ -16,9 +16,9 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestDownAfterABlockedDrop: a generation that could not be dropped, because somebody was reading
-// it, goes on the way down like the others. Left behind it would be in the way of the generation
-// of its number, when they are counted from 1 again.
+// TestDownAfterABlockedDrop: a generation that could not be dropped, because a session was reading
+// it, is dropped on the way down like the others. Otherwise its table would block the generation
+// with the same number, when they are counted from 1 again.
 func TestDownAfterABlockedDrop(t *testing.T) {
 	prefix := servertest.Prefix(t)
 	for name, table := range map[string]string{"short": prefix + "_marks",
@@ -40,7 +40,8 @@ func TestDownAfterABlockedDrop(t *testing.T) {
 	}
 }
 
-// nextGeneration rotates. When it is read the oldest generation but one stays.
+// nextGeneration rotates. If read is set, a session reads the oldest generation, and Rotate cannot
+// drop it.
 func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
 	t.Helper()
 	s.wantFirst(t, fmt.Sprintf("of generation %d", generation), true)
@@ -64,13 +65,13 @@ func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
 	require.Equal(t, read, err != nil)
 }
 
-// waitForDrop returns when somebody waits for a lock on a table, or ctx ends.
+// waitForDrop returns when a session waits for a lock on a table, or when ctx ends.
 func (s *shop) waitForDrop(ctx context.Context, table string) {
 	for waiting := 0; waiting == 0; {
 		if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
 			return
 		}
-		// Also when this fails Rotate is seen to end with an error, and not to have sealed.
+		// An error here shows in nextGeneration: Rotate is canceled before it has sealed.
 		err := s.db.QueryRowContext(ctx,
 			`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)`,
 			table).Scan(&waiting)

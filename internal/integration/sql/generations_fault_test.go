@@ -188,7 +188,7 @@ func TestRotatorFrozen(t *testing.T) {
 	defer cancel()
 	mark, err := s.do(ctx, "m")
 	require.NoError(t, err)
-	assert.Equal(t, dedup.Acquired, mark.Outcome, "a mark beside a frozen rotator")
+	assert.Equal(t, dedup.Acquired, mark.Outcome, "a mark next to a frozen rotator")
 	t.Logf("it took %v", time.Since(began))
 	close(thaw)
 	err = <-answer

@@ -29,7 +29,7 @@ func (s *shop) intercepted(t *testing.T, intercept interceptor) *shop {
 	return &other
 }
 
-// due makes it time to rotate: "old" is a window older than "new".
+// due makes a rotation due: "old" is a window older than "new".
 func (s *shop) due(t *testing.T, round int) {
 	t.Helper()
 	s.wantFirst(t, fmt.Sprint("old ", round), true)
@@ -38,7 +38,7 @@ func (s *shop) due(t *testing.T, round int) {
 }
 
 // TestMariaDBRotatorDies: a rotator dies after each of its statements, which commit one by one.
-// Marks go on at once, nothing is forgotten before its time, and the next call finishes the job.
+// Marks continue at once, nothing is forgotten early, and the next call finishes the rotation.
 func TestMariaDBRotatorDies(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, inGenerations(mariadb()))
@@ -46,7 +46,7 @@ func TestMariaDBRotatorDies(t *testing.T) {
 	die, dead := -1, false
 	rotator := s.intercepted(t, func(what string, do func() error) error {
 		if dead {
-			return driver.ErrBadConn // it says no more
+			return driver.ErrBadConn // it sends nothing more
 		}
 		err := do()
 		if dead = len(steps) == die; dead {
@@ -137,7 +137,7 @@ func (s *shop) whileRenaming(t *testing.T, then func()) error {
 	return <-answer
 }
 
-// lockWaited is what MariaDB says to who has waited for a lock in vain.
+// lockWaited is the error of MariaDB for a session that has waited for a lock in vain.
 const lockWaited = 1205
 
 func (s *shop) waitForRename(t *testing.T) (session int) {
@@ -151,8 +151,9 @@ func (s *shop) waitForRename(t *testing.T) (session int) {
 	return session
 }
 
-// TestMariaDBHangingTransaction: one that has marked and does not end keeps its generation open.
-// Marks wait for a second at most, and so does one that has lost its session: XA.
+// TestMariaDBHangingTransaction: a transaction that has marked and does not end keeps its
+// generation open. Marks wait for a second at most. The same holds for an XA transaction that has
+// lost its session.
 func TestMariaDBHangingTransaction(t *testing.T) {
 	t.Parallel()
 	for name, hang := range map[string]func(t *testing.T, s *shop) (end func()){
@@ -207,7 +208,7 @@ func TestMariaDBHangingTransaction(t *testing.T) {
 }
 
 // TestMariaDBRotatorKilled: the session of a rotator is killed while its RENAME waits. The
-// transaction that it waits for goes on meanwhile, and does not wait for it.
+// transaction that it waits for continues meanwhile, and does not wait for it.
 func TestMariaDBRotatorKilled(t *testing.T) {
 	s := newShop(t, inGenerations(mariadb()))
 	s.due(t, 0)
@@ -240,8 +241,8 @@ func TestMariaDBRotatorKilled(t *testing.T) {
 	}
 }
 
-// TestMariaDBDropBlocked: a generation that somebody still reads when it is to be dropped goes
-// later. Until then nothing is sealed, and marks go on.
+// TestMariaDBDropBlocked: a generation that a session still reads is dropped later. Until then
+// nothing is sealed, and marks continue.
 func TestMariaDBDropBlocked(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, inGenerations(mariadb()))
@@ -260,7 +261,7 @@ func TestMariaDBDropBlocked(t *testing.T) {
 	assert.True(t, sqladapter.Retryable(err), "%v", err)
 	mark, err := s.do(t.Context(), "old 0")
 	require.NoError(t, err)
-	assert.Equal(t, dedup.Duplicate, mark.Outcome, "a mark beside it")
+	assert.Equal(t, dedup.Duplicate, mark.Outcome, "a mark next to it")
 	require.NoError(t, reader.Rollback())
 	s.rotate(t, false)
 	s.wantTables(t, 0)

@@ -16,9 +16,9 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestMariaDBSnapshotBeforeRotation: a transaction that reads as of before a rotation is told of
-// what was marked since in the table that is sealed now, with its result. A plain read does not
-// show it.
+// TestMariaDBSnapshotBeforeRotation: the snapshot of a transaction is older than a rotation. The
+// transaction still finds the marks that came later in the table that is sealed now, with their
+// results. A plain read does not show them.
 func TestMariaDBSnapshotBeforeRotation(t *testing.T) {
 	for _, level := range levels(sqladapter.MySQL) {
 		t.Run(level.String(), func(t *testing.T) {
@@ -57,8 +57,8 @@ func TestMariaDBSnapshotBeforeRotation(t *testing.T) {
 	}
 }
 
-// TestMariaDBDuplicatesHoldNobodyUp: a duplicate of the sealed generation locks nothing in the
-// open one, also not the gap where its row would be: all gaps are wide there at first.
+// TestMariaDBDuplicatesHoldNobodyUp: a duplicate of the sealed generation locks nothing in the open
+// one, not even the gap where its row would be. At first all gaps there are wide.
 func TestMariaDBDuplicatesHoldNobodyUp(t *testing.T) {
 	for _, level := range levels(sqladapter.MySQL) {
 		t.Run(level.String(), func(t *testing.T) {
@@ -75,15 +75,15 @@ func TestMariaDBDuplicatesHoldNobodyUp(t *testing.T) {
 			other.db = s.impatient(t)
 			for i := range 8 {
 				mark, err := other.do(t.Context(), fmt.Sprint("new ", i))
-				require.NoError(t, err, "beside a duplicate: %v", mark.Outcome)
-				require.True(t, mark.First(), "beside a duplicate: %v", mark.Outcome)
+				require.NoError(t, err, "next to a duplicate: %v", mark.Outcome)
+				require.True(t, mark.First(), "next to a duplicate: %v", mark.Outcome)
 			}
 		})
 	}
 }
 
-// TestMariaDBRotateAutocommitOff: connections that have it off are left with no transaction, which
-// would hold a rotation up, and nothing that the rotation has done is rolled back with one.
+// TestMariaDBRotateAutocommitOff: a connection with autocommit off is left without a transaction.
+// An open one would delay a rotation, and its rollback would undo the steps of a rotation.
 func TestMariaDBRotateAutocommitOff(t *testing.T) {
 	s := newShop(t, inGenerations(mariadb()))
 	s.due(t, 0)
@@ -112,8 +112,8 @@ func (st *storm) mariadbWithoutLook(*testing.T) {
 	}
 }
 
-// mariadbWithoutLock opens the next generation and writes down that it is open; who has read the
-// number before goes on in the last one.
+// mariadbWithoutLock opens the next generation and records that it is open. A worker that has read
+// the number before continues in the last one.
 func (st *storm) mariadbWithoutLock(t *testing.T) {
 	table := func(number int) string { return fmt.Sprintf("%s_%d", st.ledger, number) }
 	create := func(ctx context.Context, number int) error {
@@ -152,7 +152,7 @@ func (st *storm) mariadbWithoutLock(t *testing.T) {
 	}
 	st.mark = func(ctx context.Context, _ int, tx *sql.Tx, message string) (bool, error) {
 		number := 0
-		// Some are slow to go on.
+		// Some workers wait before they continue.
 		if err := tx.QueryRowContext(ctx,
 			`SELECT number + SLEEP(0.01 * (RAND() < 0.3)) FROM `+state).Scan(&number); err != nil {
 			return false, err

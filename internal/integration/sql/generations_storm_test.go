@@ -19,22 +19,22 @@ import (
 )
 
 // storm has workers deliver keys that overlap, while the tables under them are rotated as often
-// as their window allows. Its ledger tells when an effect happened: after a window it may
+// as their window allows. Its ledger has the time of each effect: after a window it may
 // happen again, and not before.
 type storm struct {
 	*shop
 	ledger string
 	speech stormSpeech
-	// mark a message in a transaction.
+	// mark marks a message in a transaction.
 	mark func(ctx context.Context, worker int, tx *sql.Tx, message string) (first bool, err error)
-	// rotate when it is time.
+	// rotate rotates when a rotation is due.
 	rotate func(ctx context.Context) (sealed bool, err error)
 
 	rotated, refused atomic.Int64
 	acknowledged     sync.Map // messages
 }
 
-// stormSpeech is what a storm says to its database.
+// stormSpeech has the statements of a storm.
 type stormSpeech struct {
 	// window is as short as rotations allow: each key is delivered on both sides of several. One
 	// of MariaDB makes four tables and as many files.
@@ -71,8 +71,8 @@ func newStorm(t *testing.T, e engine, level sql.IsolationLevel) *storm {
 	return st
 }
 
-// TestRotationStorm: no effect is doubled within the window, whatever is rotated meanwhile, at
-// any level. Without the look into the generation before, and without the lock, many are.
+// TestRotationStorm: no effect is doubled within the window, at any isolation level, while tables
+// rotate. Many are doubled without the read of the previous generation, or without the lock.
 func TestRotationStorm(t *testing.T) {
 	pg, my := inGenerations(postgres("cache_statement")), inGenerations(mariadb())
 	for _, tt := range []struct {
@@ -96,11 +96,11 @@ func TestRotationStorm(t *testing.T) {
 			sql.LevelReadCommitted, true},
 	} {
 		if tt.doubles && !stormControls {
-			// until one is doubled takes luck, and minutes; mutants show that this test sees it
+			// a double takes luck, and minutes; mutants show that this test sees one
 			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel() // most of it is files that are made and dropped
+			t.Parallel() // most of the time goes into making and dropping files
 			st := newStorm(t, tt.engine, tt.level)
 			tt.arm(st, t)
 			st.run(t, st.speech.rotations)
@@ -128,7 +128,7 @@ func (st *storm) withMarks(t *testing.T) {
 	st.rotate = func(ctx context.Context) (bool, error) { return st.marks.Rotate(ctx, st.db) }
 }
 
-// withoutLook marks in the open generation alone.
+// withoutLook marks in the open generation alone, and does not read the previous one.
 func (st *storm) withoutLook(*testing.T) {
 	st.rotate = func(ctx context.Context) (bool, error) { return st.marks.Rotate(ctx, st.db) }
 	st.mark = func(ctx context.Context, _ int, tx *sql.Tx, message string) (bool, error) {
@@ -142,8 +142,8 @@ func (st *storm) withoutLook(*testing.T) {
 	}
 }
 
-// withoutLock opens the next generation and writes down that it is open; who has read the
-// number before goes on in the last one.
+// withoutLock opens the next generation and records that it is open. A worker that has read the
+// number before continues in the last one.
 func (st *storm) withoutLock(t *testing.T) {
 	table := func(number int) string { return st.relation(fmt.Sprintf("_g%d", number)) }
 	st.exec(t, `CREATE TABLE `+table(1)+` (LIKE `+table(0)+` INCLUDING ALL)`)
@@ -211,7 +211,7 @@ func (st *storm) run(t *testing.T, rotations int64) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(7, uint64(w)))
 			for !over() {
-				// Each message is new to several workers at once, and comes again later.
+				// Each message is new to several workers at once, and is redelivered later.
 				n := turns.Add(1)/workers - int64(w%2)*rng.Int64N(recent)
 				assert.NoError(t, st.untilAcknowledged(ctx, w, fmt.Sprint(max(n, 0))))
 			}
@@ -256,7 +256,7 @@ func (st *storm) untilAcknowledged(ctx context.Context, worker int, message stri
 	return fmt.Errorf("%s: gave up after %d deliveries: %w", message, maxDeliveries, err)
 }
 
-// count reads the ledger. Lost is what was acknowledged and has no effect.
+// count reads the ledger. A message is lost if it was acknowledged and has no effect.
 func (st *storm) count(t *testing.T) (effects, doubled, lost int) {
 	t.Helper()
 	query := fmt.Sprintf(st.speech.count, st.speech.window.Milliseconds(), st.ledger)

@@ -26,7 +26,7 @@ import (
 // relation is the quoted name of a table or view of the shop.
 func (s *shop) relation(suffix string) string { return `"` + sqlname.Derive(s.table, suffix) + `"` }
 
-// open is the table that marks go to; MySQL has one name for all of them.
+// open is the name of the open generation's table. In MySQL it is always the same.
 func (s *shop) open(generation int) string {
 	if s.dialect == sqladapter.MySQL {
 		return s.turn("_open")
@@ -34,13 +34,13 @@ func (s *shop) open(generation int) string {
 	return s.relation(fmt.Sprintf("_g%d_open", generation))
 }
 
-// turn is the name of a table of MySQL, which all are cut alike.
+// turn is the name of another table of a rotation in MySQL. All are cut in the same way.
 func (s *shop) turn(suffix string) string {
 	const longest = "_sealed_results"
 	return `"` + strings.TrimSuffix(sqlname.Derive(s.table, longest), longest) + suffix + `"`
 }
 
-// wantTables checks that there are those of two generations and no other.
+// wantTables requires the tables of two generations, and no others.
 func (s *shop) wantTables(t *testing.T, open int) {
 	t.Helper()
 	want := []string{"_open", "_open_results", "_sealed", "_sealed_results"}
@@ -58,7 +58,7 @@ func (s *shop) wantTables(t *testing.T, open int) {
 	assert.Equal(t, want, s.relations(t, "r"))
 }
 
-// dropGenerations removes what Migrate and Rotate have made, whichever generation it is.
+// dropGenerations removes all tables that Migrate and Rotate have made.
 func (s *shop) dropGenerations(t *testing.T) {
 	t.Helper()
 	for _, kind := range []struct{ letter, drop string }{{"v", "DROP VIEW "},
@@ -105,8 +105,8 @@ func (s *shop) mariadbRelations(t *testing.T, kind string) []string {
 	return names
 }
 
-// windowPassed makes the open generation old enough to be sealed, and what is in it with it;
-// the next mark is a window younger.
+// windowPassed makes the open generation and its marks old enough to be sealed. The next mark is a
+// window younger.
 func (s *shop) windowPassed(t *testing.T, generation int) {
 	t.Helper()
 	const day = 86_400_000
@@ -127,8 +127,8 @@ func (s *shop) rotate(t *testing.T, want bool) {
 	require.Equal(t, want, sealed)
 }
 
-// rotated calls Rotate again when the server has cut it off: a machine that lets this process wait
-// for a second between two statements is not what the test is about.
+// rotated calls Rotate again when the server has ended its session. That happens when a loaded
+// machine stops this process for a second between two statements, and the test is not about that.
 func (s *shop) rotated(ctx context.Context) (sealed bool, err error) {
 	for range maxDeliveries {
 		var did bool
@@ -148,7 +148,7 @@ func (s *shop) wantFirst(t *testing.T, message string, want bool) {
 	assert.Equal(t, want, first, "%s: first", message)
 }
 
-// TestRotate: what a generation goes through, with its name at every length.
+// TestRotate: the life of a generation, with names of every length.
 func TestRotate(t *testing.T) {
 	forEachInGenerations(t, func(t *testing.T, e engine) {
 		prefix := servertest.Prefix(t)
@@ -160,7 +160,7 @@ func TestRotate(t *testing.T) {
 				require.NoError(t, err)
 				s.rotate(t, false) // it is young
 				s.windowPassed(t, 1)
-				s.rotate(t, false) // nobody was there since
+				s.rotate(t, false) // it has no new mark
 				s.wantFirst(t, "second week", true)
 				s.rotate(t, true)
 				s.rotate(t, false)
@@ -186,14 +186,13 @@ func TestRotate(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, "another", string(mark.Result), "duplicate with a result")
 				s.wantTables(t, 3)
-				// Nothing is made anew, or counted back, for a table that is there.
+				// A table that exists is not made anew, and its number does not go back.
 				err = errors.Join(s.marks.Migrate(t.Context(), s.db),
 					s.marks.Check(t.Context(), s.db))
 				assert.NoError(t, err)
 				s.wantFirst(t, "fourth week", false)
 
-				// Whatever the tables are called by now, the way down finds them, and the way up
-				// begins anew.
+				// The way down finds the tables under their new names, and the way up begins anew.
 				require.NoError(t, s.marks.Migrations().To(t.Context(), s.db, 0))
 				assert.Empty(t, append(s.relations(t, "r"), s.relations(t, "v")...))
 				require.NoError(t, s.marks.Migrate(t.Context(), s.db))
@@ -232,8 +231,8 @@ func TestRetentionStays(t *testing.T) {
 	}
 }
 
-// TestRotationIsLearnt: a process that has not rotated itself finds its table gone, and goes on
-// with its next transaction, in every mode of the driver; Do by itself.
+// TestRotationIsLearnt: a process that has not rotated itself finds its table gone, and continues
+// with its next transaction, in every mode of the driver. Do repeats by itself.
 func TestRotationIsLearnt(t *testing.T) {
 	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec",
 		"simple_protocol"} {
@@ -268,7 +267,7 @@ func TestRotationIsLearnt(t *testing.T) {
 	}
 }
 
-// newRotator is the same shop in another process.
+// newRotator returns the same shop, as another process opens it.
 func newRotator(t *testing.T, s *shop, edit ...func(*sqladapter.Config)) *shop {
 	t.Helper()
 	config := sqladapter.Config{Dialect: s.dialect, Namespace: "shop", Table: s.table,
@@ -287,8 +286,9 @@ func newRotator(t *testing.T, s *shop, edit ...func(*sqladapter.Config)) *shop {
 	return &other
 }
 
-// TestSnapshotBeforeRotation: a transaction that reads as of before a rotation does not see
-// what was marked since in the generation that is sealed now. Without a condition it is first.
+// TestSnapshotBeforeRotation: the snapshot of a transaction is older than a rotation. It does not
+// see later marks in the generation that is sealed now. A plain
+// INSERT would take the key for new.
 func TestSnapshotBeforeRotation(t *testing.T) {
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -305,12 +305,12 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			}
 			s.wantFirst(t, "m", true)
 			s.rotate(t, true)
-			s.wantFirst(t, "m", false) // and learns of it
+			s.wantFirst(t, "m", false) // this process learns of the rotation
 
 			mark, err := s.marks.MarkTx(t.Context(), late[0], "m")
 			assert.False(t, mark.First(), "mark: %v", mark.Outcome)
 			assert.True(t, sqladapter.Retryable(err), "mark: %v", mark.Outcome)
-			_ = late[0].Rollback() // or the next would wait for it
+			_ = late[0].Rollback() // otherwise the next one would wait for it
 			reqs := []dedup.Request{{Key: "m"}, {Key: "new"}}
 			marks, err := s.marks.MarkBatchTx(t.Context(), late[1],
 				reqs)
@@ -331,7 +331,7 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 	}
 }
 
-// TestRotateTogether: one of many seals, and nobody fails.
+// TestRotateTogether: several rotate at once. One seals, and none fails.
 func TestRotateTogether(t *testing.T) {
 	forEachInGenerations(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -341,14 +341,14 @@ func TestRotateTogether(t *testing.T) {
 			sealed := s.rotateTogether(t, 6)
 			assert.Equal(t, 1, sealed, "%d of six have sealed generation %d", sealed, generation)
 		}
-		// Whoever wants to drop does not wait for one that still looks whether there is something
+		// A rotator that drops does not wait for one that still checks whether there is something
 		// to seal.
 		s.rotate(t, false)
 		s.wantTables(t, 4)
 	})
 }
 
-// rotateTogether tells how many of n have sealed.
+// rotateTogether returns how many of n rotations have sealed a generation.
 func (s *shop) rotateTogether(t *testing.T, n int) int {
 	t.Helper()
 	var sealed atomic.Int64

@@ -37,7 +37,7 @@ func join(lists ...[]right) (all []right) {
 	return all
 }
 
-// rightsInGenerations are what a role needs that marks in them.
+// rightsInGenerations are the rights that marks in generations need.
 func rightsInGenerations(s *shop) []right {
 	if s.dialect == sqladapter.MySQL {
 		return join(rights("SELECT, INSERT, UPDATE", unquoted(s.turn("_open"))),
@@ -59,7 +59,7 @@ type operation struct {
 	do     func(ctx context.Context) error
 }
 
-// try runs it with exactly its rights, and without each of them.
+// try runs the operation with exactly its rights, and without each one of them.
 func (op operation) try(t *testing.T, e engine, app *role) {
 	t.Helper()
 	for _, r := range op.rights {
@@ -81,7 +81,7 @@ func (op operation) try(t *testing.T, e engine, app *role) {
 	}
 }
 
-// TestLeastRightsInGenerations is TestLeastRights for Do there.
+// TestLeastRightsInGenerations is TestLeastRights for Do in generations.
 func TestLeastRightsInGenerations(t *testing.T) {
 	for _, e := range []engine{inGenerations(postgres("exec")), inGenerations(mariadb())} {
 		t.Run(e.name, func(t *testing.T) {
@@ -271,7 +271,7 @@ func quotedName(e engine, table string) string {
 }
 
 // relayOnce runs a relay of the role until it has published a message, put off one that fails and
-// parked one that is refused, or has told of a right that is missing.
+// parked one that is refused, or until it has reported a missing right.
 func relayOnce(t *testing.T, s *shop, app *role,
 	box *outbox.Outbox) func(ctx context.Context) error {
 	t.Helper()
@@ -316,7 +316,7 @@ func relayOnce(t *testing.T, s *shop, app *role,
 				return err
 			}
 		}
-		stop() // what the last turn has told may follow what it has told of topics
+		stop() // an error of the last batch may follow the error of a topic
 		err = <-ended
 		ended <- err
 		for ; len(told) > 0; err = errors.Join(err, ignored(<-told)) {
@@ -325,7 +325,7 @@ func relayOnce(t *testing.T, s *shop, app *role,
 	}
 }
 
-// ignored leaves out what the publisher of relayOnce causes.
+// ignored leaves out the errors that the publisher of relayOnce causes.
 func ignored(err error) error {
 	if topic := new(outbox.TopicError); errors.As(err, &topic) ||
 		errors.Is(err, outbox.ErrRejected) {

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestMariaDBIsolation: at every level a transaction whose snapshot is older than the
-// winner's commit is told the truth, with the result, in a batch as well. A plain read would not
+// TestMariaDBIsolation: a transaction whose snapshot is older than the winner's commit still finds
+// the mark and its result, at every isolation level, and also in a batch. A plain read would not
 // see the row.
 func TestMariaDBIsolation(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
@@ -49,8 +49,8 @@ func TestMariaDBIsolation(t *testing.T) {
 	}
 }
 
-// TestMariaDBSnapshotIsolation: with innodb_snapshot_isolation the server rolls such a
-// transaction back, and it must begin again. Do does by itself.
+// TestMariaDBSnapshotIsolation: with innodb_snapshot_isolation the server rolls such a transaction
+// back, and it must begin again. Do begins again by itself.
 func TestMariaDBSnapshotIsolation(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		t.Run(e.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestMariaDBSnapshotIsolation(t *testing.T) {
 			assert.EqualValues(t, 1020, server.Number, "loser")
 			assert.True(t, sqladapter.Retryable(err), "loser")
 			assert.Equal(t, dedup.Unknown, mark.Outcome, "loser")
-			// What goes on in a transaction that the server has ended is refused.
+			// Another mark in a transaction that the server has ended is refused.
 			var input *dedup.InputError
 			_, err = strict.marks.MarkTx(t.Context(), loser, "n")
 			require.ErrorAs(t, err, &input, "after that")
@@ -83,7 +83,8 @@ func TestMariaDBSnapshotIsolation(t *testing.T) {
 	}
 }
 
-// TestMariaDBRefuses: what Migrate and Check do not put up with.
+// TestMariaDBRefuses: Migrate and Check refuse clientFoundRows, and Check refuses a table that is
+// not in InnoDB.
 func TestMariaDBRefuses(t *testing.T) {
 	s := newShop(t, mariadb())
 	found := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
@@ -100,7 +101,7 @@ func TestMariaDBRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, "InnoDB", "Check of MyISAM")
 }
 
-// TestMariaDBNoTransaction: on a connection without one the mark is not made.
+// TestMariaDBNoTransaction: a mark on a connection without a transaction is refused.
 func TestMariaDBNoTransaction(t *testing.T) {
 	s := newShop(t, mariadb())
 	conn, err := s.db.Conn(t.Context())
@@ -133,9 +134,9 @@ func TestMariaDBInFlight(t *testing.T) {
 	assert.ErrorIs(t, err, dedup.ErrInFlight)
 }
 
-// TestMariaDBIgnoredDeadlock: an effect that goes on after a deadlock as if nothing had
-// happened. The server has rolled mark and effect back, and what the effect writes then is in
-// no transaction of ours. Do notices, takes it back too, and runs the whole again.
+// TestMariaDBIgnoredDeadlock: an effect continues after a deadlock as if nothing had happened.
+// The server has rolled mark and effect back, and the later writes of the effect are in no
+// transaction of ours. Do notices, rolls them back too, and runs the whole again.
 func TestMariaDBIgnoredDeadlock(t *testing.T) {
 	s := newShop(t, mariadb())
 	accounts := servertest.Prefix(t) + "_accounts"
@@ -168,7 +169,7 @@ func TestMariaDBIgnoredDeadlock(t *testing.T) {
 	assert.True(t, autocommit, "the session came back with autocommit")
 }
 
-// deadlock makes tx the victim of one: the other transaction has written more.
+// deadlock makes tx the victim of a deadlock: the other transaction has written more.
 func (s *shop) deadlock(t *testing.T, tx *sql.Tx, accounts string) {
 	t.Helper()
 	other := begin(t, s.db, sql.LevelDefault)

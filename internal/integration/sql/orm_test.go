@@ -28,7 +28,7 @@ func (Booking) TableName() string { return "booking" }
 var errDeclined = errors.New("declined")
 
 // deliverThrice delivers a payment three times. The first time it is declined after it was
-// written: what the library wrote goes with the mark, because both are in one transaction.
+// written: the library's row goes with the mark, because both are in one transaction.
 func deliverThrice(ctx context.Context, db *sql.DB,
 	deliver func(decline bool) (first bool, err error)) {
 	for i := range 3 {
@@ -165,7 +165,7 @@ func Example_ent() {
 	// total: 100
 }
 
-// What Do has begun, in the hands of sqlx, bun and gorm: all write in the one transaction.
+// sqlx, bun and gorm get the transaction that Do has begun: all write in this one transaction.
 func Example_handedOut() {
 	ctx := context.Background()
 	db, marks, done := shopDB(ctx)

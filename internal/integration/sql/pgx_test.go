@@ -106,8 +106,8 @@ func TestPgxCommitCut(t *testing.T) {
 	}
 }
 
-// TestPgxArrays: what pgx writes in binary form is what database/sql reads and writes as text, with
-// fingerprints and without, in every mode.
+// TestPgxArrays: pgx writes marks in binary form, and database/sql writes them as text. Each reads
+// the marks of the other, with fingerprints and without, in every mode.
 func TestPgxArrays(t *testing.T) {
 	reqs := []dedup.Request{{Key: "plain"}, {Key: "bound"}, {Key: "zero"}}
 	reqs[1].Fingerprint = driver.FingerprintOf([]byte("10 EUR"))
@@ -216,8 +216,8 @@ func TestPgxOverlappingBatches(t *testing.T) {
 	})
 }
 
-// TestPgxSerializable: the level of Config.Isolation reaches the server, and who loses a race
-// there is run again.
+// TestPgxSerializable: the level of Config.Isolation reaches the server, and Do runs the loser of a
+// race again.
 func TestPgxSerializable(t *testing.T) {
 	serializable := func(c *sqladapter.Config) { c.Isolation = sql.LevelSerializable }
 	forEachMode(t, func(t *testing.T, s *pgxShop, _ string) {
@@ -259,8 +259,8 @@ func TestPgxKilledBackend(t *testing.T) {
 	})
 }
 
-// TestPgxLostCommit: COMMIT is cut in each way. Do finds out by itself; who commits alone asks
-// Confirm, which agrees with the database.
+// TestPgxLostCommit: COMMIT is cut in each way. Do finds out by itself. A caller that commits alone
+// asks Confirm, and Confirm agrees with the database.
 func TestPgxLostCommit(t *testing.T) {
 	forEachMode(t, func(t *testing.T, s *pgxShop, mode string) {
 		cutter, url := commitcut.Postgres(t, servertest.Postgres(t))
@@ -292,7 +292,7 @@ func TestPgxLostCommit(t *testing.T) {
 	})
 }
 
-// lose marks in a transaction whose COMMIT is not answered.
+// lose marks in a transaction whose COMMIT gets no answer.
 func (s *pgxShop) lose(t *testing.T, message string, arm func()) sqladapter.Mark {
 	t.Helper()
 	tx, err := s.pool.Begin(t.Context())

@@ -96,7 +96,8 @@ func TestPreflightPostgres(t *testing.T) {
 		"warning no_retention_index",
 		"critical no_table", "critical unlogged")
 
-	// What looks like an index, and is none; and text in no unique one, and of the default order.
+	// Indexes that do not serve as unique ones, and text without a unique index or in the default
+	// order.
 	execAll(t, db,
 		`CREATE TABLE part (id uuid)`, `CREATE UNIQUE INDEX ON part (id) WHERE id IS NOT NULL`,
 		`CREATE TABLE indexed (id uuid, name text COLLATE "und-x-icu")`,
@@ -247,7 +248,7 @@ func TestPreflightSQLite(t *testing.T) {
 		"critical journal_mode")
 }
 
-// TestPreflightSQLiteLeavesNothing: the two connections that it has had are as they were.
+// TestPreflightSQLiteLeavesNothing: Preflight leaves its two connections unchanged.
 func TestPreflightSQLiteLeavesNothing(t *testing.T) {
 	for txlock, want := range map[string][]string{"deferred": {"warning txlock"},
 		"immediate": nil} {
@@ -256,7 +257,7 @@ func TestPreflightSQLiteLeavesNothing(t *testing.T) {
 				"?_txlock="+txlock+"&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 			db.SetMaxOpenConns(2)
 			wantFindings(t, db, sqlpreflight.Config{Dialect: sqladapter.SQLite}, want...)
-			for i := range 2 { // held, so that the second is another one
+			for i := range 2 { // the first stays open, so the second is another one
 				conn, err := db.Conn(t.Context())
 				require.NoError(t, err)
 				defer func() { _ = conn.Close() }()

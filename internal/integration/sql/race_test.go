@@ -95,9 +95,9 @@ func TestLoserStaysUsable(t *testing.T) {
 	})
 }
 
-// TestSecondMarkInOneTransaction: who has marked a key is not told so again, in the same
-// transaction, below a savepoint, or beside it in a batch. What a savepoint takes back is
-// first once more.
+// TestSecondMarkInOneTransaction: the second mark of a key is a duplicate in the same transaction,
+// below a savepoint, and within one batch. After a rollback to the savepoint the key is first
+// again.
 func TestSecondMarkInOneTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -134,7 +134,7 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 	})
 }
 
-// TestBatchOutcomes: a batch tells every item apart, on a real server as on a script.
+// TestBatchOutcomes: each item of a batch has its own outcome, on a real server as on a script.
 func TestBatchOutcomes(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

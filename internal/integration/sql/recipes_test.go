@@ -16,25 +16,25 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// recipe is a published way to have effects once, and the damage that it does.
+// recipe is a published way to have effects once. Each does damage in its own way.
 type recipe struct {
 	name string
-	// unique says whether ids of the table it keeps are unique.
+	// unique says whether the ids in its table are unique.
 	unique bool
-	// onlyPostgres is a statement that the others do not have.
+	// onlyPostgres says that the other databases do not have its statement.
 	onlyPostgres bool
 	// oneByOne delivers messages singly and in the same order, as a burst of redeliveries.
 	oneByOne bool
-	// messages is how many do the damage for certain; zero means 2000.
+	// messages is how many messages surely show the damage. Default: 2000.
 	messages int
 	deliver  func(s *shop, table string) func(ctx context.Context, worker int,
 		batch []string) error
 	doubles, deadlocks bool
 }
 
-// together has the first to come wait until as many as there are workers have come: on a slow
-// machine one worker may otherwise be done with everything before another has a connection, and
-// then the worst recipe does no damage.
+// together lets no worker begin before all of them have come. Otherwise, on a slow machine, one
+// worker may finish everything before another has a connection, and then the worst recipe does no
+// damage.
 type together struct {
 	missing atomic.Int64
 	all     chan struct{}
@@ -107,8 +107,8 @@ func concurrentEngines() []engine {
 	return []engine{postgres("cache_statement"), mariadb()}
 }
 
-// checkThenInsert reads who has been there, and writes down who comes. Two transactions that
-// read at the same time both find nobody.
+// checkThenInsert reads whether an id is in the table, and then inserts it. Two transactions that
+// read at the same time both find nothing.
 func checkThenInsert(s *shop, table string) func(context.Context, int, []string) error {
 	start := newTogether(poolSize)
 	return func(ctx context.Context, _ int, batch []string) error {
@@ -131,8 +131,8 @@ func checkThenInsert(s *shop, table string) func(context.Context, int, []string)
 	}
 }
 
-// insertAfter has its effects outside of any transaction. The unique index then tells the
-// second, when it is too late.
+// insertAfter has its effects outside of any transaction. The unique index refuses the second
+// insert, when it is too late.
 func insertAfter(s *shop, table string) func(context.Context, int, []string) error {
 	start := newTogether(poolSize)
 	return func(ctx context.Context, worker int, batch []string) error {
@@ -155,7 +155,8 @@ func insertAfter(s *shop, table string) func(context.Context, int, []string) err
 }
 
 // oneStatement is the WITH that is often published as free of races. One statement sees one
-// snapshot: who has waited for the winner's row does not see it, and takes nothing for new.
+// snapshot: a loser that has waited for the winner's row does not see it, and takes its own key for
+// new.
 func oneStatement(s *shop, table string) func(context.Context, int, []string) error {
 	query := `WITH ins AS (INSERT INTO ` + table + ` (id, owner) VALUES ($1, 'in progress') ON CONFLICT (id) DO NOTHING RETURNING id)
 		SELECT (SELECT id FROM ins) AS new_id, owner FROM ` + table + ` WHERE id = $1`
@@ -188,8 +189,8 @@ func oneStatement(s *shop, table string) func(context.Context, int, []string) er
 	}
 }
 
-// unsorted is right but for its order: each of two transactions holds a row that the other
-// wants next. It is put right when that has been seen often enough: it may take very long.
+// unsorted is correct except for its order: each of two transactions holds a row that the other
+// needs next. It sorts after enough deadlocks, because otherwise it may take very long.
 func unsorted(s *shop, table string) func(context.Context, int, []string) error {
 	const enough = 20
 	var deadlocks atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// saves is an effect that keeps this result for a message.
+// saves returns an effect that saves this result for a message.
 func (s *shop) saves(ctx context.Context, message string, result []byte) (sqladapter.Mark, error) {
 	return s.marks.Do(ctx, s.db, message, func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.effect(ctx, tx, message); err != nil {
@@ -25,8 +25,8 @@ func (s *shop) saves(ctx context.Context, message string, result []byte) (sqlada
 	})
 }
 
-// TestResults: a duplicate is told what the first has returned, byte for byte, in a batch as
-// well, and one that had nothing to keep is told nothing.
+// TestResults: a duplicate gets the result of the first, byte for byte, also in a batch. It gets
+// nothing if the first saved nothing.
 func TestResults(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -60,7 +60,8 @@ func TestResults(t *testing.T) {
 	})
 }
 
-// TestResultIsRefused: for a key without a mark, and a second time; the transaction goes on.
+// TestResultIsRefused: SaveResult refuses a key without a mark, and a second result. The
+// transaction continues.
 func TestResultIsRefused(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

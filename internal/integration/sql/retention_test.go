@@ -50,7 +50,7 @@ func TestDeleteExpired(t *testing.T) {
 		s.age(t, "shop", 10, old...)
 		s.deleteExpired(t, 100, 0)
 
-		// Then traffic goes on, and the old marks are ten days behind it.
+		// Then traffic continues, and the old marks are ten days behind it.
 		_, err := s.deliver(t.Context(), recent, nil)
 		require.NoError(t, err)
 		s.deleteExpired(t, 5, 5)
@@ -66,8 +66,8 @@ func TestDeleteExpired(t *testing.T) {
 	})
 }
 
-// TestSharedWindow: of two namespaces in one table the longer window holds for both, until
-// somebody says otherwise.
+// TestSharedWindow: the longer window of two namespaces in one table holds for both, until it is
+// lowered on purpose.
 func TestSharedWindow(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 24 * time.Hour })

@@ -24,7 +24,7 @@ type role struct {
 	name  string // quoted, as GRANT wants it
 }
 
-// newRole makes one. The owner is the tests' own user, who may do everything.
+// newRole makes a role. The owner is the tests' own user, who may do everything.
 func newRole(t *testing.T, e engine, owner *sql.DB) *role {
 	t.Helper()
 	name := "r" + strings.TrimPrefix(servertest.Prefix(t), "ow_")
@@ -68,8 +68,8 @@ func (r *role) revoke(t *testing.T, rights, table string) {
 	r.must(t, `REVOKE `+rights+` ON `+table+` FROM `+r.name)
 }
 
-// Prevents: "drop it" is what a program is told that lacks a right. Whoever follows drops the
-// records, and everything that is delivered again runs again.
+// Prevents: the error for a missing right says to drop the table. Whoever follows this drops the
+// records, and every redelivered message runs again.
 func TestMissingRightIsNotAnotherForm(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestMissingRightIsNotAnotherForm(t *testing.T) {
 				r.grant(t, "SELECT", s.ledger) // without any right there is no connection
 				r.grant(t, "UPDATE", s.table)  // ON DUPLICATE KEY UPDATE
 			}
-			// What is granted step by step; something is missing until the end.
+			// The rights are granted step by step. Until the last step one is missing.
 			steps := []struct{ rights, table string }{
 				{"SELECT", "onceward_migrations"}, {"SELECT", s.table + "_meta"},
 				{"SELECT", s.table + "_results"}, {"INSERT", s.table},

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// Prevents: tables that one role owns and another one marks in are cut off by the next rotation,
-// whose new tables nobody has granted anything on.
+// Prevents: one role owns the tables and another one marks in them. The next rotation makes new
+// tables without rights for the second role, and its marks fail.
 func TestRotateCarriesRights(t *testing.T) {
 	for _, e := range []engine{inGenerations(postgres("cache_statement")),
 		inGenerations(mariadb())} {
@@ -42,15 +42,15 @@ func TestRotateCarriesRights(t *testing.T) {
 				do("after"+string(rune('0'+generation)), dedup.Acquired)
 				do("new"+string(rune('0'+generation)), dedup.Duplicate)
 			}
-			// It may not do more than before.
+			// The role may not do more than before.
 			_, err := app.ExecContext(t.Context(), `DELETE FROM `+s.open(4))
 			assert.ErrorContains(t, err, "denied")
 		})
 	}
 }
 
-// A rotator that is a member of the owner, and not the owner himself, leaves the tables to the
-// owner; and default rights that the old tables have not do not come with the new ones.
+// A rotator that is a member of the owner's role leaves the tables to the owner. New tables do not
+// get default rights that the old tables lack.
 func TestRotateByAnotherRole(t *testing.T) {
 	e := inGenerations(postgres("cache_statement"))
 	s := newShop(t, e)
@@ -84,7 +84,7 @@ func TestRotateByAnotherRole(t *testing.T) {
 	s.rotate(t, true)
 }
 
-// Prevents: Check says that all is well, and the rotation after it fails for a right.
+// Prevents: Check finds nothing, and the next rotation fails for a missing right.
 func TestCheckTriesTheRotation(t *testing.T) {
 	e := inGenerations(postgres("cache_statement"))
 	s := newShop(t, e)
@@ -110,8 +110,8 @@ func TestCheckTriesTheRotation(t *testing.T) {
 	require.ErrorContains(t, err, "denied")
 }
 
-// Prevents: the clock of the database is days ahead for a moment, and what is fresh is deleted as
-// expired. Everything that is delivered again runs again.
+// Prevents: the clock of the database is days ahead for a moment, and fresh marks are deleted as
+// expired. Then every redelivered message runs again.
 func TestAClockThatJumpsAheadExpiresNothing(t *testing.T) {
 	server := servertest.Private(t, servertest.KindPostgresClock)
 	url := postgresURL(t, server.Addr, "cache_statement")

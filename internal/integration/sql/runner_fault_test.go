@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestRunnerKilled: the server ends the session in the effect, as often as it is told to.
+// TestRunnerKilled: the server ends the session during the effect, several times in a row.
 func TestRunnerKilled(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestRunnerKilled(t *testing.T) {
 	}
 }
 
-// endSession kills the session of a transaction, and returns what that is told.
+// endSession kills the session of a transaction, and returns the error of the next statement.
 func (s *shop) endSession(ctx context.Context, t *testing.T, admin *sql.DB, tx *sql.Tx) error {
 	var id int
 	who := `SELECT pg_backend_pid()`
@@ -60,9 +60,9 @@ func (s *shop) endSession(ctx context.Context, t *testing.T, admin *sql.DB, tx *
 	return s.effect(ctx, tx, "after the end")
 }
 
-// TestRunnerDeadlock: two effects lock two rows in opposite orders. The one that the server chooses
-// is run again, also when it answers as if nothing had happened, or asks for undo: the server has
-// taken back its mark as well.
+// TestRunnerDeadlock: two effects lock two rows in opposite orders. The Runner runs the
+// victim again, even if its effect returns nil or asks for undo: the server has also rolled back
+// its mark.
 func TestRunnerDeadlock(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), pgxEngine(), mariadb(),
 		inGenerations(mariadb())} {
@@ -126,7 +126,7 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	require.NoError(t, s.db.QueryRowContext(t.Context(),
 		`SELECT sum(balance) FROM `+accounts).Scan(&sum))
 	assert.Equal(t, want, sum, "the balances add up")
-	// The one that runs again may meet the other again.
+	// The victim may meet the other transaction again.
 	assert.GreaterOrEqual(t, runs.Load(), int64(3))
 	s.wantEffects(t, done)
 	for _, key := range []string{"there", "back"} {
@@ -136,8 +136,8 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	}
 }
 
-// TestRunnerUndoAfterAnError: PostgreSQL has aborted the transaction. A refusal can be kept all the
-// same, and a success can not.
+// TestRunnerUndoAfterAnError: PostgreSQL has aborted the transaction. The Runner can still
+// record a refusal, but not a success.
 func TestRunnerUndoAfterAnError(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -160,7 +160,7 @@ func TestRunnerUndoAfterAnError(t *testing.T) {
 }
 
 // TestRunnerCommittedByItself: MySQL commits what is open before it obeys TRUNCATE. The result is
-// not saved beside a mark that others see already, and the error is permanent.
+// not saved with a mark that others see already, and the error is permanent.
 func TestRunnerCommittedByItself(t *testing.T) {
 	for _, undo := range []bool{false, true} {
 		t.Run(fmt.Sprint("undo ", undo), func(t *testing.T) {
@@ -185,8 +185,8 @@ func TestRunnerCommittedByItself(t *testing.T) {
 	}
 }
 
-// TestRunnerCommitCut: COMMIT is lost on its way, or its answer is. Who then asks with the same key
-// has one effect and the bytes that belong to it.
+// TestRunnerCommitCut: COMMIT or its answer is lost. The next call with the same key finds one
+// effect and the bytes that belong to it.
 func TestRunnerCommitCut(t *testing.T) {
 	for _, e := range cuttables([]string{"cache_statement", "exec"}) {
 		t.Run(e.name, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestRunnerCommitCut(t *testing.T) {
 	}
 }
 
-// asked repeats a call as a client does, and wants the answer of the last run.
+// asked repeats a call as a client does, and requires the answer of the last run.
 func (s *shop) asked(t *testing.T, r *sqladapter.Runner, key string,
 	effect func(context.Context) ([]byte, bool, error), answers *[]string) {
 	t.Helper()

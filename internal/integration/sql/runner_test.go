@@ -37,7 +37,7 @@ func (s *shop) runner(t *testing.T) *sqladapter.Runner {
 	return r
 }
 
-// writes is an effect that writes to the ledger and answers.
+// writes returns an effect that writes to the ledger and returns an answer.
 func (s *shop) writes(message, answer string, undo bool,
 	after ...func(ctx context.Context, tx execTx) error) httpadapter.Effect {
 	return func(ctx context.Context) ([]byte, bool, error) {
@@ -130,7 +130,7 @@ func TestRunnerOnce(t *testing.T) {
 	})
 }
 
-// TestRunnerRecord: what is found beside the result, scope, and a key of another payload.
+// TestRunnerRecord: the record has more than the result; a scope; a key of another payload.
 func TestRunnerRecord(t *testing.T) {
 	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = time.Hour })
@@ -159,7 +159,7 @@ func TestRunnerRecord(t *testing.T) {
 	})
 }
 
-// TestRunnerCrowd: of 200 equal calls one goes on, and the others hold no connection of the five.
+// TestRunnerCrowd: of 200 equal calls one runs, and the others hold none of the five connections.
 func TestRunnerCrowd(t *testing.T) {
 	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -205,7 +205,7 @@ func TestRunnerCrowd(t *testing.T) {
 	})
 }
 
-// TestRunnerNested: the same key inside its own effect would wait for itself.
+// TestRunnerNested: a run of the same key inside its own effect would wait for itself.
 func TestRunnerNested(t *testing.T) {
 	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -221,7 +221,7 @@ func TestRunnerNested(t *testing.T) {
 	})
 }
 
-// waits reads the lock timeout of a connection, as the database tells it.
+// waits reads the lock timeout of a connection from the database.
 func waits(t *testing.T, s *shop, q interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }) (value string) {
@@ -234,8 +234,8 @@ func waits(t *testing.T, s *shop, q interface {
 	return value
 }
 
-// TestRunnerLockTimeout: another process holds the key. The mark does not wait for long, and the
-// effect, and who gets the connection next, have the timeout that they had.
+// TestRunnerLockTimeout: another process holds the key. The mark does not wait for long. The
+// effect and the next user of the connection have the timeout that was set before.
 func TestRunnerLockTimeout(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		if e.dialect == sqladapter.SQLite {
@@ -290,17 +290,17 @@ func TestRunnerBesideAWriter(t *testing.T) {
 	res, err := r.Run(t.Context(), "m",
 		s.writes("m", "receipt", false, func(ctx context.Context, _ execTx) error {
 			res, err := r.Run(ctx, "other", s.writes("other", "x", false))
-			assert.True(t, sqladapter.Retryable(err), "beside a writer")
-			assert.NotErrorIs(t, err, dedup.ErrInFlight, "beside a writer")
-			assert.Equal(t, dedup.Unknown, res.Outcome, "beside a writer")
-			assert.False(t, dedup.OutcomeUnknown(err), "beside a writer")
+			assert.True(t, sqladapter.Retryable(err), "next to a writer")
+			assert.NotErrorIs(t, err, dedup.ErrInFlight, "next to a writer")
+			assert.Equal(t, dedup.Unknown, res.Outcome, "next to a writer")
+			assert.False(t, dedup.OutcomeUnknown(err), "next to a writer")
 			return nil
 		}))
 	wantRun(t, res, err, dedup.Acquired, "receipt")
 	s.wantEffects(t, []string{"m"})
 }
 
-// TestRunnerLeavesItsCaller: who goes ends what has not begun, and nothing else.
+// TestRunnerLeavesItsCaller: a caller that leaves ends only a run that has not begun.
 func TestRunnerLeavesItsCaller(t *testing.T) {
 	forEachClient(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -317,18 +317,18 @@ func TestRunnerLeavesItsCaller(t *testing.T) {
 			}))
 		wantRun(t, res, err, dedup.Acquired, "receipt")
 		_, err = r.Run(gone, "late", s.writes("late", "x", false))
-		assert.ErrorIs(t, err, why, "of one who has gone")
+		assert.ErrorIs(t, err, why, "the caller has left")
 		s.wantEffects(t, []string{"m"})
 	})
 }
 
-// TestRunnerUnderHTTP: a failure that is kept stays, and what its handler has written does not.
+// TestRunnerUnderHTTP: a recorded failure stays, and the writes of its handler are rolled back.
 func TestRunnerUnderHTTP(t *testing.T) {
 	s := newShop(t, sqlite())
 	r := s.runner(t)
 	_, err := httpadapter.New(r, httpadapter.Unscoped,
 		httpadapter.Config{Keep: httpadapter.KeepStripeV2})
-	assert.Error(t, err, "KeepStripeV2 goes on from what is undone here, and is not refused")
+	assert.Error(t, err, "KeepStripeV2 is taken, although this Runner undoes its writes")
 	m, err := httpadapter.New(r, httpadapter.Unscoped, httpadapter.Config{})
 	require.NoError(t, err)
 	h := m.Handler(s.payments(t))
@@ -347,8 +347,8 @@ func TestRunnerUnderHTTP(t *testing.T) {
 	s.wantEffects(t, []string{"key-201"})
 }
 
-// TestPanicUnderHTTP: a handler that panics after it has begun a 201 has all of its transaction
-// rolled back, and its retry runs. Where nothing could be rolled back it would be done.
+// TestPanicUnderHTTP: a handler panics after it has begun a 201. Its transaction is rolled back,
+// and the retry runs. Without a transaction the request would count as done.
 func TestPanicUnderHTTP(t *testing.T) {
 	s := newShop(t, sqlite())
 	m, err := httpadapter.New(s.runner(t), httpadapter.Unscoped, httpadapter.Config{})
@@ -377,7 +377,7 @@ func TestPanicUnderHTTP(t *testing.T) {
 	s.wantEffects(t, []string{"key"})
 }
 
-// TestRunnerIsRefused before it sends anything.
+// TestRunnerIsRefused: a wrong configuration is refused before anything is sent.
 func TestRunnerIsRefused(t *testing.T) {
 	s := newShop(t, sqlite())
 	var input *dedup.InputError

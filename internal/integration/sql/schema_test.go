@@ -20,8 +20,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// TestMigrateTogether: several processes start at once on an empty database, and one
-// more comes later.
+// TestMigrateTogether: several processes start at once on an empty database, and one starts later.
 func TestMigrateTogether(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -100,7 +99,7 @@ func TestMigrateSchema(t *testing.T) {
 	})
 }
 
-// TestUpTo: versions of a store by themselves, and none is undone by who asks for less.
+// TestUpTo: a store can go up to one version. Asking for a lower version undoes none.
 func TestUpTo(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -127,7 +126,8 @@ func TestUpTo(t *testing.T) {
 	assert.Nil(t, none.Migrations(), "a nil store has migrations")
 }
 
-// TestMigrateDownUp: down with what is there, and up again from nothing; the level is told.
+// TestMigrateDownUp: a table goes down with its marks, and up again empty. Check reports the
+// version.
 func TestMigrateDownUp(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -150,8 +150,8 @@ func TestMigrateDownUp(t *testing.T) {
 	})
 }
 
-// TestMigrateTellsOfADroppedTable: a table that somebody has dropped by hand is not made anew in
-// silence, and what Migrate says to do about it helps.
+// TestMigrateTellsOfADroppedTable: Migrate does not silently make a table anew that was dropped by
+// hand, and the advice in its error helps.
 func TestMigrateTellsOfADroppedTable(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -180,8 +180,8 @@ func TestMigrateTellsOfADroppedTable(t *testing.T) {
 	})
 }
 
-// TestMigrateRefuses: somebody else's table under our name is left alone, and so is one of
-// an older form.
+// TestMigrateRefuses: Migrate does not touch a foreign table with our name, nor one of an older
+// form.
 func TestMigrateRefuses(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -238,8 +238,8 @@ func TestDigestsAtRest(t *testing.T) {
 	})
 }
 
-// TestMismatch: the same key with another payload is told apart, the transaction stays
-// usable, and keys that only a collation would merge stay apart.
+// TestMismatch: the same key with another payload is a mismatch, the transaction stays usable, and
+// keys that are equal only to a collation stay apart.
 func TestMismatch(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)

@@ -18,7 +18,7 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// reached are functions that a statement of SQLite calls in its middle, by name.
+// reached has functions by name that a statement of SQLite calls while it runs.
 var reached sync.Map
 
 func init() {
@@ -31,10 +31,10 @@ func init() {
 		})
 }
 
-// ended are the ways in which SQLite ends a transaction by itself. Each is a statement of an effect
+// ended has the ways in which SQLite ends a transaction by itself. Each is a statement of an effect
 // that fails.
 var ended = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
-	// Its own context ends, and the one of the effect goes on.
+	// The context of the statement ends, and the effect's context continues.
 	"interrupted": func(s *shop, ctx context.Context, tx *sql.Tx) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -61,7 +61,7 @@ var ended = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 	},
 }
 
-// after is what an effect does that takes no notice of the error.
+// after has the next steps of an effect that ignores the error.
 var after = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 	"writes": func(s *shop, ctx context.Context, tx *sql.Tx) error {
 		return s.effect(ctx, tx, "after")
@@ -89,7 +89,7 @@ var after = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 	},
 }
 
-// endedShop is a shop in SQLite whose pool was opened by open.
+// endedShop returns a shop in SQLite. open opens its pool.
 func endedShop(t *testing.T, open func(driver, dsn string) (*sql.DB, error)) *shop {
 	t.Helper()
 	s := newShop(t, engine{name: "sqlite", dialect: sqladapter.SQLite,
@@ -105,7 +105,8 @@ func endedShop(t *testing.T, open func(driver, dsn string) (*sql.DB, error)) *sh
 	return s
 }
 
-// deaf is an effect whose transaction ends by itself in its first runs, and that goes on.
+// deaf is an effect that continues although its transaction has ended by itself. This happens in
+// its first runs.
 func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx) error, times int,
 	refused *error) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
@@ -121,7 +122,7 @@ func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx
 	}
 }
 
-// endedWays has an effect once for a key.
+// endedWays has every call that has an effect once for a key.
 func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context,
 	effect func(context.Context, *sql.Tx) error) error {
 	t.Helper()
@@ -158,7 +159,7 @@ func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context,
 	}
 }
 
-// forEachEnd runs a test of every way, end and sequel.
+// forEachEnd runs a test of every call, every end and every next step.
 func forEachEnd(t *testing.T, open func(driver, dsn string) (*sql.DB, error),
 	test func(t *testing.T, s *shop, way, then string,
 		do func(context.Context, func(context.Context, *sql.Tx) error) error,
@@ -179,9 +180,9 @@ func forEachEnd(t *testing.T, open func(driver, dsn string) (*sql.DB, error),
 	}
 }
 
-// TestEndedEarly: an effect goes on when SQLite has ended its transaction. What it writes then is
-// committed by SQLite, unless it has begun another transaction; but nobody is told that the effect
-// is done, nothing is recorded, and Do does not have it again by itself.
+// TestEndedEarly: an effect continues after SQLite has ended its transaction. SQLite commits its
+// later writes, unless it has begun another transaction. But Do does not report the effect as
+// done, records nothing, and does not run it again by itself.
 func TestEndedEarly(t *testing.T) {
 	forEachEnd(t, sql.Open, func(t *testing.T, s *shop, _, then string,
 		do func(context.Context, func(context.Context, *sql.Tx) error) error,
@@ -200,12 +201,13 @@ func TestEndedEarly(t *testing.T) {
 			want = nil
 		}
 		got := s.effects(t)
-		assert.Len(t, got, len(want), "what is written")
-		assert.Equal(t, want["after"], got["after"], "what is written")
+		assert.Len(t, got, len(want), "rows of the ledger")
+		assert.Equal(t, want["after"], got["after"], "rows of the ledger")
 	})
 }
 
-// TestOpenSQLite: what follows the end of a transaction is refused, and the whole is run again.
+// TestOpenSQLite: statements after the end of a transaction are refused, and Do runs the whole
+// again.
 func TestOpenSQLite(t *testing.T) {
 	forEachEnd(t, sqladapter.OpenSQLite,
 		func(t *testing.T, s *shop, way, then string,
@@ -226,7 +228,7 @@ func TestOpenSQLite(t *testing.T) {
 		})
 }
 
-// TestOpenSQLiteForEver: what always ends is given up, and nothing is left.
+// TestOpenSQLiteForEver: Do gives up an effect whose transaction always ends, and leaves nothing.
 func TestOpenSQLiteForEver(t *testing.T) {
 	s := endedShop(t, sqladapter.OpenSQLite)
 	var refused error
@@ -239,7 +241,7 @@ func TestOpenSQLiteForEver(t *testing.T) {
 }
 
 // TestOpenSQLiteByHand: in the caller's own transaction, with statements that were prepared before
-// it, and when what it begins next is ended by its owner.
+// it, and when the caller itself ends the next transaction.
 func TestOpenSQLiteByHand(t *testing.T) {
 	for how, end := range ended {
 		t.Run(how, func(t *testing.T) {
@@ -274,7 +276,7 @@ func TestOpenSQLiteByHand(t *testing.T) {
 	}
 }
 
-// TestOpenSQLiteRaw: what is the driver's own is still there.
+// TestOpenSQLiteRaw: the driver's own connection is still within reach.
 func TestOpenSQLiteRaw(t *testing.T) {
 	conn, err := endedShop(t, sqladapter.OpenSQLite).db.Conn(t.Context())
 	require.NoError(t, err)
@@ -290,8 +292,8 @@ func TestOpenSQLiteRaw(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestMarkTxEndedEarly: a mark in a transaction that has ended would be committed by itself, before
-// its effect; so would one on a connection that has begun none.
+// TestMarkTxEndedEarly: a mark in a transaction that has ended would be committed alone, before its
+// effect. The same holds for a mark on a connection without a transaction.
 func TestMarkTxEndedEarly(t *testing.T) {
 	for how, end := range ended {
 		t.Run(how, func(t *testing.T) {

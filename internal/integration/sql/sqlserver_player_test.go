@@ -10,19 +10,19 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// playedServer plays what the documentation says of the statements of package sqladapter, to the
-// real driver. It is no SQL Server: it shows that statements, parameters and answers go through
-// the driver as they are meant, not that a server would do what it does.
+// playedServer answers the real driver as the documentation says a server answers the statements of
+// package sqladapter. It is not a SQL Server: it shows that statements, parameters and answers pass
+// through the driver as intended, not that a server would do the same.
 type playedServer struct {
 	t  *testing.T
 	mu sync.Mutex
 	// marks by id, and the transaction that has written one that is not committed.
 	marks map[string]*playedMark
-	// effects that are committed, and those that were committed by themselves, in no transaction.
+	// effects that are committed, and those that were committed outside of any transaction.
 	effects, stray int
 	next           uint64
 	declared       []string
-	// lose the answer of the next COMMIT, which has happened or not.
+	// lose drops the answer of the next COMMIT, which may have happened.
 	lose string
 	// errs fail the next INSERTs of marks.
 	errs []int32
@@ -158,7 +158,8 @@ func (s *playedSession) run(q tdsRequest) []byte {
 	return s.effect(q.text)
 }
 
-// fail is an error of a statement; what ends the transaction, and how, is in "SET XACT_ABORT".
+// fail returns an error of a statement. The documentation of "SET XACT_ABORT" says which errors
+// end the transaction, and how.
 func (s *playedSession) fail(number int32, aborts bool) (answer []byte) {
 	answer = tdsMessage(0xaa, number, 14, "played")
 	if aborts {
@@ -167,7 +168,7 @@ func (s *playedSession) fail(number int32, aborts bool) (answer []byte) {
 	return append(answer, tdsDone(0xff, tdsMore|tdsFailed, 0)...)
 }
 
-// insert leaves out what is there, with a message that is no error.
+// insert leaves out rows that exist, and sends a message that is not an error.
 func (s *playedSession) insert(args []any) (answer []byte) {
 	if len(s.errs) > 0 {
 		n := s.errs[0]

@@ -27,7 +27,7 @@ func serverMarks(t *testing.T) *sqladapter.Ledger {
 	return m
 }
 
-// What the driver makes of statements, parameters and answers, of a key and of a batch.
+// The driver passes on the statements, parameters and answers of a key and of a batch.
 func TestPlayedSQLServerMarks(t *testing.T) {
 	server, db := playServer(t)
 	m := serverMarks(t)
@@ -75,7 +75,8 @@ func mustNotRun(t *testing.T) func(context.Context, *sql.Tx) error {
 
 func number(n int32) *int32 { return &n }
 
-// What becomes of effects when the server fails, however the effect takes it.
+// When the server fails, Do has the effect once, or returns the error and has no effect. This holds
+// even if the effect ignores the error.
 func TestPlayedSQLServerDo(t *testing.T) {
 	m := serverMarks(t)
 	run := func(ctx context.Context, tx *sql.Tx, text string) error {
@@ -100,8 +101,8 @@ func TestPlayedSQLServerDo(t *testing.T) {
 		"deadlock is not heeded": {effects: [][]string{{"+1", "FAIL 1205", "+1"}, {"+1"}},
 			heedless: true, outcome: dedup.Acquired},
 		"constraint": {effects: [][]string{{"+1", "FAIL 547"}}, err: number(547)},
-		// Prevents: what it did before is committed, and the rest is not. It is tried again, as it
-		// may pass.
+		// Prevents: its earlier writes are committed, and the rest is not. It is tried again,
+		// because the error may pass.
 		"constraint is not heeded": {effects: [][]string{{"+1", "FAIL 547", "+1"}}, heedless: true,
 			err: number(0)},
 		"lost COMMIT that happened": {lose: "after", outcome: dedup.Duplicate},
@@ -162,7 +163,7 @@ func TestPlayedSQLServerNoTransaction(t *testing.T) {
 	assert.Error(t, err, "after a deadlock: %v", mark.Outcome)
 }
 
-// Confirm waits for who has not ended, and finds out about who has.
+// Confirm waits for a transaction that has not ended, and finds out how another one has ended.
 func TestPlayedSQLServerConfirm(t *testing.T) {
 	server, db := playServer(t)
 	m := serverMarks(t)

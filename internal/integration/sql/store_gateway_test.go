@@ -27,8 +27,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// gateway takes payments, each under an idempotency key, and counts. It can be told to be
-// silent about the next questions.
+// gateway takes payments under an idempotency key, and counts them. It can leave the next questions
+// without an answer.
 type gateway struct {
 	url string
 
@@ -48,7 +48,7 @@ func newGateway(t *testing.T) *gateway {
 	return g
 }
 
-// ServeHTTP: POST /key charges, GET /key tells of a charge.
+// ServeHTTP: POST /key charges, GET /key returns the charge.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,7 +68,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "receipt of "+key)
 }
 
-// counts are the charges made and the requests for them, of all keys together.
+// counts returns the charges and the requests to charge, of all keys together.
 func (g *gateway) counts() (charges, requests int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -79,7 +79,7 @@ func (g *gateway) counts() (charges, requests int) {
 	return charges, requests
 }
 
-// one counts who is asking about a key: two at once are an error.
+// one counts the callers that ask about a key: two at once are an error.
 func (g *gateway) one(t *testing.T, key string, asking bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -101,7 +101,7 @@ func call(ctx context.Context, method, url string) (status int, body string, err
 	return res.StatusCode, string(b), err
 }
 
-// payJob is a worker's: the parent and its child have it in common.
+// payJob is the job of a worker. The parent passes it to its child.
 type payJob struct {
 	Driver, DSN, Table, Gateway, Key, DieAt string
 	Dialect                                 sqladapter.Dialect
@@ -122,8 +122,8 @@ func (j *payJob) deduper(t *testing.T) *dedup.Deduper {
 	return d
 }
 
-// pay charges once, by the book: MarkIrreversible before the request. at is called at each point
-// where a worker may die.
+// pay charges once, as the documentation says: MarkIrreversible before the request. It calls at at
+// each point where a worker may die.
 func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string)) (string, error) {
 	res, err := dedup.DoResult(ctx, d, j.Key, func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
@@ -187,7 +187,7 @@ func (j *payJob) kill(t *testing.T, db *sql.DB) {
 	lapse(t, db, j.Dialect, j.Table, mustID(t, "payments", j.Key), payLease)
 }
 
-// resolverOf asks the gateway, as a user would.
+// resolverOf returns a resolver that asks the gateway, as a user's does.
 func resolverOf(t *testing.T, store *sqlstore.Store, g *gateway,
 	edit func(*resolver.Config)) *resolver.Resolver {
 	t.Helper()
@@ -198,10 +198,10 @@ func resolverOf(t *testing.T, store *sqlstore.Store, g *gateway,
 			key := d.ID.DownstreamKey("charge")
 			g.one(t, key, true)
 			defer g.one(t, key, false)
-			assert.NotEmpty(t, d.Record.Label, "somebody is asked about")
-			assert.Equal(t, 1, d.Record.Attempt, "somebody is asked about")
-			assert.False(t, d.Age <= 0, "somebody is asked about")
-			assert.GreaterOrEqual(t, d.Asked, 1, "somebody is asked about")
+			assert.NotEmpty(t, d.Record.Label, "the record that Ask gets")
+			assert.Equal(t, 1, d.Record.Attempt, "the record that Ask gets")
+			assert.False(t, d.Age <= 0, "the record that Ask gets")
+			assert.GreaterOrEqual(t, d.Asked, 1, "the record that Ask gets")
 			status, receipt, err := call(ctx, http.MethodGet, g.url+"/"+key)
 			switch {
 			case err != nil:
@@ -220,8 +220,8 @@ func resolverOf(t *testing.T, store *sqlstore.Store, g *gateway,
 	return r
 }
 
-// untilDefinite is how long a key may stay uncertain after its lease has lapsed: a pass, and a
-// few asks; the rest is for a slow machine.
+// untilDefinite is how long a key may stay uncertain after its lease has lapsed: one pass and a few
+// questions. The rest is for a slow machine.
 const untilDefinite = 30 * time.Second
 
 // TestGatewayChargedOnce kills a worker at each point of a payment, with two resolvers at
@@ -247,7 +247,7 @@ func TestGatewayChargedOnce(t *testing.T) {
 			j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect,
 				Gateway: g.url, Key: "order, killed " + point, DieAt: point}
 			g.mu.Lock()
-			g.silent = 2 // the first asks are in vain
+			g.silent = 2 // the first questions get no answer
 			g.mu.Unlock()
 			j.kill(t, db)
 			receipt, took := redeliverPayment(t, j)
@@ -301,9 +301,9 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqlstore.Stor
 	return store, j
 }
 
-// TestGatewayPolicies: what is held stays, whoever delivers again, until an operator says
-// so; what is rerun runs; what is asked about in vain is asked about a bounded number of
-// times.
+// TestGatewayPolicies: a held key stays, whoever delivers again, until an operator releases it.
+// A key with the policy to rerun runs again. The resolver asks about a key only a bounded number
+// of times.
 func TestGatewayPolicies(t *testing.T) {
 	alarms := func(cfg *resolver.Config, told *[]string) {
 		cfg.Alarm = func(d resolver.UncertainRecord, why string) {
@@ -328,7 +328,7 @@ func TestGatewayPolicies(t *testing.T) {
 		for range 3 {
 			pass(t, r, resolver.Resolved{Held: 1})
 			_, err := j.pay(t.Context(), d, func(string) {})
-			assert.ErrorIs(t, err, dedup.ErrUncertain, "a delivery of what is held")
+			assert.ErrorIs(t, err, dedup.ErrUncertain, "a delivery of a held key")
 		}
 		require.Len(t, told, 1, "alarms")
 		assert.Equal(t, "order: it is held", told[0], "alarms")
@@ -365,7 +365,7 @@ func TestGatewayPolicies(t *testing.T) {
 		asks := 0
 		r := resolverOf(t, store, g, func(cfg *resolver.Config) {
 			cfg.MaxAsks, cfg.AlarmAge = 3, time.Hour
-			// half of it is none; the clock counts in ms
+			// half of it is zero, because the clock counts in ms
 			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond
 			alarms(cfg, &told)
 			ask := cfg.Ask

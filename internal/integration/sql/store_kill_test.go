@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// killer ends sessions of the store under test, wherever they stand.
+// killer ends sessions of the store under test at any point.
 type killer struct {
 	e     storeEngine
 	admin *sql.DB
@@ -96,7 +96,7 @@ func (k *killer) list(ctx context.Context) (ids []string, err error) {
 	return ids, rows.Err()
 }
 
-// passed is a key that workers pass from hand to hand.
+// passed is a key that one worker after another owns.
 type passed struct {
 	id       driver.ID
 	holders  atomic.Int32
@@ -104,9 +104,9 @@ type passed struct {
 }
 
 // TestStoreKilledSessions: workers claim and release overlapping batches, each in an order
-// of its own, while sessions are killed in the middle of everything. What could not be learnt is
-// sent again with the same token. Nobody ever owns what another one owns, and every claim
-// that was won was counted once.
+// of its own, while sessions are killed at any time. A request with an unknown outcome is sent
+// again with the same token. No two workers ever own the same key, and every claim that was won was
+// counted once.
 func TestStoreKilledSessions(t *testing.T) {
 	const keys, workers, rounds, batch = 60, 8, 40, 25
 	for _, k := range killers(t) {
@@ -123,7 +123,7 @@ func TestStoreKilledSessions(t *testing.T) {
 			var unknown atomic.Int64
 			for range workers {
 				working.Go(func() {
-					// At least until one was killed at work: who kills may be late.
+					// At least until one was killed at work: the killer may be late.
 					for n := 0; n < rounds || unknown.Load() == 0 && !t.Failed() &&
 						n < 100*rounds; n++ {
 						mine := make([]*passed, batch)
@@ -154,7 +154,7 @@ func TestStoreKilledSessions(t *testing.T) {
 }
 
 // passOn claims keys, holds those it gets, and releases them. It returns how many items
-// could not be learnt at first.
+// had an unknown outcome at first.
 func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 	reqs := make([]driver.ClaimRequest, len(keys))
 	for i, p := range keys {
@@ -182,8 +182,8 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 	return unknown + n
 }
 
-// untilLearnt sends items, and those again whose answer is an error. Sessions are killed at a
-// rate of their own: on a busy machine a call meets many kills in a row.
+// untilLearnt sends items, and sends those again whose answer is an error. The rate of kills does
+// not depend on the load: on a busy machine a call meets many kills in a row.
 func untilLearnt[T any](t *testing.T, items []T,
 	send func(context.Context, []T) []driver.Answer) (answers []driver.Answer, unknown int64) {
 	answers = make([]driver.Answer, len(items))

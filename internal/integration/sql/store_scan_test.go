@@ -125,7 +125,7 @@ func TestScan(t *testing.T) {
 		}
 		for what, id := range map[string]driver.ID{"failed": failed.ID, "uncertain": uncertain.ID} {
 			_, there := found[id]
-			assert.True(t, there, "what is %s is passed over", what)
+			assert.True(t, there, "a record that is %s is passed over", what)
 		}
 	})
 }

@@ -37,8 +37,8 @@ func makeSchema(t *testing.T, e storeEngine, db *sql.DB) string {
 	return name
 }
 
-// TestStoreInASchema goes up, down and up again, in a schema and a table with names of
-// their own, beside a store of the same table elsewhere.
+// TestStoreInASchema goes up, down and up again, in a schema and a table with names of their own.
+// Another schema has a store with a table of the same name.
 func TestStoreInASchema(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		elsewhere, db, table := openStore(t, e)
@@ -67,9 +67,10 @@ func TestStoreInASchema(t *testing.T) {
 	})
 }
 
-// TestStoreList pages through what is unfinished, among what is not listed. TestStoreListByIndex:
-// SQLite takes the index of what has not ended for a condition that has the index's own in it, as
-// the statements of a list have (sqladapter/testdata), and not for one of its two states.
+// TestStoreList pages through the unfinished records, among others that are not listed.
+// TestStoreListByIndex: SQLite uses the partial index of unfinished records only for a query that
+// repeats the index's own condition, as the statements of a list do (sqladapter/testdata). It does
+// not use it for a query of one state.
 func TestStoreListByIndex(t *testing.T) {
 	_, db, table := openStore(t, storeSQLite)
 	for _, states := range []string{"state IN (1, 5)", "state IN (1, 5) AND state IN (1)"} {
@@ -118,7 +119,7 @@ func TestStoreList(t *testing.T) {
 				_, twice := listed[entry.ID]
 				assert.False(t, twice, "a key is listed twice")
 				listed[entry.ID] = entry.Record.State
-				// SQLite's clock has milliseconds, in which a doubt may be none yet
+				// SQLite's clock has milliseconds, so a key may be uncertain for zero of them
 				assert.False(t, entry.Doubt > 0 && entry.Record.State != driver.StateUncertain,
 					"a key that is %v is in doubt for %v", entry.Record.State, entry.Doubt)
 				assert.Equal(t, entry.Record.State == driver.StateUncertain,

@@ -42,10 +42,10 @@ func sweepUntil(t *testing.T, store *sqlstore.Store, want sqlstore.SweepResult) 
 	}
 }
 
-// short is a lease that lapses while a test looks on.
+// short is a lease that lapses during a test.
 const short = 50 * time.Millisecond
 
-// TestSweep lets everything lapse or expire that can, beside what must stay.
+// TestSweep lets records lapse and expire, among others that must stay.
 func TestSweep(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, _, _ := openStore(t, e)
@@ -135,7 +135,7 @@ func TestSweepNeverALiveLease(t *testing.T) {
 			owners.Go(func() { renewInATightLoop(t, store, rounds) })
 		}
 		owners.Wait()
-		// One that is left to lapse shows that the sweepers were at work.
+		// A lease that is not renewed lapses, and shows that the sweepers work.
 		left := driver.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: short,
 			Hold: time.Hour}
 		wantAcquired(t, store, left)
@@ -151,7 +151,7 @@ func TestSweepNeverALiveLease(t *testing.T) {
 func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 	id := randomID()
 	var token driver.Token
-	held := time.Time{} // when what has last made the lease was sent
+	held := time.Time{} // when the request that last made the lease was sent
 	for range rounds {
 		if held.IsZero() {
 			token = randomToken()

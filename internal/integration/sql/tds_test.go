@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of TDS ("[MS-TDS]"), the protocol of SQL Server, as much as go-mssqldb needs to talk to a player
-// in place of a server.
+// The part of TDS ("[MS-TDS]"), the protocol of SQL Server, that go-mssqldb needs to talk to a
+// player instead of a server.
 
 // tdsRequest is what a client has sent.
 type tdsRequest struct {
@@ -26,7 +26,7 @@ type tdsRequest struct {
 	args           []any
 	// manager is the request to the transaction manager: 5 to begin, 7 to commit, 8 to roll back.
 	manager uint16
-	// transaction is the one that the client takes itself to be in.
+	// transaction is the one that the client believes it is in.
 	transaction uint64
 	reset       bool
 }
@@ -35,7 +35,7 @@ const (
 	tdsBatch, tdsRPC, tdsAttention, tdsManager, tdsLogin, tdsPrelogin = 0x01, 0x03, 0x06,
 		0x0e, 0x10, 0x12
 	tdsBegin, tdsCommit, tdsRollback = 5, 7, 8
-	// What the end of a statement says: there is more, it has failed, it has counted rows, or
+	// The end of a statement says: there is more, it has failed, it has counted rows, or it
 	// answers an attention.
 	tdsMore, tdsFailed, tdsCounted, tdsAttended = 0x1, 0x2, 0x10, 0x20
 )
@@ -256,7 +256,7 @@ func tdsDone(kind byte, status uint16, rows int64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, 0, 0), uint64(rows)) // not negative
 }
 
-// tdsMessage is an error (0xaa), or what is none (0xab).
+// tdsMessage is an error (0xaa), or information (0xab).
 func tdsMessage(kind byte, number int32, class byte, text string) []byte {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(number))                   // not negative
 	b = binary.LittleEndian.AppendUint16(append(b, 1, class), uint16(len(text))) // some hundred

@@ -15,18 +15,18 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// A battlefield is a server of its own, and how its sessions and it itself are brought down.
+// A battlefield is a private server, with the ways to kill its sessions and to crash it.
 type battlefield struct {
 	name   string
 	kind   servertest.Kind
 	engine func(addr string) engine
 	// victims lists the sessions that may be killed, and kill ends one.
 	victims, kill string
-	// crashes are ways to bring the server down at once.
+	// crashes are ways to stop the server at once.
 	crashes []func(*servertest.Server)
-	// deadlocks may happen when a transaction rolls back: InnoDB leaves those who have waited
-	// for its rows with locks of the gaps, in which they then insert. They are run again, by
-	// DoBatch or with the next delivery.
+	// deadlocks may happen when a transaction rolls back: the transactions that have waited for
+	// its rows keep locks on gaps, and then insert into them. DoBatch runs them again, or the
+	// next delivery does.
 	deadlocks bool
 }
 
@@ -58,9 +58,9 @@ func battlefields() []battlefield {
 	}}
 }
 
-// TestUnderFire: 8 workers deliver overlapping batches in orders of their own, while sessions
-// are killed and the server goes down without a farewell and comes back. What is
-// acknowledged has its effect once, and no deadlock goes unhandled.
+// TestUnderFire: 8 workers deliver overlapping batches, each in its own order, while sessions are
+// killed and the server crashes and restarts. An acknowledged message has its effect once, and
+// every deadlock is handled.
 func TestUnderFire(t *testing.T) {
 	for _, field := range battlefields() {
 		t.Run(field.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestUnderFire(t *testing.T) {
 // poolSize is how many workers byTheBatch has.
 const poolSize = 8
 
-// byTheBatch is workers that each have an order of their own.
+// byTheBatch returns workers that each deliver in their own order.
 func byTheBatch(deliver func(ctx context.Context, worker int, batch []string) error) workerPool {
 	return workerPool{workers: poolSize, batch: 200, deliver: deliver}
 }
@@ -116,7 +116,7 @@ func (field battlefield) burn(t *testing.T, crashes int,
 	return lost, doubled, burnt
 }
 
-// battle is what became of the waves of messages.
+// battle is the result of the waves of messages.
 type battle struct {
 	messages                 []string
 	waves, failed, deadlocks int64
@@ -153,7 +153,7 @@ type gun struct {
 	killed int
 }
 
-// shoot kills n sessions, one at a time and any of them.
+// shoot kills n sessions, one at a time and at random.
 func (g *gun) shoot(t *testing.T, n int) {
 	t.Helper()
 	pause := time.NewTicker(fireEvery)

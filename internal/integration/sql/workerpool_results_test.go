@@ -203,7 +203,7 @@ func TestResultsHoldNobodyUp(t *testing.T) {
 							others++
 							if _, err := other.saves(t.Context(), fmt.Sprint("other ", others),
 								[]byte("x")); err != nil {
-								return fmt.Errorf("beside a duplicate: %w", err)
+								return fmt.Errorf("next to a duplicate: %w", err)
 							}
 						}
 						return nil

@@ -134,7 +134,7 @@ func TestBatchLocksItsOwnRows(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
 				assert.NoError(t, s.atomic(ctx, 1, all),
-					"a batch of duplicates beside an open transaction")
+					"a batch of duplicates next to an open transaction")
 			})
 		}
 	}
