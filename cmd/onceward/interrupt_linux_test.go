@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/redisproxy"
@@ -58,18 +59,14 @@ func TestInterruptTwice(t *testing.T) {
 	m := miniredis.RunT(t)
 	proxy := redisproxy.Start(t, m.Addr())
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, hangs := range []bool{false, true} {
 		cmd := exec.Command(exe, "bench", "--redis", "redis://"+proxy.Addr(), "--for", "1h")
 		errOut := make(lineBuffer, 1000)
 		cmd.Env, cmd.Stderr = append(os.Environ(), asCommand+"=1"), errOut
 		var out bytes.Buffer
 		cmd.Stdout = &out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill() })
 		errOut.await(t, "it writes keys", func() {})
 		written(t, m)
@@ -92,12 +89,11 @@ func TestInterruptTwice(t *testing.T) {
 		}
 		err := cmd.Wait()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 130 || out.Len() > 0 {
-			t.Errorf("%v, %s", err, out.String())
-		}
-		if left := len(m.Keys()); (left > 0) != hangs {
-			t.Errorf("%d keys are left", left)
-		}
+		require.ErrorAs(t, err, &exit)
+		assert.Equal(t, 130, exit.ExitCode())
+		assert.False(t, out.Len() > 0)
+		left := len(m.Keys())
+		assert.Equal(t, hangs, (left > 0), "%d keys are left", left)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
@@ -54,13 +56,13 @@ func TestRun(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := run(strings.Fields(test.args), &cli.Streams{Out: &out, Err: &errOut})
-		if code != test.code || !strings.Contains(out.String(), test.out) ||
-			!strings.Contains(errOut.String(), test.errOut) {
-			t.Errorf("onceward %s: exit code %d, %q, %q", test.args, code, out.String(),
-				errOut.String())
-		}
-		if (test.errOut == "") != (errOut.Len() == 0) {
-			t.Errorf("onceward %s: standard error %q", test.args, errOut.String())
-		}
+		assert.Equal(t, test.code, code, "onceward %s: exit code %d, %q, %q", test.args, code,
+			out.String(), errOut.String())
+		assert.Contains(t, out.String(), test.out, "onceward %s: exit code %d, %q, %q", test.args,
+			code, out.String(), errOut.String())
+		assert.Contains(t, errOut.String(), test.errOut, "onceward %s: exit code %d, %q, %q",
+			test.args, code, out.String(), errOut.String())
+		assert.Equal(t, (errOut.Len() == 0), (test.errOut == ""),
+			"onceward %s: standard error %q", test.args, errOut.String())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -72,12 +73,8 @@ func run(t *testing.T, built func() (string, error), wantCode int, args ...strin
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	if code := cmd.ProcessState.ExitCode(); code != wantCode {
-		t.Fatalf("exit code %d, want %d\n%s", code, wantCode, out.String())
-	}
+	require.False(t, err != nil && !errors.As(err, &exit))
+	require.Equal(t, wantCode, cmd.ProcessState.ExitCode(), out.String())
 	leftBehind(t, dir)
 	return out.String()
 }
@@ -85,9 +82,8 @@ func run(t *testing.T, built func() (string, error), wantCode int, args ...strin
 func leftBehind(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
+	require.NoError(t, err, "left behind: %v, %v", left, err)
+	assert.Empty(t, left, "left behind: %v, %v", left, err)
 }
 
 // row returns the numbers of a row of the table.
@@ -95,15 +91,11 @@ func row(t *testing.T, out, label string) []int {
 	t.Helper()
 	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) +
 		`((?: +\d+)+)$`).FindStringSubmatch(out)
-	if match == nil {
-		t.Fatalf("no row %q in\n%s", label, out)
-	}
+	require.NotNil(t, match, "no row %q in\n%s", label, out)
 	var numbers []int
 	for _, f := range strings.Fields(match[1]) {
 		n, err := strconv.Atoi(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		numbers = append(numbers, n)
 	}
 	return numbers
@@ -113,13 +105,12 @@ func row(t *testing.T, out, label string) []int {
 func expect(t *testing.T, out, label string, bounds ...[2]int) {
 	t.Helper()
 	got := row(t, out, label)
-	if len(got) != len(bounds) {
-		t.Fatalf("%s: %v, want %d columns", label, got, len(bounds))
-	}
+	require.Len(t, got, len(bounds), "%s: %v, want %d columns", label, got, len(bounds))
 	for i, b := range bounds {
-		if got[i] < b[0] || got[i] > b[1] {
-			t.Errorf("%s, column %d: %d, want %d to %d\n%s", label, i, got[i], b[0], b[1], out)
-		}
+		assert.GreaterOrEqual(t, got[i], b[0], "%s, column %d: %d, want %d to %d\n%s", label, i, got[i],
+			b[0], b[1], out)
+		assert.LessOrEqual(t, got[i], b[1], "%s, column %d: %d, want %d to %d\n%s", label, i, got[i],
+			b[0], b[1], out)
 	}
 }
 
@@ -147,14 +138,12 @@ func TestDemo(t *testing.T) {
 	expect(t, out, "  unexplained", is(0), is(0), atLeast(0))
 	explained := regexp.MustCompile(
 		`(?m)^Claimed: pay-\d+ had its effect \d times: w[12]'* was killed at .* between effect and record$`)
-	if n := len(explained.FindAllString(out, -1)); n != row(t, out, "doubled")[1] {
-		t.Errorf("%d doubled ids are printed with their crash:\n%s", n, out)
-	}
+	n := len(explained.FindAllString(out, -1))
+	assert.Equal(t, row(t, out, "doubled")[1], n,
+		"%d doubled ids are printed with their crash:\n%s", n, out)
 	for _, want := range []string{"Atomic kept its promise", "Claimed kept its promise",
 		"SET NX promises nothing", "w3 joins", "SIGTERM w3"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("output lacks %q:\n%s", want, out)
-		}
+		assert.Contains(t, out, want, "output lacks %q:\n%s", want, out)
 	}
 }
 
@@ -165,19 +154,15 @@ func TestDemoCanFail(t *testing.T) {
 		out := demo(t, 1, "--messages", "100", "--naive=false", "--break", "record")
 		expect(t, out, "doubled", atLeast(5), atLeast(5))
 		expect(t, out, "  unexplained", atLeast(5), atLeast(5))
-		if !strings.Contains(out, "Claimed BROKE its promise") ||
-			!strings.Contains(out, "UNEXPLAINED") {
-			t.Error(out)
-		}
+		assert.Contains(t, out, "Claimed BROKE its promise")
+		assert.Contains(t, out, "UNEXPLAINED")
 	})
 	t.Run("effect", func(t *testing.T) {
 		t.Parallel()
 		out := demo(t, 1, "--messages", "100", "--naive=false", "--break", "effect")
 		expect(t, out, "lost", atLeast(1), atLeast(1))
-		if !strings.Contains(out, "Atomic BROKE its promise") ||
-			!strings.Contains(out, "is lost: UNEXPLAINED") {
-			t.Error(out)
-		}
+		assert.Contains(t, out, "Atomic BROKE its promise")
+		assert.Contains(t, out, "is lost: UNEXPLAINED")
 	})
 }
 
@@ -185,9 +170,7 @@ func TestDemoCanFail(t *testing.T) {
 func TestDemoTimeout(t *testing.T) {
 	t.Parallel()
 	out := demo(t, 1, "--messages", "5000", "--timeout", "1s")
-	if !strings.Contains(out, "onceward demo: Atomic: not finished: atomic") {
-		t.Error(out)
-	}
+	assert.Contains(t, out, "onceward demo: Atomic: not finished: atomic")
 }
 
 // waitFor reads the output until a line contains text.
@@ -196,9 +179,7 @@ func waitFor(ctx context.Context, t *testing.T, lines <-chan string, text string
 	for {
 		select {
 		case line, ok := <-lines:
-			if !ok {
-				t.Fatalf("the program ended before it wrote %q", text)
-			}
+			require.True(t, ok, "the program ended before it wrote %q", text)
 			if strings.Contains(line, text) {
 				return
 			}

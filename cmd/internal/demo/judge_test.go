@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
@@ -60,13 +62,14 @@ func TestJudge(t *testing.T) {
 			v := judge(test.comp, []string{"a", "b", "a"}, test.ledger, test.crashes)
 			got := [...]int{v.unique, len(v.lost), len(v.doubled), v.unexplained(), len(v.strange)}
 			want := [...]int{2, test.lost, test.doubled, test.unexplained, test.strange}
-			if got != want || v.kept() != test.kept {
-				t.Errorf("unique, lost, doubled, unexplained, strange = %v, kept %v; want %v, %v",
-					got, v.kept(), want, test.kept)
-			}
-			if strings.Contains(v.finding(), "BROKE") == test.kept {
-				t.Errorf("finding %q, kept %v", v.finding(), test.kept)
-			}
+			assert.Equal(t, want, got,
+				"unique, lost, doubled, unexplained, strange = %v, kept %v; want %v, %v", got,
+				v.kept(), want, test.kept)
+			assert.Equal(t, test.kept, v.kept(),
+				"unique, lost, doubled, unexplained, strange = %v, kept %v; want %v, %v", got,
+				v.kept(), want, test.kept)
+			assert.NotEqual(t, test.kept, strings.Contains(v.finding(), "BROKE"),
+				"finding %q, kept %v", v.finding(), test.kept)
 		})
 	}
 }
@@ -97,14 +100,10 @@ func TestReport(t *testing.T) {
 		"BROKEN      BROKEN        none\n",
 		"Claimed BROKE its promise: lost 1, doubled 2, 2 effects unexplained, 1 ids from nowhere.\n",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("report lacks %q:\n%s", want, out.String())
-		}
+		assert.Contains(t, out.String(), want, "report lacks %q:\n%s", want, out.String())
 	}
 	for l := range strings.Lines(out.String()) {
-		if len(l) > 101 {
-			t.Errorf("line of %d columns: %q", len(l)-1, l)
-		}
+		assert.LessOrEqual(t, len(l), 101, "line of %d columns: %q", len(l)-1, l)
 	}
 }
 
@@ -115,8 +114,7 @@ func TestReportCutsLongLists(t *testing.T) {
 	}
 	var out strings.Builder
 	details(&out, column{judgment: judge(worker.Atomic, ids, nil, nil), tally: newTally()})
-	if n := strings.Count(out.String(), "\n"); n != maxDetails+1 ||
-		!strings.Contains(out.String(), "and 5 more") {
-		t.Errorf("%d lines:\n%s", n, out.String())
-	}
+	n := strings.Count(out.String(), "\n")
+	assert.Equal(t, maxDetails+1, n, "%d lines:\n%s", n, out.String())
+	assert.Contains(t, out.String(), "and 5 more", "%d lines:\n%s", n, out.String())
 }

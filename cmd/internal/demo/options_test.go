@@ -4,16 +4,18 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestParseOptions(t *testing.T) {
 	o, err := parse("--naive=false", "--lease", "1s", "--duplicates", "0", "--seed", "9")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.Naive || o.Lease != time.Second || o.Duplicates != 0 || o.Seed != 9 {
-		t.Errorf("%+v", o)
-	}
+	require.NoError(t, err)
+	assert.False(t, o.Naive)
+	assert.Equal(t, time.Second, o.Lease)
+	assert.Equal(t, 0, o.Duplicates)
+	assert.EqualValues(t, 9, o.Seed)
 }
 
 func TestParseOptionsRefuses(t *testing.T) {
@@ -39,8 +41,6 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"twice":                   `unexpected argument "twice"`,
 	} {
 		_, err := parse(strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
+		assert.ErrorContains(t, err, want, args)
 	}
 }

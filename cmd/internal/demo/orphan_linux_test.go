@@ -12,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestNobodyOutlivesTheDemo: when it is interrupted, and when it is killed, its workers
@@ -34,12 +37,8 @@ func TestNobodyOutlivesTheDemo(t *testing.T) {
 			var errOut bytes.Buffer
 			cmd.Stderr = &errOut
 			stdout, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			lines := make(chan string)
@@ -54,18 +53,13 @@ func TestNobodyOutlivesTheDemo(t *testing.T) {
 			}()
 			waitFor(ctx, t, lines, "w3 joins") // after that at most one of three is dead
 			children := childrenOf(t, cmd.Process.Pid)
-			if len(children) < 2 {
-				t.Fatalf("%d workers are running", len(children))
-			}
-			if err := cmd.Process.Signal(test.signal); err != nil {
-				t.Fatal(err)
-			}
+			require.GreaterOrEqual(t, len(children), 2, "%d workers are running", len(children))
+			require.NoError(t, cmd.Process.Signal(test.signal))
 			for range lines { // to the end: Wait closes the pipe
 			}
 			_ = cmd.Wait() // the exit code says it better
-			if code := cmd.ProcessState.ExitCode(); code != test.code {
-				t.Errorf("exit code %d, want %d: %s", code, test.code, errOut.String())
-			}
+			code := cmd.ProcessState.ExitCode()
+			assert.Equal(t, test.code, code, errOut.String())
 			for _, pid := range children {
 				gone(ctx, t, pid)
 			}
@@ -80,9 +74,7 @@ func TestNobodyOutlivesTheDemo(t *testing.T) {
 func childrenOf(t *testing.T, parent int) []int {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var children []int
 	for _, file := range stats {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))

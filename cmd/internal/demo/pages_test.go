@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestDemoInABrowser: console and metrics have what the table has, although the workers that knew
@@ -22,13 +25,9 @@ func TestDemoInABrowser(t *testing.T) {
 	dir := t.TempDir()
 	cmd := command(t, plain, dir, "--messages", "150", "--listen", "localhost:0")
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	lines := make(chan string)
 	var all strings.Builder
@@ -45,15 +44,12 @@ func TestDemoInABrowser(t *testing.T) {
 
 	question := regexp.MustCompile(
 		`onceward (inspect pay-\d+ --namespace \S+ --group \S+ --topic \S+ --redis redis://\S+)`).FindStringSubmatch(out)
-	if question == nil {
-		t.Fatalf("nothing to inspect in\n%s", out)
-	}
+	require.NotNil(t, question, "nothing to inspect in\n%s", out)
 	inspect := command(t, plain, dir)
 	inspect.Args = append(inspect.Args[:1], strings.Fields(question[1])...)
-	if answer, err := inspect.CombinedOutput(); err != nil ||
-		!strings.Contains(string(answer), "succeeded") {
-		t.Errorf("%s: %v\n%s", question[1], err, answer)
-	}
+	answer, err := inspect.CombinedOutput()
+	require.NoError(t, err, question[1])
+	assert.Contains(t, string(answer), "succeeded", question[1])
 	metrics := get(ctx, t, url+"/metrics", "")
 	retries := row(t, out, "  producer retry")
 	for i, name := range []string{"atomic", "claimed"} {
@@ -69,23 +65,19 @@ func TestDemoInABrowser(t *testing.T) {
 	page := get(ctx, t, url+"/", "")
 	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry",
 		"0 in flight"} {
-		if !strings.Contains(strings.Join(
-			strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "), want) {
-			t.Errorf("the console lacks %q:\n%s", want, page)
-		}
+		assert.Contains(t, strings.Join(
+			strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "), want,
+			"the console lacks %q:\n%s", want, page)
 	}
-	if answer := get(ctx, t, url+"/", "demo.example"); !strings.Contains(answer,
-		"Use the address that was printed") {
-		t.Errorf("a page of another site is served: %s", answer)
-	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	refused := get(ctx, t, url+"/", "demo.example")
+	assert.Contains(t, refused, "Use the address that was printed",
+		"a page of another site is served: %s", refused)
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
 	for range lines { // to the end
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v, want the exit code of promises that were kept\n%s", err, all.String())
-	}
+	err = cmd.Wait()
+	assert.NoError(t, err, "%v, want the exit code of promises that were kept\n%s", err,
+		all.String())
 	leftBehind(t, dir)
 }
 
@@ -93,19 +85,13 @@ func TestDemoInABrowser(t *testing.T) {
 func get(ctx context.Context, t *testing.T, url, host string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Host = host
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer answer.Body.Close() //nolint:errcheck // it was only read
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(body)
 }
 
@@ -121,12 +107,11 @@ func near(t *testing.T, metrics string, want int, series ...string) {
 			continue // nobody was told
 		}
 		n, err := strconv.ParseFloat(match[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		sum += n
 	}
-	if sum < max(float64(want)-off, 1) || sum > float64(want)+off {
-		t.Errorf("%s: %v, want about %d in\n%s", series, sum, want, metrics)
-	}
+	assert.False(t, sum < max(float64(want)-off, 1), "%s: %v, want about %d in\n%s", series, sum,
+		want, metrics)
+	assert.False(t, sum > float64(want)+off, "%s: %v, want about %d in\n%s", series, sum, want,
+		metrics)
 }

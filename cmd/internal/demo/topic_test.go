@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/cmd/internal/demo/stream"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
@@ -32,9 +34,8 @@ func TestProducerPace(t *testing.T) {
 		{"flow at the pace", flowing, 500, 2750 * time.Millisecond, 0, 551},
 	} {
 		p.setTail(test.tail)
-		if got := p.due(test.next, test.elapsed, test.since); got != test.want {
-			t.Errorf("%s: %d of 600 due, want %d", test.name, got, test.want)
-		}
+		got := p.due(test.next, test.elapsed, test.since)
+		assert.Equal(t, test.want, got, "%s: %d of 600 due, want %d", test.name, got, test.want)
 	}
 }
 
@@ -43,9 +44,8 @@ func TestProducerPace(t *testing.T) {
 func TestSchedule(t *testing.T) {
 	for unique, want := range map[int]int{1: 0, 19: 0, 20: 2, 99: 2, 100: 4, 100_000: 4} {
 		steps := schedule(unique)
-		if n := plannedCrashes(steps); n != want {
-			t.Errorf("%d ids: %d crashes, want %d", unique, n, want)
-		}
+		n := plannedCrashes(steps)
+		assert.Equal(t, want, n, "%d ids: %d crashes, want %d", unique, n, want)
 		points := make(map[worker.Point]int)
 		extras, last := 0, 0.0
 		for _, s := range steps {
@@ -57,14 +57,16 @@ func TestSchedule(t *testing.T) {
 			case leaving:
 				extras--
 			}
-			if s.share <= last || s.share > 5.0/6 {
-				t.Errorf("%d ids: step at %v after %v, or in the tail", unique, s.share, last)
-			}
+			assert.Greater(t, s.share, last, "%d ids: step at %v after %v, or in the tail",
+				unique, s.share, last)
+			assert.LessOrEqual(t, s.share, 5.0/6, "%d ids: step at %v after %v, or in the tail",
+				unique, s.share, last)
 			last = s.share
 		}
-		if points[worker.BeforeEffect] != points[worker.AfterEffect] || extras != 0 {
-			t.Errorf("%d ids: crashes %v, %d extra workers stay", unique, points, extras)
-		}
+		assert.Equal(t, points[worker.AfterEffect], points[worker.BeforeEffect],
+			"%d ids: crashes %v, %d extra workers stay", unique, points, extras)
+		assert.Equal(t, 0, extras, "%d ids: crashes %v, %d extra workers stay", unique, points,
+			extras)
 	}
 }
 
@@ -82,8 +84,7 @@ func TestTail(t *testing.T) {
 	} {
 		p := newProducer(nil, stream.Make(test.records, stream.Config{Partitions: 6}),
 			time.Second, 0)
-		if p.tailFrom != test.want {
-			t.Errorf("%s: the tail begins at %d, want %d", name, p.tailFrom, test.want)
-		}
+		assert.Equal(t, test.want, p.tailFrom, "%s: the tail begins at %d, want %d", name,
+			p.tailFrom, test.want)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
@@ -39,9 +41,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"--redis redis://r --cluster --cluster-reload -1s": "--cluster-reload is -1s",
 	} {
 		_, err := parse(strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
+		assert.ErrorContains(t, err, want, args)
 	}
 }
 
@@ -49,17 +49,15 @@ func TestParseOptionsRefuses(t *testing.T) {
 // well.
 func TestReportOfNothing(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := execute(t.Context(), []string{"--redis", "redis://127.0.0.1:1"}, &out,
-		&errOut); code != cli.Usage || out.Len() > 0 ||
-		!strings.Contains(errOut.String(), "--redis: ") {
-		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
-	}
+	assert.Equal(t, cli.Usage,
+		execute(t.Context(), []string{"--redis", "redis://127.0.0.1:1"}, &out,
+			&errOut))
+	assert.False(t, out.Len() > 0)
+	assert.Contains(t, errOut.String(), "--redis: ")
 	r := Report{Findings: []Diagnostic{{Severity: warning}}, Error: "--brokers: refused"}
-	if err := r.write(&cli.Streams{Out: &out}, false); err != nil ||
-		!strings.HasSuffix(out.String(),
-			"0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
-		t.Errorf("%v, %s", err, out.String())
-	}
+	require.NoError(t, r.write(&cli.Streams{Out: &out}, false))
+	assert.True(t, strings.HasSuffix(out.String(),
+		"0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n"))
 }
 
 // examine runs the command, and returns its exit code and report.
@@ -68,9 +66,8 @@ func examine(t *testing.T, args ...string) (int, Report) {
 	var out, errOut bytes.Buffer
 	code := execute(t.Context(), append(args, "--json"), &out, &errOut)
 	var r Report
-	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		t.Fatalf("%v: exit code %d, %s%s", err, code, out.String(), errOut.String())
-	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &r), "%v: %v: %v", code, out.String(),
+		errOut.String())
 	return code, r
 }
 
@@ -83,13 +80,12 @@ func names(t *testing.T, severity, code string, args ...string) {
 		if f.Code != code {
 			continue
 		}
-		if f.Severity != severity || f.Detail == "" || f.Why == "" || f.Fix == "" {
-			t.Errorf("%+v", f)
-		}
-		if severity == "critical" && exit != cli.Critical ||
-			severity == "warning" && exit != cli.No && exit != cli.Critical {
-			t.Errorf("exit code %d", exit)
-		}
+		assert.Equal(t, severity, f.Severity)
+		assert.NotEqual(t, "", f.Detail)
+		assert.NotEqual(t, "", f.Why)
+		assert.NotEqual(t, "", f.Fix)
+		assert.False(t, severity == "critical" && exit != cli.Critical)
+		assert.False(t, severity == "warning" && exit != cli.No && exit != cli.Critical)
 		return
 	}
 	t.Errorf("%s is not named: %+v", code, r)
@@ -98,9 +94,8 @@ func names(t *testing.T, severity, code string, args ...string) {
 // clean requires that nothing worse than a note is found.
 func clean(t *testing.T, args ...string) {
 	t.Helper()
-	if exit, r := examine(t, args...); exit != cli.Done {
-		t.Errorf("exit code %d, %+v", exit, r)
-	}
+	exit, r := examine(t, args...)
+	assert.Equal(t, cli.Done, exit, r)
 }
 
 // Bad setups of Redis, each on servers of its own.
@@ -111,9 +106,7 @@ func TestRedisSetups(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	set := func(t *testing.T, name, value string) {
 		t.Helper()
-		if err := client.ConfigSet(t.Context(), name, value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
 	}
 	clean(t, "--redis", url)
 	t.Run("allkeys-lru", func(t *testing.T) {
@@ -144,9 +137,7 @@ func TestNoPersistence(t *testing.T) {
 	s := servertest.Private(t, servertest.KindRedis)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr})
 	t.Cleanup(func() { _ = client.Close() })
-	if err := client.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.ConfigSet(t.Context(), "appendonly", "no").Err())
 	names(t, "warning", "no_persistence", "--redis", "redis://"+s.Addr)
 }
 
@@ -158,17 +149,14 @@ func TestQuorum(t *testing.T) {
 	// until they know each other
 	for exit, r := examine(t, "--redis", url); exit != cli.Done; exit, r = examine(t,
 		"--redis", url) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", r)
-		}
+		require.False(t, time.Now().After(deadline), r)
 	}
 	s.Kill(4)
 	s.Kill(5)
 	for exit, _ := examine(t, "--redis", url); exit == cli.Done; exit, _ = examine(t,
 		"--redis", url) {
-		if time.Now().After(deadline) {
-			t.Fatal("two Sentinels of three are gone, and nothing is found")
-		}
+		require.False(t, time.Now().After(deadline),
+			"two Sentinels of three are gone, and nothing is found")
 	}
 	names(t, "warning", "sentinel_quorum", "--redis", url)
 }
@@ -179,10 +167,11 @@ func TestClusterClient(t *testing.T) {
 	cluster := []string{"--redis", "redis://" + addrs[0], "--cluster"}
 	names(t, "warning", "cluster_reload_interval", cluster...)
 	clean(t, append(cluster, "--cluster-reload", "1s")...)
-	if code, r := examine(t, cluster[:2:2]...); code != cli.Usage ||
-		!strings.Contains(r.Error, "add --cluster") {
-		t.Errorf("a node that was taken for a server of its own: exit code %d, %+v", code, r)
-	}
+	code, r := examine(t, cluster[:2:2]...)
+	assert.Equal(t, cli.Usage, code,
+		"a node that was taken for a server of its own: exit code %d, %+v", code, r)
+	assert.Contains(t, r.Error, "add --cluster",
+		"a node that was taken for a server of its own: exit code %d, %+v", code, r)
 	names(t, "critical", "replica_reads",
 		append(cluster, "--cluster-reload", "1s", "--replica-reads")...)
 }
@@ -191,9 +180,7 @@ func TestClusterClient(t *testing.T) {
 func elsewhere(t *testing.T, to string) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, a := range addrs {
 		ip, ok := a.(*net.IPNet)
 		if !ok || ip.IP.IsLoopback() || ip.IP.To4() == nil {
@@ -218,9 +205,7 @@ func elsewhere(t *testing.T, to string) string {
 		return l.Addr().String()
 	}
 	_, port, err := net.SplitHostPort(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// there is loopback alone: it leads there, and does not say so
 	return net.JoinHostPort("0.0.0.0", port)
 }
@@ -246,9 +231,7 @@ func old(t *testing.T) string {
 		"# Memory\r\nmaxmemory:1000000000\r\nused_memory:1000000\r\nmaxmemory_policy:noeviction\r\n# Persistence\r\naof_enabled:1\r\naof_last_write_status:ok\r\n"
 	var listen net.ListenConfig
 	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go serve(l, func(conn net.Conn) {
 		lines := bufio.NewScanner(conn)
@@ -275,15 +258,12 @@ func old(t *testing.T) string {
 func TestPostgresSetups(t *testing.T) {
 	dsn := servertest.Postgres(t)
 	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
-	if _, err := db.ExecContext(t.Context(),
-		`CREATE UNLOGGED TABLE `+table+` (id uuid PRIMARY KEY)`); err != nil {
-		t.Fatal(err)
-	}
+	_, err = db.ExecContext(t.Context(),
+		`CREATE UNLOGGED TABLE `+table+` (id uuid PRIMARY KEY)`)
+	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
 	and := func(parameter string) string {
 		if strings.Contains(dsn, "?") {
@@ -302,16 +282,13 @@ func TestPostgresSetups(t *testing.T) {
 func TestMariaDBSetups(t *testing.T) {
 	dsn := servertest.MariaDB(t)
 	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
-	if _, err := db.ExecContext(t.Context(),
+	_, err = db.ExecContext(t.Context(),
 		`CREATE TABLE `+table+
-			` (id VARCHAR(64) COLLATE utf8mb4_general_ci PRIMARY KEY)`); err != nil {
-		t.Fatal(err)
-	}
+			` (id VARCHAR(64) COLLATE utf8mb4_general_ci PRIMARY KEY)`)
+	require.NoError(t, err)
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
 	names(t, "critical", "collation", "--sql", dsn, "--table", table)
 	names(t, "critical", "client_found_rows", "--sql", dsn+"&clientFoundRows=true")
@@ -320,14 +297,11 @@ func TestMariaDBSetups(t *testing.T) {
 func TestSQLiteSetups(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shop.db")
 	db, err := sql.Open("sqlite", "file:"+file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.ExecContext(t.Context(),
-		`CREATE TABLE keys (id TEXT COLLATE NOCASE PRIMARY KEY)`); err != nil {
-		t.Fatal(err)
-	}
+	_, err = db.ExecContext(t.Context(),
+		`CREATE TABLE keys (id TEXT COLLATE NOCASE PRIMARY KEY)`)
+	require.NoError(t, err)
 	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"
 	clean(t, "--sql", "file:"+file+well)
 	names(t, "critical", "collation", "--sql", "file:"+file+well, "--table", "keys")
@@ -338,23 +312,20 @@ func TestSQLiteSetups(t *testing.T) {
 // A server that cannot be asked is an error, never "all is well", and the error has no password.
 func TestUnreachable(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := execute(t.Context(), []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}, &out,
-		&errOut); code != cli.Usage || !strings.Contains(errOut.String(), "--redis: ") {
-		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
-	}
-	if code := execute(t.Context(), []string{"--sql", "postgres://u:hunter22@127.0.0.1:1/d"},
-		&out, &errOut); code != cli.Usage || !strings.Contains(errOut.String(), "--sql: ") {
-		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
-	}
-	if strings.Contains(out.String()+errOut.String(), "hunter22") {
-		t.Errorf("a password is told: %s%s", out.String(), errOut.String())
-	}
+	assert.Equal(t, cli.Usage,
+		execute(t.Context(), []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}, &out,
+			&errOut), out.String())
+	assert.Contains(t, errOut.String(), "--redis: ", out.String())
+	assert.Equal(t, cli.Usage,
+		execute(t.Context(), []string{"--sql", "postgres://u:hunter22@127.0.0.1:1/d"},
+			&out, &errOut), out.String())
+	assert.Contains(t, errOut.String(), "--sql: ", out.String())
+	assert.NotContains(t, out.String()+errOut.String(), "hunter22", "a password is told: %s%s",
+		out.String(), errOut.String())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := execute(ctx, []string{"--redis", "redis://127.0.0.1:1"},
-		&out, &errOut); code != cli.Interrupted {
-		t.Errorf("exit code %d", code)
-	}
+	assert.Equal(t, cli.Interrupted, execute(ctx, []string{"--redis", "redis://127.0.0.1:1"},
+		&out, &errOut))
 }
 
 // For people: each finding with its reason and its fix, and a count.
@@ -363,12 +334,8 @@ func TestText(t *testing.T) {
 		{"critical", "eviction_policy", "h:1", "seen", "because", "do"},
 		{"note", "x", "", "seen", "because", "do"}}}
 	var out bytes.Buffer
-	if err := r.write(&cli.Streams{Out: &out}, false); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, r.write(&cli.Streams{Out: &out}, false))
 	const want = "critical eviction_policy at h:1: seen\n         why: because\n         fix: do\n" +
 		"note     x at the client: seen\n         why: because\n         fix: do\n1 critical, 0 warnings, 1 notes\n"
-	if out.String() != want {
-		t.Errorf("%q", out.String())
-	}
+	assert.Equal(t, want, out.String())
 }

@@ -155,9 +155,7 @@ func TestSentinelFindings(t *testing.T) {
 		"-NOQUORUM 1 usable Sentinels": 1} {
 		var listen net.ListenConfig
 		l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		go serve(l, func(conn net.Conn) {
 			for lines := bufio.NewScanner(conn); lines.Scan(); {
@@ -178,14 +176,14 @@ func TestSentinelFindings(t *testing.T) {
 		})
 		found := sentinels(t.Context(),
 			&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{l.Addr().String()}})
-		if len(found) != want {
-			t.Errorf("%s: %+v", answer, found)
-		}
+		assert.Len(t, found, want, answer)
 		for _, f := range found {
-			if f.Code != "sentinel_quorum" || f.Severity != warning || f.Server == "" ||
-				!strings.Contains(f.Detail, "NOQUORUM") || f.Why == "" || f.Fix == "" {
-				t.Errorf("%+v", f)
-			}
+			assert.Equal(t, "sentinel_quorum", f.Code)
+			assert.Equal(t, warning, f.Severity)
+			assert.NotEqual(t, "", f.Server)
+			assert.Contains(t, f.Detail, "NOQUORUM")
+			assert.NotEqual(t, "", f.Why)
+			assert.NotEqual(t, "", f.Fix)
 		}
 	}
 }
@@ -206,26 +204,17 @@ func TestEveryFindingHasARow(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile("../../../docs/reference/findings.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	made := codes(t)
 	for code, where := range made {
-		if !rows[code] {
-			t.Errorf("%s: no row sees %s", where, code)
-		}
-		if !strings.Contains(string(page), "`"+code+"`") {
-			t.Errorf("docs/reference/findings.md does not tell of %s", code)
-		}
+		assert.True(t, rows[code], "%s: no row sees %s", where, code)
+		assert.Contains(t, string(page), "`"+code+"`",
+			"docs/reference/findings.md does not tell of %s", code)
 	}
 	for code := range rows {
-		if made[code] == "" {
-			t.Errorf("nothing makes %s", code)
-		}
+		assert.NotEqual(t, "", made[code], "nothing makes %s", code)
 	}
-	if len(made) < 20 {
-		t.Errorf("%d findings: this test looked in the wrong place", len(made))
-	}
+	assert.GreaterOrEqual(t, len(made), 20, "%d findings: this test looked in the wrong place", len(made))
 }
 
 // codes are the findings that this package makes, and where. One whose code is not to be read there
@@ -233,18 +222,14 @@ func TestEveryFindingHasARow(t *testing.T) {
 func codes(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	all, fset := map[string]string{}, token.NewFileSet()
 	note := func(e ast.Expr) {
 		where := fset.Position(e.Pos()).String()
 		switch e := e.(type) {
 		case *ast.BasicLit:
 			code, err := strconv.Unquote(e.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			all[code] = where
 		case *ast.SelectorExpr: // f.Code, of package preflight
 		default:
@@ -256,9 +241,7 @@ func codes(t *testing.T) map[string]string {
 			continue
 		}
 		parsed, err := parser.ParseFile(fset, file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:

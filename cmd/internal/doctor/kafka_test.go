@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -84,10 +85,10 @@ func (k *kafka) args(more ...string) []string {
 // not requires that something is not found.
 func not(t *testing.T, code string, args ...string) {
 	t.Helper()
-	if exit, r := examine(t, args...); exit == cli.Usage ||
-		slices.ContainsFunc(r.Findings, func(f Diagnostic) bool { return f.Code == code }) {
-		t.Errorf("exit code %d, %+v", exit, r)
-	}
+	exit, r := examine(t, args...)
+	assert.NotEqual(t, cli.Usage, exit)
+	assert.False(t,
+		slices.ContainsFunc(r.Findings, func(f Diagnostic) bool { return f.Code == code }))
 }
 
 // Windows, offsets and logs on a broker in this process.
@@ -163,10 +164,9 @@ func TestKafkaUnanswered(t *testing.T) {
 		at + "--group nobody":                          `--group "nobody" has committed nothing`,
 	} {
 		var out, errOut bytes.Buffer
-		if code := execute(t.Context(), strings.Fields(args), &out, &errOut); code != cli.Usage ||
-			!strings.Contains(errOut.String(), want) {
-			t.Errorf("%s: exit code %d, %s%s", args, code, out.String(), errOut.String())
-		}
+		assert.Equal(t, cli.Usage, execute(t.Context(), strings.Fields(args), &out, &errOut),
+			"%v: %v", args, out.String())
+		assert.Contains(t, errOut.String(), want, "%v: %v", args, out.String())
 	}
 }
 
@@ -214,21 +214,18 @@ var clientFiles = []struct {
 func TestKafkaConfig(t *testing.T) {
 	for _, test := range clientFiles {
 		file := filepath.Join(t.TempDir(), test.name)
-		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(test.text), 0o600))
 		exit, r := examine(t, "--kafka-config", file)
 		var got []string
 		for _, f := range r.Findings {
 			got = append(got, f.Severity+" "+f.Code)
-			if f.Server != file || f.Detail == "" || f.Why == "" || f.Fix == "" {
-				t.Errorf("%s: %+v", test.name, f)
-			}
+			assert.Equal(t, file, f.Server, test.name)
+			assert.NotEqual(t, "", f.Detail, test.name)
+			assert.NotEqual(t, "", f.Why, test.name)
+			assert.NotEqual(t, "", f.Fix, test.name)
 		}
-		if strings.Join(got, ", ") != test.want || exit != test.exit {
-			t.Errorf("%s: exit code %d, %v; want %d, %s", test.name, exit, got,
-				test.exit, test.want)
-		}
+		assert.Equal(t, test.want, strings.Join(got, ", "), test.name)
+		assert.Equal(t, test.exit, exit, test.name)
 	}
 }
 
@@ -242,19 +239,16 @@ func TestKafkaConfigRefuses(t *testing.T) {
 		"huge.properties":  {strings.Repeat("#", maxConfig+1), "larger than"},
 	} {
 		file := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(file, []byte(test.text), 0o600))
 		var out, errOut bytes.Buffer
 		code := execute(t.Context(), []string{"--kafka-config", file}, &out, &errOut)
-		if code != cli.Usage || !strings.Contains(errOut.String(), test.want) ||
-			strings.Contains(out.String()+errOut.String(), "hunter22") {
-			t.Errorf("%s: exit code %d, %s%s", name, code, out.String(), errOut.String())
-		}
+		assert.Equal(t, cli.Usage, code, name)
+		assert.Contains(t, errOut.String(), test.want, name)
+		assert.NotContains(t, out.String()+errOut.String(), "hunter22", name)
 	}
 	var out, errOut bytes.Buffer
-	if code := execute(t.Context(), []string{"--kafka-config", "/not/there"}, &out,
-		&errOut); code != cli.Usage || !strings.Contains(errOut.String(), "--kafka-config: ") {
-		t.Errorf("exit code %d, %s", code, errOut.String())
-	}
+	assert.Equal(t, cli.Usage,
+		execute(t.Context(), []string{"--kafka-config", "/not/there"}, &out,
+			&errOut))
+	assert.Contains(t, errOut.String(), "--kafka-config: ")
 }

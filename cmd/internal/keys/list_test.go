@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup/driver"
@@ -24,10 +26,8 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 	server := servertest.Private(t, servertest.KindRedis)
 	client = redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
 	if others > 0 {
-		if err := client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache",
-			8).Err(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache",
+			8).Err())
 	}
 	r = onRedis(t, client, redisadapter.Full, "--redis", "redis://"+server.Addr)
 	reqs := make([]driver.ClaimRequest, n)
@@ -42,9 +42,7 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 
 func parse(t *testing.T, out string) (l List) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(out), &l); err != nil {
-		t.Fatalf("%v in %s", err, out)
-	}
+	require.NoError(t, json.Unmarshal([]byte(out), &l), out)
 	return l
 }
 
@@ -52,23 +50,39 @@ func parse(t *testing.T, out string) (l List) {
 func TestListAmongOthers(t *testing.T) {
 	r, _, client := crowd(t, 3, 300_000)
 	size, err := client.DBSize(t.Context()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	l := parse(t, r.wants(cli.Done, "inflight --json --for 0"))
-	if len(l.Keys) != 4 || !l.Complete || l.More || l.Total == nil || *l.Total != size ||
-		l.Looked == nil || *l.Looked < size*8/10 || *l.Looked > size {
-		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
-			l.Complete, l.More, l.Looked, l.Total, size)
-	}
-	if out := r.wants(cli.Done, "inflight --for 0", "4 in flight\n"); strings.Contains(out,
-		"COMPLETE") {
-		t.Error(out)
-	}
-	if l = parse(t, r.wants(cli.Done, "inflight --json --limit 2 --for 0")); len(l.Keys) != 2 ||
-		l.Complete || !l.More {
-		t.Errorf("cut by --limit: %d keys, complete %t, more %t", len(l.Keys), l.Complete, l.More)
-	}
+	require.Len(t, l.Keys, 4,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	assert.True(t, l.Complete,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	assert.False(t, l.More, "%d keys, complete %t, more %t, looked at %v of %v, and there are %d",
+		len(l.Keys), l.Complete, l.More, l.Looked, l.Total, size)
+	require.NotNil(t, l.Total,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	assert.Equal(t, size, *l.Total,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	require.NotNil(t, l.Looked,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	assert.GreaterOrEqual(t, *l.Looked, size*8/10,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	assert.LessOrEqual(t, *l.Looked, size,
+		"%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+		l.Complete, l.More, l.Looked, l.Total, size)
+	assert.NotContains(t, r.wants(cli.Done, "inflight --for 0", "4 in flight\n"), "COMPLETE")
+	l = parse(t, r.wants(cli.Done, "inflight --json --limit 2 --for 0"))
+	require.Len(t, l.Keys, 2, "cut by --limit: %d keys, complete %t, more %t", len(l.Keys),
+		l.Complete, l.More)
+	assert.False(t, l.Complete, "cut by --limit: %d keys, complete %t, more %t", len(l.Keys),
+		l.Complete, l.More)
+	assert.True(t, l.More, "cut by --limit: %d keys, complete %t, more %t", len(l.Keys),
+		l.Complete, l.More)
 }
 
 // Keys that were found before somebody interrupts, or before the server fails, are shown, and that
@@ -101,19 +115,31 @@ func TestListEndsEarly(t *testing.T) {
 				code := execute(ctx, "inflight", append([]string{"--limit", "1000", form},
 					r.flags...),
 					strings.NewReader(""), &out, &errOut)
-				if code != test.code || !strings.Contains(errOut.String(), test.says) {
-					t.Errorf("exit code %d, %q", code, errOut.String())
-				}
+				assert.Equal(t, test.code, code)
+				assert.Contains(t, errOut.String(), test.says)
 				if form == "--json" {
-					if l := parse(t, out.String()); l.Complete || l.More || len(l.Keys) < 90 ||
-						len(l.Keys) > 240 || *l.Looked < 90 || *l.Looked >= *l.Total {
-						t.Errorf("%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
-							l.Complete, l.More, *l.Looked, *l.Total)
-					}
-				} else if text := out.String(); !strings.Contains(text,
-					"in flight so far, and THE LIST IS NOT COMPLETE: looked at ") ||
-					!strings.Contains(text, " of about 25") {
-					t.Errorf("it says %q", text)
+					l := parse(t, out.String())
+					assert.False(t, l.Complete,
+						"%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
+						l.Complete, l.More, *l.Looked, *l.Total)
+					assert.False(t, l.More, "%d keys, complete %t, more %t, looked at %d of %d",
+						len(l.Keys), l.Complete, l.More, *l.Looked, *l.Total)
+					assert.GreaterOrEqual(t, len(l.Keys), 90,
+						"%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
+						l.Complete, l.More, *l.Looked, *l.Total)
+					assert.LessOrEqual(t, len(l.Keys), 240,
+						"%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
+						l.Complete, l.More, *l.Looked, *l.Total)
+					assert.False(t, *l.Looked < 90,
+						"%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
+						l.Complete, l.More, *l.Looked, *l.Total)
+					assert.Less(t, *l.Looked, *l.Total,
+						"%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
+						l.Complete, l.More, *l.Looked, *l.Total)
+				} else {
+					assert.Contains(t, out.String(),
+						"in flight so far, and THE LIST IS NOT COMPLETE: looked at ")
+					assert.Contains(t, out.String(), " of about 25")
 				}
 			}
 		})

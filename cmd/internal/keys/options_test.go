@@ -5,24 +5,28 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup/driver"
 )
 
 func TestParseOptions(t *testing.T) {
 	t.Setenv("SECRET", "0123456789abcdef")
 	o, err := options("resolve", strings.Fields("--namespace n order-7 --done --redis redis://r --scope s --window 1h --secret-env SECRET --yes")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	id, _ := driver.NewID("n", "s", "order-7")
-	if o.ID != id || o.typed != "order-7" || !o.Done || o.Window != time.Hour ||
-		string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
-		t.Errorf("%+v", o)
-	}
+	assert.Equal(t, id, o.ID)
+	assert.Equal(t, "order-7", o.typed)
+	assert.True(t, o.Done)
+	assert.Equal(t, time.Hour, o.Window)
+	assert.Equal(t, "0123456789abcdef", string(o.Secret))
+	assert.Equal(t, time.Hour, o.Hold)
+	assert.True(t, o.Yes)
 	o, err = options("forget", strings.Fields("--id 00112233445566778899aabbccddeeff --redis redis://r")...)
-	if err != nil || o.ID[15] != 0xff || o.Key != "" {
-		t.Errorf("%+v, %v", o, err)
-	}
+	require.NoError(t, err)
+	assert.EqualValues(t, 0xff, o.ID[15])
+	assert.Equal(t, "", o.Key)
 }
 
 func TestParseOptionsRefuses(t *testing.T) {
@@ -61,8 +65,6 @@ func TestParseOptionsRefuses(t *testing.T) {
 	} {
 		fields := strings.Fields(args)
 		_, err := options(fields[0], fields[1:]...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
+		assert.ErrorContains(t, err, want, args)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -55,9 +56,7 @@ func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Lay
 		flags = append(flags, "--secret-env", "SECRET")
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return newRig(t, store, flags)
 }
 
@@ -71,18 +70,12 @@ func onSQL(t *testing.T, dialect sqladapter.Dialect, driver, dsn, flag string) *
 	} else {
 		db, err = sql.Open(driver, dsn)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
 	store, err := sqlstore.New(db, sqlstore.Options{Dialect: dialect, Table: table})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(t.Context()))
 	t.Cleanup(func() { _ = store.Drop(context.Background()) })
 	return newRig(t, store, []string{"--sql", flag, "--table", table})
 }
@@ -94,28 +87,22 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	small := ok && layout.Limits().NoResults
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
 		LeaseTTL: time.Minute, Labels: true, SeenOnly: small})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	done, err := d.Claim(t.Context(), "done")
-	if err != nil || done.Outcome != dedup.Acquired {
-		t.Fatal(err, done)
-	}
+	require.NoError(t, err)
+	require.Equal(t, dedup.Acquired, done.Outcome)
 	var result []byte
 	if !small {
 		result = []byte("a\tresult" + strings.Repeat("!", 300))
 	}
-	if err := done.Complete(t.Context(), result); err != nil {
-		t.Fatal(err)
-	}
-	if flying, err := d.Claim(t.Context(), "flying",
+	require.NoError(t, done.Complete(t.Context(), result))
+	flying, err := d.Claim(t.Context(), "flying",
 		func(r *dedup.Request) {
 			r.Origin = driver.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
 		},
-		func(r *dedup.Request) { r.Label = "order 7" }); err != nil ||
-		flying.Outcome != dedup.Acquired {
-		t.Fatal(err, flying)
-	}
+		func(r *dedup.Request) { r.Label = "order 7" })
+	require.NoError(t, err)
+	require.Equal(t, dedup.Acquired, flying.Outcome)
 	r.doubt("doubtful")
 	return r
 }
@@ -128,18 +115,12 @@ func (r *rig) doubt(key string) {
 	req := driver.ClaimRequest{ID: id, Token: driver.Token{7}, Lease: 10 * time.Second,
 		Hold: time.Hour}
 	a := r.store.Claim(r.t.Context(), []driver.ClaimRequest{req})[0]
-	if a.Outcome != dedup.Acquired {
-		r.t.Fatalf("%+v", a)
-	}
+	require.Equal(r.t, dedup.Acquired, a.Outcome)
 	c := driver.Renewal{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
 		Hold: time.Hour, Window: testWindow, Irreversible: true}
-	if a := r.store.Renew(r.t.Context(), []driver.Renewal{c})[0]; !a.Held {
-		r.t.Fatalf("%+v", a)
-	}
+	require.True(r.t, r.store.Renew(r.t.Context(), []driver.Renewal{c})[0].Held)
 	for r.stateOf(key) != driver.StateUncertain {
-		if r.t.Context().Err() != nil {
-			r.t.Fatal("the key does not become uncertain")
-		}
+		require.NoError(r.t, r.t.Context().Err(), "the key does not become uncertain")
 	}
 }
 
@@ -147,9 +128,7 @@ func (r *rig) stateOf(key string) driver.State {
 	r.t.Helper()
 	id, _ := driver.NewID("shop", "", key)
 	a := r.store.Lookup(r.t.Context(), []driver.ID{id})[0]
-	if a.Err != nil {
-		r.t.Fatal(a.Err)
-	}
+	require.NoError(r.t, a.Err)
 	return a.Record.State
 }
 
@@ -166,13 +145,9 @@ func (r *rig) wants(code int, args string, parts ...string) string {
 	r.t.Helper()
 	got, out, errOut := r.run(strings.NewReader(""), strings.Fields(args)...)
 	for _, part := range parts {
-		if !strings.Contains(out+errOut, part) {
-			r.t.Errorf("%s: no %q in\n%s%s", args, part, out, errOut)
-		}
+		assert.Contains(r.t, out+errOut, part, "%s: no %q in\n%s%s", args, part, out, errOut)
 	}
-	if got != code {
-		r.t.Errorf("%s: exit code %d, want %d:\n%s%s", args, got, code, out, errOut)
-	}
+	assert.Equal(r.t, code, got, "%v: %v: %v", args, out, errOut)
 	return out
 }
 
@@ -192,12 +167,12 @@ func (r *rig) all() {
 	var l List
 	out := r.wants(cli.Done, "uncertain --json --older 1ms")
 	id, _ := driver.NewID("shop", "", "doubtful")
-	if err := json.Unmarshal([]byte(out), &l); err != nil || len(l.Keys) != 1 ||
-		l.Keys[0].ID != hex.EncodeToString(id[:]) || l.More {
-		r.t.Errorf("%v in %s", err, out)
-	} else if age := *l.Keys[0].ClaimedMS; age < 10 || age > 60_000 {
-		r.t.Errorf("a claim of just now is %d ms old", age)
-	}
+	require.NoError(r.t, json.Unmarshal([]byte(out), &l), out)
+	require.Len(r.t, l.Keys, 1)
+	assert.Equal(r.t, hex.EncodeToString(id[:]), l.Keys[0].ID)
+	assert.False(r.t, l.More)
+	assert.WithinRange(r.t, time.Now().Add(-time.Duration(*l.Keys[0].ClaimedMS)*time.Millisecond),
+		time.Now().Add(-time.Minute), time.Now().Add(-10*time.Millisecond))
 	r.settle(l.Keys[0].ID)
 }
 
@@ -207,29 +182,24 @@ func (r *rig) settle(doubtful string) {
 	r.wants(cli.No, "resolve flying --namespace shop --done --window 24h --yes", "not uncertain")
 	r.wants(cli.No, "resolve --id "+doubtful+" --done --window 24h", "Has its effect happened?",
 		"not confirmed")
-	if s := r.stateOf("doubtful"); s != driver.StateUncertain {
-		r.t.Fatalf("without a yes it has become %v", s)
-	}
+	s := r.stateOf("doubtful")
+	require.Equal(r.t, driver.StateUncertain, s, "without a yes it has become %v", s)
 	r.wants(cli.Done, "resolve --id "+doubtful+" --done --window 24h --yes",
 		"was uncertain, is succeeded")
-	if s := r.stateOf("doubtful"); s != driver.StateSucceeded {
-		r.t.Errorf("resolved as done it is %v", s)
-	}
+	s = r.stateOf("doubtful")
+	assert.Equal(r.t, driver.StateSucceeded, s, "resolved as done it is %v", s)
 	r.doubt("second")
 	r.wants(cli.Done, "resolve second --namespace shop --released --yes", "was uncertain, is released")
-	if s := r.stateOf("second"); s != driver.StateReleased {
-		r.t.Errorf("resolved as released it is %v", s)
-	}
+	s = r.stateOf("second")
+	assert.Equal(r.t, driver.StateReleased, s, "resolved as released it is %v", s)
 	r.wants(cli.No, "forget flying --namespace shop --yes", "in flight")
 	r.wants(cli.No, "forget never --namespace shop --yes", "no record of")
 	r.wants(cli.No, "forget done --namespace shop", "Forget it", "not confirmed")
-	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "--namespace",
-		"shop"); code != cli.Done {
-		r.t.Errorf("a yes is not heard: %d, %s%s", code, out, errOut)
-	}
-	if s := r.stateOf("done"); s != driver.StateAbsent {
-		r.t.Errorf("forgotten it is %v", s)
-	}
+	code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "--namespace",
+		"shop")
+	assert.Equal(r.t, cli.Done, code, "a yes is not heard: %d, %s%s", code, out, errOut)
+	s = r.stateOf("done")
+	assert.Equal(r.t, driver.StateAbsent, s, "forgotten it is %v", s)
 }
 
 func TestRedisLayouts(t *testing.T) {
@@ -244,10 +214,9 @@ func TestRedisLayouts(t *testing.T) {
 			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "--redis",
 				"redis://"+addr)
 			r.wants(cli.Done, "inspect done --namespace shop --result", append(parts, "succeeded")...)
-			if out := r.wants(cli.Done, "inspect done --namespace shop"); strings.Contains(out,
-				"!!!") {
-				t.Errorf("a result is shown that nobody has asked for:\n%s", out)
-			}
+			out := r.wants(cli.Done, "inspect done --namespace shop")
+			assert.NotContains(t, out, "!!!", "a result is shown that nobody has asked for:\n%s",
+				out)
 			r.all()
 		})
 	}
@@ -301,9 +270,9 @@ func TestNothingIsMade(t *testing.T) {
 	r := &rig{t: t, flags: []string{"--redis", "redis://" + addr, "--prefix", prefix}}
 	r.wants(cli.Usage, "inspect k --namespace shop", "nobody has kept records under")
 	r.wants(cli.Usage, "inflight", "nobody has kept records under")
-	if names, err := client.Keys(t.Context(), prefix+"*").Result(); err != nil || len(names) > 0 {
-		t.Errorf("%v, %v", names, err)
-	}
+	names, err := client.Keys(t.Context(), prefix+"*").Result()
+	require.NoError(t, err)
+	assert.Empty(t, names)
 }
 
 // With another secret nothing would be found that is there.
@@ -322,17 +291,15 @@ func TestOtherSecret(t *testing.T) {
 // migrate.
 func TestNoTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty.db")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	r := &rig{t: t, flags: []string{"--sql", "sqlite:" + file}}
 	r.wants(cli.Usage, "inspect k --namespace shop", "onceward_claims", "--table",
 		"onceward migrate --kind store")
 	r = &rig{t: t, flags: []string{"--sql", "postgres://u@127.0.0.1:1/db"}}
-	if _, _, text := r.run(nil, "inspect", "k", "--namespace", "shop"); !strings.Contains(text,
-		"read the version of table onceward_claims") || strings.Contains(text, "migrate") {
-		t.Error("who looks at a key reads", text)
-	}
+	_, _, text := r.run(nil, "inspect", "k", "--namespace", "shop")
+	assert.Contains(t, text, "read the version of table onceward_claims",
+		"who looks at a key reads")
+	assert.NotContains(t, text, "migrate", "who looks at a key reads")
 }
 
 // Marks are found however they are kept, without a flag that says so.
@@ -393,17 +360,13 @@ func lookAtMarks(t *testing.T, d sqladapter.Dialect, dsn, key, other string,
 // A server that does not answer, and one that is not there; neither tells a password.
 func TestUnreachable(t *testing.T) {
 	r := &rig{t: t, flags: []string{"--redis", "redis://u:hunter22@127.0.0.1:1"}}
-	if out := r.wants(cli.Usage, "inspect k --namespace shop", "--redis: "); strings.Contains(out,
-		"hunter22") {
-		t.Error(out)
-	}
+	assert.NotContains(t, r.wants(cli.Usage, "inspect k --namespace shop", "--redis: "),
+		"hunter22")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errOut bytes.Buffer
-	if code := execute(ctx, "inflight", r.flags, strings.NewReader(""),
-		&out, &errOut); code != cli.Interrupted {
-		t.Errorf("exit code %d, %s", code, errOut.String())
-	}
+	assert.Equal(t, cli.Interrupted, execute(ctx, "inflight", r.flags, strings.NewReader(""),
+		&out, &errOut), errOut.String())
 }
 
 // A server takes the connection and hangs: the command says who has not answered, and Ctrl-C does
@@ -423,10 +386,9 @@ func TestServerHangs(t *testing.T) {
 			began := time.Now()
 			code := execute(ctx, words[0], words[1:], strings.NewReader(""), io.Discard, &errOut)
 			// go-redis waits for three to five
-			if took := time.Since(began); code != cli.Interrupted || took > 2*time.Second {
-				t.Errorf("%s %s: exit code %d after %v, %s", args, flags, code,
-					took, errOut.String())
-			}
+			took := time.Since(began)
+			assert.Equal(t, cli.Interrupted, code, "%v: %v: %v", args, flags, errOut.String())
+			assert.LessOrEqual(t, took, 2*time.Second, "%v: %v: %v", args, flags, errOut.String())
 		}
 	}
 	url, _ := hangs(t)
@@ -438,9 +400,7 @@ func TestServerHangs(t *testing.T) {
 func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	first := make(chan struct{})
 	var once sync.Once
 	var all sync.WaitGroup
@@ -478,13 +438,10 @@ func TestInterruptedQuestion(t *testing.T) {
 	t.Cleanup(func() { _ = typed.Close() })
 	var errOut bytes.Buffer
 	shown := &waiting{cancel: cancel}
-	if code := execute(ctx, "forget", append([]string{"done", "--namespace", "shop"}, r.flags...),
-		terminal, shown, &errOut); code != cli.Interrupted {
-		t.Errorf("exit code %d, %s", code, errOut.String())
-	}
-	if s := r.stateOf("done"); s != driver.StateSucceeded {
-		t.Error(s)
-	}
+	assert.Equal(t, cli.Interrupted,
+		execute(ctx, "forget", append([]string{"done", "--namespace", "shop"}, r.flags...),
+			terminal, shown, &errOut), errOut.String())
+	assert.Equal(t, driver.StateSucceeded, r.stateOf("done"))
 }
 
 // waiting cancels when the question has been put.

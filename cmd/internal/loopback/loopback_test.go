@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/cmd/internal/loopback"
 )
 
@@ -15,9 +17,7 @@ func TestIs(t *testing.T) {
 		"": false, ":80": false, "0.0.0.0:80": false, "[::]:80": false, "10.0.0.1:80": false,
 		"example.com": false, "localhost.example.com:80": false, "127.0.0.1.example.com": false,
 	} {
-		if got := loopback.Is(address); got != want {
-			t.Errorf("%q: %v", address, got)
-		}
+		assert.Equal(t, want, loopback.Is(address), address)
 	}
 }
 
@@ -30,8 +30,6 @@ func TestOnly(t *testing.T) {
 		loopback.Only(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusNoContent)
 		})).ServeHTTP(w, r)
-		if w.Code != want {
-			t.Errorf("%s: %d", host, w.Code)
-		}
+		assert.Equal(t, want, w.Code, host)
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -23,18 +26,16 @@ func TestUpAndDown(t *testing.T) {
 			r.want(cli.No, "version 0 to 1")
 		}
 		out := r.want(cli.Done, "version 0 to 1", r.up()...)
-		if !strings.Contains(out, fmt.Sprintf("version  %d; this program knows %[1]d", r.newest)) ||
-			!strings.Contains(out, "done") {
-			r.t.Errorf("after it is done: %s", out)
-		}
+		assert.Contains(r.t, out, fmt.Sprintf("version  %d; this program knows %[1]d", r.newest),
+			"after it is done: %s", out)
+		assert.Contains(r.t, out, "done", "after it is done: %s", out)
 		r.want(cli.Done, "nothing is to be done")
 		r.want(cli.Done, "nothing is to be done", r.up()...)
 		r.want(cli.Done, "nothing is to be done", "--to", fmt.Sprint(r.newest))
 
-		if out = r.want(cli.No, "version 1 to 0", "--to", "0"); !strings.Contains(out, "DROP") ||
-			!strings.Contains(out, r.table) {
-			r.t.Errorf("what is dropped: %s", out)
-		}
+		out = r.want(cli.No, "version 1 to 0", "--to", "0")
+		assert.Contains(r.t, out, "DROP", "what is dropped: %s", out)
+		assert.Contains(r.t, out, r.table, "what is dropped: %s", out)
 		r.want(cli.No, fmt.Sprintf("--drop is missing: version %d to 0", r.newest),
 			"--to", "0", "--apply")
 		r.want(cli.No, "not confirmed", "--to", "0", "--apply", "--drop")
@@ -51,11 +52,11 @@ func TestConfirmed(t *testing.T) {
 	r.want(cli.Done, "done", r.up()...)
 	code, out, errOut := answered(t.Context(), "y\n",
 		slices.Concat(r.flags, []string{"--to", "0", "--apply", "--drop"})...)
-	if code != cli.Done || strings.Count(errOut, "\n") != 1 || !strings.Contains(out, "Drop it? [y/N]") ||
-		!strings.Contains(out, "positions of all groups") ||
-		strings.Contains(out, "nothing was changed") {
-		t.Errorf("%d, %s, %s", code, out, errOut)
-	}
+	assert.Equal(t, cli.Done, code)
+	assert.Equal(t, 1, strings.Count(errOut, "\n"))
+	assert.Contains(t, out, "Drop it? [y/N]")
+	assert.Contains(t, out, "positions of all groups")
+	assert.NotContains(t, out, "nothing was changed")
 }
 
 func TestJSON(t *testing.T) {
@@ -63,33 +64,38 @@ func TestJSON(t *testing.T) {
 		read := func(code int, args ...string) State {
 			t.Helper()
 			var s State
-			if err := json.Unmarshal([]byte(r.want(code, "{", append(args, "--json")...)),
-				&s); err != nil {
-				t.Fatal(err)
-			}
-			if s.Table != r.table || s.Dialect != e.name || s.Newest != r.newest || s.Steps == nil {
-				t.Errorf("%+v", s)
-			}
+			require.NoError(t,
+				json.Unmarshal([]byte(r.want(code, "{", append(args, "--json")...)),
+					&s))
+			assert.Equal(t, r.table, s.Table)
+			assert.Equal(t, e.name, s.Dialect)
+			assert.Equal(t, r.newest, s.Newest)
+			assert.NotNil(t, s.Steps)
 			return s
 		}
-		if s := read(cli.No); s.Version != 0 || s.Target != r.newest || s.Applied ||
-			len(s.Steps) != r.newest ||
-			s.Steps[0].Name == "" || s.Steps[0].Milliseconds != 0 {
-			t.Errorf("before: %+v", s)
-		}
-		if s := read(cli.Done, r.up()...); s.Version != r.newest || !s.Applied ||
-			len(s.Steps) != r.newest ||
-			s.Steps[0].Name == "" || s.Steps[0].Milliseconds <= 0 {
-			t.Errorf("up: %+v", s)
-		}
-		if s := read(cli.Done); s.Version != r.newest || s.Applied || len(s.Steps) != 0 {
-			t.Errorf("after: %+v", s)
-		}
-		if s := read(cli.Done, "--to", "0", "--apply", "--drop", "--yes"); s.Version != 0 ||
-			!s.Applied || len(s.Steps) != r.newest || len(s.Steps[r.newest-1].Drops) == 0 ||
-			s.Drops == "" {
-			t.Errorf("down: %+v", s)
-		}
+		s := read(cli.No)
+		assert.Equal(t, 0, s.Version, "before: %+v", s)
+		assert.Equal(t, r.newest, s.Target, "before: %+v", s)
+		assert.False(t, s.Applied, "before: %+v", s)
+		require.Len(t, s.Steps, r.newest, "before: %+v", s)
+		assert.NotEqual(t, "", s.Steps[0].Name, "before: %+v", s)
+		assert.EqualValues(t, 0, s.Steps[0].Milliseconds, "before: %+v", s)
+		s = read(cli.Done, r.up()...)
+		assert.Equal(t, r.newest, s.Version, "up: %+v", s)
+		assert.True(t, s.Applied, "up: %+v", s)
+		require.Len(t, s.Steps, r.newest, "up: %+v", s)
+		assert.NotEqual(t, "", s.Steps[0].Name, "up: %+v", s)
+		assert.False(t, s.Steps[0].Milliseconds <= 0, "up: %+v", s)
+		s = read(cli.Done)
+		assert.Equal(t, r.newest, s.Version)
+		assert.False(t, s.Applied)
+		assert.Empty(t, s.Steps)
+		s = read(cli.Done, "--to", "0", "--apply", "--drop", "--yes")
+		assert.Equal(t, 0, s.Version, "down: %+v", s)
+		assert.True(t, s.Applied, "down: %+v", s)
+		require.Len(t, s.Steps, r.newest, "down: %+v", s)
+		require.NotEmpty(t, s.Steps[r.newest-1].Drops, "down: %+v", s)
+		assert.NotEqual(t, "", s.Drops, "down: %+v", s)
 	})
 }
 
@@ -110,21 +116,17 @@ func TestTogether(t *testing.T) {
 		all.Wait()
 		did := 0
 		for i, text := range texts {
-			if codes[i] != cli.Done {
-				t.Errorf("exit code %d: %s", codes[i], text)
-			}
+			assert.Equal(t, cli.Done, codes[i], text)
 			if strings.Contains(text, "version 0 to 1") {
 				did++
-			} else if !strings.Contains(text, "another run has done it") &&
-				!strings.Contains(text, "nothing is to be done") &&
-				!strings.Contains(text, "version 1 to 2") && // each may do one version
-				!strings.Contains(text, "version 2 to 3") {
-				t.Errorf("of one that came late: %s", text)
+				continue
 			}
+			// each may do one version
+			assert.Regexp(t, "another run has done it|nothing is to be done|version 1 to 2|version 2 to 3",
+				text)
 		}
-		if did != 1 {
-			t.Errorf("%d have done it, want one:\n%s", did, strings.Join(texts[:], "\n"))
-		}
+		assert.Equal(t, 1, did, "%d have done it, want one:\n%s", did,
+			strings.Join(texts[:], "\n"))
 		r.want(cli.Done, "nothing is to be done")
 	})
 }
@@ -135,9 +137,7 @@ func TestInterrupted(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			r := newRig(t, e, "store")
 			conn, err := r.db.Conn(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer func() { _ = conn.Close() }()
 			lock, unlock := `SELECT pg_advisory_lock(hashtextextended('onceward migrate', 0))`,
 				`SELECT pg_advisory_unlock(hashtextextended('onceward migrate', 0))`
@@ -147,9 +147,8 @@ func TestInterrupted(t *testing.T) {
 					`DO RELEASE_LOCK('onceward migrate')`
 				waits = `SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'`
 			}
-			if _, err := conn.ExecContext(t.Context(), lock); err != nil {
-				t.Fatal(err)
-			}
+			_, err = conn.ExecContext(t.Context(), lock)
+			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go func() {
@@ -161,12 +160,11 @@ func TestInterrupted(t *testing.T) {
 				}
 			}()
 			code, out, errOut := answered(ctx, "", slices.Concat(r.flags, r.up())...)
-			if code != cli.Interrupted || out != "" || !strings.Contains(errOut, "interrupted") {
-				t.Errorf("%d, %q, %q", code, out, errOut)
-			}
-			if _, err := conn.ExecContext(t.Context(), unlock); err != nil {
-				t.Fatal(err)
-			}
+			assert.Equal(t, cli.Interrupted, code)
+			assert.Equal(t, "", out)
+			assert.Contains(t, errOut, "interrupted")
+			_, err = conn.ExecContext(t.Context(), unlock)
+			require.NoError(t, err)
 			r.want(cli.No, "version 0 to 1")
 			r.want(cli.Done, "done", r.up()...)
 		})
@@ -177,21 +175,20 @@ func TestInterruptedBefore(t *testing.T) {
 	r := newRig(t, engines[0], "store")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code, out, errOut := answered(ctx, "",
-		slices.Concat(r.flags, r.up())...); code != cli.Interrupted || out != "" ||
-		errOut != "onceward migrate: interrupted\n" {
-		t.Errorf("%d, %q, %q", code, out, errOut)
-	}
-	if code, out, errOut := answered(ctx, "", r.flags...); code != cli.Interrupted || out != "" ||
-		errOut != "onceward migrate: interrupted\n" {
-		t.Errorf("of a look: %d, %q, %q", code, out, errOut)
-	}
+	code, out, errOut := answered(ctx, "",
+		slices.Concat(r.flags, r.up())...)
+	assert.Equal(t, cli.Interrupted, code)
+	assert.Equal(t, "", out)
+	assert.Equal(t, "onceward migrate: interrupted\n", errOut)
+	code, out, errOut = answered(ctx, "", r.flags...)
+	assert.Equal(t, cli.Interrupted, code, "of a look: %d, %q, %q", code, out, errOut)
+	assert.Equal(t, "", out, "of a look: %d, %q, %q", code, out, errOut)
+	assert.Equal(t, "onceward migrate: interrupted\n", errOut, "of a look: %d, %q, %q", code, out,
+		errOut)
 }
 
 func TestTook(t *testing.T) {
-	if got := (Step{Milliseconds: 2116.613}).took(); got != 2116613*time.Microsecond {
-		t.Error(got)
-	}
+	assert.EqualValues(t, 2116613*time.Microsecond, (Step{Milliseconds: 2116.613}).took())
 }
 
 // A server that is not there is told, and no password.
@@ -199,10 +196,10 @@ func TestUnreachable(t *testing.T) {
 	for _, dsn := range []string{"postgres://shop:geheim17@127.0.0.1:1/db",
 		"mysql://shop:geheim17@127.0.0.1:1/db"} {
 		code, out, errOut := command(t, "--sql", dsn, "--kind", "store")
-		if code != cli.Usage || out != "" || !strings.Contains(errOut, "connection refused") ||
-			strings.Contains(errOut, "geheim17") {
-			t.Errorf("%d, %q, %q", code, out, errOut)
-		}
+		assert.Equal(t, cli.Usage, code)
+		assert.Equal(t, "", out)
+		assert.Contains(t, errOut, "connection refused")
+		assert.NotContains(t, errOut, "geheim17")
 	}
 }
 
@@ -215,20 +212,18 @@ func TestAnothersTable(t *testing.T) {
 				r.exec("CREATE TABLE TABLE_NAME (name VARCHAR(40))")
 				r.exec("INSERT INTO TABLE_NAME VALUES ('somebody')")
 				code, out, errOut := command(t, r.flags...)
-				if code != cli.Usage || !strings.Contains(errOut,
-					r.table+" is there, and is not a table of") {
-					t.Errorf("look: %d, %s%s", code, out, errOut)
-				}
+				assert.Equal(t, cli.Usage, code, "look: %d, %s%s", code, out, errOut)
+				assert.Contains(t, errOut, r.table+" is there, and is not a table of",
+					"look: %d, %s%s", code, out, errOut)
 				code, out, errOut = command(t, slices.Concat(r.flags, r.up())...)
-				if code != cli.Usage || !strings.Contains(errOut, "name another") {
-					t.Errorf("apply: %d, %s%s", code, out, errOut)
-				}
+				assert.Equal(t, cli.Usage, code, "apply: %d, %s%s", code, out, errOut)
+				assert.Contains(t, errOut, "name another", "apply: %d, %s%s", code, out, errOut)
 				r.want(cli.Done, "nothing is to be done", "--to", "0", "--apply", "--drop", "--yes")
 				var name string
-				if err := r.db.QueryRowContext(t.Context(),
-					"SELECT name FROM "+r.table).Scan(&name); err != nil || name != "somebody" {
-					t.Errorf("what is left of it: %q, %v", name, err)
-				}
+				err := r.db.QueryRowContext(t.Context(),
+					"SELECT name FROM "+r.table).Scan(&name)
+				require.NoError(t, err, "what is left of it: %q, %v", name, err)
+				assert.Equal(t, "somebody", name, "what is left of it: %q, %v", name, err)
 				r.exec("DROP TABLE TABLE_NAME")
 				for _, suffix := range []string{"_parked", "_shards", "_results", "_meta",
 					"_forgets"} {
@@ -331,10 +326,8 @@ func TestWindow(t *testing.T) {
 			r.want(cli.Done, "raise the window", "--window", "96h", "--apply")
 			r.want(cli.Done, "nothing is to be done", "--window", "96h")
 			r.want(cli.Done, "nothing is to be done")
-			if out := r.want(cli.No, "raise_window", "--window",
-				"97h", "--json"); !strings.Contains(out, `"raise_window": true`) {
-				t.Error(out)
-			}
+			assert.Contains(t, r.want(cli.No, "raise_window", "--window",
+				"97h", "--json"), `"raise_window": true`)
 		})
 	}
 }
@@ -342,17 +335,14 @@ func TestWindow(t *testing.T) {
 func TestNewFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new.db")
 	args := []string{"--sql", "sqlite:" + file, "--kind", "outbox", "--apply"}
-	if code, _, errOut := command(t, args...); code != cli.Usage ||
-		!strings.Contains(errOut, "there is no database") {
-		t.Errorf("%d, %s", code, errOut)
-	}
-	if _, err := os.Stat(file); err == nil {
-		t.Error("the file was made")
-	}
-	if code, out, errOut := command(t, append(args, "--new-file")...); code != cli.Done ||
-		!strings.Contains(out, "version 0 to 1 (outbox)") {
-		t.Errorf("%d, %s%s", code, out, errOut)
-	}
+	code, _, errOut := command(t, args...)
+	assert.Equal(t, cli.Usage, code)
+	assert.Contains(t, errOut, "there is no database")
+	_, err := os.Stat(file)
+	assert.Error(t, err, "the file was made")
+	code, out, errOut := command(t, append(args, "--new-file")...)
+	assert.Equal(t, cli.Done, code, errOut)
+	assert.Contains(t, out, "version 0 to 1 (outbox)", errOut)
 }
 
 // A schema of its own: versions are on record there.
@@ -360,37 +350,35 @@ func TestSchema(t *testing.T) {
 	e := engines[1]
 	_, db := e.open(t)
 	schema := servertest.Prefix(t)
-	if _, err := db.ExecContext(t.Context(), `CREATE SCHEMA "`+schema+`"`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.ExecContext(t.Context(), `CREATE SCHEMA "`+schema+`"`)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		_, _ = db.ExecContext(context.Background(), `DROP SCHEMA "`+schema+`" CASCADE`)
 	})
 	r := newRig(t, e, "store", "--schema", schema)
 	r.want(cli.Done, schema+"."+r.table, r.up()...)
 	var n int
-	if err := db.QueryRowContext(t.Context(),
-		`SELECT version FROM "`+schema+`".onceward_migrations`).Scan(&n); err != nil || n != 1 {
-		t.Errorf("version %d, %v", n, err)
-	}
+	err = db.QueryRowContext(t.Context(),
+		`SELECT version FROM "`+schema+`".onceward_migrations`).Scan(&n)
+	require.NoError(t, err, "version %d, %v", n, err)
+	assert.Equal(t, 1, n, "version %d, %v", n, err)
 	bad := newRig(t, e, "store")
-	if code, out, errOut := command(t,
+	code, out, errOut := command(t,
 		slices.Concat(bad.flags, []string{"--schema", schema + "_none",
-			"--apply"})...); code != cli.Usage || !strings.Contains(errOut, "does not exist") {
-		t.Errorf("a schema that is not there: %d, %s%s", code, out, errOut)
-	}
+			"--apply"})...)
+	assert.Equal(t, cli.Usage, code, "a schema that is not there: %d, %s%s", code, out, errOut)
+	assert.Contains(t, errOut, "does not exist", "a schema that is not there: %d, %s%s", code,
+		out, errOut)
 }
 
 // Where there is no terminal, only long steps are reported; the audit has each.
 func TestQuiet(t *testing.T) {
 	r := newRig(t, engines[0], "store")
 	code, _, errOut := command(t, slices.Concat(r.flags, r.up())...)
-	if code != cli.Done || strings.Count(errOut, "\n") != 1 ||
-		!strings.Contains(errOut, "msg=audit who=") || !strings.Contains(errOut, "change=migrate") ||
-		!strings.Contains(errOut, "was=0 is=1") {
-		t.Errorf("%d, %q", code, errOut)
-	}
-	if longStep < time.Second {
-		t.Error("every step is long")
-	}
+	assert.Equal(t, cli.Done, code)
+	assert.Equal(t, 1, strings.Count(errOut, "\n"))
+	assert.Contains(t, errOut, "msg=audit who=")
+	assert.Contains(t, errOut, "change=migrate")
+	assert.Contains(t, errOut, "was=0 is=1")
+	assert.GreaterOrEqual(t, longStep, time.Second, "every step is long")
 }

@@ -6,15 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/sqladapter"
 )
 
 func TestOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.db")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	there := "--sql sqlite:" + file
 	for args, want := range map[string]string{
 		"":                            "--kind is missing",
@@ -86,18 +87,19 @@ func TestOptions(t *testing.T) {
 		"--kind marks --retention generations --window 72h --sql postgres://h/d":  "",
 	} {
 		_, err := parse(strings.Fields(args)...)
-		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
-		}
+		assert.Equal(t, (want == ""), (err == nil), args)
+		assert.False(t, err != nil && !strings.Contains(err.Error(), want), args)
 	}
 }
 
 func TestOptionsRead(t *testing.T) {
 	o, err := parse(strings.Fields("--kind marks --retention generations --window 0 --dialect postgres --print sql")...)
-	if err != nil || o.Retention != sqladapter.Generations || !o.Windowed || o.Window != 0 ||
-		o.Dialect != sqladapter.Postgres || o.To != newest {
-		t.Errorf("%+v, %v", o, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, sqladapter.Generations, o.Retention)
+	assert.True(t, o.Windowed)
+	assert.EqualValues(t, 0, o.Window)
+	assert.Equal(t, sqladapter.Postgres, o.Dialect)
+	assert.Equal(t, newest, o.To)
 }
 
 // Names and settings that cannot be are told by their flags, and before anything is connected.
@@ -121,8 +123,8 @@ func TestNamesRefused(t *testing.T) {
 			dialect, fields = "sqlite", fields[:n]
 		}
 		code, out, errOut := command(t, append(fields, "--print", "sql", "--dialect", dialect)...)
-		if code != cli.Usage || out != "" || !strings.Contains(errOut, want) {
-			t.Errorf("%s: %d, %q, %q; want %q", args, code, out, errOut, want)
-		}
+		assert.Equal(t, cli.Usage, code, args)
+		assert.Equal(t, "", out, args)
+		assert.Contains(t, errOut, want, args)
 	}
 }

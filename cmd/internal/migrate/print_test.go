@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
@@ -18,9 +21,8 @@ func TestPrintedSQL(t *testing.T) {
 			code, out, errOut := command(t,
 				slices.Concat([]string{"--dialect", "sqlite", "--kind", kind, "--table", r.table,
 					"--print", "sql"}, r.window)...)
-			if code != cli.Done || errOut != "" {
-				t.Fatalf("%d, %s", code, errOut)
-			}
+			require.Equal(t, cli.Done, code)
+			require.Equal(t, "", errOut)
 			r.want(cli.No, "version 0 to 1")
 			r.exec(out)
 			r.want(cli.Done, "nothing is to be done", r.window...)
@@ -32,10 +34,9 @@ func TestPrintedSQL(t *testing.T) {
 func TestPrintConnectsToNothing(t *testing.T) {
 	code, out, errOut := command(t, "--sql", "postgres://127.0.0.1:1/db", "--kind", "fence",
 		"--schema", "Shop", "--print", "sql")
-	if code != cli.Done || errOut != "" ||
-		!strings.Contains(out, `CREATE TABLE IF NOT EXISTS "Shop"."onceward_fence"`) {
-		t.Errorf("%d, %s%s", code, out, errOut)
-	}
+	assert.Equal(t, cli.Done, code)
+	assert.Equal(t, "", errOut)
+	assert.Contains(t, out, `CREATE TABLE IF NOT EXISTS "Shop"."onceward_fence"`)
 }
 
 func TestPrintedDialects(t *testing.T) {
@@ -43,10 +44,10 @@ func TestPrintedDialects(t *testing.T) {
 		"mysql": "ENGINE=InnoDB", "sqlite": "WITHOUT ROWID", "sqlserver": "OBJECT_ID"} {
 		code, out, errOut := command(t, "--dialect", dialect, "--kind", "marks", "--window",
 			"72h", "--print", "sql")
-		if code != cli.Done || errOut != "" || !strings.Contains(out, want) ||
-			!strings.Contains(out, "259200000") {
-			t.Errorf("%s: %d, %s%s", dialect, code, out, errOut)
-		}
+		assert.Equal(t, cli.Done, code, dialect)
+		assert.Equal(t, "", errOut, dialect)
+		assert.Contains(t, out, want, dialect)
+		assert.Contains(t, out, "259200000", dialect)
 	}
 }
 
@@ -59,49 +60,40 @@ func TestPrintedFiles(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "db", "migrations")
 			args := []string{"--dialect", "mysql", "--kind", "store", "--print", form, "--out", dir}
 			code, out, errOut := command(t, args...)
-			if code != cli.Done || errOut != "" {
-				t.Fatalf("%d, %s", code, errOut)
-			}
+			require.Equal(t, cli.Done, code)
+			require.Equal(t, "", errOut)
 			var listed []string
 			for name, words := range want {
 				listed = append(listed, filepath.Join(dir, name))
-				if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil ||
-					!strings.Contains(string(text), words) ||
-					!strings.Contains(string(text), "onceward_migrations") {
-					t.Errorf("%s: %v, %s", name, err, text)
-				}
+				text, err := os.ReadFile(filepath.Join(dir, name))
+				require.NoError(t, err, name)
+				assert.Contains(t, string(text), words, name)
+				assert.Contains(t, string(text), "onceward_migrations", name)
 			}
 			slices.Sort(listed)
-			if got := strings.Split(strings.TrimSpace(out), "\n"); !slices.Equal(got, listed) {
-				t.Errorf("told of %q, want %q", got, listed)
-			}
+			got := strings.Split(strings.TrimSpace(out), "\n")
+			assert.Equal(t, listed, got, "told of %q, want %q", got, listed)
 
 			mine := listed[len(listed)-1]
 			for _, name := range listed[:len(listed)-1] {
-				if err := os.Remove(name); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, os.Remove(name))
 			}
-			if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if code, out, errOut = command(t, args...); code != cli.Usage || out != "" ||
-				!strings.Contains(errOut, "is not overwritten; nothing was written") {
-				t.Errorf("%d, %s%s", code, out, errOut)
-			}
+			require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600))
+			code, out, errOut = command(t, args...)
+			assert.Equal(t, cli.Usage, code)
+			assert.Equal(t, "", out)
+			assert.Contains(t, errOut, "is not overwritten; nothing was written")
 			left, err := os.ReadDir(dir)
-			if text, _ := os.ReadFile(mine); string(text) != "mine" || err != nil ||
-				len(left) != 1 {
-				t.Errorf("what was there is %q; %v, %v", text, left, err)
-			}
+			text, _ := os.ReadFile(mine)
+			assert.Equal(t, "mine", string(text), "what was there is %q; %v, %v", text, left, err)
+			require.NoError(t, err, "what was there is %q; %v, %v", text, left, err)
+			assert.Len(t, left, 1, "what was there is %q; %v, %v", text, left, err)
 		})
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if code, _, errOut := command(t, "--dialect", "mysql", "--kind", "store", "--print", "goose",
-		"--out", file); code != cli.Usage || !strings.Contains(errOut, "--out: ") {
-		t.Errorf("a file for a directory: %d, %s", code, errOut)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	code, _, errOut := command(t, "--dialect", "mysql", "--kind", "store", "--print", "goose",
+		"--out", file)
+	assert.Equal(t, cli.Usage, code, "a file for a directory: %d, %s", code, errOut)
+	assert.Contains(t, errOut, "--out: ", "a file for a directory: %d, %s", code, errOut)
 }

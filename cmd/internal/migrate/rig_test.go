@@ -11,6 +11,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/servertest"
@@ -55,13 +57,9 @@ var engines = []engine{
 func opened(t *testing.T, driver, dsn string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	if err := db.PingContext(t.Context()); err != nil { // makes a file of SQLite
-		t.Fatal(err)
-	}
+	require.NoError(t, db.PingContext(t.Context()))
 	return db
 }
 
@@ -95,9 +93,7 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 	t.Cleanup(func() {
 		code, out, errOut := answered(context.Background(),
 			"", slices.Concat(r.flags, []string{"--to", "0", "--apply", "--drop", "--yes"})...)
-		if code != cli.Done {
-			t.Errorf("at the end: %d, %s%s", code, out, errOut)
-		}
+		assert.Equal(t, cli.Done, code, "at the end: %d, %s%s", code, out, errOut)
 	})
 	return r
 }
@@ -106,10 +102,10 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 func (r *rig) want(code int, words string, args ...string) string {
 	r.t.Helper()
 	got, out, errOut := command(r.t, slices.Concat(r.flags, args)...)
-	if got != code || !strings.Contains(out+errOut, words) {
-		r.t.Errorf("migrate %s: exit code %d, want %d and %q:\n%s%s", strings.Join(args, " "),
-			got, code, words, out, errOut)
-	}
+	assert.Equal(r.t, code, got, "migrate %s: exit code %d, want %d and %q:\n%s%s",
+		strings.Join(args, " "), got, code, words, out, errOut)
+	assert.Contains(r.t, out+errOut, words, "migrate %s: exit code %d, want %d and %q:\n%s%s",
+		strings.Join(args, " "), got, code, words, out, errOut)
 	return out
 }
 
@@ -119,10 +115,9 @@ func (r *rig) up(more ...string) []string {
 
 func (r *rig) exec(statement string) {
 	r.t.Helper()
-	if _, err := r.db.ExecContext(r.t.Context(),
-		strings.ReplaceAll(statement, "TABLE_NAME", r.table)); err != nil {
-		r.t.Fatalf("%s: %v", statement, err)
-	}
+	_, err := r.db.ExecContext(r.t.Context(),
+		strings.ReplaceAll(statement, "TABLE_NAME", r.table))
+	require.NoError(r.t, err, statement)
 }
 
 // forEach runs a test on every engine, with every kind.

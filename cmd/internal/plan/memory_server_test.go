@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -46,28 +48,21 @@ func compareMemory(t *testing.T, f filling, n int) {
 		Spare: DefaultSpare, FalsePositives: DefaultFalsePositives,
 	}
 	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	planned := p.Redis[f.layout]
-	if planned.Layout != f.layout.String() {
-		t.Fatalf("the plan has %q in the place of %v", planned.Layout, f.layout)
-	}
+	require.Equal(t, f.layout.String(), planned.Layout, "the plan has %q in the place of %v",
+		planned.Layout, f.layout)
 	client := redis.NewClient(&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr,
 		PoolSize: 1})
 	t.Cleanup(func() { _ = client.Close() })
-	if err := client.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, client.ConfigSet(t.Context(), "appendonly", "no").Err())
 	opts := redisadapter.Options{Layout: f.layout, OnFinding: func(preflight.Finding) {}}
 	if planned.Shards > 0 {
 		opts.Window, opts.ExpectedKeys, opts.Secret = o.Window, planned.ExpectedKeys,
 			[]byte("0123456789abcdef")
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	fill(t, store, f, -batch, 0, o.Window) // connections and scripts are there
 	before := used(t, client)
 	fill(t, store, f, 0, n, o.Window)
@@ -77,9 +72,8 @@ func compareMemory(t *testing.T, f filling, n int) {
 	t.Logf("%v, %d keys: measured %.2f bytes a key, reckoned %.2f (%+.1f %%), plan says %.2f",
 		f, n, measured, reckoned, (reckoned/measured-1)*100, planned.BytesPerKey)
 	for _, planned := range []float64{reckoned, planned.BytesPerKey} {
-		if math.Abs(planned/measured-1) > tolerance {
-			t.Errorf("planned %.2f bytes a key, measured %.2f", planned, measured)
-		}
+		assert.LessOrEqual(t, math.Abs(planned/measured-1), tolerance,
+			"planned %.2f bytes a key, measured %.2f", planned, measured)
 	}
 }
 
@@ -102,9 +96,7 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 		}
 		until := time.Now().Add(time.Minute)
 		for i, a := range store.Claim(t.Context(), reqs) {
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("key %d: %+v", first+i, a)
-			}
+			require.Equal(t, dedup.Acquired, a.Outcome, "key %d: %+v", first+i, a)
 			ends[i] = driver.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 				Until: until, State: driver.StateSucceeded,
@@ -115,9 +107,8 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 			}
 		}
 		for i, a := range store.Finish(t.Context(), ends) {
-			if !a.Held || !a.Written {
-				t.Fatalf("key %d: %+v", first+i, a)
-			}
+			require.True(t, a.Held, "key %d: %+v", first+i, a)
+			require.True(t, a.Written, "key %d: %+v", first+i, a)
 		}
 	}
 }
@@ -125,15 +116,11 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 func used(t *testing.T, client *redis.Client) int {
 	t.Helper()
 	info, err := client.Info(t.Context(), "memory").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(info) {
 		if value, found := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); found {
 			n, err := strconv.Atoi(value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return n
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/cmd/internal/cli"
 )
 
@@ -20,14 +23,10 @@ func parse(args string) (o Options, err error) {
 
 func TestParseOptions(t *testing.T) {
 	o, err := parse("--rate 1000 --window 72h --dup 5% --result 200 --key 46 --spare 0.5 --bloom 1% --origin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := Options{Rate: 1000, Window: 72 * time.Hour, Dup: 0.05, Result: 200, Key: 46, Spare: 0.5,
 		FalsePositives: 0.01, Origin: true, Prefix: "ow"}
-	if o != want {
-		t.Errorf("%+v, want %+v", o, want)
-	}
+	assert.Equal(t, want, o)
 }
 
 func TestParseOptionsRefuses(t *testing.T) {
@@ -55,9 +54,7 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"--rate 1000 --window 1h --spare x": "a share is written as 0.05 or 5%",
 	} {
 		_, err := parse(args)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
+		assert.ErrorContains(t, err, want, args)
 	}
 }
 
@@ -67,9 +64,8 @@ func TestAllocated(t *testing.T) {
 		1: 8, 8: 8, 9: 16, 24: 32, 60: 64, 65: 80, 113: 128, 129: 160, 161: 192, 225: 256,
 		257: 320, 513: 640, 3073: 3584, 3584: 3584, 3585: 4096, 14337: 16384,
 	} {
-		if got := allocated(n); got != want {
-			t.Errorf("%d bytes take %d, want %d", n, got, want)
-		}
+		got := allocated(n)
+		assert.Equal(t, want, got, "%d bytes take %d, want %d", n, got, want)
 	}
 }
 
@@ -79,10 +75,9 @@ func TestStrings(t *testing.T) {
 		name, value int
 		want        float64
 	}{{46, 28, 192.78}, {27, 40, 176.78}} {
-		if got := records(1e6, test.name, test.value) / 1e6; math.Abs(got-test.want) > 0.01 {
-			t.Errorf("a key of %d bytes with %d: %.2f, want %.2f", test.name, test.value,
-				got, test.want)
-		}
+		got := records(1e6, test.name, test.value) / 1e6
+		assert.False(t, math.Abs(got-test.want) > 0.01,
+			"a key of %d bytes with %d: %.2f, want %.2f", test.name, test.value, got, test.want)
 	}
 }
 
@@ -91,56 +86,57 @@ func TestStrings(t *testing.T) {
 func TestOvergrownBuckets(t *testing.T) {
 	o := Options{Prefix: "ow", Window: time.Hour}
 	planned, grown := o.buckets(1e6, 2500, 1)/1e6, o.buckets(3e6, 2500, 1)/3e6
-	if planned < 9 || planned > 9.2 || grown/planned < 7 || grown/planned > 9 {
-		t.Errorf("%.2f bytes a key as planned, %.2f with thrice as many", planned, grown)
-	}
+	assert.False(t, planned < 9, "%.2f bytes a key as planned, %.2f with thrice as many", planned,
+		grown)
+	assert.False(t, planned > 9.2, "%.2f bytes a key as planned, %.2f with thrice as many",
+		planned, grown)
+	assert.False(t, grown/planned < 7, "%.2f bytes a key as planned, %.2f with thrice as many",
+		planned, grown)
+	assert.False(t, grown/planned > 9, "%.2f bytes a key as planned, %.2f with thrice as many",
+		planned, grown)
 }
 
 func TestPlan(t *testing.T) {
 	o, err := parse("--rate 2000 --window 24h --dup 5% --key 46")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	const keys = 1900 * 24 * 3600
-	if p.KeysInWindow != keys || p.NewRate != 1900 || len(p.Redis) != 3 || len(p.Bloom) != 2 ||
-		len(p.SQL) != 4 {
-		t.Fatalf("%+v", p)
-	}
+	require.EqualValues(t, keys, p.KeysInWindow)
+	require.EqualValues(t, 1900, p.NewRate)
+	require.Len(t, p.Redis, 3)
+	require.Len(t, p.Bloom, 2)
+	require.Len(t, p.SQL, 4)
 	full, compact := p.Redis[0], p.Redis[1]
-	if full.Keys != keys || full.Shards != 0 ||
-		math.Abs(full.FalseDuplicate/(keys*math.Pow(2, -128))-1) > 1e-9 {
-		t.Errorf("full: %+v", full)
-	}
-	if compact.Keys != 2*keys || compact.ExpectedKeys != int(math.Ceil(keys*1.3)) ||
-		compact.Shards != (compact.ExpectedKeys+234)/235 {
-		t.Errorf("compact: %+v", compact)
-	}
-	if odds := 2 * 235 / 1.3 * math.Pow(2, -64); math.Abs(compact.FalseDuplicate/odds-1) > 0.01 {
-		t.Errorf("compact is wrong with odds of %g, want %g", compact.FalseDuplicate, odds)
-	}
+	assert.EqualValues(t, keys, full.Keys, "full: %+v", full)
+	assert.Equal(t, 0, full.Shards, "full: %+v", full)
+	assert.False(t, math.Abs(full.FalseDuplicate/(keys*math.Pow(2, -128))-1) > 1e-9, "full: %+v",
+		full)
+	assert.EqualValues(t, 2*keys, compact.Keys, "compact: %+v", compact)
+	assert.Equal(t, compact.ExpectedKeys, int(math.Ceil(keys*1.3)), "compact: %+v", compact)
+	assert.Equal(t, (compact.ExpectedKeys+234)/235, compact.Shards, "compact: %+v", compact)
+	odds := 2 * 235 / 1.3 * math.Pow(2, -64)
+	assert.False(t, math.Abs(compact.FalseDuplicate/odds-1) > 0.01,
+		"compact is wrong with odds of %g, want %g", compact.FalseDuplicate, odds)
 	for _, r := range p.Redis {
-		if r.MaxMemory < uint64(1.3*float64(r.Bytes)) {
-			t.Errorf("no spare: %+v", r)
-		}
+		assert.False(t, r.MaxMemory < uint64(1.3*float64(r.Bytes)), "no spare: %+v", r)
 	}
 	for _, b := range p.Bloom {
-		if b.FalsePositives <= 0 || b.FalsePositives > DefaultFalsePositives || b.BytesPerKey < 3 ||
-			b.BytesPerKey > 5 {
-			t.Errorf("%+v", b)
-		}
+		assert.False(t, b.FalsePositives <= 0)
+		assert.LessOrEqual(t, b.FalsePositives, DefaultFalsePositives)
+		assert.False(t, b.BytesPerKey < 3)
+		assert.False(t, b.BytesPerKey > 5)
 	}
-	if s := p.SQL[1]; s.Retention != "generations" || s.Rows != 2*keys || s.Tables != 2 {
-		t.Errorf("%+v", s)
-	}
+	s := p.SQL[1]
+	assert.Equal(t, "generations", s.Retention)
+	assert.EqualValues(t, 2*keys, s.Rows)
+	assert.Equal(t, 2, s.Tables)
 	for engine, rows := range map[int]uint64{0: keys * 5 / 4, 2: keys * 5 / 4, 3: keys} {
-		if s := p.SQL[engine]; s.Retention != "deletes" || s.Rows != rows {
-			t.Errorf("%+v, want %d rows: DeleteExpired walks over tables without an index by age",
-				s, rows)
-		}
+		s := p.SQL[engine]
+		assert.Equal(t, "deletes", s.Retention,
+			"%+v, want %d rows: DeleteExpired walks over tables without an index by age", s, rows)
+		assert.Equal(t, rows, s.Rows,
+			"%+v, want %d rows: DeleteExpired walks over tables without an index by age", s, rows)
 	}
 }
 
@@ -150,28 +146,19 @@ func TestCommand(t *testing.T) {
 	run := func(args string) int {
 		return cli.Run(t.Context(), s, Command(), strings.Fields(args)...)
 	}
-	if code := run(needed + "--json"); code != cli.Done ||
-		errOut.Len() > 0 {
-		t.Fatal(code, errOut.String())
-	}
+	require.Equal(t, cli.Done, run(needed+"--json"))
+	require.False(t, errOut.Len() > 0)
 	var p Plan
 	d := json.NewDecoder(&out)
 	d.DisallowUnknownFields()
-	if err := d.Decode(&p); err != nil || p.KeysInWindow != 3600_000 {
-		t.Errorf("%v, %+v", err, p)
-	}
+	require.NoError(t, d.Decode(&p))
+	assert.EqualValues(t, 3600_000, p.KeysInWindow)
 	out.Reset()
-	if code := run(needed); code != cli.Done {
-		t.Fatal(code, errOut.String())
-	}
+	require.Equal(t, cli.Done, run(needed), errOut.String())
 	for _, want := range []string{"3.6 M keys in a window of 1h", "compact", "MiB",
 		"PostgreSQL"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
-		}
+		assert.Contains(t, out.String(), want, "no %q in\n%s", want, out.String())
 	}
-	if code := run(""); code != cli.Usage ||
-		!strings.HasPrefix(errOut.String(), "onceward plan: --rate") {
-		t.Error(code, errOut.String())
-	}
+	assert.Equal(t, cli.Usage, run(""))
+	assert.True(t, strings.HasPrefix(errOut.String(), "onceward plan: --rate"))
 }

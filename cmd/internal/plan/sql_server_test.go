@@ -11,6 +11,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceward/onceward/dedup"
@@ -55,20 +57,14 @@ func compareTable(t *testing.T, e table, n, result int, fingerprint bool,
 	tolerance float64) {
 	t.Helper()
 	db, err := sql.Open(e.driver, e.dsn(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	db.SetMaxOpenConns(1)
 	name := servertest.Prefix(t)
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: "plan",
 		Table: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := marks.Migrate(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, marks.Migrate(t.Context(), db))
 	t.Cleanup(func() {
 		for _, suffix := range []string{"", "_results", "_meta"} {
 			_, _ = db.ExecContext(context.Background(), "DROP TABLE "+name+suffix)
@@ -76,9 +72,7 @@ func compareTable(t *testing.T, e table, n, result int, fingerprint bool,
 	})
 	fillTable(t, db, marks, n, result, fingerprint)
 	var bytes float64
-	if err := db.QueryRowContext(t.Context(), fmt.Sprintf(e.size, name)).Scan(&bytes); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, db.QueryRowContext(t.Context(), fmt.Sprintf(e.size, name)).Scan(&bytes))
 	o := Options{Rate: float64(n) / 3600, Window: time.Hour, Result: result,
 		Fingerprint: fingerprint}
 	for _, planned := range o.sql() {
@@ -89,9 +83,8 @@ func compareTable(t *testing.T, e table, n, result int, fingerprint bool,
 		t.Logf("%s, %d marks, result %d, fingerprint %t: measured %.1f bytes a mark, reckoned %.1f (%+.1f %%)",
 			e.engine, n, result, fingerprint, measured, planned.BytesPerKey,
 			(planned.BytesPerKey/measured-1)*100)
-		if math.Abs(planned.BytesPerKey/measured-1) > tolerance {
-			t.Errorf("planned %.1f bytes a mark, measured %.1f", planned.BytesPerKey, measured)
-		}
+		assert.LessOrEqual(t, math.Abs(planned.BytesPerKey/measured-1), tolerance,
+			"planned %.1f bytes a mark, measured %.1f", planned.BytesPerKey, measured)
 	}
 }
 
@@ -109,24 +102,17 @@ func fillTable(t *testing.T, db *sql.DB, marks *sqladapter.Ledger,
 			}
 		}
 		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := marks.MarkBatchTx(t.Context(), tx, reqs); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		_, err = marks.MarkBatchTx(t.Context(), tx, reqs)
+		require.NoError(t, err)
 		for _, r := range reqs {
 			if result == 0 {
 				break
 			}
 			noise(random, r.Key)
-			if err := marks.SaveResultTx(t.Context(), tx, r.Key, random); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, marks.SaveResultTx(t.Context(), tx, r.Key, random))
 		}
-		if err := tx.Commit(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tx.Commit())
 	}
 }
 

@@ -2,9 +2,11 @@ package replay
 
 import (
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestFinished(t *testing.T) {
@@ -31,9 +33,8 @@ func TestFinished(t *testing.T) {
 		for _, s := range row.add {
 			p = p.with(s.from, s.to)
 		}
-		if p.next != row.want || p.text() != row.text {
-			t.Errorf("%s: %d %q, want %d %q", row.name, p.next, p.text(), row.want, row.text)
-		}
+		assert.Equal(t, row.want, p.next, row.name)
+		assert.Equal(t, row.text, p.text(), row.name)
 	}
 }
 
@@ -52,14 +53,15 @@ func TestFinishedAsASet(t *testing.T) {
 				set[o] = true
 			}
 			back, err := parseFinished(p.next, p.text())
-			if err != nil || back.next != p.next || !slices.Equal(back.ahead, p.ahead) {
-				t.Fatalf("seed %d: %+v came back as %+v, %v", seed, p, back, err)
-			}
+			require.NoError(t, err, "seed %d: %+v came back as %+v, %v", seed, p, back, err)
+			require.Equal(t, p.next, back.next, "seed %d: %+v came back as %+v, %v", seed, p,
+				back, err)
+			require.Equal(t, p.ahead, back.ahead, "seed %d: %+v came back as %+v, %v", seed, p,
+				back, err)
 		}
 		for o := range int64(size) {
-			if p.has(o) != set[o] {
-				t.Fatalf("seed %d: offset %d is %t, want %t: %+v", seed, o, p.has(o), set[o], p)
-			}
+			require.Equal(t, set[o], p.has(o), "seed %d: offset %d is %t, want %t: %+v", seed, o,
+				p.has(o), set[o], p)
 		}
 	}
 }
@@ -77,22 +79,18 @@ func FuzzParseFinished(f *testing.F) {
 		}
 		p, err := parseFinished(next, text)
 		if err != nil {
-			if !strings.Contains(err.Error(), "not this command's") {
-				t.Error(err)
-			}
+			assert.Contains(t, err.Error(), "not this command's")
 			return
 		}
 		at := p.next
 		for _, s := range p.ahead {
-			if s.from <= at || s.to <= s.from {
-				t.Fatalf("%q: %+v is not in order", text, p)
-			}
+			require.Greater(t, s.from, at, "%q: %+v is not in order", text, p)
+			require.Greater(t, s.to, s.from, "%q: %+v is not in order", text, p)
 			at = s.to
 		}
 		again, err := parseFinished(p.next, p.text())
-		if err != nil || !slices.Equal(again.ahead, p.ahead) {
-			t.Errorf("%q: %+v, then %+v, %v", text, p, again, err)
-		}
+		require.NoError(t, err, "%q: %+v, then %+v, %v", text, p, again, err)
+		assert.Equal(t, p.ahead, again.ahead, "%q: %+v, then %+v, %v", text, p, again, err)
 	})
 }
 
@@ -101,8 +99,7 @@ func TestForeignMetadata(t *testing.T) {
 		"onceward-replay/1 0+1", "onceward-replay/1 1+0", "onceward-replay/2 1+1",
 		"onceward-replay/1 1-1", "onceward-replay/1 1+1 x",
 		"onceward-replay/1 " + strings.Repeat("1+1 ", 1100) + "1+1"} {
-		if p, err := parseFinished(0, text); err == nil {
-			t.Errorf("%.40q was read as %+v", text, p)
-		}
+		p, err := parseFinished(0, text)
+		assert.Error(t, err, "%.40q was read as %+v", text, p)
 	}
 }

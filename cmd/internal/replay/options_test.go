@@ -1,10 +1,12 @@
 package replay
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/broker"
 )
@@ -18,16 +20,16 @@ func TestParseOptions(t *testing.T) {
 	o, err := parse(strings.Fields(needed +
 		"--sasl-user u --sasl-password-env KAFKA_PASSWORD --redis-password-env REDIS_PASSWORD " +
 		"--secret-env SECRET --id x --id y --tls -n")...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(o.Kafka.Brokers, []string{"a:1", "b:2"}) || o.Group != DefaultGroup ||
-		o.Kafka.SASL != (broker.SASL{User: "u", Password: "k"}) ||
-		string(o.Secret) != "0123456789abcdef" ||
-		!slices.Equal(o.IDs, []string{"x", "y"}) || !o.DryRun || !o.Kafka.TLS.On ||
-		o.Window != time.Hour || o.Prefix != "ow" {
-		t.Errorf("%+v", o)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a:1", "b:2"}, o.Kafka.Brokers)
+	assert.Equal(t, DefaultGroup, o.Group)
+	assert.Equal(t, (broker.SASL{User: "u", Password: "k"}), o.Kafka.SASL)
+	assert.Equal(t, "0123456789abcdef", string(o.Secret))
+	assert.Equal(t, []string{"x", "y"}, o.IDs)
+	assert.True(t, o.DryRun)
+	assert.True(t, o.Kafka.TLS.On)
+	assert.Equal(t, time.Hour, o.Window)
+	assert.Equal(t, "ow", o.Prefix)
 }
 
 func TestParseOptionsRefuses(t *testing.T) {
@@ -55,8 +57,6 @@ func TestParseOptionsRefuses(t *testing.T) {
 		needed + "-what": "unknown shorthand flag",
 	} {
 		_, err := parse(strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: error %v, want one with %q", args, err, want)
-		}
+		assert.ErrorContains(t, err, want, args)
 	}
 }

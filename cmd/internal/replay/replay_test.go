@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,9 +46,8 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 	r.wantIn(r.replay(cli.Done, "--group", "another"),
 		"settled", "0 sent, 3 processed since, 0 left")
 	r.wantConsumed(6)
-	if got := len(r.ids(orders)); got != 6 {
-		t.Errorf("%d messages, want 6", got)
-	}
+	got := len(r.ids(orders))
+	assert.Equal(t, 6, got, "%d messages, want 6", got)
 }
 
 // A run that dies after it has sent a message, and before its offset is committed,
@@ -103,9 +101,8 @@ func TestSendFails(t *testing.T) {
 	r.wantIn(r.replay(cli.No), "record=none", "--unrecorded sends it",
 		"1 sent, 0 processed since, 1 left")
 	r.wantIn(r.replay(cli.Done, "--unrecorded"), "record=none", "1 sent")
-	if got := r.ids(orders); !slices.Equal(got, []string{"id-1", "id-0"}) {
-		t.Errorf("sent %v", got)
-	}
+	got := r.ids(orders)
+	assert.Equal(t, []string{"id-1", "id-0"}, got, "sent %v", got)
 }
 
 func TestDryRunChangesNothing(t *testing.T) {
@@ -115,15 +112,11 @@ func TestDryRunChangesNothing(t *testing.T) {
 	before := r.redis.Dump()
 	out := r.replay(cli.Done, "-n", "--max", "2")
 	r.wantIn(out, `would    id="id-0"`, `would    id="id-1"`, "2 would be sent, 0 processed since")
-	if after := r.redis.Dump(); after != before {
-		t.Errorf("Redis has changed:\n%s\nbefore:\n%s", after, before)
-	}
-	if sent := r.ids(orders); len(sent) > 0 {
-		t.Errorf("sent %v", sent)
-	}
-	if r.cluster.GroupInfo(DefaultGroup) != nil {
-		t.Error("there is a group")
-	}
+	after := r.redis.Dump()
+	assert.Equal(t, before, after, "Redis has changed:\n%s\nbefore:\n%s", after, before)
+	sent := r.ids(orders)
+	assert.Empty(t, sent, "sent %v", sent)
+	assert.Nil(t, r.cluster.GroupInfo(DefaultGroup), "there is a group")
 	r.wantIn(r.replay(cli.Done), "3 sent")
 }
 
@@ -148,9 +141,8 @@ func TestFiltersLoseNothing(t *testing.T) {
 		"2 sent, 0 processed since, 0 left where they are, 0 not selected")
 	r.wantCommitted(6, "")
 	want := []string{"id-1", "id-3", "slow", "id-0", "id-2", "id-4"}
-	if got := r.ids(orders); !slices.Equal(got, want) {
-		t.Errorf("sent %v, want %v", got, want)
-	}
+	got := r.ids(orders)
+	assert.Equal(t, want, got, "sent %v, want %v", got, want)
 }
 
 // A message that cannot be sent stays where it is, is named by every run, and holds up nothing.
@@ -179,22 +171,18 @@ func TestWhatStays(t *testing.T) {
 	held()
 	r.wantIn(r.replay(cli.No), "1 sent, 1 processed since, 4 left")
 	r.wantCommitted(2, "onceward-replay/1 4+2")
-	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1", "held"}) {
-		t.Errorf("sent %v", got)
-	}
+	got := r.ids(orders)
+	assert.Equal(t, []string{"id-0", "id-1", "held"}, got, "sent %v", got)
 }
 
 // claim holds an id in flight until release.
 func (r *rig) claim(id string) (release func()) {
 	r.t.Helper()
 	c, err := r.dedup.Claim(r.t.Context(), id, scoped)
-	if err != nil || c.Outcome != dedup.Acquired {
-		r.t.Fatal(c, err)
-	}
+	require.NoError(r.t, err)
+	require.Equal(r.t, dedup.Acquired, c.Outcome)
 	return func() {
-		if err := c.Release(context.WithoutCancel(r.t.Context())); err != nil {
-			r.t.Error(err)
-		}
+		assert.NoError(r.t, c.Release(context.WithoutCancel(r.t.Context())))
 	}
 }
 
@@ -207,14 +195,12 @@ func (r *rig) uncertain(id string) (happened func()) {
 		}
 		return struct{}{}, errBroken
 	}, scoped)
-	if rec, lookErr := r.dedup.Lookup(r.t.Context(), id, scoped); lookErr != nil ||
-		rec.State != driver.StateUncertain {
-		r.t.Fatal(err, rec, lookErr)
-	}
+	rec, lookErr := r.dedup.Lookup(r.t.Context(), id, scoped)
+	require.NoError(r.t, lookErr, err)
+	require.Equal(r.t, driver.StateUncertain, rec.State, err)
 	return func() {
-		if _, err := r.dedup.Mark(r.t.Context(), id, scoped); err != nil {
-			r.t.Error(err)
-		}
+		_, err := r.dedup.Mark(r.t.Context(), id, scoped)
+		assert.NoError(r.t, err)
 	}
 }
 
@@ -245,10 +231,8 @@ func TestTooManyGaps(t *testing.T) {
 	r := &run{options: new(Options), count: map[fate]int{}}
 	l := newDeadLetter(&kafkaadapter.Message{Topic: dead,
 		Offset: p.done.ahead[len(p.done.ahead)-1].to + 1})
-	if err := r.handle(t.Context(), p, l); err == nil ||
-		!strings.Contains(err.Error(), "too many messages are left") {
-		t.Errorf("%v", err)
-	}
+	err := r.handle(t.Context(), p, l)
+	assert.ErrorContains(t, err, "too many messages are left")
 }
 
 // cancelling ends a context when something has been written.
@@ -275,9 +259,8 @@ func TestInterrupted(t *testing.T) {
 	r.wantIn(r.replayTo(ctx, &cancelling{cancel: cancel}, cli.Interrupted), "1 sent", "interrupted")
 	r.wantCommitted(1, "")
 	r.wantIn(r.replay(cli.Done), "3 sent")
-	if got := r.ids(orders); !slices.Equal(got, []string{"id-0", "id-1", "id-2", "id-3"}) {
-		t.Errorf("sent %v", got)
-	}
+	got := r.ids(orders)
+	assert.Equal(t, []string{"id-0", "id-1", "id-2", "id-3"}, got, "sent %v", got)
 }
 
 // Two runs at a time could free a key that has just succeeded.
@@ -288,18 +271,14 @@ func TestOneRunAtATime(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
 	defer func() { _ = client.Close() }()
 	leases, err := lease.New(client, lease.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := leases.Acquire(t.Context(), "onceward replay ow payments "+dead,
-		time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	_, err = leases.Acquire(t.Context(), "onceward replay ow payments "+dead,
+		time.Minute)
+	require.NoError(t, err)
 	r.wantIn(r.replay(cli.Usage), "another run")
 	r.wantIn(r.replay(cli.Done, "-n"), "1 would be sent") // which frees nothing
-	if sent := r.ids(orders); len(sent) > 0 {
-		t.Errorf("sent %v", sent)
-	}
+	sent := r.ids(orders)
+	assert.Empty(t, sent, "sent %v", sent)
 }
 
 // The end of a topic that was written in transactions is a marker that nobody gets to see.
@@ -327,9 +306,7 @@ func TestEndsAtAMarker(t *testing.T) {
 // Brokers take the connection and hang: Ctrl-C does not wait for them.
 func TestInterruptedWhileBrokersHang(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan struct{})
 	go func() {
@@ -351,9 +328,9 @@ func TestInterruptedWhileBrokersHang(t *testing.T) {
 	began := time.Now()
 	code := execute(ctx, strings.Fields("--brokers "+l.Addr().String()+
 		" --topic t --redis redis://127.0.0.1:1 --namespace n --window 1h"), io.Discard, &errOut)
-	if took := time.Since(began); code != cli.Interrupted || took > 5*time.Second {
-		t.Errorf("exit code %d after %v, %s", code, took, errOut.String())
-	}
+	took := time.Since(began)
+	assert.Equal(t, cli.Interrupted, code, errOut.String())
+	assert.LessOrEqual(t, took, 5*time.Second, errOut.String())
 }
 
 func TestMainRefuses(t *testing.T) {
@@ -381,9 +358,8 @@ func TestMainRefuses(t *testing.T) {
 		r.wantIn(r.replay(cli.Usage, strings.Fields(row.args)...), "onceward replay: ", row.want)
 	}
 	member.stop()
-	if sent := r.ids(orders); len(sent) > 0 {
-		t.Errorf("sent %v", sent)
-	}
+	sent := r.ids(orders)
+	assert.Empty(t, sent, "sent %v", sent)
 }
 
 // A message goes back to its partition, where the others of its key are, while that exists.

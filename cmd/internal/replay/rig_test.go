@@ -13,6 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -58,9 +59,7 @@ func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	opts = append(opts, kfake.NumBrokers(1), kfake.SeedTopics(1, orders, dead),
 		kfake.GroupMinSessionTimeout(200*time.Millisecond))
 	cluster, err := kfake.NewCluster(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	r := &rig{t: t, cluster: cluster, redis: miniredis.RunT(t),
 		opts: append(own, kgo.SeedBrokers(cluster.ListenAddrs()...))}
@@ -68,23 +67,17 @@ func newRigOn(t *testing.T, own []kgo.Opt, opts ...kfake.Opt) *rig {
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.dedup, err = dedup.New(store,
 		dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.client = r.newClient(kgo.ConsumeTopics(), kgo.RecordDeliveryTimeout(30*time.Second))
 	producer, err := kafkafranz.Producer(r.client)
 	require.NoError(t, err)
 	r.parked, err = kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
 		Producer: producer, Topic: func(*kafkaadapter.Message) string { return dead },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -122,9 +115,7 @@ func (r *rig) fail(id string) {
 	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(context.Context) (struct{}, error) {
 		return struct{}{}, dedup.Permanent(errBroken)
 	}, scoped)
-	if !dedup.IsPermanent(err) {
-		r.t.Fatal(err)
-	}
+	require.True(r.t, dedup.IsPermanent(err))
 }
 
 // parkOne parks a message.
@@ -133,9 +124,7 @@ func (r *rig) parkOne(id string, reason error) {
 	m := &kafkaadapter.Message{ID: id, Scope: kafkaadapter.ScopeOf("consumer", orders), Attempt: 3,
 		Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id),
 		Timestamp: time.Now()}
-	if err := r.parked(r.t.Context(), m, reason); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, r.parked(r.t.Context(), m, reason))
 }
 
 // replay runs the command.
@@ -162,19 +151,16 @@ func (r *rig) main(ctx context.Context, out, errOut io.Writer, wantCode int, arg
 	args = append([]string{"--brokers", strings.Join(r.cluster.ListenAddrs(), ","), "--topic",
 		dead, "--redis", "redis://" + r.redis.Addr(),
 		"--namespace", "payments", "--window", window.String()}, args...)
-	if code := execute(ctx, args, out, errOut); code != wantCode {
-		r.t.Errorf("onceward replay %q: exit code %d, want %d\n%v%v", args[10:], code, wantCode,
-			out, errOut)
-	}
+	code := execute(ctx, args, out, errOut)
+	assert.Equal(r.t, wantCode, code, "onceward replay %q: exit code %d, want %d\n%v%v",
+		args[10:], code, wantCode, out, errOut)
 }
 
 // wantIn looks for texts in an output.
 func (r *rig) wantIn(out string, texts ...string) {
 	r.t.Helper()
 	for _, text := range texts {
-		if !strings.Contains(out, text) {
-			r.t.Errorf("not in the output: %s\n%s", text, out)
-		}
+		assert.Contains(r.t, out, text, "not in the output: %s\n%s", text, out)
 	}
 }
 
@@ -211,9 +197,9 @@ func (r *rig) committed() (int64, string) {
 
 func (r *rig) wantCommitted(offset int64, metadata string) {
 	r.t.Helper()
-	if at, text := r.committed(); at != offset || text != metadata {
-		r.t.Errorf("committed %d %q, want %d %q", at, text, offset, metadata)
-	}
+	at, text := r.committed()
+	assert.Equal(r.t, offset, at, "committed %d %q, want %d %q", at, text, offset, metadata)
+	assert.Equal(r.t, metadata, text, "committed %d %q, want %d %q", at, text, offset, metadata)
 }
 
 // consumer is a member that parks what fails, and counts effects.
@@ -238,9 +224,8 @@ func (r *rig) consume(broken bool) *consumer {
 	go func() { ended <- member.Run(ctx, append(r.opts, kgo.ConsumeTopics(orders))...) }()
 	c.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			r.t.Errorf("Run: %v", err)
-		}
+		err := <-ended
+		assert.NoError(r.t, err, "Run: %v", err)
 	})
 	r.t.Cleanup(c.stop)
 	return c
@@ -289,12 +274,8 @@ func (c *consumer) wantEffects(t *testing.T, n int) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.effects) != n {
-		t.Errorf("effects of %d ids, want %d: %v", len(c.effects), n, c.effects)
-	}
+	assert.Len(t, c.effects, n, "effects of %d ids, want %d: %v", len(c.effects), n, c.effects)
 	for id, times := range c.effects {
-		if times != 1 {
-			t.Errorf("%s has happened %d times", id, times)
-		}
+		assert.Equal(t, 1, times, "%s has happened %d times", id, times)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -25,9 +27,7 @@ import (
 func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -36,27 +36,21 @@ func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) 
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	dir := t.TempDir()
 	write := func(name, kind string, bytes []byte) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}),
-			0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t,
+			os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}),
+				0o600))
 		return file
 	}
 	certFile, keyFile = write("cert.pem", "CERTIFICATE", der),
 		write("key.pem", "PRIVATE KEY", secret)
-	if pair, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
-		t.Fatal(err)
-	}
+	pair, err = tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
 	return pair, certFile, keyFile
 }
 
@@ -100,7 +94,6 @@ func TestTLSAndSASL(t *testing.T) {
 	} {
 		r.wantIn(r.replay(cli.Done, append(args, "--max", "1")...), "1 sent")
 	}
-	if sent := r.ids(orders); len(sent) != 3 {
-		t.Errorf("sent %v", sent)
-	}
+	sent := r.ids(orders)
+	assert.Len(t, sent, 3, "sent %v", sent)
 }

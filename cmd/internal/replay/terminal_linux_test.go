@@ -10,6 +10,8 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
@@ -26,22 +28,17 @@ type terminal struct {
 func newTerminal(t *testing.T) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	control := func(request uintptr, arg *int32) {
-		if _, _, no := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request,
-			uintptr(unsafe.Pointer(arg))); no != 0 {
-			t.Fatal(no)
-		}
+		_, _, no := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request,
+			uintptr(unsafe.Pointer(arg)))
+		require.EqualValues(t, 0, no)
 	}
 	var number, unlocked int32
 	control(syscall.TIOCGPTN, &number)
 	control(syscall.TIOCSPTLCK, &unlocked)
 	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(int(number)), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	s := &terminal{File: slave}
 	s.more = sync.NewCond(&s.mu)
 	read := make(chan struct{})
@@ -100,19 +97,15 @@ func TestBar(t *testing.T) {
 	text := screen.until("3 sent, ")
 	const wipe = "\r\x1b[K"
 	lines := strings.Split(text, "\r\n")
-	if len(lines) < 4 || !strings.HasPrefix(lines[0],
-		wipe+"replaying  [....................]  0 %  0 of 3") {
-		t.Fatalf("the screen is %q", text)
-	}
+	require.GreaterOrEqual(t, len(lines), 4, "the screen is %q", text)
+	require.True(t, strings.HasPrefix(lines[0],
+		wipe+"replaying  [....................]  0 %  0 of 3"), "the screen is %q", text)
 	for i, line := range lines[:3] {
-		if !strings.Contains(line, wipe+"sent     id=") {
-			t.Errorf("line %d is %q: the bar is not gone from it", i, line)
-		}
+		assert.Contains(t, line, wipe+"sent     id=",
+			"line %d is %q: the bar is not gone from it", i, line)
 	}
-	if !strings.Contains(lines[2], "1 of 3") || !strings.Contains(lines[3], "2 of 3") {
-		t.Errorf("the bar does not come back: %q", text)
-	}
-	if last := lines[3]; !strings.Contains(last, wipe+"3 sent, ") {
-		t.Errorf("the bar is left: %q", last)
-	}
+	assert.Contains(t, lines[2], "1 of 3", "the bar does not come back: %q", text)
+	assert.Contains(t, lines[3], "2 of 3", "the bar does not come back: %q", text)
+	last := lines[3]
+	assert.Contains(t, last, wipe+"3 sent, ", "the bar is left: %q", last)
 }

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/dedup"
@@ -85,9 +87,7 @@ func (c *command) stop(code int) {
 		return
 	}
 	c.cancel()
-	if got := <-c.ended; got != code {
-		c.t.Errorf("exit code %d, want %d: %s", got, code, c.errOut)
-	}
+	assert.Equal(c.t, code, <-c.ended, c.errOut)
 	c.ended = nil
 }
 
@@ -109,30 +109,22 @@ func (c *command) line() string {
 func browser(t *testing.T) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return &http.Client{Jar: jar, Timeout: 30 * time.Second}
 }
 
 func get(t *testing.T, client *http.Client, at string, edit ...func(*http.Request)) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, e := range edit {
 		e(req)
 	}
 	response, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = response.Body.Close() }()
 	page, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return response.StatusCode, string(page)
 }
 
@@ -142,17 +134,11 @@ func inSQLite(t *testing.T) (dedup.Store, []string) {
 	file := filepath.Join(t.TempDir(), "claims.db")
 	db, err := sqladapter.OpenSQLite("sqlite",
 		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqladapter.SQLite})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, store.Migrate(t.Context()))
 	fill(t, store)
 	return store, []string{"--sql", "sqlite:" + file, "--namespace", "shop"}
 }
@@ -163,18 +149,14 @@ func fill(t *testing.T, store dedup.Store) {
 	layout, ok := store.(*redisadapter.Store)
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
 		LeaseTTL: time.Minute, SeenOnly: ok && layout.Limits().NoResults})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = dedup.Do(t.Context(), d, "doubtful", func(ctx context.Context) ([]byte, error) {
 		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return nil, err
 		}
 		return nil, errors.New("the downstream did not answer")
 	})
-	if state(t, store) != driver.StateUncertain {
-		t.Fatal(err)
-	}
+	require.Equal(t, driver.StateUncertain, state(t, store), err)
 }
 
 func doubtful() driver.ID {
@@ -188,9 +170,7 @@ func doubtful() driver.ID {
 func state(t *testing.T, store dedup.Store) driver.State {
 	t.Helper()
 	a := store.Lookup(t.Context(), []driver.ID{doubtful()})[0]
-	if a.Err != nil {
-		t.Fatal(a.Err)
-	}
+	require.NoError(t, a.Err)
 	return a.Record.State
 }
 
@@ -202,37 +182,32 @@ func resolve(t *testing.T, c *command, store dedup.Store) {
 	id := doubtful()
 	client := browser(t)
 	status, page := get(t, client, c.line())
-	if status != http.StatusOK || !strings.Contains(page, "No Deduper tells this console") ||
-		!strings.Contains(page, "1</span> uncertain") {
-		t.Fatalf("status %d\n%s", status, page)
-	}
+	require.Equal(t, http.StatusOK, status, "status %d\n%s", status, page)
+	require.Contains(t, page, "No Deduper tells this console", "status %d\n%s", status, page)
+	require.Contains(t, page, "1</span> uncertain", "status %d\n%s", status, page)
 	next := c.line()
 	base, token, _ := strings.Cut(strings.TrimPrefix(next, "for another browser: "), "?token=")
-	if token == "" || !strings.HasPrefix(base, "http://127.0.0.1:") {
-		t.Fatalf("printed %q", next)
-	}
+	require.NotEqual(t, "", token, "printed %q", next)
+	require.True(t, strings.HasPrefix(base, "http://127.0.0.1:"), "printed %q", next)
 	_, page = get(t, client, base+"uncertain")
-	if !strings.Contains(page, hex.EncodeToString(id[:])) {
-		t.Fatalf("not listed: %s", page)
-	}
+	require.Contains(t, page, hex.EncodeToString(id[:]), "not listed: %s", page)
 	_, page = get(t, client, base+"change?do=done&id="+hex.EncodeToString(id[:]))
 	form := url.Values{}
 	for _, m := range hidden.FindAllStringSubmatch(page, -1) {
 		form.Set(m[1], html.UnescapeString(m[2]))
 	}
 	response, err := client.PostForm(base+"change", form)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = response.Body.Close()
-	if got := state(t, store); response.StatusCode != http.StatusOK ||
-		got != driver.StateSucceeded {
-		t.Errorf("status %d, the key is %v: %s", response.StatusCode, got, page)
-	}
-	if text := c.errOut.String(); !strings.Contains(text, "console: changed") ||
-		!strings.Contains(text, "do=done") || !strings.Contains(text, "who=") {
-		t.Errorf("the log has %q", text)
-	}
+	got := state(t, store)
+	assert.Equal(t, http.StatusOK, response.StatusCode, "status %d, the key is %v: %s",
+		response.StatusCode, got, page)
+	assert.Equal(t, driver.StateSucceeded, got, "status %d, the key is %v: %s",
+		response.StatusCode, got, page)
+	text := c.errOut.String()
+	assert.Contains(t, text, "console: changed", "the log has %q", text)
+	assert.Contains(t, text, "do=done", "the log has %q", text)
+	assert.Contains(t, text, "who=", "the log has %q", text)
 }
 
 func TestSQLite(t *testing.T) {
@@ -240,9 +215,7 @@ func TestSQLite(t *testing.T) {
 	c := start(t, append(flags, "--changes", "--window", "24h")...)
 	resolve(t, c, store)
 	c.stop(cli.Interrupted)
-	if !strings.Contains(c.errOut.String(), "onceward console: interrupted") {
-		t.Errorf("said %q", c.errOut)
-	}
+	assert.Contains(t, c.errOut.String(), "onceward console: interrupted", "said %q", c.errOut)
 }
 
 func TestRedis(t *testing.T) {
@@ -263,9 +236,7 @@ func TestRedis(t *testing.T) {
 				flags = append(flags[:len(flags)-2], "--secret-env", "SECRET")
 			}
 			store, err := redisadapter.New(t.Context(), client, opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			fill(t, store)
 			resolve(t, start(t, flags...), store)
 		})
@@ -281,11 +252,10 @@ func TestReadOnly(t *testing.T) {
 	get(t, client, at)
 	base, _, _ := strings.Cut(at, "?")
 	id := doubtful()
-	if status, _ := get(t, client, base+"change?do=done&id="+
-		hex.EncodeToString(id[:])); status != http.StatusForbidden ||
-		state(t, store) != driver.StateUncertain {
-		t.Errorf("status %d", status)
-	}
+	status, _ := get(t, client, base+"change?do=done&id="+
+		hex.EncodeToString(id[:]))
+	assert.Equal(t, http.StatusForbidden, status, "status %d", status)
+	assert.Equal(t, driver.StateUncertain, state(t, store), "status %d", status)
 }
 
 // The address lets one browser in, once.
@@ -317,15 +287,15 @@ func TestToken(t *testing.T) {
 			r.AddCookie(&http.Cookie{Name: cookiePrefix + "guessing", Value: "guess"})
 		}}},
 	} {
-		if status, page := get(t, test.client, test.at, test.edit...); status != test.status ||
-			status != 200 && strings.Contains(page, "<main") {
-			t.Errorf("%s: status %d, want %d", test.at, status, test.status)
-		}
+		status, page := get(t, test.client, test.at, test.edit...)
+		assert.Equal(t, test.status, status, "%s: status %d, want %d", test.at, status,
+			test.status)
+		assert.False(t, status != 200 && strings.Contains(page, "<main"),
+			"%s: status %d, want %d", test.at, status, test.status)
 	}
-	if status, _ := get(t, two,
-		strings.TrimPrefix(c.line(), "for another browser: ")); status != 200 {
-		t.Errorf("the second address: status %d", status)
-	}
+	status, _ := get(t, two,
+		strings.TrimPrefix(c.line(), "for another browser: "))
+	assert.Equal(t, 200, status, "the second address: status %d", status)
 }
 
 func TestPassesAreBounded(t *testing.T) {
@@ -335,14 +305,11 @@ func TestPassesAreBounded(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/?token="+token, nil)
 		r.Host = "localhost:1"
-		if g.ServeHTTP(w, r); w.Code != http.StatusSeeOther ||
-			!strings.Contains(w.Header().Get("Set-Cookie"), "HttpOnly; SameSite=Strict") {
-			t.Fatal(w.Code, w.Header())
-		}
+		g.ServeHTTP(w, r)
+		require.Equal(t, http.StatusSeeOther, w.Code)
+		require.Contains(t, w.Header().Get("Set-Cookie"), "HttpOnly; SameSite=Strict")
 	}
-	if len(g.passes) != maxPasses {
-		t.Errorf("%d passes", len(g.passes))
-	}
+	assert.Len(t, g.passes, maxPasses, "%d passes", len(g.passes))
 }
 
 func TestRefuses(t *testing.T) {
@@ -365,9 +332,8 @@ func TestRefuses(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := execute(t.Context(), strings.Fields(args), &out, &errOut)
-		if code != cli.Usage || !strings.Contains(errOut.String(), want) ||
-			strings.Contains(errOut.String(), "hunter22") {
-			t.Errorf("%s: exit code %d, %q; want %q", args, code, errOut.String(), want)
-		}
+		assert.Equal(t, cli.Usage, code, args)
+		assert.Contains(t, errOut.String(), want, args)
+		assert.NotContains(t, errOut.String(), "hunter22", args)
 	}
 }

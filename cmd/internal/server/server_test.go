@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/sqladapter"
@@ -50,50 +51,40 @@ func TestCheckRefuses(t *testing.T) {
 		"--sql sqlite:/not/there.db":                           `there is no database "/not/there.db"`,
 	} {
 		_, err := parse(t, strings.Fields(args)...)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want an error with %q", args, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "unter22") {
-			t.Errorf("a password is in %q", err)
-		}
+		assert.ErrorContains(t, err, want, "%s: %v, want an error with %q", args, err, want)
+		assert.False(t, err != nil && strings.Contains(err.Error(), "unter22"),
+			"a password is in %q", err)
 	}
 }
 
 func TestOpenRedis(t *testing.T) {
 	t.Setenv("PASSWORD", "other")
 	o, err := parse(t, "--redis", "rediss://u:p@host:1234/2", "--redis-password-env", "PASSWORD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	client, err := o.OpenRedis()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	single, ok := client.(*redis.Client)
-	if !ok || single.Options().Password != "other" || single.Options().Username != "u" ||
-		single.Options().DB != 2 || single.Options().TLSConfig == nil {
-		t.Errorf("%T", client)
-	}
+	assert.True(t, ok, client)
+	assert.Equal(t, "other", single.Options().Password, client)
+	assert.Equal(t, "u", single.Options().Username, client)
+	assert.Equal(t, 2, single.Options().DB, client)
+	assert.NotNil(t, single.Options().TLSConfig, client)
 	_ = client.Close()
-	if o, err = parse(t, "--cluster",
-		"--redis", "redis://u:p@host:1234?addr=two:1"); err != nil {
-		t.Fatal(err)
-	}
-	if client, err = o.OpenRedis(); err != nil {
-		t.Fatal(err)
-	}
-	if cluster, ok := client.(*redis.ClusterClient); !ok || len(cluster.Options().Addrs) != 2 ||
-		cluster.Options().Password != "p" {
-		t.Errorf("%T", client)
-	}
+	o, err = parse(t, "--cluster",
+		"--redis", "redis://u:p@host:1234?addr=two:1")
+	require.NoError(t, err)
+	client, err = o.OpenRedis()
+	require.NoError(t, err)
+	cluster, ok := client.(*redis.ClusterClient)
+	assert.True(t, ok, client)
+	require.Len(t, cluster.Options().Addrs, 2, client)
+	assert.Equal(t, "p", cluster.Options().Password, client)
 	_ = client.Close()
 }
 
 func TestReadDSN(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.db")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	t.Setenv("DSN", "postgres://u@h/db")
 	for dsn, want := range map[string]engine{
 		"postgres://u:pass@h/db": {sqladapter.Postgres,
@@ -111,28 +102,21 @@ func TestReadDSN(t *testing.T) {
 			"sqlite", "file:" + file + "?_txlock=immediate", ""},
 	} {
 		o, err := parse(t, "--sql", dsn)
-		if err != nil || o.engine != want {
-			t.Errorf("%s: %+v, %v; want %+v", dsn, o.engine, err, want)
-		}
+		require.NoError(t, err, dsn)
+		assert.Equal(t, want, o.engine, dsn)
 	}
 }
 
 func TestHide(t *testing.T) {
 	o, err := parse(t, "--redis", "redis://u:hunter22@host")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := o.Hide("dial hunter22@host"); got != "dial ***@host" {
-		t.Error(got)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, "dial ***@host", o.Hide("dial hunter22@host"))
 }
 
 // A server counts as this machine's only by an address that says so.
 func TestLocal(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.db")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for args, want := range map[string]bool{
 		"--redis redis://localhost":                                      true,
 		"--redis redis://127.0.0.2:1":                                    true,
@@ -155,13 +139,12 @@ func TestLocal(t *testing.T) {
 		"--sql u@tcp(db.example.com:3306)/db":                            false,
 	} {
 		o, err := parse(t, strings.Fields(args)...)
-		if err != nil {
-			t.Errorf("%s: %v", args, err)
+		if !assert.NoError(t, err, args) {
 			continue
 		}
-		if got, err := o.Local(); got != want || err != nil {
-			t.Errorf("%s: local %t, %v", args, got, err)
-		}
+		got, err := o.Local()
+		assert.Equal(t, want, got, "%s: local %t, %v", args, got, err)
+		assert.NoError(t, err, "%s: local %t, %v", args, got, err)
 	}
 }
 
@@ -178,12 +161,10 @@ func TestMinPool(t *testing.T) {
 	} {
 		o := Options{Redis: test.url, MinPool: test.min}
 		client, err := o.OpenRedis()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := client.(*redis.Client).Options().PoolSize; got != test.want {
-			t.Errorf("%s, at least %d: %d connections", test.url, test.min, got)
-		}
+		require.NoError(t, err)
+		got := client.(*redis.Client).Options().PoolSize
+		assert.Equal(t, test.want, got, "%s, at least %d: %d connections", test.url, test.min,
+			got)
 		_ = client.Close()
 	}
 }
@@ -200,26 +181,21 @@ func TestUnanswered(t *testing.T) {
 		"--sql u:hunter22@tcp(db.example.com:3306)/db":           "from db.example.com:3306:",
 	} {
 		o, err := parse(t, strings.Fields(args)...)
-		if err != nil {
-			t.Errorf("%s: %v", args, err)
+		if !assert.NoError(t, err, args) {
 			continue
 		}
 		for _, timeout := range []error{context.DeadlineExceeded,
 			fmt.Errorf("ask: %w", os.ErrDeadlineExceeded)} {
-			if err := o.Unanswered(timeout); !errors.Is(err, timeout) ||
-				!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
-				t.Errorf("%s: %v", args, err)
-			}
+			err := o.Unanswered(timeout)
+			assert.ErrorIs(t, err, timeout, args)
+			assert.Contains(t, err.Error(), want, args)
+			assert.NotContains(t, err.Error(), "hunter22", args)
 		}
-		if err := o.Unanswered(fmt.Errorf("ask: %w", io.EOF)); !errors.Is(err, io.EOF) ||
-			!strings.Contains(err.Error(), "TLS") {
-			t.Errorf("%s: %v", args, err)
-		}
-		if err := o.Unanswered(io.ErrClosedPipe); !errors.Is(err, io.ErrClosedPipe) {
-			t.Errorf("%s: %v, and nothing was late", args, err)
-		}
-		if err := o.Unanswered(nil); err != nil {
-			t.Errorf("%s: %v", args, err)
-		}
+		err = o.Unanswered(fmt.Errorf("ask: %w", io.EOF))
+		assert.ErrorIs(t, err, io.EOF, args)
+		assert.Contains(t, err.Error(), "TLS", args)
+		err = o.Unanswered(io.ErrClosedPipe)
+		assert.ErrorIs(t, err, io.ErrClosedPipe, "%s: %v, and nothing was late", args, err)
+		assert.NoError(t, o.Unanswered(nil), args)
 	}
 }

@@ -2,8 +2,10 @@ package ledger
 
 import (
 	"path/filepath"
-	"reflect"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func sqlite(t *testing.T) Location {
@@ -13,13 +15,9 @@ func sqlite(t *testing.T) Location {
 func open(t *testing.T, p Location) *Ledger {
 	t.Helper()
 	l, err := Open(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Close())
 	})
 	return l
 }
@@ -29,37 +27,27 @@ func open(t *testing.T, p Location) *Ledger {
 func TestLedger(t *testing.T) {
 	ctx, at := t.Context(), sqlite(t)
 	l := open(t, at)
-	if err := l.Create(ctx); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Create(ctx))
 	first := Row{ID: "a", Worker: "w1", Partition: 3, Offset: 1 << 40, Generation: 7}
 	for _, r := range []Row{first, {ID: "a", Worker: "w2"}, {ID: "b", Worker: "w2"}} {
-		if err := l.Append(ctx, l.DB, "atomic", r); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, l.Append(ctx, l.DB, "atomic", r))
 	}
-	if err := l.Append(ctx, l.DB, "claimed", Row{ID: "a", Worker: "w1"}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Append(ctx, l.DB, "claimed", Row{ID: "a", Worker: "w1"}))
 	other := open(t, at)
-	if got, ok, err := other.First(ctx, other.DB, "atomic", "a"); err != nil ||
-		!ok || got != first {
-		t.Errorf("First = %+v, %v, %v; want %+v", got, ok, err, first)
-	}
-	if _, ok, err := other.First(ctx, other.DB, "claimed", "b"); err != nil || ok {
-		t.Errorf("First of an id without effect = %v, %v", ok, err)
-	}
+	got, ok, err := other.First(ctx, other.DB, "atomic", "a")
+	require.NoError(t, err, "First = %+v, %v, %v; want %+v", got, ok, err, first)
+	assert.True(t, ok, "First = %+v, %v, %v; want %+v", got, ok, err, first)
+	assert.Equal(t, first, got, "First = %+v, %v, %v; want %+v", got, ok, err, first)
+	_, ok, err = other.First(ctx, other.DB, "claimed", "b")
+	require.NoError(t, err, "First of an id without effect = %v, %v", ok, err)
+	assert.False(t, ok, "First of an id without effect = %v, %v", ok, err)
 	for composition, want := range map[string]map[string]int{"atomic": {"a": 2, "b": 1},
 		"claimed": {"a": 1}, "naive": {}} {
-		if got, err := other.Count(ctx, composition); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("Count(%s) = %v, %v; want %v", composition, got, err, want)
-		}
+		got, err := other.Count(ctx, composition)
+		require.NoError(t, err, "Count(%s) = %v, %v; want %v", composition, got, err, want)
+		assert.Equal(t, want, got, "Count(%s) = %v, %v; want %v", composition, got, err, want)
 	}
 	marks, err := l.Marks("ns")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := marks.Migrate(ctx, l.DB); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, marks.Migrate(ctx, l.DB))
 }

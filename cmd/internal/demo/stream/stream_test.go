@@ -3,18 +3,18 @@ package stream
 import (
 	"reflect"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestMakeIsRepeatable(t *testing.T) {
 	cfg := Config{Seed: 7, Partitions: 6, Duplicates: 12}
 	a, b := Make(Payments(500, 7), cfg), Make(Payments(500, 7), cfg)
-	if !reflect.DeepEqual(a, b) {
-		t.Error("the same seed gave two streams")
-	}
+	assert.Equal(t, b, a, "the same seed gave two streams")
 	cfg.Seed = 8
-	if reflect.DeepEqual(a, Make(Payments(500, 8), cfg)) {
-		t.Error("another seed gave the same stream")
-	}
+	assert.False(t, reflect.DeepEqual(a, Make(Payments(500, 8), cfg)),
+		"another seed gave the same stream")
 }
 
 // TestMakeDuplicates checks each way of repeating against the message it repeats.
@@ -41,13 +41,13 @@ func TestMakeDuplicates(t *testing.T) {
 			t.Errorf("message %d, kind %d, repeats message %d: not soon", i, m.Kind, first)
 		}
 	}
-	if kinds[Original] != n || Unique(messages) != n {
-		t.Errorf("%d originals, %d ids, want %d", kinds[Original], Unique(messages), n)
-	}
+	assert.Equal(t, n, kinds[Original], "%d originals, %d ids, want %d", kinds[Original],
+		Unique(messages), n)
+	assert.Equal(t, n, Unique(messages), "%d originals, %d ids, want %d", kinds[Original],
+		Unique(messages), n)
 	for kind, least := range map[Kind]int{Retry: 80, Moved: 80, Late: 30} {
-		if kinds[kind] < least {
-			t.Errorf("%d messages of kind %d, want at least %d", kinds[kind], kind, least)
-		}
+		assert.GreaterOrEqual(t, kinds[kind], least, "%d messages of kind %d, want at least %d",
+			kinds[kind], kind, least)
 	}
 }
 
@@ -55,9 +55,8 @@ func TestMakeKeepsOrderOfKey(t *testing.T) {
 	last := make(map[string]string)
 	for _, m := range Make(Payments(500, 3), Config{Seed: 3, Partitions: 6, Duplicates: 50}) {
 		if m.Kind == Original {
-			if m.ID <= last[m.Key] {
-				t.Fatalf("%s of %s comes after %s", m.ID, m.Key, last[m.Key])
-			}
+			require.Greater(t, m.ID, last[m.Key], "%s of %s comes after %s", m.ID, m.Key,
+				last[m.Key])
 			last[m.Key] = m.ID
 		}
 	}
@@ -66,14 +65,11 @@ func TestMakeKeepsOrderOfKey(t *testing.T) {
 func TestMakeWithoutDuplicates(t *testing.T) {
 	records := []Record{{ID: "a", Key: "a"}, {ID: "b", Key: "b"}, {ID: "c", Key: "a"}}
 	messages := Make(records, Config{Partitions: 1})
-	if len(messages) != 3 || messages[2].Kind != Original || messages[0].Kind != Original {
-		t.Errorf("%+v", messages)
-	}
+	require.Len(t, messages, 3)
+	assert.Equal(t, Original, messages[2].Kind)
+	assert.Equal(t, Original, messages[0].Kind)
 	// no other partition to move to
-	if all := Make(records, Config{Partitions: 1, Duplicates: 100}); len(all) != 3+3+1 {
-		t.Errorf("%d messages of 3 records, each retried and one late", len(all))
-	}
-	if len(Make(nil, Config{Partitions: 6, Duplicates: 50})) != 0 {
-		t.Error("a stream of nothing")
-	}
+	all := Make(records, Config{Partitions: 1, Duplicates: 100})
+	assert.Len(t, all, 3+3+1, "%d messages of 3 records, each retried and one late", len(all))
+	assert.Empty(t, Make(nil, Config{Partitions: 6, Duplicates: 50}), "a stream of nothing")
 }

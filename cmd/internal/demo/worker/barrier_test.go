@@ -2,18 +2,20 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func mustEnter(t *testing.T, g *barrier, key string, want Point) {
 	t.Helper()
-	if p, err := g.enter(t.Context(), key); err != nil || p != want {
-		t.Fatalf("enter(%s) = %q, %v; want %q", key, p, err, want)
-	}
+	p, err := g.enter(t.Context(), key)
+	require.NoError(t, err, "enter(%s) = %q, %v; want %q", key, p, err, want)
+	require.Equal(t, want, p, "enter(%s) = %q, %v; want %q", key, p, err, want)
 }
 
 // TestVictimIsAlone: it runs when everybody before it is recorded, and nobody enters
@@ -41,27 +43,23 @@ func TestVictimIsAlone(t *testing.T) {
 		g.leave("a")
 		g.leave("a") // twice: a record and a lost lease can both be told
 		synctest.Wait()
-		if len(victim) != 0 {
-			t.Fatal("the victim runs while another is not recorded")
-		}
+		require.Empty(t, victim, "the victim runs while another is not recorded")
 		g.leave("b")
 		synctest.Wait()
-		if len(victim) != 1 || len(others) != 0 {
-			t.Fatalf("%d victims run, want 1; %d others do, want 0", len(victim), len(others))
-		}
-		if p := <-victim; p != AfterEffect {
-			t.Errorf("victim at %q", p)
-		}
+		require.Len(t, victim, 1, "%d victims run, want 1; %d others do, want 0", len(victim),
+			len(others))
+		require.Empty(t, others, "%d victims run, want 1; %d others do, want 0", len(victim),
+			len(others))
+		p := <-victim
+		assert.Equal(t, AfterEffect, p, "victim at %q", p)
 		short, stop := context.WithTimeout(ctx, time.Second)
 		defer stop()
-		if _, err := g.enter(short, "latest"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("enter = %v while the victim runs", err)
-		}
+		_, err := g.enter(short, "latest")
+		assert.ErrorIs(t, err, context.DeadlineExceeded, "enter = %v while the victim runs", err)
 		cancel() // the others' handlers are canceled, as in a rebalance
 		for range 2 {
-			if err := <-others; !errors.Is(err, context.Canceled) {
-				t.Errorf("enter = %v after its context ended", err)
-			}
+			err := <-others
+			assert.ErrorIs(t, err, context.Canceled, "enter = %v after its context ended", err)
 		}
 	})
 }
@@ -78,9 +76,7 @@ func TestFailedVictimIsReplaced(t *testing.T) {
 	g.arm("") // disarmed
 	mustEnter(t, g, "another", "")
 	g.failed("another", "")
-	if len(g.inside) != 0 {
-		t.Errorf("%d are inside", len(g.inside))
-	}
+	assert.Empty(t, g.inside, "%d are inside", len(g.inside))
 }
 
 // TestUnsettledGateOpens: a record that is never confirmed does not stop the worker; the
@@ -92,9 +88,9 @@ func TestUnsettledGateOpens(t *testing.T) {
 		g.arm(BeforeEffect)
 		began := time.Now()
 		mustEnter(t, g, "a", "")
-		if waited := time.Since(began); waited != settleTime {
-			t.Errorf("waited %v for the stuck one, want %v", waited, settleTime)
-		}
+		waited := time.Since(began)
+		assert.Equal(t, settleTime, waited, "waited %v for the stuck one, want %v", waited,
+			settleTime)
 		g.leave("stuck")
 		g.leave("a")
 		mustEnter(t, g, "b", BeforeEffect)

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
 )
@@ -26,39 +29,31 @@ func TestHookCalled(t *testing.T) {
 		w := &worker{cfg: Config{Observe: true}, send: (&sender{out: &line}).send}
 		call(t, w.observer(), hook, event)
 		var e Event
-		if err := json.Unmarshal(line.Bytes(), &e); err != nil || e.Kind != HookCalled {
-			t.Fatalf("%s: %s, %v", hook, line.Bytes(), err)
-		}
+		require.NoError(t, json.Unmarshal(line.Bytes(), &e), "%v: %v", hook, line.Bytes())
+		require.Equal(t, HookCalled, e.Kind, "%v: %v", hook, line.Bytes())
 		told := make(map[Hook]dedup.Event)
-		if err := e.Observed.Replay(recorder(told)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, e.Observed.Replay(recorder(told)))
 		got, ok := told[hook]
-		if !ok || len(told) != 1 {
-			t.Errorf("%s: told %v", hook, told)
-		}
-		if mayPass(got.Err) != mayPass(event.Err) || (got.Err == nil) != (event.Err == nil) {
-			t.Errorf("%s: error %v, want what %v is", hook, got.Err, event.Err)
-		}
-		if got.Err, event.Err = nil, nil; got != event {
-			t.Errorf("%s: %+v, want %+v", hook, got, event)
-		}
-		if err := e.Observed.Replay(dedup.Observer{}); err != nil {
-			t.Errorf("%s, and nobody wants to know: %v", hook, err)
-		}
+		assert.True(t, ok, "%s: told %v", hook, told)
+		assert.Len(t, told, 1, "%s: told %v", hook, told)
+		assert.Equal(t, mayPass(event.Err), mayPass(got.Err), "%s: error %v, want what %v is",
+			hook, got.Err, event.Err)
+		assert.Equal(t, (event.Err == nil), (got.Err == nil), "%s: error %v, want what %v is",
+			hook, got.Err, event.Err)
+		got.Err, event.Err = nil, nil
+		assert.Equal(t, event, got, hook)
+		err := e.Observed.Replay(dedup.Observer{})
+		assert.NoError(t, err, "%s, and nobody wants to know: %v", hook, err)
 	}
-	if err := (&Observed{Hook: "other"}).Replay(dedup.Observer{}); err == nil {
-		t.Error("an unknown hook is no error")
-	}
+	assert.Error(t, (&Observed{Hook: "other"}).Replay(dedup.Observer{}),
+		"an unknown hook is no error")
 }
 
 // TestTellsNobody: without anybody who looks no line is written.
 func TestTellsNobody(t *testing.T) {
 	w := &worker{send: func(e Event) { t.Errorf("%+v", e) }}
 	w.notify(HookClaimed, dedup.Event{Err: errors.New("")})
-	if o := w.observer(); !reflect.ValueOf(o).IsZero() {
-		t.Errorf("%+v", o)
-	}
+	assert.True(t, reflect.ValueOf(w.observer()).IsZero())
 }
 
 func mayPass(err error) bool { return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) }
@@ -69,9 +64,7 @@ func call(t *testing.T, o dedup.Observer, h Hook, e dedup.Event) {
 		HookClaimed: o.Claimed, HookEnded: o.Ended, HookUncertain: o.Uncertain,
 		HookLeaseLost: o.LeaseLost, HookStoreError: o.StoreError,
 	}
-	if hooks[h] == nil {
-		t.Fatalf("no hook %s", h)
-	}
+	require.NotNil(t, hooks[h], "no hook %s", h)
 	hooks[h](e)
 }
 

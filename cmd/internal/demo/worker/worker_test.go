@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/cmd/internal/demo/ledger"
 	"github.com/onceward/onceward/dedup/driver"
 	"github.com/onceward/onceward/kafkaadapter"
@@ -20,9 +23,7 @@ func TestRunRefuses(t *testing.T) {
 	} {
 		rest, _ := io.Pipe() // the end of the input would end this process
 		err := run(t.Context(), io.MultiReader(strings.NewReader(in), endOf(in, rest)), io.Discard)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v, want one with %q", in, err, want)
-		}
+		assert.ErrorContains(t, err, want, in)
 	}
 }
 
@@ -36,19 +37,13 @@ func endOf(in string, rest io.Reader) io.Reader {
 // TestWhyDuplicate agrees with how a Deduper explains duplicates.
 func TestWhyDuplicate(t *testing.T) {
 	l, err := ledger.Open(ledger.Location{File: t.TempDir() + "/ledger.db", Table: "effects"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer l.Close() //nolint:errcheck // the test has ended
-	if err := l.Create(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Create(t.Context()))
 	w := &worker{ledger: l, cfg: Config{Composition: Atomic}}
 	w.generation.Store(5)
-	if err := l.Append(t.Context(), l.DB, string(Atomic),
-		ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Append(t.Context(), l.DB, string(Atomic),
+		ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}))
 	for _, test := range []struct {
 		name       string
 		generation int32
@@ -63,9 +58,8 @@ func TestWhyDuplicate(t *testing.T) {
 	} {
 		w.generation.Store(test.generation)
 		m := &kafkaadapter.Message{Partition: test.partition, Offset: test.offset}
-		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a"); err != nil ||
-			got != test.want {
-			t.Errorf("%s: %q, %v; want %q", test.name, got, err, test.want)
-		}
+		got, err := w.whyDuplicate(t.Context(), l.DB, m, "a")
+		require.NoError(t, err, test.name)
+		assert.Equal(t, test.want, got, test.name)
 	}
 }
