@@ -3,10 +3,8 @@
 # the rules of internal/prose/styles. Vale is built from source on the first run (a minute or two) and kept in the
 # user's cache under the hash of internal/tools/vale/go.sum. Nothing is fetched afterwards.
 #
-#   prose.sh              the check: files that internal/prose/unclean.txt does not list must be clean, and listed
-#                         ones must exist and not be clean
-#   prose.sh PATH...      every finding in these files and directories, whether they are listed or not
-#   prose.sh -update      remove from the list what is clean or gone, and follow renames that are in git's index
+#   prose.sh              everything
+#   prose.sh PATH...      only these files and directories
 #   prose.sh -vale        build vale, and print where it is
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -7,7 +7,8 @@
 //   - an import of a nested module;
 //   - a core of more than 70 exported names, and an exported name without a comment;
 //   - a name that the field has a better word for (names_rules_test.go);
-//   - a test that checks by hand instead of with testify (testify.txt lists the folders that do).
+//   - a test that checks by hand instead of with testify (testify_test.go);
+//   - an exported API that is not the one of api.txt.
 //
 // To change the architecture, change the table in rules_test.go in the same commit, and
 // DESIGN.md with it.

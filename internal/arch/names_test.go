@@ -1,7 +1,6 @@
 package arch
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,26 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// namesFile lists the denied names that are there today.
-const namesFile = "names.txt"
-
-var updateLists = flag.Bool("update", false,
-	"write api.txt anew, and remove the lines of names.txt that have to go")
-
-// TestDeniedNames fails when a name is declared that the field has a better word for, unless
-// names.txt lists it; and when names.txt lists a name that is not declared anymore. So the list can
-// only become shorter, unless somebody adds a line.
+// TestDeniedNames fails when a name is declared that the field has a better word for.
 func TestDeniedNames(t *testing.T) {
-	declared := deniedDeclarations(t, modules(t)[module])
-	listed := readNames(t)
-	if *updateLists {
-		writeNames(t, shortenNames(listed, declared))
-		return
+	for entry, d := range deniedDeclarations(t, modules(t)[module]) {
+		assert.Fail(t, "a denied name", "%s: %s: say %s", d.at, entry, d.say)
 	}
-	for _, problem := range judgeNames(listed, declared) {
-		t.Error(problem)
-	}
-	t.Logf("%d denied names are left", len(listed))
 }
 
 // TestAllowedNames fails when an exception is left over.
@@ -101,73 +85,6 @@ func deniedIn(name string, source []byte, declared map[string]deniedName) error 
 	return err
 }
 
-// judgeNames returns what is wrong: denied names that are not listed, and lines that have to go.
-func judgeNames(listed []string, declared map[string]deniedName) []string {
-	var problems []string
-	for entry, d := range declared {
-		if !slices.Contains(listed, entry) {
-			problems = append(problems,
-				fmt.Sprintf("%s: %s is a denied name; say %s", d.at, entry, d.say))
-		}
-	}
-	for i, entry := range listed {
-		if _, ok := declared[entry]; !ok {
-			problems = append(problems,
-				fmt.Sprintf("%s: %s is not declared anymore; go test ./internal/arch -run DeniedNames -update removes it", namesFile, entry))
-		}
-		if i > 0 && listed[i-1] >= entry {
-			problems = append(problems,
-				fmt.Sprintf("%s: %s is listed twice or out of order", namesFile, entry))
-		}
-	}
-	slices.Sort(problems)
-	return problems
-}
-
-// shortenNames returns the list as it should be. It adds a name only for one that is gone from
-// another package: a package that moves takes its names along.
-func shortenNames(listed []string, declared map[string]deniedName) []string {
-	var list []string
-	gone := map[string]int{} // by what follows the directory
-	for _, entry := range listed {
-		if _, ok := declared[entry]; ok {
-			list = append(list, entry)
-		} else {
-			_, name, _ := strings.Cut(entry, ": ")
-			gone[name]++
-		}
-	}
-	for entry := range declared {
-		_, name, _ := strings.Cut(entry, ": ")
-		if !slices.Contains(listed, entry) && gone[name] > 0 {
-			gone[name]--
-			list = append(list, entry)
-		}
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-func readNames(t *testing.T) []string {
-	t.Helper()
-	content, err := os.ReadFile(namesFile)
-	require.NoError(t, err)
-	var list []string
-	for text := range strings.Lines(string(content)) {
-		if text = strings.TrimSpace(text); text != "" && !strings.HasPrefix(text, "#") {
-			list = append(list, text)
-		}
-	}
-	return list
-}
-
-func writeNames(t *testing.T, list []string) {
-	t.Helper()
-	const head = "# Names that names_rules_test.go denies and that are still there. Remove a line when its name is gone:\n" +
-		"# go test ./internal/arch -run DeniedNames -update does. Do not add one.\n"
-	require.NoError(t, os.WriteFile(namesFile, []byte(head+strings.Join(list, "\n")+"\n"), 0o644))
-}
-
 // TestDeniedNamesAreSeen plants each sort of denied name, and names that only look like one.
 func TestDeniedNamesAreSeen(t *testing.T) {
 	for _, c := range []struct{ title, file, source, want string }{
@@ -210,23 +127,6 @@ func TestDeniedNamesAreSeen(t *testing.T) {
 	require.NoError(t, deniedIn("p/a_test.go",
 		[]byte("package p\nfunc TestEveryTurn() { trip := 1 }"), declared))
 	assert.Empty(t, declared, "names of tests are sentences")
-}
-
-// TestNamesListOnlyShrinks: neither a new name nor a line that is left over goes unnoticed.
-func TestNamesListOnlyShrinks(t *testing.T) {
-	declared := map[string]deniedName{"a: trip": {"a/x.go:3", "batch"}}
-	assert.Empty(t, judgeNames([]string{"a: trip"}, declared))
-	assert.Equal(t, []string{"a/x.go:3: a: trip is a denied name; say batch"},
-		judgeNames(nil, declared))
-	problems := judgeNames([]string{"a: trip", "b: desk"}, declared)
-	require.Len(t, problems, 1, "a line whose name is gone")
-	assert.Contains(t, problems[0], "b: desk is not declared anymore")
-	assert.Len(t, judgeNames([]string{"a: trip", "a: trip"}, declared), 1, "a line twice")
-
-	assert.Equal(t, []string{"a: trip"}, shortenNames([]string{"a: trip", "b: desk"}, declared))
-	assert.Equal(t, []string{"a: trip"}, shortenNames([]string{"b: trip"}, declared),
-		"a package that moved")
-	assert.Empty(t, shortenNames([]string{"b: desk"}, declared), "a new name is never added")
 }
 
 func TestSplit(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,29 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// byHandFile lists the folders whose tests still check by hand.
-const byHandFile = "testify.txt"
-
-// TestTestsUseTestify fails when the tests of a folder check by hand, unless testify.txt lists the
-// folder; and when testify.txt lists a folder that is clean. A check by hand takes three lines, and
-// its message often lacks one of the values.
+// TestTestsUseTestify fails when a test checks by hand. That takes three lines, and the message
+// often lacks one of the values.
 func TestTestsUseTestify(t *testing.T) {
 	folders := testFolders(t, modules(t)[module])
 	require.NotEmpty(t, folders, "there are no tests: this test looked in the wrong place")
-	faults := map[string][]string{}
-	for folder, files := range folders {
-		if found := testifyFaults(t, files, nil); len(found) > 0 {
-			faults[folder] = found
-		}
+	for _, files := range folders {
+		assert.Empty(t, testifyFaults(t, files, nil))
 	}
-	text, err := os.ReadFile(byHandFile)
-	require.NoError(t, err)
-	_, list, _ := strings.Cut(string(text), "\n\n")
-	listed := strings.Fields(list)
-	for _, problem := range judgeByHand(listed, faults) {
-		t.Error(problem)
-	}
-	t.Logf("%d folders are left", len(listed))
 }
 
 // testFolders returns the test files below root by their folders.
@@ -59,23 +43,6 @@ func testFolders(t *testing.T, root string) map[string][]string {
 	})
 	require.NoError(t, err)
 	return folders
-}
-
-// judgeByHand returns the faults of folders that are not listed, and the lines that have to go.
-func judgeByHand(listed []string, faults map[string][]string) []string {
-	var problems []string
-	for folder, found := range faults {
-		if !slices.Contains(listed, folder) {
-			problems = append(problems, found...)
-		}
-	}
-	for _, folder := range listed {
-		if len(faults[folder]) == 0 {
-			problems = append(problems,
-				fmt.Sprintf("%s: the tests of %s are clean: remove the line", byHandFile, folder))
-		}
-	}
-	return problems
 }
 
 // testifyFaults returns the checks by hand in the test files of a folder. A folder whose tests do
@@ -172,12 +139,4 @@ func TestChecksByHandAreSeen(t *testing.T) {
 	} {
 		assert.Len(t, testifyFaults(t, []string{"a_test.go"}, source), want, source)
 	}
-}
-
-// A folder that is not listed may not check by hand, and one that is listed and clean has to go.
-func TestByHandListOnlyShrinks(t *testing.T) {
-	faults := map[string][]string{"old": {"old: 1"}, "new": {"new: 1", "new: 2"}}
-	assert.Empty(t, judgeByHand([]string{"new", "old"}, faults))
-	assert.Equal(t, faults["new"], judgeByHand([]string{"old"}, faults))
-	assert.Len(t, judgeByHand([]string{"new", "old", "clean"}, faults), 1)
 }

@@ -5,20 +5,9 @@
 //
 //	file:line: rule: message
 //
-// The file unclean.txt lists the files that are not clean yet. Their findings are not printed. The
-// check fails when
+// It fails when there is a finding. Arguments name files or directories: then the command checks
+// only what is in them.
 //
-//   - a file that is not on the list has a finding,
-//   - a file on the list has no finding anymore, so that its line has to go, or
-//   - a file on the list does not exist.
-//
-// So the list can only become shorter, unless somebody adds a line by hand. With -update the
-// command removes the lines that have to go, and follows the renames that git knows about.
-//
-// Arguments name files or directories. The command then prints every finding in them, including
-// those of listed files, and leaves the list alone.
-//
-//	scripts/prose.sh             # the check
-//	scripts/prose.sh dedup       # everything that is left to do in dedup
-//	scripts/prose.sh -update     # shorten the list
+//	scripts/prose.sh
+//	scripts/prose.sh dedup
 package main

@@ -30,8 +30,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("prose", flag.ContinueOnError)
 	root := flags.String("root", ".", "root directory of the repository")
 	vale := flags.String("vale", "", "path of the vale binary")
-	update := flags.Bool("update", false,
-		"remove the lines of unclean.txt that have to go, and follow renamed files")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -49,21 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if flags.NArg() > 0 {
-		return show(out, breaches)
-	}
-	path := filepath.Join(*root, home, uncleanFile)
-	listed, err := readList(path)
-	if err != nil {
-		return err
-	}
-	if *update {
-		list := shorten(listed, dirty(breaches), renames(ctx, *root))
-		_, _ = fmt.Fprintf(out, "prose: %d files are not clean yet, of %d on the list before\n",
-			len(list), len(listed))
-		return writeList(path, list)
-	}
-	return report(out, judge(breaches, listed, exists(*root)), len(listed), len(docs))
+	return report(out, breaches, len(docs))
 }
 
 // within returns the documents below the given paths.
@@ -75,33 +59,14 @@ func within(docs []document, paths []string) []document {
 	})
 }
 
-// show prints findings.
-func show(out io.Writer, breaches []breach) error {
-	for _, f := range breaches {
-		_, _ = fmt.Fprintln(out, f)
+// report prints the findings, or one line that says how many texts have none.
+func report(out io.Writer, breaches []breach, docs int) error {
+	for _, b := range breaches {
+		_, _ = fmt.Fprintln(out, b)
 	}
 	if len(breaches) > 0 {
 		return errUnclean
 	}
+	_, _ = fmt.Fprintf(out, "prose: %d texts checked\n", docs)
 	return nil
-}
-
-// report prints what is wrong, or one line that says that nothing is.
-func report(out io.Writer, problems []string, listed, docs int) error {
-	for _, p := range problems {
-		_, _ = fmt.Fprintln(out, p)
-	}
-	if len(problems) > 0 {
-		return errUnclean
-	}
-	_, _ = fmt.Fprintf(out, "prose: %d texts checked, %d files are not clean yet\n", docs, listed)
-	return nil
-}
-
-// exists reports whether a path exists below root.
-func exists(root string) func(string) bool {
-	return func(path string) bool {
-		_, err := os.Stat(filepath.Join(root, path))
-		return err == nil
-	}
 }

@@ -1,10 +1,6 @@
 package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -121,65 +117,4 @@ func TestParagraphsOfMarkdown(t *testing.T) {
 	text := lines[1]
 	assert.Equal(t, 2, text.source(3))
 	assert.Equal(t, 3, text.source(11), "the second line of the paragraph")
-}
-
-func TestJudge(t *testing.T) {
-	there := func(string) bool { return true }
-	breaches := []breach{{"a.go", 3, "Words", "Say it."}}
-	assert.Empty(t, judge(breaches, []string{"a.go"}, there))
-	assert.Equal(t, []string{"a.go:3: Words: Say it."}, judge(breaches, nil, there))
-	assert.Equal(t, []string{"a.go:3: Words: Say it."},
-		judge(breaches, []string{"b.go"}, there)[:1])
-
-	problems := judge(breaches, []string{"a.go", "b.go"}, there)
-	require.Len(t, problems, 1, "b.go is clean")
-	assert.Contains(t, problems[0], "b.go is clean")
-
-	problems = judge(breaches, []string{"a.go", "b.go"}, func(path string) bool {
-		return path == "a.go"
-	})
-	require.Len(t, problems, 1, "b.go is gone")
-	assert.Contains(t, problems[0], "b.go does not exist")
-
-	assert.Len(t, judge(breaches, []string{"a.go", "a.go"}, there), 1, "listed twice")
-}
-
-func TestShorten(t *testing.T) {
-	unclean := map[string]bool{"a.go": true, "new.go": true, "stranger.go": true}
-	renamed := map[string]string{"old.go": "new.go", "clean.go": "cleaner.go"}
-	assert.Equal(t, []string{"a.go", "new.go"},
-		shorten([]string{"a.go", "clean.go", "gone.go", "old.go"}, unclean, renamed))
-	assert.Empty(t, shorten(nil, unclean, nil), "an update never adds a file")
-}
-
-// TestRenames follows a file that was renamed after the list was committed.
-func TestRenames(t *testing.T) {
-	root := t.TempDir()
-	git := func(args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "git",
-			append([]string{"-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...)
-		cmd.Dir = root
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(out))
-	}
-	write := func(name, content string) {
-		t.Helper()
-		path := filepath.Join(root, name)
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
-	}
-	text := strings.Repeat("a line of text\n", 20)
-	git("init", "-q")
-	write(home+"/"+uncleanFile, "old.md\nolder.md\n")
-	write("old.md", text)
-	write("older.md", strings.ToUpper(text))
-	git("add", ".")
-	git("commit", "-q", "-m", "first")
-	git("mv", "older.md", "committed.md")
-	git("commit", "-q", "-m", "second")
-	git("mv", "old.md", "staged.md")
-	assert.Equal(t, map[string]string{"old.md": "staged.md", "older.md": "committed.md"},
-		renames(t.Context(), root))
-	assert.Empty(t, renames(t.Context(), t.TempDir()), "outside of git nothing is known")
 }

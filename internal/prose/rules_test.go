@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,9 +52,6 @@ func tree(t *testing.T, files map[string]string) string {
 	config, err := os.ReadFile("vale.ini")
 	require.NoError(t, err)
 	files[home+"/vale.ini"] = string(config)
-	if _, ok := files[home+"/"+uncleanFile]; !ok {
-		files[home+"/"+uncleanFile] = ""
-	}
 	for name, content := range files {
 		path := filepath.Join(root, filepath.FromSlash(name))
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -159,31 +157,14 @@ func TestHeadings(t *testing.T) {
 	assert.NoError(t, err, out)
 }
 
-// TestListOfFiles runs the whole command with files on and off the list.
-func TestListOfFiles(t *testing.T) {
-	const bad, good = "It is kept for ever.\n", "It is kept.\n"
-	list := func(paths ...string) string {
-		return "# a comment\n" + strings.Join(paths, "\n") + "\n"
-	}
-	const unclean = home + "/" + uncleanFile
-
-	out, err := checked(t, map[string]string{"a.md": bad, "b.md": good, unclean: list("a.md")})
-	assert.NoError(t, err, out)
-
-	out, err = checked(t, map[string]string{"a.md": bad, "b.md": good, unclean: list("a.md")},
-		"a.md")
-	require.ErrorIs(t, err, errUnclean, "a path asks for what is listed too")
+// TestPaths runs the whole command, and on one of two files.
+func TestPaths(t *testing.T) {
+	files := map[string]string{"a.md": "It is kept for ever.\n", "b.md": "It is kept.\n"}
+	out, err := checked(t, maps.Clone(files))
+	require.ErrorIs(t, err, errUnclean)
 	assert.Contains(t, out, "a.md:1: Words: ")
 
-	out, err = checked(t, map[string]string{"a.md": bad, "b.md": bad, unclean: list("a.md")})
-	require.ErrorIs(t, err, errUnclean, "a file that is not listed has a finding")
-	assert.Contains(t, out, "b.md:1: Words: ")
-
-	out, err = checked(t, map[string]string{"a.md": good, unclean: list("a.md")})
-	require.ErrorIs(t, err, errUnclean, "a listed file is clean")
-	assert.Contains(t, out, "a.md is clean")
-
-	out, err = checked(t, map[string]string{"a.md": good, unclean: list("c.md")})
-	require.ErrorIs(t, err, errUnclean, "a listed file does not exist")
-	assert.Contains(t, out, "c.md does not exist")
+	out, err = checked(t, files, "b.md")
+	require.NoError(t, err, out)
+	assert.Equal(t, "prose: 1 texts checked\n", out)
 }
