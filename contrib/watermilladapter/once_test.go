@@ -20,11 +20,6 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	require.NoError(t, err)
-}
-
 func deduper(t testing.TB, store dedup.Store, edit ...func(*dedup.Config)) *dedup.Deduper {
 	t.Helper()
 	cfg := dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute}
@@ -32,7 +27,7 @@ func deduper(t testing.TB, store dedup.Store, edit ...func(*dedup.Config)) *dedu
 		f(&cfg)
 	}
 	d, err := dedup.New(store, cfg)
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	return d
 }
@@ -41,7 +36,7 @@ func middlewareOf(t testing.TB, d *dedup.Deduper,
 	cfg watermilladapter.Config) *watermilladapter.Once {
 	t.Helper()
 	once, err := watermilladapter.New(d, cfg)
-	must(t, err)
+	require.NoError(t, err)
 	return once
 }
 
@@ -64,7 +59,7 @@ func newShop(t *testing.T) *shop {
 	t.Helper()
 	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second},
 		watermill.NopLogger{})
-	must(t, err)
+	require.NoError(t, err)
 	return &shop{
 		t: t, router: router, effects: map[string]int{}, out: map[string][]string{},
 		pubsub: gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true},
@@ -106,10 +101,10 @@ func (s *shop) run(uuids ...string) {
 	<-s.router.Running()
 	for _, uuid := range uuids {
 		// until all have acknowledged it
-		must(s.t, s.pubsub.Publish("orders", message.NewMessage(uuid, []byte("ten"))))
+		require.NoError(s.t, s.pubsub.Publish("orders", message.NewMessage(uuid, []byte("ten"))))
 	}
-	must(s.t, s.router.Close())
-	must(s.t, <-over)
+	require.NoError(s.t, s.router.Close())
+	require.NoError(s.t, <-over)
 }
 
 func (s *shop) wantEffects(handler string, want map[string]int) {
@@ -169,7 +164,7 @@ func TestOutput(t *testing.T) {
 func TestPoison(t *testing.T) {
 	s := newShop(t)
 	poison, err := middleware.PoisonQueueWithFilter(s, "poison", watermilladapter.Poisoned)
-	must(t, err)
+	require.NoError(t, err)
 	s.router.AddMiddleware(poison,
 		middlewareOf(t, deduper(t, dedup.Memory(100)),
 			watermilladapter.Config{NoOutput: true}).Middleware)
@@ -194,7 +189,7 @@ func TestInFlight(t *testing.T) {
 	store := dedup.Memory(100)
 	once := middlewareOf(t, deduper(t, store), watermilladapter.Config{Scope: scoped})
 	elsewhere, err := deduper(t, store).Claim(t.Context(), "a", dedup.WithScope("charge"))
-	must(t, err)
+	require.NoError(t, err)
 	ran := 0
 	h := once.Middleware(func(*message.Message) ([]*message.Message, error) {
 		ran++
@@ -203,7 +198,7 @@ func TestInFlight(t *testing.T) {
 	_, err = h(message.NewMessage("a", nil))
 	assert.ErrorIs(t, err, dedup.ErrInFlight, "runs")
 	assert.Zero(t, ran, "runs")
-	must(t, elsewhere.Release(t.Context()))
+	require.NoError(t, elsewhere.Release(t.Context()))
 	for range 2 {
 		_, err := h(message.NewMessage("a", nil))
 		assert.NoError(t, err, "runs")
@@ -283,7 +278,7 @@ func TestMismatch(t *testing.T) {
 		watermilladapter.Config{Scope: scoped, Fingerprint: true}).
 		Middleware(func(*message.Message) ([]*message.Message, error) { return nil, nil })
 	_, err := h(message.NewMessage("a", []byte("ten")))
-	must(t, err)
+	require.NoError(t, err)
 	_, err = h(message.NewMessage("a", []byte("ten thousand")))
 	assert.ErrorIs(t, err, dedup.ErrMismatch, "another payload")
 }
@@ -310,7 +305,7 @@ func TestRepository(t *testing.T) {
 	var wg sync.WaitGroup
 	for n := range 100 {
 		repo, err := watermilladapter.Repository(deduper(t, store), "charge")
-		must(t, err)
+		require.NoError(t, err)
 		wg.Go(func() {
 			dup, err := repo.IsDuplicate(t.Context(), "a")
 			assert.NoError(t, err)
@@ -329,14 +324,14 @@ func TestRepository(t *testing.T) {
 	assert.Equal(t, 1, count(&first), "answers to 100 callers")
 	assert.Equal(t, 99, count(&again), "answers to 100 callers")
 	other, err := watermilladapter.Repository(deduper(t, store), "mail")
-	must(t, err)
+	require.NoError(t, err)
 	dup, err := other.IsDuplicate(t.Context(), "a")
 	assert.False(t, dup, "in another scope: %v, %v", dup, err)
 	assert.NoError(t, err, "in another scope: %v", dup)
 	closed := deduper(t, store)
-	must(t, closed.Close(t.Context()))
+	require.NoError(t, closed.Close(t.Context()))
 	gone, err := watermilladapter.Repository(closed, "charge")
-	must(t, err)
+	require.NoError(t, err)
 	dup, err = gone.IsDuplicate(t.Context(), "b")
 	assert.False(t, dup, "when the store cannot be asked: %v, %v", dup, err)
 	assert.Error(t, err, "when the store cannot be asked: %v", dup)
@@ -346,7 +341,7 @@ func TestRepository(t *testing.T) {
 // has failed on.
 func TestDeduplicatorLoses(t *testing.T) {
 	repo, err := watermilladapter.Repository(deduper(t, dedup.Memory(100)), "")
-	must(t, err)
+	require.NoError(t, err)
 	d := &middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherSHA256(1 << 20),
 		Repository: repo, Timeout: time.Second}
 	ran := 0

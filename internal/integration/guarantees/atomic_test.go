@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
@@ -46,7 +47,7 @@ type till struct {
 func newTill(t testing.TB, client *redis.Client, prefix string) *till {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: prefix})
-	must(t, err)
+	require.NoError(t, err)
 	return &till{t: t, client: client, store: store}
 }
 
@@ -117,7 +118,7 @@ func neverWithin(t *testing.T) {
 			return s.store.DoAtomic(t.Context(), w.d, dedup.Request{Key: "m"}, s.incr("m"))
 		}
 		claim, err := a.d.Claim(t.Context(), "m")
-		must(t, err)
+		require.NoError(t, err)
 		time.Sleep(2 * lease)
 		got, err := do(b)
 		assert.Equal(t, dedup.Acquired, got, "after the lease")
@@ -150,13 +151,13 @@ func newShop(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string)
 	t.Helper()
 	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "shop",
 		Table: table})
-	must(t, err)
+	require.NoError(t, err)
 	return &shop{t: t, db: db, marks: marks, ledger: table + "_effects"}
 }
 
 func (s *shop) migrate() {
 	s.t.Helper()
-	must(s.t, s.marks.Migrate(s.t.Context(), s.db))
+	require.NoError(s.t, s.marks.Migrate(s.t.Context(), s.db))
 	s.exec(`CREATE TABLE ` + s.ledger + ` (message varchar(100) NOT NULL)`)
 	s.t.Cleanup(func() {
 		ctx := context.WithoutCancel(s.t.Context())
@@ -169,7 +170,7 @@ func (s *shop) migrate() {
 func (s *shop) exec(query string) {
 	s.t.Helper()
 	_, err := s.db.ExecContext(s.t.Context(), query)
-	must(s.t, err)
+	require.NoError(s.t, err)
 }
 
 func (s *shop) effect(ctx context.Context, tx *sql.Tx, k string) error {
@@ -187,7 +188,7 @@ func (s *shop) deliver(k string) error {
 func (s *shop) want(k string, want int, why string) {
 	s.t.Helper()
 	var got int
-	must(s.t, s.db.QueryRowContext(s.t.Context(),
+	require.NoError(s.t, s.db.QueryRowContext(s.t.Context(),
 		`SELECT count(*) FROM `+s.ledger+` WHERE message = '`+k+`'`).Scan(&got))
 	assert.Equal(s.t, want, got, "%s: effects, %s", k, why)
 }
@@ -222,8 +223,8 @@ func (e engine) open(t *testing.T) *sql.DB {
 		open = sqladapter.OpenSQLite
 	}
 	db, err := open(e.Driver, e.DSN)
-	must(t, err)
-	t.Cleanup(func() { must(t, db.Close()) })
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
 

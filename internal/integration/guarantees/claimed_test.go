@@ -216,7 +216,7 @@ func rebalance(t *testing.T) {
 					Origin: driver.Origin{Source: "group/topic", Partition: 3,
 						Generation: generation},
 				}})
-				must(t, err)
+				require.NoError(t, err)
 				return claims[0]
 			}
 			older := claim(a, 7)

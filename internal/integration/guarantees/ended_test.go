@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -41,7 +42,7 @@ func endedInSQLite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, err := c.open("sqlite", sqliteDSN(t))
-			must(t, err)
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = db.Close() })
 			s := newShop(t, db, sqladapter.SQLite, "marks")
 			s.migrate()

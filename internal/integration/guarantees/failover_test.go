@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -62,7 +63,7 @@ func realDuo(t *testing.T) *duo {
 	pair.waits = true
 	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
 	pair.part = func(t *testing.T) {
-		must(t, replica.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+		require.NoError(t, replica.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	}
 	pair.promote = func(*testing.T) { target.Store(1); server.Kill(1) }
 	return pair
@@ -71,7 +72,7 @@ func realDuo(t *testing.T) *duo {
 func (p *duo) worker(t *testing.T, opts redisadapter.Options, edit ...func(*dedup.Config)) *worker {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), p.client, opts)
-	must(t, err)
+	require.NoError(t, err)
 	return newWorker(t, store, edit...)
 }
 

@@ -42,7 +42,7 @@ func TestKilledChild(t *testing.T) {
 		return
 	}
 	var j job
-	must(t, json.Unmarshal([]byte(task), &j))
+	require.NoError(t, json.Unmarshal([]byte(task), &j))
 	at := func(point string) {
 		if point == j.Point {
 			fmt.Println("there")
@@ -56,7 +56,7 @@ func TestKilledChild(t *testing.T) {
 		at(afterEffect)
 		return err
 	})
-	must(t, err)
+	require.NoError(t, err)
 	at(afterCommit)
 	t.Errorf("%q is no point", j.Point)
 }
@@ -65,17 +65,17 @@ func TestKilledChild(t *testing.T) {
 func (j *job) killThere(t *testing.T) {
 	t.Helper()
 	task, err := json.Marshal(j)
-	must(t, err)
+	require.NoError(t, err)
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledChild$")
 	child.Env = append(os.Environ(), killedChild+"="+string(task))
 	out, err := child.StdoutPipe()
-	must(t, err)
-	must(t, child.Start())
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	var said []string
 	for lines := bufio.NewScanner(out); lines.Scan() && lines.Text() != "there"; {
 		said = append(said, lines.Text())
 	}
-	must(t, child.Process.Kill())
+	require.NoError(t, child.Process.Kill())
 	err = child.Wait()
 	require.False(t, child.ProcessState.Exited(), "the process has not come there: %v\n%s", err,
 		strings.Join(said, "\n"))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -42,7 +43,7 @@ func newBroker(t *testing.T) *broker {
 	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1),
 		kfake.GroupMinSessionTimeout(200*time.Millisecond), kfake.SeedTopics(1, "in", "out"))
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return &broker{Cluster: c, t: t}
 }
@@ -65,12 +66,12 @@ func kafkaConfig() *sarama.Config {
 func (s *broker) produce(topic string, values ...string) {
 	s.t.Helper()
 	p, err := sarama.NewSyncProducer(s.ListenAddrs(), kafkaConfig())
-	must(s.t, err)
-	defer func() { must(s.t, p.Close()) }()
+	require.NoError(s.t, err)
+	defer func() { require.NoError(s.t, p.Close()) }()
 	for _, v := range values {
 		_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic,
 			Value: sarama.StringEncoder(v)})
-		must(s.t, err)
+		require.NoError(s.t, err)
 	}
 }
 
@@ -135,9 +136,9 @@ func (s *broker) member(handled func(p *plug, values []string)) (stop func()) {
 			return out, nil
 		},
 	})
-	must(s.t, err)
+	require.NoError(s.t, err)
 	group, err := sarama.NewConsumerGroup(s.ListenAddrs(), "g", consumer)
-	must(s.t, err)
+	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	done := make(chan struct{})
 	go func() {
@@ -159,10 +160,10 @@ func (s *broker) read(isolation sarama.IsolationLevel) (values []string) {
 	cfg := kafkaConfig()
 	cfg.Consumer.IsolationLevel = isolation
 	reader, err := sarama.NewConsumer(s.ListenAddrs(), cfg)
-	must(s.t, err)
+	require.NoError(s.t, err)
 	defer func() { _ = reader.Close() }()
 	pc, err := reader.ConsumePartition("out", 0, sarama.OffsetOldest)
-	must(s.t, err)
+	require.NoError(s.t, err)
 	defer func() { _ = pc.Close() }()
 	last := 0
 	deadline := time.After(30 * time.Second)
@@ -186,7 +187,7 @@ func (s *broker) read(isolation sarama.IsolationLevel) (values []string) {
 func (s *broker) through(n int64) {
 	s.t.Helper()
 	admin, err := sarama.NewClusterAdmin(s.ListenAddrs(), kafkaConfig())
-	must(s.t, err)
+	require.NoError(s.t, err)
 	defer func() { _ = admin.Close() }()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -100,7 +100,7 @@ func (w *wire) options() redisadapter.Options {
 func (w *wire) process(client *redis.Client, dead func() bool) *runner {
 	w.t.Helper()
 	store, err := redisadapter.New(context.Background(), client, w.options())
-	must(w.t, err)
+	require.NoError(w.t, err)
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "wire", Window: window, LeaseTTL: time.Minute, SeenOnly: w.kind.seenOnly,
 		Resolve: func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
@@ -110,7 +110,7 @@ func (w *wire) process(client *redis.Client, dead func() bool) *runner {
 			return dedup.DidNotHappen(), nil
 		},
 	})
-	must(w.t, err)
+	require.NoError(w.t, err)
 	return &runner{run: w.run, d: d, redis: store, dead: dead}
 }
 
@@ -171,10 +171,10 @@ func (w *wire) through(n int, f wireFault, end failure, v *caseCounts) (command 
 	}
 	next := w.process(w.server.direct, func() bool { return false })
 	if w.done {
-		must(w.t, single(context.Background(), next))
+		require.NoError(w.t, single(context.Background(), next))
 	}
 	proxy, err := redisproxy.New(w.server.Addr())
-	must(w.t, err)
+	require.NoError(w.t, err)
 	defer proxy.Close()
 	client := redis.NewClient(&redis.Options{
 		Addr: proxy.Addr(), MinRetryBackoff: time.Millisecond,
@@ -209,7 +209,7 @@ func (w *wire) wait(s *struck, end failure, told chan error) error {
 	if end == serverRestarts {
 		select {
 		case <-s.hit:
-			must(w.t, w.server.restart())
+			require.NoError(w.t, w.server.restart())
 		case err := <-told:
 			told <- err
 		}
@@ -236,7 +236,7 @@ func (w *wire) look(next *runner) map[string]stored {
 	was := map[string]stored{}
 	for _, k := range w.run.keys {
 		rec, err := next.d.Lookup(context.Background(), k)
-		must(w.t, err)
+		require.NoError(w.t, err)
 		was[k] = stored{
 			recorded: rec.State == driver.StateSucceeded || rec.State == driver.StateFailed,
 			absent:   rec.State == driver.StateAbsent, effects: w.count(k),

@@ -34,7 +34,7 @@ func eachStore(t *testing.T, test func(t *testing.T, store dedup.Store)) {
 		synctest.Test(t, func(t *testing.T) {
 			_, client := redistest.Bubble(t)
 			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{})
-			must(t, err)
+			require.NoError(t, err)
 			test(t, store)
 		})
 	})
@@ -65,7 +65,7 @@ func newWorker(t *testing.T, store dedup.Store, edit ...func(*dedup.Config)) *wo
 	}
 	var err error
 	w.d, err = dedup.New(w, cfg)
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		close(w.buried)
 		w.lives.Wait() // goroutines of a dead one must not outlive the test
@@ -232,9 +232,4 @@ func subject(n *tally) deduptest.Subject {
 		},
 		Effects: n.of,
 	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	require.NoError(t, err)
 }

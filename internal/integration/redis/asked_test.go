@@ -53,15 +53,15 @@ func (b *bank) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Res
 func (b *bank) open(t *testing.T, resolve bool) *dedup.Deduper {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), b.client, redisadapter.Options{Prefix: b.prefix})
-	must(t, err)
+	require.NoError(t, err)
 	cfg := dedup.Config{Namespace: "pay", Window: time.Hour, LeaseTTL: 500 * time.Millisecond,
 		Wait: 20 * time.Second}
 	if resolve {
 		cfg.Resolve = b.resolve
 	}
 	d, err := dedup.New(store, cfg)
-	must(t, err)
-	t.Cleanup(func() { must(t, d.Close(context.Background())) })
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close(context.Background())) })
 	return d
 }
 
@@ -99,12 +99,12 @@ func TestKilledAfterMarkIrreversible(t *testing.T) {
 			assert.Equal(t, want, res.Outcome, "the bank was asked: %+v", res)
 			assert.Equal(t, 2, res.Attempt, "the bank was asked: %+v", res)
 			ledger, err := b.client.HGetAll(t.Context(), b.ledger()).Result()
-			must(t, err)
+			require.NoError(t, err)
 			assert.Len(t, ledger, 1, "payments")
 			for _, n := range ledger {
 				assert.Equal(t, "1", n, "payments")
 			}
-			must(t, b.client.Del(t.Context(), b.ledger()).Err())
+			require.NoError(t, b.client.Del(t.Context(), b.ledger()).Err())
 		})
 	}
 }
@@ -116,10 +116,10 @@ func killPayer(t *testing.T, task string) {
 	child.Env = append(os.Environ(), payChild+"="+task)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	must(t, err)
-	must(t, child.Start())
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	must(t, child.Process.Kill())
+	require.NoError(t, child.Process.Kill())
 	_ = child.Wait() // always an error: it was killed
 	require.NoError(t, err, "the child")
 	require.Equal(t, "ready\n", line, "the child")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/preflight"
 	"github.com/onceward/onceward/internal/servertest"
@@ -30,7 +31,7 @@ func TestClockThatJumps(t *testing.T) {
 			}
 		},
 	})
-	must(t, err)
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = store.Watch(ctx, 20*time.Millisecond) }()
@@ -40,11 +41,11 @@ func TestClockThatJumps(t *testing.T) {
 	looks := func() int {
 		asked++
 		info, err := client.InfoMap(t.Context(), "commandstats").Result()
-		must(t, err)
+		require.NoError(t, err)
 		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_info"],
 			"calls="), ",")
 		n, err := strconv.Atoi(cmp.Or(calls, "0")) // none is shown before the first has ended
-		must(t, err)
+		require.NoError(t, err)
 		return n - asked
 	}
 	first := looks()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/servertest"
 )
@@ -43,7 +44,7 @@ func impatiently(t *testing.T, addrs []string, wait time.Duration) *redis.Cluste
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: addrs, ClusterStateReloadInterval: wait, ReadTimeout: wait, DialTimeout: wait,
 	})
-	t.Cleanup(func() { must(t, client.Close()) })
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
 }
 
@@ -51,7 +52,7 @@ func impatiently(t *testing.T, addrs []string, wait time.Duration) *redis.Cluste
 func (c *cluster) id(t *testing.T, node int) string {
 	t.Helper()
 	id, err := c.nodes[node-1].Do(t.Context(), "CLUSTER", "MYID").Text()
-	must(t, err)
+	require.NoError(t, err)
 	return id
 }
 
@@ -98,14 +99,14 @@ func (c *cluster) redirections(t *testing.T) map[string]int {
 	sums := make(map[string]int)
 	for _, node := range c.nodes {
 		text, err := node.Info(t.Context(), "errorstats").Result()
-		must(t, err)
+		require.NoError(t, err)
 		for line := range strings.Lines(text) {
 			name, count, found := strings.Cut(strings.TrimSpace(line), ":count=")
 			if !found {
 				continue
 			}
 			n, err := strconv.Atoi(count)
-			must(t, err)
+			require.NoError(t, err)
 			sums[strings.TrimPrefix(name, "errorstat_")] += n
 		}
 	}
@@ -139,17 +140,17 @@ func (c *cluster) set(t *testing.T, node int, slots []int, state, id string) {
 		}
 		return nil
 	})
-	must(t, err)
+	require.NoError(t, err)
 }
 
 // migrate moves the keys of a slot until none is left.
 func (c *cluster) migrate(t *testing.T, slot, from, to int) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(c.Addrs[to-1])
-	must(t, err)
+	require.NoError(t, err)
 	for {
 		keys, err := c.nodes[from-1].ClusterGetKeysInSlot(t.Context(), slot, 100).Result()
-		must(t, err)
+		require.NoError(t, err)
 		if len(keys) == 0 {
 			return
 		}
@@ -157,7 +158,7 @@ func (c *cluster) migrate(t *testing.T, slot, from, to int) {
 		for _, key := range keys {
 			args = append(args, key)
 		}
-		must(t, c.nodes[from-1].Do(t.Context(), args...).Err())
+		require.NoError(t, c.nodes[from-1].Do(t.Context(), args...).Err())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -73,7 +74,7 @@ func frozenPair(t *testing.T) *frozen {
 	p := startPair(t)
 	stale := single(t, &redis.Options{Addr: p.Addrs[0], ReadTimeout: time.Minute, PoolSize: pool,
 		MaxRetries: -1})
-	must(t, connect(t.Context(), stale))
+	require.NoError(t, connect(t.Context(), stale))
 	return &frozen{
 		Server: p.Server, node: 1, prefix: "ow", stale: stale, next: p.client, least: contested,
 		most: contested, promote: func() { p.promote(t); p.follow() },
@@ -97,8 +98,8 @@ func (c *cluster) freezable(t *testing.T, master int, prefix string,
 		Addrs: c.Addrs, ClusterStateReloadInterval: time.Hour, ReadTimeout: time.Minute,
 		PoolSize: pool, MaxRetries: -1,
 	})
-	t.Cleanup(func() { must(t, stale.Close()) })
-	must(t, stale.ForEachMaster(t.Context(), connect))
+	t.Cleanup(func() { require.NoError(t, stale.Close()) })
+	require.NoError(t, stale.ForEachMaster(t.Context(), connect))
 	return &frozen{
 		Server: c.Server, node: master, prefix: prefix, stale: stale, next: next,
 		least: contested / 6, most: contested / 2, promote: func() { c.promoted(t, replica) },
@@ -223,7 +224,7 @@ func takeAll(t *testing.T, d *dedup.Deduper) (won []string) {
 	todo := requests("contested", contested)
 	eventually(t, 10*time.Second, "the other worker has asked for every key", func() bool {
 		claims, err := d.ClaimBatch(t.Context(), todo)
-		must(t, err)
+		require.NoError(t, err)
 		todo = nil
 		for _, c := range claims {
 			switch c.Outcome {

@@ -63,7 +63,7 @@ func TestFullMemory(t *testing.T) {
 		wantFull()
 		assert.Zero(t, lost.Load(), "leases were lost")
 		assert.Zero(t, info(t, client, "evicted_keys"), "keys were evicted")
-		must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+		require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		outcomes(t, d, "new", 500, dedup.Acquired)
 	})
 }
@@ -75,19 +75,20 @@ func fill(t *testing.T, client *redis.Client) (wantFull func()) {
 	t.Helper()
 	const room, beyond, piece = 8 << 20, 16 << 20, 256 << 10
 	limit := info(t, client, "used_memory") + room
-	must(t, client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
-	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(limit)).Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(limit)).Err())
 	ballast := strings.Repeat("x", piece)
 	for i := 0; ; i++ {
 		err := client.Set(t.Context(), fmt.Sprintf("ballast-%d", i), ballast, 0).Err()
 		if redisadapter.Classify(err) == "full" {
 			break
 		}
-		must(t, err)
+		require.NoError(t, err)
 		require.LessOrEqual(t, i, 2*room/piece, "the server takes more than its maxmemory")
 	}
 	limit -= beyond
-	must(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(max(limit, 1<<20))).Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(max(limit,
+		1<<20))).Err())
 	return func() {
 		t.Helper()
 		used, most := info(t, client, "used_memory"), info(t, client, "maxmemory")
@@ -107,7 +108,7 @@ func outcomes(t *testing.T, d *dedup.Deduper, name string, n int,
 	want driver.Outcome) []*dedup.Claim {
 	t.Helper()
 	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
-	must(t, err)
+	require.NoError(t, err)
 	for i, c := range claims {
 		require.Equal(t, want, c.Outcome, "%s %d of %d: %v (%v)", name, i, n, c.Outcome, c.Err())
 	}
@@ -167,7 +168,7 @@ func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 		require.Equal(t, "full", redisadapter.Classify(err), "a new claim at full memory")
 	}
 	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
-	must(t, err)
+	require.NoError(t, err)
 	for _, c := range claims {
 		wantFullError(c.Err())
 	}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func single(t *testing.T, opts *redis.Options) *redis.Client {
 	t.Helper()
 	client := redis.NewClient(opts)
-	t.Cleanup(func() { must(t, client.Close()) })
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	return client
 }
 
@@ -39,11 +39,11 @@ func single(t *testing.T, opts *redis.Options) *redis.Client {
 func info(t *testing.T, client *redis.Client, field string) int {
 	t.Helper()
 	text, err := client.Info(t.Context()).Result()
-	must(t, err)
+	require.NoError(t, err)
 	for line := range strings.Lines(text) {
 		if value, found := strings.CutPrefix(strings.TrimSpace(line), field+":"); found {
 			n, err := strconv.Atoi(value)
-			must(t, err)
+			require.NoError(t, err)
 			return n
 		}
 	}
@@ -70,9 +70,4 @@ func eventually(t *testing.T, limit time.Duration, what string, yes func() bool)
 			t.Fatalf("not within %v: %s", slowness*limit, what)
 		}
 	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	require.NoError(t, err)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
@@ -223,7 +224,7 @@ func (l *load) judge(t *testing.T) checkResult {
 			reqs[i].Key = part[i]
 		}
 		claims, err := l.d.ClaimBatch(t.Context(), reqs)
-		must(t, err)
+		require.NoError(t, err)
 		for _, c := range claims {
 			switch c.Outcome {
 			case dedup.Duplicate:

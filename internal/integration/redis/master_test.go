@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
@@ -71,7 +72,7 @@ func recovered(t *testing.T, d *dedup.Deduper, since time.Time) {
 	eventually(t, 30*time.Second, "fresh keys are served", func() bool {
 		round++
 		claims, err := d.ClaimBatch(t.Context(), requests(fmt.Sprintf("fresh-%d", round), 60))
-		must(t, err)
+		require.NoError(t, err)
 		return !slices.ContainsFunc(claims, func(c *dedup.Claim) bool {
 			return c.Outcome != dedup.Acquired
 		})

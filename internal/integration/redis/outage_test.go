@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/driver"
@@ -87,7 +88,7 @@ func TestDeadConnections(t *testing.T) {
 				client := single(t, &redis.Options{Addr: server.Addr})
 				// With everysec an acknowledged write waits in the process while an fsync takes
 				// long.
-				must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
+				require.NoError(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
 				soon, d := l.both(t, client)
 				complete(t, l, d, inFlight(t, d, "done", callers))
 				fault.hit(server)
@@ -127,10 +128,10 @@ func TestLoading(t *testing.T) {
 			}
 			return nil
 		})
-		must(t, err)
+		require.NoError(t, err)
 		complete(t, l, d, inFlight(t, d, "done", keys))
 		delay := func(perKey string) { // it can be changed while the server loads
-			must(t, single(t, &redis.Options{Addr: client.Options().Addr,
+			require.NoError(t, single(t, &redis.Options{Addr: client.Options().Addr,
 				ReadTimeout: time.Minute}).ConfigSet(t.Context(), "key-load-delay", perKey).Err())
 		}
 		// In microseconds: more than ten seconds in all, unless it is lowered. The server answers
@@ -150,7 +151,7 @@ func TestLoading(t *testing.T) {
 		for during := true; during; {
 			select {
 			case err := <-loaded:
-				must(t, err)
+				require.NoError(t, err)
 				during = false
 			default:
 				if seen["unknown: loading"] >= 3 && !shortened {
@@ -183,7 +184,8 @@ func loadable(t *testing.T, l layout) (client *redis.Client, soon, d *dedup.Dedu
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedis)
 	client = single(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
-	must(t, client.ConfigSet(t.Context(), "loading-process-events-interval-bytes", "1024").Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "loading-process-events-interval-bytes",
+		"1024").Err())
 	// go-redis also retries; with a few more retries its caller sees only the deadline.
 	soon, d = l.both(t, single(t, &redis.Options{Addr: server.Addr, MaxRetries: 1}))
 	return client, soon, d

@@ -45,7 +45,7 @@ func startPair(t *testing.T) *pair {
 // promote makes the replica a primary.
 func (p *pair) promote(t *testing.T) {
 	t.Helper()
-	must(t, p.nodes[1].Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	require.NoError(t, p.nodes[1].Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 }
 
 // follow leads the client to the second node.
@@ -56,15 +56,15 @@ func (p *pair) swap(t *testing.T) {
 	t.Helper()
 	p.promote(t)
 	host, port, err := net.SplitHostPort(p.Addrs[1])
-	must(t, err)
-	must(t, p.nodes[0].Do(t.Context(), "REPLICAOF", host, port).Err())
+	require.NoError(t, err)
+	require.NoError(t, p.nodes[0].Do(t.Context(), "REPLICAOF", host, port).Err())
 }
 
 // replicated waits until the replica has what the primary has.
 func (p *pair) replicated(t *testing.T) {
 	t.Helper()
 	n, err := p.nodes[0].Wait(t.Context(), 1, 10*time.Second).Result()
-	must(t, err)
+	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "replicas that acknowledged")
 }
 
@@ -99,7 +99,8 @@ func TestSentinel(t *testing.T) {
 	}{
 		{"primary killed", func(_ *testing.T, s *servertest.Server) { s.Kill(1) }},
 		{"failover asked for", func(t *testing.T, s *servertest.Server) {
-			must(t, single(t, &redis.Options{Addr: s.Addrs[2]}).Do(t.Context(), "SENTINEL",
+			require.NoError(t, single(t, &redis.Options{Addr: s.Addrs[2]}).Do(t.Context(),
+				"SENTINEL",
 				"FAILOVER", "onceward").Err())
 		}},
 	} {
@@ -110,7 +111,7 @@ func TestSentinel(t *testing.T) {
 				MasterName: "onceward", SentinelAddrs: server.Addrs[2:], ReadTimeout: time.Second,
 				DialTimeout: time.Second,
 			})
-			t.Cleanup(func() { must(t, client.Close()) })
+			t.Cleanup(func() { require.NoError(t, client.Close()) })
 			fresh := probe(t, client)
 			work := begin(t, client, shortLease, crashes)
 			fault.hit(t, server)

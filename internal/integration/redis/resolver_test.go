@@ -97,13 +97,13 @@ func (c cell) open(t *testing.T) (*redisadapter.Store, *dedup.Deduper) {
 	l := layouts[c.layout]
 	l.options.Prefix = c.prefix
 	store, err := redisadapter.New(t.Context(), c.client(t), l.options)
-	must(t, err)
+	require.NoError(t, err)
 	cfg := dedup.Config{Namespace: "pay", Window: window, LeaseTTL: doomedLease}
 	if l.config != nil {
 		l.config(&cfg)
 	}
 	d, err := dedup.New(store, cfg)
-	must(t, err)
+	require.NoError(t, err)
 	return store, d
 }
 
@@ -175,7 +175,7 @@ func (c cell) crowd(t *testing.T) {
 			pipe.Set(t.Context(), fmt.Sprintf("%s:{other-%d}", c.prefix, i), value, time.Hour)
 		}
 		_, err := pipe.Exec(t.Context())
-		must(t, err)
+		require.NoError(t, err)
 	}
 }
 
@@ -214,7 +214,7 @@ func uncertainKeys(t *testing.T, store *redisadapter.Store) map[driver.ID]bool {
 	all := map[driver.ID]bool{}
 	for cursor := ""; ; {
 		page, next, err := store.Uncertain(t.Context(), cursor, 0)
-		must(t, err)
+		require.NoError(t, err)
 		for i := range page {
 			all[page[i].ID] = true
 		}
@@ -236,7 +236,7 @@ func (c cell) resolve(t *testing.T, g *gateway) (sum resolver.Resolved) {
 		store, _ := c.open(t)
 		r, err := resolver.New(store, resolver.Config{Window: window, Ask: g.ask,
 			Failed: func(err error) { t.Error(err) }})
-		must(t, err)
+		require.NoError(t, err)
 		all.Go(func() {
 			for len(uncertainKeys(t, store)) > 0 && ctx.Err() == nil {
 				found, err := r.Pass(ctx)
@@ -269,7 +269,7 @@ func (c cell) deliver(t *testing.T, d *dedup.Deduper, g *gateway) {
 		assert.Equal(t, want, res.Outcome, "order %d", i)
 	}
 	ledger, err := g.client.HGetAll(t.Context(), g.key).Result()
-	must(t, err)
+	require.NoError(t, err)
 	assert.Len(t, ledger, doomed)
 	for key, n := range ledger {
 		assert.Equal(t, "1", n, "payments of %s", key)
@@ -284,10 +284,10 @@ func killPayers(t *testing.T, c cell) {
 	child.Env = append(os.Environ(), dieChild+"="+c.String())
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
-	must(t, err)
-	must(t, child.Start())
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	must(t, child.Process.Kill())
+	require.NoError(t, child.Process.Kill())
 	_ = child.Wait() // always an error: it was killed
 	require.Equal(t, "ready\n", line, "%v", err)
 }
@@ -299,7 +299,7 @@ func payAndDie(t *testing.T, task string) {
 	var c cell
 	_, err := fmt.Sscanf(task, "%s %s %s %d %t", &c.addrs, &c.bank, &c.prefix, &c.layout,
 		&c.cluster)
-	must(t, err)
+	require.NoError(t, err)
 	g := c.gateway(t)
 	_, d := c.open(t)
 	var begun sync.WaitGroup

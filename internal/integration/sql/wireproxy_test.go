@@ -230,10 +230,10 @@ func (s *shop) byRunner(ctx context.Context, batch []string) (first bool, err er
 	return res.Outcome == dedup.Acquired, err
 }
 
-// everyRoundTrip hits each request of a message's life with each fault, has the message delivered until
-// that ends well, and checks what it had.
-func (s *shop) everyRoundTrip(t *testing.T, p *wireProxy, open func() *sql.DB, w method, faults []wireFault,
-	then func()) {
+// everyRoundTrip hits each request of a message's life with each fault, delivers the message until
+// that succeeds, and checks its effects.
+func (s *shop) everyRoundTrip(t *testing.T, p *wireProxy, open func() *sql.DB, w method,
+	faults []wireFault, then func()) {
 	t.Helper()
 	var all []string
 	life := func(at int, fault wireFault, then func()) (roundTrips int) {
@@ -277,7 +277,8 @@ func (s *shop) everyRoundTrip(t *testing.T, p *wireProxy, open func() *sql.DB, w
 	lost, doubled := s.damage(t, all)
 	assert.Zero(t, lost, "of %d effects", len(all))
 	assert.Zero(t, doubled, "of %d effects", len(all))
-	t.Logf("%d round trips, %d faults: %d effects, each once", roundTrips, roundTrips*len(faults), len(all))
+	t.Logf("%d round trips, %d faults: %d effects, each once", roundTrips, roundTrips*len(faults),
+		len(all))
 }
 
 // throughWireProxy leads to an engine through a proxy.
@@ -328,8 +329,8 @@ func TestEveryRoundTripOnTheWire(t *testing.T) {
 	}
 }
 
-// TestKilledServerAtEveryRoundTrip: PostgreSQL is killed, all of it, before each request of a message's
-// life and after it, and started again.
+// TestKilledServerAtEveryRoundTrip: all processes of PostgreSQL are killed before or after each
+// request of a message's life, and the server is started again.
 func TestKilledServerAtEveryRoundTrip(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindPostgres)

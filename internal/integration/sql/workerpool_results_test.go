@@ -97,10 +97,10 @@ func wantReceipts(batch []string, marks []sqladapter.Mark) error {
 	return nil
 }
 
-// TestOverlappingBatchesKeepResults: workers whose batches keep results begin each of them once, at every level
-// of MariaDB: in batches that overlap, and in those that have nothing in common but that there is
-// something old in each. Prevents deadlocks: above READ COMMITTED a look for a result that is not
-// there locks the gap where it would be, against what others insert, and all of them look.
+// TestOverlappingBatchesKeepResults: workers whose batches keep results begin each message once, at
+// every level of MariaDB: in batches that overlap, and in batches that share no key but each have
+// an old one. Prevents deadlocks: above READ COMMITTED a read of a missing result locks the gap where
+// it would be, against the inserts of others, and all of them read.
 func TestOverlappingBatchesKeepResults(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		tried := levels(e.dialect)

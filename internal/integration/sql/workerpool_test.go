@@ -65,7 +65,8 @@ func (c workerPool) run(t *testing.T, messages []string, seed uint64) *deliveryF
 }
 
 // untilAcknowledged reports whether it was, and fails the test otherwise.
-func (c workerPool) untilAcknowledged(t *testing.T, worker int, batch []string, met *deliveryFailures) bool {
+func (c workerPool) untilAcknowledged(t *testing.T, worker int, batch []string,
+	met *deliveryFailures) bool {
 	pause := time.NewTicker(between)
 	defer pause.Stop()
 	for {

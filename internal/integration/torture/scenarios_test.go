@@ -273,7 +273,8 @@ var rows = []row{
 	},
 	{
 		id: "X21", name: "keys evicted for 1 s", compositions: []string{"full", "seen"},
-		smoke: []string{"seen"}, nemeses: evict, counts: []string{"evicting", "evicted"}, checkResult: porcupine.Illegal,
+		smoke: []string{"seen"}, nemeses: evict, counts: []string{"evicting", "evicted"},
+		checkResult: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -309,8 +310,9 @@ var rows = []row{
 		id: "X26", name: "server's clock ahead or behind by a minute or an hour for 0.5 s",
 		compositions: append(slices.Clone(onRedis), "postgres"),
 		smoke:        []string{"compact", "postgres"},
-		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"}, checkResult: either,
-		soak: []string{"full"},
+		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"},
+		checkResult: either,
+		soak:        []string{"full"},
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 4},
 			"ci":    {messages: 600, times: 2, strikes: 4},
