@@ -16,19 +16,16 @@ import (
 
 // Options are the flags of the command. One of Topic, File and Table is set.
 type Options struct {
-	Kafka  broker.Options
-	Topic  string
-	Since  time.Duration // of the topic; 0: all of it
-	Server server.Options
-	Table  string
-	File   string // "-" is standard input
-	// ID, Time and Payload say where those stand, in the words of the flags.
+	Kafka             broker.Options
+	Topic             string
+	Since             time.Duration // of the topic; 0: all of it
+	Server            server.Options
+	Table             string
+	File              string // "-" is standard input
 	ID, Time, Payload string
-	// Max is how many messages are read, IDs how many ids are kept at most.
-	Max, IDs int
-	// State is a file from which an interrupted run continues; HTML is the file of the page.
-	State, HTML string
-	JSON        bool
+	Max, IDs          int
+	State, HTML       string
+	JSON              bool
 
 	id         kafkaadapter.IDFunc
 	expression string

@@ -148,13 +148,4 @@ func number(n uint64) string {
 }
 
 // age is a duration as people say it.
-func age(ms int64) string {
-	d := span(ms)
-	switch {
-	case d >= time.Minute:
-		d = d.Round(time.Second)
-	case d >= time.Second:
-		d = d.Round(100 * time.Millisecond)
-	}
-	return cli.Span(d)
-}
+func age(ms int64) string { return cli.Span(cli.Round(span(ms))) }

@@ -16,22 +16,15 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	Server server.Options
-	// Schema of the table, in a database.
 	Schema string
 	// Layout of the keys, in Redis.
-	Layout redisadapter.Layout
-	// For is how long messages are sent.
-	For time.Duration
-	// Workers are how many messages are under way at most.
-	Workers int
-	// Dup is the share of duplicates.
-	Dup float64
-	// MaxKeys bounds what is written.
-	MaxKeys int
-	// Yes asks no question, Force passes a server that is full, or evicts.
+	Layout     redisadapter.Layout
+	For        time.Duration
+	Workers    int
+	Dup        float64
+	MaxKeys    int
 	Yes, Force bool
-	// JSON writes for programs.
-	JSON bool
+	JSON       bool
 
 	layout string
 }

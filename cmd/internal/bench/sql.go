@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/sqlname"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -72,13 +73,13 @@ var tables = []string{"", "_results", "_meta"}
 
 // name is quoted, with its schema.
 func (s *onSQL) name(suffix string) string {
-	quote := `"`
+	mark := byte('"')
 	if s.o.Server.Dialect() == sqladapter.MySQL {
-		quote = "`"
+		mark = '`'
 	}
-	name := quote + s.table + suffix + quote
+	name := sqlname.Quote(s.table+suffix, mark)
 	if s.o.Schema != "" {
-		name = quote + s.o.Schema + quote + "." + name
+		name = sqlname.Quote(s.o.Schema, mark) + "." + name
 	}
 	return name
 }

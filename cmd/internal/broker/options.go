@@ -16,9 +16,8 @@ import (
 type Options struct {
 	// Brokers are bootstrap addresses.
 	Brokers []string
-	// TLS and SASL of the connections.
-	TLS  TLS
-	SASL SASL
+	TLS     TLS
+	SASL    SASL
 
 	brokers, passwordEnv string
 }

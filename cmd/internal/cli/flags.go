@@ -101,6 +101,17 @@ func Span(d time.Duration) string {
 	return text
 }
 
+// Round leaves the precision that people want.
+func Round(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second)
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond)
+	}
+	return d
+}
+
 // ShareVar registers a flag that takes a share as 0.05 or 5%.
 func (f *Flags) ShareVar(to *float64, name string, value float64, usage string) {
 	*to = value

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"unicode/utf8"
 
@@ -166,4 +167,28 @@ func Size(bytes float64) string {
 		return fmt.Sprintf("%.0f B", bytes)
 	}
 	return fmt.Sprintf("%.1f %s", bytes, units[i])
+}
+
+// LastOutput keeps the end of what is written to it.
+type LastOutput struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 2 << 10
+
+// Write implements io.Writer.
+func (o *LastOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, p...)
+	o.text = o.text[max(0, len(o.text)-tailSize):]
+	return len(p), nil
+}
+
+// String is the text without white space around it.
+func (o *LastOutput) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.TrimSpace(string(o.text))
 }

@@ -21,8 +21,6 @@ type backends struct {
 	ledger  ledger.Location
 	session time.Duration // of the consumer group
 	run     string        // names what this run makes
-	// kafkaName, redisName and ledgerName are for people.
-	kafkaName, redisName, ledgerName string
 
 	closers []func()
 }
@@ -53,7 +51,7 @@ func (b *backends) openKafka() error {
 		return fmt.Errorf("start the embedded broker: %w", err)
 	}
 	b.closers = append(b.closers, c.Close)
-	b.kafka, b.kafkaName, b.session = c.ListenAddrs(), "embedded (kfake, 3 brokers)", time.Second
+	b.kafka, b.session = c.ListenAddrs(), time.Second
 	return nil
 }
 
@@ -77,7 +75,7 @@ func (b *backends) openRedis() error {
 		}
 	}()
 	b.closers = append(b.closers, func() { ticker.Stop(); close(stop); m.Close() })
-	b.redis, b.redisName = []string{m.Addr()}, "embedded (miniredis)"
+	b.redis = []string{m.Addr()}
 	return nil
 }
 
@@ -91,6 +89,5 @@ func (b *backends) openLedger(keep bool) error {
 		b.closers = append(b.closers, func() { _ = os.RemoveAll(dir) })
 	}
 	b.ledger.File = filepath.Join(dir, "ledger.db")
-	b.ledgerName = "embedded (SQLite)"
 	return nil
 }

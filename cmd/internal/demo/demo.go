@@ -123,8 +123,8 @@ func (d *demo) head() {
 	unique := stream.Unique(d.messages)
 	d.say.line("%d ids in %d messages over %d partitions, seed %d", unique, len(d.messages),
 		partitions, d.options.Seed)
-	d.say.line("Kafka: %s   Redis: %s   ledger: %s", d.backends.kafkaName, d.backends.redisName,
-		d.backends.ledgerName)
+	d.say.line("Kafka: embedded (kfake, 3 brokers)   Redis: embedded (miniredis)   " +
+		"ledger: embedded (SQLite)")
 	if d.pages != nil {
 		d.say.line("Console: %s/   metrics for Prometheus: %s%s", d.pages.url, d.pages.url,
 			metricsPath)

@@ -17,28 +17,17 @@ const (
 
 // Options are the flags of the demo.
 type Options struct {
-	// Messages is the number of unique ids.
-	Messages int
-	// Duplicates is the percentage of messages repeated in each of three ways.
+	Messages   int
 	Duplicates int
-	// Seed of the stream.
-	Seed uint64
-	// Naive adds the usual pattern to the compositions.
-	Naive bool
-	// Lease of a claim.
-	Lease time.Duration
-	// Timeout of each composition's run.
-	Timeout time.Duration
-	// Takes is how long a stream is sent; zero: as long as the crashes need.
-	Takes time.Duration
-	// Listen is the address of console and metrics; empty: none.
-	Listen string
-	// Keep the ledger.
-	Keep bool
-	// Break makes the workers fail their promise.
-	Break worker.Fault
-	// JSON writes for programs.
-	JSON bool
+	Seed       uint64
+	Naive      bool
+	Lease      time.Duration
+	Timeout    time.Duration
+	Takes      time.Duration
+	Listen     string
+	Keep       bool
+	Break      worker.Fault
+	JSON       bool
 
 	given func(flag string) bool
 }

@@ -8,10 +8,10 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/cmd/internal/demo/worker"
 )
 
@@ -21,7 +21,7 @@ type process struct {
 	slot  string // w1
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	said  *lastWords
+	said  *cli.LastOutput
 
 	killed   bool // by us, at the point it stood at
 	leaving  bool // has been asked to
@@ -42,7 +42,7 @@ type notice struct {
 // startProcess runs the program's hidden worker command. Notices go to out until one
 // says ended; somebody must read them until then.
 func startProcess(exe string, cfg worker.Config, out chan<- notice) (*process, error) {
-	p := &process{name: cfg.Name, said: new(lastWords)}
+	p := &process{name: cfg.Name, said: new(cli.LastOutput)}
 	p.slot = strings.TrimRight(cfg.Name, "'")
 	p.cmd = exec.Command(exe, WorkerCommand) //nolint:noctx // it is ended by stop and kill, never by surprise
 	p.cmd.Stderr = p.said
@@ -86,7 +86,7 @@ func (p *process) listen(stdout io.Reader, out chan<- notice) {
 	_, _ = io.Copy(io.Discard, stdout) // after a line that was too long
 	err := p.cmd.Wait()
 	if err != nil {
-		err = fmt.Errorf("%s: %w%s", p.name, err, p.said)
+		err = fmt.Errorf("%s: %w\n%s", p.name, err, p.said)
 	}
 	out <- notice{from: p, at: time.Now(), ended: true, err: err}
 }
@@ -103,31 +103,4 @@ func (p *process) stop() {
 func (p *process) kill() {
 	p.killed = true
 	_ = p.cmd.Process.Kill() // fails only when it is gone
-}
-
-// lastWords keeps the end of what a worker wrote to its standard error.
-type lastWords struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const lastWordsSize = 2 << 10
-
-// Write implements io.Writer.
-func (w *lastWords) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.text = append(w.text, b...)
-	w.text = w.text[max(0, len(w.text)-lastWordsSize):]
-	return len(b), nil
-}
-
-// String is the text on lines of its own, or nothing.
-func (w *lastWords) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.text) == 0 {
-		return ""
-	}
-	return "\n" + strings.TrimSpace(string(w.text))
 }

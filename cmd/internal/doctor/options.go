@@ -13,25 +13,19 @@ import (
 
 // Options are the flags of the command.
 type Options struct {
-	Server server.Options
-	// Reload is the program's ClusterStateReloadInterval; zero is go-redis's default.
-	Reload time.Duration
-	// ReplicaReads says that the program reads from replicas.
+	Server       server.Options
+	Reload       time.Duration
 	ReplicaReads bool
 	// Kafka is where topics are, Group who reads them; without Topics those that it has committed
 	// in.
-	Kafka  broker.Options
-	Group  string
-	Topics []string
-	// Window of the Deduper.
-	Window time.Duration
-	// KafkaConfig is a file with the settings of a Kafka client.
+	Kafka       broker.Options
+	Group       string
+	Topics      []string
+	Window      time.Duration
 	KafkaConfig string
-	// Schema and Tables are what to look at in a database.
-	Schema string
-	Tables []string
-	// JSON writes for programs.
-	JSON bool
+	Schema      string
+	Tables      []string
+	JSON        bool
 }
 
 // Command returns the command.

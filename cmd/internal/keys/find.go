@@ -104,9 +104,10 @@ func (s *store) find(ctx context.Context, o *Options) (dedup.Record, error) {
 		o.take(&o.candidates[hits[0]])
 		return records[hits[0]], nil
 	case len(hits) > 1:
-		var found []entry
+		var found []redisadapter.Entry
 		for _, i := range hits {
-			found = append(found, entry{o.candidates[i].id, records[i]})
+			found = append(found, redisadapter.Entry{
+				ID: o.candidates[i].id, Record: records[i]})
 		}
 		return dedup.Record{}, several(len(hits), found)
 	case o.prefix != "" && len(o.candidates) == 0:
@@ -179,8 +180,8 @@ func (s *store) ledger(ctx context.Context, o *Options) *sqladapter.Ledger {
 
 // complete finds the one key whose ID begins with the prefix that was given.
 func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) {
-	found, all, err := s.scan(ctx, false, func(e *entry) bool {
-		return strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix)
+	found, all, err := s.scan(ctx, false, func(e *redisadapter.Entry) bool {
+		return strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix)
 	})
 	switch {
 	case err != nil:
@@ -193,7 +194,7 @@ func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) 
 		return dedup.Record{}, fmt.Errorf("no key in the store has an ID that begins with %s%s: %w",
 			o.prefix, more, errNo)
 	case len(found) == 1 && all:
-		o.ID, o.foundAs = found[0].id, "the beginning of its ID"
+		o.ID, o.foundAs = found[0].ID, "the beginning of its ID"
 		return s.record(ctx, o.ID)
 	case all:
 		return dedup.Record{}, fmt.Errorf("the beginning of the ID: %w",
@@ -203,7 +204,7 @@ func (s *store) complete(ctx context.Context, o *Options) (dedup.Record, error) 
 }
 
 // several is the answer where one key is wanted.
-func several(n int, found []entry) error {
+func several(n int, found []redisadapter.Entry) error {
 	return fmt.Errorf("%d keys fit: look with --id\n%s: %w", n, candidates(found), errNo)
 }
 
@@ -223,14 +224,14 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 	if !o.clue.line {
 		texts = append(texts, o.typed)
 	}
-	fits := func(e *entry) bool {
+	fits := func(e *redisadapter.Entry) bool {
 		for _, text := range texts {
-			if labeled(e.record.Label, text) {
+			if labeled(e.Record.Label, text) {
 				return true
 			}
 		}
-		return o.clue.at.of(&e.record, o.group) ||
-			o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix)
+		return o.clue.at.of(&e.Record, o.group) ||
+			o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix)
 	}
 	looking, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
@@ -249,7 +250,7 @@ func (s *store) search(ctx context.Context, o *Options) (dedup.Record, error) {
 		case len(found) > 1:
 			return dedup.Record{}, several(len(found), found)
 		case len(found) == 1:
-			o.ID, o.foundAs = found[0].id, o.how(&found[0])
+			o.ID, o.foundAs = found[0].ID, o.how(&found[0])
 			return s.record(ctx, o.ID)
 		case !irreversible && !all:
 			o.notKnown = append(o.notKnown, fmt.Sprintf(
@@ -267,11 +268,11 @@ func labeled(label, text string) bool {
 }
 
 // how says by what the search has found a key.
-func (o *Options) how(e *entry) string {
+func (o *Options) how(e *redisadapter.Entry) string {
 	switch {
-	case o.clue.at.of(&e.record, o.group):
+	case o.clue.at.of(&e.Record, o.group):
 		return "the position of its message"
-	case o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix):
+	case o.prefix != "" && strings.HasPrefix(hex.EncodeToString(e.ID[:]), o.prefix):
 		return "the beginning of its ID"
 	}
 	return "its label"
@@ -293,7 +294,7 @@ var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded,
 
 // scan goes over keys of the store until some fit, or ctx ends. complete is false when it has not
 // come to the end.
-func (s *store) scan(ctx context.Context, irreversible bool, fits func(*entry) bool) (found []entry,
+func (s *store) scan(ctx context.Context, irreversible bool, fits func(*redisadapter.Entry) bool) (found []redisadapter.Entry,
 	complete bool, err error) {
 	states := listedStates
 	if irreversible {
@@ -308,26 +309,26 @@ func (s *store) scan(ctx context.Context, irreversible bool, fits func(*entry) b
 			}
 			return found, false, err
 		}
-		for i := range p.entries {
-			if e := p.entries[i]; !seen[e.id] && fits(&e) {
-				seen[e.id] = true
+		for i := range p.Entries {
+			if e := p.Entries[i]; !seen[e.ID] && fits(&e) {
+				seen[e.ID] = true
 				if found = append(found, e); len(found) == maxCandidates {
 					return found, false, nil
 				}
 			}
 		}
-		if cursor = p.cursor; cursor == "" {
+		if cursor = p.Cursor; cursor == "" {
 			return found, true, nil
 		}
 	}
 }
 
 // candidates names keys, one a line.
-func candidates(found []entry) string {
+func candidates(found []redisadapter.Entry) string {
 	lines := make([]string, 0, len(found))
 	for i := range found {
-		line := "  " + hex.EncodeToString(found[i].id[:]) + "  " + found[i].record.State.String()
-		if label := found[i].record.Label; label != "" {
+		line := "  " + hex.EncodeToString(found[i].ID[:]) + "  " + found[i].Record.State.String()
+		if label := found[i].Record.Label; label != "" {
 			line += "  " + strconv.Quote(label)
 		}
 		lines = append(lines, line)

@@ -113,30 +113,30 @@ func (c *collector) run(ctx context.Context, irreversible bool, state driver.Sta
 			return err
 		}
 		if first {
-			meter = progress.Start(c.errOut, "looking", p.total)
+			meter = progress.Start(c.errOut, "looking", p.Total)
 		}
-		meter.Add(p.looked)
+		meter.Add(p.Looked)
 		if !irreversible {
-			c.l.count(&p)
+			c.l.count(&p, c.s.redis != nil)
 		}
 		c.l.pages++
-		for i := range p.entries {
-			c.add(&p.entries[i])
+		for i := range p.Entries {
+			c.add(&p.Entries[i])
 		}
-		if cursor = p.cursor; cursor == "" || !indexed && len(c.l.Keys) > c.o.Limit {
+		if cursor = p.Cursor; cursor == "" || !indexed && len(c.l.Keys) > c.o.Limit {
 			return nil
 		}
 	}
 }
 
 // add lists a key, if it is chosen.
-func (c *collector) add(e *entry) {
-	v := c.s.view(e.id, &e.record, c.now)
-	if c.seen[e.id] || !strings.HasPrefix(e.record.Label, c.o.Label) ||
+func (c *collector) add(e *redisadapter.Entry) {
+	v := c.s.view(e.ID, &e.Record, c.now)
+	if c.seen[e.ID] || !strings.HasPrefix(e.Record.Label, c.o.Label) ||
 		c.o.Older != 0 && (v.ClaimedMS == nil || *v.ClaimedMS < c.o.Older.Milliseconds()) {
 		return
 	}
-	c.seen[e.id] = true
+	c.seen[e.ID] = true
 	c.l.Keys = append(c.l.Keys, v)
 	c.l.found++
 }
@@ -150,18 +150,18 @@ func (l *List) cut(limit int) {
 }
 
 // count adds how far a page has looked.
-func (l *List) count(p *page) {
-	l.Foreign += p.foreign
-	if !p.scanned {
+func (l *List) count(p *redisadapter.Page, inRedis bool) {
+	l.Foreign += p.Foreign
+	if !inRedis {
 		return
 	}
-	looked := p.looked
+	looked := p.Looked
 	if l.Looked != nil {
 		looked += *l.Looked
 	}
-	if p.total > 0 {
-		l.Total = &p.total
-		looked = min(looked, p.total)
+	if p.Total > 0 {
+		l.Total = &p.Total
+		looked = min(looked, p.Total)
 	}
 	l.Looked = &looked
 }

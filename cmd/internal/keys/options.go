@@ -36,27 +36,18 @@ type Options struct {
 	// Spec is what was said of the key; its Namespace is that of the Deduper.
 	keyspec.Spec
 	// prefix is the beginning of an ID, instead of all of it.
-	prefix string
-	// Marks says that the table has marks.
-	Marks bool
-	// Result shows a preview of the stored result.
-	Result bool
-	// Older and Limit choose what is listed.
-	Older time.Duration
-	Limit int
-	Label string
-	// For bounds how long keys in flight are looked for.
-	For time.Duration
-	// All resolves what is listed, and DryRun changes nothing.
-	All, DryRun bool
-	// Done and Released say what the effect of an uncertain key has come to.
+	prefix         string
+	Marks          bool
+	Result         bool
+	Older          time.Duration
+	Limit          int
+	Label          string
+	For            time.Duration
+	All, DryRun    bool
 	Done, Released bool
-	// Window and Hold are those of the Deduper.
-	Window, Hold time.Duration
-	// Yes asks no question.
-	Yes bool
-	// JSON writes for programs.
-	JSON bool
+	Window, Hold   time.Duration
+	Yes            bool
+	JSON           bool
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -22,22 +23,6 @@ import (
 	"github.com/onceward/onceward/sqladapter/migration"
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
-
-// entry is a key that is listed.
-type entry struct {
-	id     driver.ID
-	record dedup.Record
-}
-
-// page is a part of a list.
-type page struct {
-	entries []entry
-	cursor  string
-	foreign int
-	scanned bool // the counts below are kept
-	looked  int64
-	total   int64 // zero when it is not known
-}
 
 // store is what the commands ask.
 type store struct {
@@ -157,20 +142,12 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 	return opts, nil
 }
 
-// expected is a number of keys that makes so many shards.
+// expected is the largest number of keys that makes so many shards.
 func expected(layout redisadapter.Layout, shards int) int {
-	keys := shards
-	for redisadapter.Options.Shards(redisadapter.Options{Layout: layout,
-		ExpectedKeys: 2 * keys}) <= shards {
-		keys *= 2
-	}
-	for step := keys; step > 0; step /= 2 {
-		for redisadapter.Options.Shards(redisadapter.Options{Layout: layout,
-			ExpectedKeys: keys + step}) <= shards {
-			keys += step
-		}
-	}
-	return keys
+	const most = 1 << 40
+	return sort.Search(most, func(i int) bool {
+		return redisadapter.Options{Layout: layout, ExpectedKeys: i + 1}.Shards() > shards
+	})
 }
 
 // clocks of databases, in milliseconds since 1970.
@@ -230,27 +207,22 @@ func (s *store) named(dialect sqladapter.Dialect) *store {
 	return s
 }
 
-// list is a page; irreversible, of the keys past their point of no return alone.
+// list is a page; irreversible, of the keys past their point of no return alone. Its counts of keys
+// that were looked at are those of Redis.
 func (s *store) list(ctx context.Context, cursor string, irreversible bool,
-	states ...driver.State) (p page, err error) {
+	states ...driver.State) (p redisadapter.Page, err error) {
 	if r, ok := s.Store.(*redisadapter.Store); ok {
-		found, err := r.List(ctx, redisadapter.ListOptions{Cursor: cursor, Scan: pageScan,
+		return r.List(ctx, redisadapter.ListOptions{Cursor: cursor, Scan: pageScan,
 			Time: pageTime, States: states, Irreversible: irreversible})
-		for i := range found.Entries {
-			p.entries = append(p.entries, entry{found.Entries[i].ID, found.Entries[i].Record})
-		}
-		p.scanned, p.cursor, p.foreign = true, found.Cursor, found.Foreign
-		p.looked, p.total = found.Looked, found.Total
-		return p, err
 	}
 	lister, ok := s.Store.(console.Lister)
 	if !ok {
 		return p, fmt.Errorf("%s cannot be listed", s.name)
 	}
-	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, states,
+	p.Cursor, p.Foreign, err = lister.Keys(ctx, cursor, 0, states,
 		func(id driver.ID, r dedup.Record) {
 			if !irreversible || r.Irreversible {
-				p.entries = append(p.entries, entry{id, r})
+				p.Entries = append(p.Entries, redisadapter.Entry{ID: id, Record: r})
 			}
 		})
 	return p, err

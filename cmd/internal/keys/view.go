@@ -272,13 +272,4 @@ func lease(ms int64) string {
 }
 
 // short is a duration with the precision that people want.
-func short(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d >= time.Minute:
-		return d.Round(time.Second).String()
-	case d >= time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.String()
-}
+func short(ms int64) string { return cli.Round(time.Duration(ms) * time.Millisecond).String() }

@@ -18,10 +18,8 @@ import (
 type Options struct {
 	Server server.Options
 	// Dialect takes the place of a server for Print.
-	Dialect sqladapter.Dialect
-	// Kind is what the tables are for: marks, fence, store or outbox.
-	Kind string
-	// Schema and Table say where they are; an empty Table is the default of Kind.
+	Dialect       sqladapter.Dialect
+	Kind          string
 	Schema, Table string
 	// Retention and Window are of marks. Windowed says that Window was given, zero forever.
 	Retention sqladapter.Retention
@@ -31,13 +29,10 @@ type Options struct {
 	IDTime         sqladapter.IDTime
 	SnowflakeEpoch time.Time
 	// To is the version that is wanted, or newest.
-	To int
-	// Apply changes the tables, Drop allows to undo versions, Yes asks no question.
+	To               int
 	Apply, Drop, Yes bool
-	// Print is sql, files or goose, and Out the directory for files.
-	Print, Out string
-	// JSON writes for programs.
-	JSON bool
+	Print, Out       string
+	JSON             bool
 
 	raw
 }

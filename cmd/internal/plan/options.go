@@ -13,27 +13,16 @@ import (
 
 // Options are the flags of the command.
 type Options struct {
-	// Rate is messages a second, as a mean over the window.
-	Rate float64
-	// Window is that of the Deduper.
-	Window time.Duration
-	// Dup is the share of messages that are duplicates, 0 to below 1.
-	Dup float64
-	// Result is the mean size of a stored result, in bytes; 0 for none.
-	Result int
-	// Key is the mean length of a key, in bytes, for the comparison with a key of your own
-	// making; 0 for no comparison.
-	Key int
-	// Fingerprint and Origin tell whether records carry them.
+	Rate                float64
+	Window              time.Duration
+	Dup                 float64
+	Result              int
+	Key                 int
 	Fingerprint, Origin bool
-	// Prefix begins the names in Redis.
-	Prefix string
-	// Spare is what is added to what is reckoned, as a share of it.
-	Spare float64
-	// FalsePositives is the goal of a Bloom filter.
-	FalsePositives float64
-	// JSON writes the plan for programs.
-	JSON bool
+	Prefix              string
+	Spare               float64
+	FalsePositives      float64
+	JSON                bool
 }
 
 const (

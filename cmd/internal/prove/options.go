@@ -14,13 +14,10 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	Program []string
-	// URL is where messages are posted; Kafka and Topic where they are written instead.
-	URL   string
-	Kafka broker.Options
-	Topic string
-	// Count is a shell's command that prints the id of each effect; empty: the program calls
-	// $EFFECTS_URL.
-	Count string
+	URL     string
+	Kafka   broker.Options
+	Topic   string
+	Count   string
 
 	Messages   int
 	Duplicates float64 // share of messages that are sent once more

@@ -9,10 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/cmd/internal/cli"
 	"github.com/onceward/onceward/internal/backoff"
 )
 
@@ -24,7 +24,7 @@ type program struct {
 	args   []string
 	env    []string
 	addr   string // that it listens on; empty: nobody connects to it
-	output *lastLines
+	output *cli.LastOutput
 
 	mu    sync.Mutex
 	kills []time.Time
@@ -63,29 +63,6 @@ func reason(err error) error {
 		return errors.New("exit status 0")
 	}
 	return err
-}
-
-// lastLines keeps the end of what is written to it.
-type lastLines struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-const lastSize = 2 << 10
-
-// Write implements io.Writer.
-func (t *lastLines) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-lastSize):]
-	return len(p), nil
-}
-
-func (t *lastLines) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.text))
 }
 
 // listening waits until the program accepts connections.

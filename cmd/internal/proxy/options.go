@@ -15,34 +15,22 @@ import (
 
 // Options are the settings of the command, from flags and from the file of --config.
 type Options struct {
-	Server server.Options
-	// Prefix and Namespace are those of the keys in Redis.
+	Server            server.Options
 	Prefix, Namespace string
-	// Config is the file; Check ends the command after the settings were checked.
-	Config string
-	Check  bool
-	// Listen serves clients, and Admin serves operators.
-	Listen, Admin string
-	AdminRemote   bool
-	// Upstream is the URL of the service.
-	Upstream string
+	Config            string
+	Check             bool
+	Listen, Admin     string
+	AdminRemote       bool
+	Upstream          string
 	// Principal says how a client is recognized.
-	Principal Principal
-	// SameHost is the one name of the service.
-	SameHost string
-	// Window, Lease and Wait are those of the Deduper of the routes.
-	Window, Lease, Wait time.Duration
-	// Timeout bounds the service's work on one request with a key, and ReadTimeout the reading of
-	// any request.
+	Principal            Principal
+	SameHost             string
+	Window, Lease, Wait  time.Duration
 	Timeout, ReadTimeout time.Duration
-	// DrainDelay and Grace bound the end: requests are still accepted, then only finished.
-	DrainDelay, Grace time.Duration
-	// Optional lets requests without a key pass on all routes.
-	Optional bool
-	// TrustForwarded keeps X-Forwarded-* of the sender.
-	TrustForwarded bool
-	// Cert and Key are the files of TLS.
-	Cert, Key string
+	DrainDelay, Grace    time.Duration
+	Optional             bool
+	TrustForwarded       bool
+	Cert, Key            string
 	// Routes and Webhooks come from the file alone.
 	Routes   []Route
 	Webhooks []Hook

@@ -15,30 +15,21 @@ import (
 type Options struct {
 	// Kafka is where the topics are.
 	Kafka broker.Options
-	// Topic has the dead letters.
 	Topic string
-	// Group remembers which messages are done.
 	Group string
 
 	// Location is the consumer's store, in Redis.
 	keys.Location
-	// Namespace and Window are those of the consumer.
 	Namespace string
 	Window    time.Duration
 
-	// DryRun changes nothing.
-	DryRun bool
-	// Max is how many messages are sent at most; 0 for all.
-	Max int
-	// IDs and Error select messages: by their id, and by a part of the reason.
-	IDs   []string
-	Error string
-	// Unrecorded sends also messages without a record.
+	DryRun     bool
+	Max        int
+	IDs        []string
+	Error      string
 	Unrecorded bool
-	// Expired sends also messages that may have been processed longer than Window ago.
-	Expired bool
-	// JSON writes for programs.
-	JSON bool
+	Expired    bool
+	JSON       bool
 }
 
 // DefaultGroup is the consumer group unless --group names another.

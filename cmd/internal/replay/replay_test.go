@@ -365,10 +365,16 @@ func TestMainRefuses(t *testing.T) {
 // A message goes back to its partition, where the others of its key are, while that exists.
 func TestHomePartition(t *testing.T) {
 	p := homePartitioner{kgo.StickyKeyPartitioner(nil)}.ForTopic(orders)
-	r := &kgo.Record{Topic: orders, Key: []byte("k"),
-		Headers: []kgo.RecordHeader{{Key: kafkaadapter.HeaderPartition, Value: []byte("2")}}}
-	byKey := p.Partition(&kgo.Record{Topic: orders, Key: []byte("k")}, 2)
-	assert.Equal(t, 2, p.Partition(r, 3))
-	assert.Equal(t, byKey, p.Partition(r, 2))
-	assert.True(t, p.RequiresConsistency(r), "a partition that is down is waited for")
+	from := func(home string) *kgo.Record {
+		return &kgo.Record{Topic: orders, Key: []byte("k"), Headers: []kgo.RecordHeader{
+			{Key: kafkaadapter.HeaderPartition, Value: []byte(home)}}}
+	}
+	for home := range 3 {
+		assert.Equal(t, home, p.Partition(from(fmt.Sprint(home)), 3))
+	}
+	byKey := p.Partition(&kgo.Record{Topic: orders, Key: []byte("k")}, 3)
+	for _, gone := range []string{"3", "-1", ""} {
+		assert.Equal(t, byKey, p.Partition(from(gone), 3), gone)
+	}
+	assert.True(t, p.RequiresConsistency(from("0")), "a partition that is down is waited for")
 }

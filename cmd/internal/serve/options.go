@@ -15,11 +15,8 @@ import (
 // Options are the flags of the command.
 type Options struct {
 	keys.Location
-	// Listen is host:port of this machine.
-	Listen string
-	// Changes allows them.
-	Changes bool
-	// Namespace, Window and Hold are those of the Deduper.
+	Listen       string
+	Changes      bool
 	Namespace    string
 	Window, Hold time.Duration
 }

@@ -23,18 +23,13 @@ type Location struct {
 	Table string
 }
 
-// Row is one effect.
+// Row is one effect: of a message, by a worker, in a delivery.
 type Row struct {
-	// ID of the message.
-	ID string
-	// Worker that had the effect.
-	Worker string
-	// Partition, Offset and Generation of the delivery.
-	Partition int32
-	// Offset in the partition.
-	Offset int64
-	// Generation of the consumer group.
-	Generation int32
+	ID         string
+	Worker     string
+	Partition  int32
+	Offset     int64
+	Generation int32 // of the consumer group
 }
 
 // Ledger is an open ledger. It is safe for concurrent use.

@@ -25,32 +25,23 @@ const (
 
 // Record is a message before it is placed in the stream.
 type Record struct {
-	// ID is what makes two messages the same.
-	ID string
-	// Key is the Kafka key: the entity whose messages stay in order.
-	Key string
-	// Value is the payload.
+	ID    string // what makes two messages the same
+	Key   string // the Kafka key: the entity whose messages stay in order
 	Value []byte
 }
 
 // Message is a record with its place in the topic.
 type Message struct {
 	Record
-	// Partition it is produced to.
 	Partition int32
-	// Kind of message.
-	Kind Kind
+	Kind      Kind
 }
 
 // Config says how a stream is made.
 type Config struct {
-	// Seed of everything random: the same seed gives the same stream.
-	Seed uint64
-	// Partitions of the topic.
+	Seed       uint64 // of everything random: the same seed gives the same stream
 	Partitions int32
-	// Duplicates is the percentage of messages that are repeated in each of the three
-	// ways.
-	Duplicates int
+	Duplicates int // percentage of messages that are repeated in each of the three ways
 }
 
 // Payments makes n records, each with an id of its own.

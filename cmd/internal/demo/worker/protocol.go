@@ -57,32 +57,19 @@ const (
 
 // Config is the first line a worker reads.
 type Config struct {
-	// Name of the worker in ledger and events.
-	Name string
-	// Composition to run.
+	Name        string // in ledger and events
 	Composition Composition
-	// Kafka lists bootstrap addresses.
-	Kafka []string
-	// Topic and Group to consume.
-	Topic string
-	// Group of consumers.
-	Group string
-	// Session is the group's session timeout.
-	Session time.Duration
-	// Redis lists addresses: one server, or nodes of a Cluster.
-	Redis []string
-	// Namespace of keys and marks.
-	Namespace string
-	// Ledger to write.
-	Ledger ledger.Location
-	// Window and Lease are those of dedup.Config.
-	Window time.Duration
-	// Lease of a claim.
-	Lease time.Duration
-	// Fault of this worker.
-	Fault Fault
-	// Observe asks for HookCalled events.
-	Observe bool
+	Kafka       []string // bootstrap addresses
+	Topic       string
+	Group       string
+	Session     time.Duration // timeout of the group's sessions
+	Redis       []string      // one server, or nodes of a Cluster
+	Namespace   string        // of keys and marks
+	Ledger      ledger.Location
+	Window      time.Duration
+	Lease       time.Duration
+	Fault       Fault
+	Observe     bool // asks for HookCalled events
 }
 
 // Command is a line that a worker reads later.
