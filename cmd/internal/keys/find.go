@@ -294,8 +294,8 @@ var listedStates = []driver.State{driver.StateInProgress, driver.StateSucceeded,
 
 // scan goes over keys of the store until some fit, or ctx ends. complete is false when it has not
 // come to the end.
-func (s *store) scan(ctx context.Context, irreversible bool, fits func(*redisadapter.Entry) bool) (found []redisadapter.Entry,
-	complete bool, err error) {
+func (s *store) scan(ctx context.Context, irreversible bool,
+	fits func(*redisadapter.Entry) bool) (found []redisadapter.Entry, complete bool, err error) {
 	states := listedStates
 	if irreversible {
 		states = []driver.State{driver.StateInProgress, driver.StateUncertain}

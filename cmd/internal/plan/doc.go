@@ -6,6 +6,6 @@
 // measured (bench/results/sql.json), and on the form of the rows.
 //
 // The plan counts finished keys. The spare is for everything else. That is claims in flight (a
-// record for each message that is worked on), the memory of clients and replication, and the pages that a
-// fork for a snapshot or a rewrite of the append-only file copies.
+// record for each message that is worked on), the memory of clients and replication, and the pages
+// that a fork for a snapshot or a rewrite of the append-only file copies.
 package plan

@@ -9,8 +9,8 @@
 //
 // Messages that are left where they are (their key is uncertain or in flight, they are not dead
 // letters, a filter leaves them out) stay ahead of the committed offset. The offset's metadata
-// names the ones behind them that are done. So a later run neither loses the former nor sends the latter
-// again: that would be harmless only for as long as their records live.
+// names the ones behind them that are done. So a later run neither loses the former nor sends the
+// latter again: that would be harmless only for as long as their records live.
 //
 // A lease in Redis keeps two runs from replaying the same topic at a time.
 package replay

@@ -58,7 +58,8 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Ledger, m *ka
 				return false, err
 			}
 			w.send(Event{Kind: Skipped, ID: m.ID, Cause: cause})
-			w.notify(HookClaimed, dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
+			w.notify(HookClaimed,
+				dedup.Event{Outcome: dedup.Duplicate, Cause: cause, Age: mark.Age})
 			return false, nil
 		}
 		w.notify(HookClaimed, dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
