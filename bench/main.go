@@ -183,7 +183,8 @@ func tables(write bool) (err error) {
 	for _, s := range suites {
 		areas = append(areas, s.Area)
 	}
-	for _, name := range []string{report.Benchmarks, report.Bloom, report.Faults, report.Compare, report.Readme} {
+	for _, name := range []string{report.Benchmarks, report.Bloom, report.Faults, report.Compare,
+		report.Readme} {
 		err = errors.Join(err, must.Try(func() {
 			file := filepath.Join(root, "docs", name)
 			results := filepath.Join(root, "bench", "results")

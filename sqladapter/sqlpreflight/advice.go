@@ -5,8 +5,8 @@ import (
 	"github.com/onceward/onceward/internal/advice"
 )
 
-// The codes of what [Run] finds. docs/reference/findings.md says what each means. Metrics and alarms
-// read them, so a code does not change.
+// The codes of what [Run] finds. docs/reference/findings.md says what each means. Metrics and
+// alarms read them, so a code does not change.
 const (
 	// Of any database.
 	codeReadOnly         = "read_only"

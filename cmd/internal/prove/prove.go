@@ -57,7 +57,8 @@ func prove(ctx context.Context, o *Options, errOut io.Writer) (_ *Report, err er
 // prepare chooses where the program listens, and tells it by its environment.
 func (o *Options) prepare(ctx context.Context, effectsURL string) (p *program, target string,
 	err error) {
-	p = &program{args: o.Program, output: new(cli.LastOutput), env: []string{"EFFECTS_URL=" + effectsURL}}
+	p = &program{args: o.Program, output: new(cli.LastOutput),
+		env: []string{"EFFECTS_URL=" + effectsURL}}
 	if o.Topic != "" {
 		p.env = append(p.env, "KAFKA_TOPIC="+o.Topic,
 			"KAFKA_BROKERS="+strings.Join(o.Kafka.Brokers, ","))

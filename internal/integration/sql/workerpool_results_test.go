@@ -99,8 +99,8 @@ func wantReceipts(batch []string, marks []sqladapter.Mark) error {
 
 // TestOverlappingBatchesKeepResults: workers whose batches keep results begin each message once, at
 // every level of MariaDB: in batches that overlap, and in batches that share no key but each have
-// an old one. Prevents deadlocks: above READ COMMITTED a read of a missing result locks the gap where
-// it would be, against the inserts of others, and all of them read.
+// an old one. Prevents deadlocks: above READ COMMITTED a read of a missing result locks the gap
+// where it would be, against the inserts of others, and all of them read.
 func TestOverlappingBatchesKeepResults(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		tried := levels(e.dialect)
