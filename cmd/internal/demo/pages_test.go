@@ -64,7 +64,7 @@ func TestDemoInABrowser(t *testing.T) {
 	}
 	page := get(ctx, t, url+"/", "")
 	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry",
-		"0 in flight"} {
+		"0 others in flight"} {
 		assert.Contains(t, strings.Join(
 			strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "), want,
 			"the console lacks %q:\n%s", want, page)
