@@ -84,6 +84,10 @@ lint: ## run the linter pinned in internal/tools/golangci-lint over every module
 release-check: ## every module alone, at a version, from a proxy of files, and the command installed from it; says the order of the tags; minutes
 	@scripts/release.sh check
 
+.PHONY: release-binaries
+release-binaries: ## the command for each system into dist/, with checksums, licences and a bill of materials; minutes
+	@scripts/release.sh binaries
+
 .PHONY: vulncheck
 vulncheck: ## known vulnerabilities (govulncheck, needs vuln.go.dev or GOVULNDB) and patch releases of dependencies; says loudly what it could not look at
 	@scripts/vulncheck.sh

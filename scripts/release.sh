@@ -2,19 +2,26 @@
 # Tries a release before there is one: what users get is not this checkout with its go.work, but each module
 # alone, at a version, from a proxy.
 #
-#   release.sh check [VERSION]   default v0.0.1-check
-#   release.sh order             the tags of a release, in the order in which they are pushed
+#   release.sh check [VERSION]      default v0.0.1-check
+#   release.sh order                the tags of a release, in the order in which they are pushed
+#   release.sh binaries             the command for each system, into dist/
 #
 # check puts every module of the last commit into a module proxy of files, at VERSION, with its requirements of
 # the others at VERSION and without replace; builds each of them with GOWORK=off against that proxy; gets all that
 # has a tag into a module of its own, as users do, and builds every package; and installs the command from the proxy
 # in an empty directory and runs it. Nothing outside of a temporary directory is changed.
 #
+# binaries builds the last commit, whose tag is the version. It builds the one for this system twice, in two directories
+# and with an empty cache, fails when they differ (anybody can build the same bytes), and starts it: it names its commit. Next to them: checksums, the licences of all that is
+# linked, and a bill of materials (SBOM, CycloneDX). dist/Containerfile makes an image of the one for Linux.
+#
 # Exit: 0 all of it works, 1 something does not, 2 wrong usage.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/phase.sh
 . scripts/lib/phase.sh
+# shellcheck source=lib/tool.sh
+. scripts/lib/tool.sh
 
 root=github.com/onceward/onceward
 
@@ -129,7 +136,55 @@ check() {
   return $failed
 }
 
+systems="linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64"
+
+# binary TREE SYSTEM DIR: builds the command of a tree for a system.
+binary() {
+  local os=${2%/*} arch=${2#*/} name
+  name=onceward-$os-$arch
+  [ "$os" != windows ] || name=$name.exe
+  CGO_ENABLED=0 GOOS=$os GOARCH=$arch GOFLAGS= GOWORK=off go -C "$1/cmd" build -trimpath -buildvcs=true -ldflags "-s -w -buildid=" -o "$3/$name" ./onceward
+}
+
+# licences: the licence of each module that is linked into any of the binaries.
+licences() {
+  local name at file
+  for file in dist/onceward-*; do go version -m "$file"; done | awk '$1 == "dep" { print $2, $3 }' | sort -u |
+    while read -r name at; do
+      [ "${name#"$root"}" = "$name" ] || continue
+      printf '\n== %s %s\n\n' "$name" "$at"
+      at=$(GOWORK=off go -C "$work/1/cmd" list -m -f '{{.Dir}}' "$name")
+      # A module without a licence may not be linked.
+      cat "$at"/LICEN[CS]E* "$at"/COPYING* "$at"/NOTICE* 2> /dev/null > "$work/licence" || [ -s "$work/licence" ] ||
+        { echo "no licence: $name" >&2; return 1; }
+      cat "$work/licence"
+    done
+}
+
+binaries() {
+  work=$(mktemp -d "${TMPDIR:-/tmp}/onceward-release.XXXXXX")
+  trap 'rm -rf "$work"' EXIT
+  local sbom n system here again
+  sbom=$(tool cyclonedx-gomod github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod)
+  rm -rf dist && mkdir dist
+  for n in 1 2; do git clone -q . "$work/$n"; done
+  for system in $systems; do
+    phase "build for $system" binary "$work/1" "$system" "$PWD/dist" || return
+  done
+  here=$(go env GOOS)/$(go env GOARCH)
+  GOCACHE=$work/cache phase "build for $here again" binary "$work/2" "$here" "$work" || return
+  for again in "$work"/onceward-*; do
+    cmp "$again" "dist/$(basename "$again")" || { echo "release: two builds of one commit differ" >&2; return 1; }
+    "$again" version | grep -F "$(git rev-parse HEAD)" || { echo "release: it does not name its commit" >&2; return 1; }
+  done
+  (echo "== $root" && cat LICENSE && licences) > dist/licences.txt
+  (cd "$work/1" && GOWORK=off "$sbom" app -json -licenses -main onceward -output "$OLDPWD/dist/sbom.json" cmd)
+  cp scripts/lib/Containerfile dist/
+  (cd dist && sha256sum -- * | tee "$work/sums" && mv "$work/sums" SHA256SUMS)
+}
+
 case ${1:-} in
+  binaries) binaries ;;
   check) check "${2:-v0.0.1-check}" ;;
   order) order "${2:-vX.Y.Z}" ;;
   *) sed -n 2,/^set/p "$0" | grep '^#' | sed 's/^# \{0,1\}//' >&2 && exit 2 ;;
