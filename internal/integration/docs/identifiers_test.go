@@ -110,6 +110,9 @@ func (all names) member(s *ast.TypeSpec) {
 	}
 }
 
+// firstColumn is that of the rows of a table.
+var firstColumn = regexp.MustCompile(`(?m)^\|[^|]*\|`)
+
 // unknownNames are names that a page has of our packages, and that these do not export.
 func unknownNames(page string, ours map[string]names) (unknown []string, n int) {
 	for _, span := range code.FindAllString(fenced.ReplaceAllString(page, ""), -1) {
@@ -151,6 +154,9 @@ func TestIdentifiers(t *testing.T) {
 		}
 		text, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err)
+		if page == filepath.Join("docs", "guides", "upgrading.md") {
+			text = firstColumn.ReplaceAll(text, []byte("|")) // names of before
+		}
 		unknown, n := unknownNames(string(text), ours)
 		all += n
 		assert.Empty(t, unknown, "names in %s", page)
