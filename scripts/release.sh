@@ -175,7 +175,7 @@ binaries() {
   GOCACHE=$work/cache phase "build for $here again" binary "$work/2" "$here" "$work" || return
   for again in "$work"/onceward-*; do
     cmp "$again" "dist/$(basename "$again")" || { echo "release: two builds of one commit differ" >&2; return 1; }
-    "$again" version | grep -F "$(git rev-parse HEAD)" || { echo "release: it does not name its commit" >&2; return 1; }
+    "$again" version | grep -F "$(git -C "$work/1" rev-parse HEAD)" || { echo "release: it does not name its commit" >&2; return 1; }
   done
   (echo "== $root" && cat LICENSE && licences) > dist/licences.txt
   (cd "$work/1" && GOWORK=off "$sbom" app -json -licenses -main onceward -output "$OLDPWD/dist/sbom.json" cmd)
