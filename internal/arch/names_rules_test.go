@@ -1,7 +1,6 @@
 package arch
 
-// The names that the field has better words for, and those words. The file names.txt lists the
-// denied names that are there today. It may only become shorter.
+// The names that the field has better words for, and those words.
 
 // deniedWords are denied as a part of any declared name: "trip" denies trip, trips, compactTrip and
 // newCompactTrip. Their plurals are denied too.
