@@ -114,11 +114,15 @@ func (c *Console) confirmedBulk(w http.ResponseWriter, r *http.Request, who stri
 		return err
 	}
 	window, err := windowOf(do, form.Get("window"))
-	if err == nil && strings.TrimSpace(form.Get("confirm")) != phrases[do] {
-		err = fmt.Errorf("Nothing was changed: the text that was typed is not %q.", phrases[do]) //nolint:revive,staticcheck // a sentence of the page
+	var fault string
+	switch {
+	case err != nil:
+		fault = err.Error()
+	case strings.TrimSpace(form.Get("confirm")) != phrases[do]:
+		fault = fmt.Sprintf("Nothing was changed: the text that was typed is not %q.", phrases[do])
 	}
 	answers := c.options.Store.Lookup(r.Context(), ids)
-	if err != nil {
+	if fault != "" {
 		var again keyList
 		for i, a := range answers {
 			if a.Err == nil && a.Record.State == driver.StateUncertain {
@@ -126,7 +130,7 @@ func (c *Console) confirmedBulk(w http.ResponseWriter, r *http.Request, who stri
 			}
 		}
 		return c.bulkQuestion(w, r, http.StatusBadRequest, again,
-			bulkQuestion{Do: do, Who: who, Window: form.Get("window"), Fault: err.Error()})
+			bulkQuestion{Do: do, Who: who, Window: form.Get("window"), Fault: fault})
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), c.options.Timeout)
 	defer cancel()
