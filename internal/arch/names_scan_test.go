@@ -203,8 +203,8 @@ func deniedPart(parts []string) string {
 	return ""
 }
 
-// entry is how allowedNames lists a name: the directory of its package, and the name, after its type
-// where it has one.
+// entry is how allowedNames lists a name: the directory of its package, and the name, after its
+// type where it has one.
 func (d declaration) entry(file string) string {
 	name := d.name
 	if d.kind == packageName {
