@@ -246,8 +246,15 @@ func save(p *plot.Plot, legend *plot.Legend, h vg.Length) []byte {
 	}
 	var out bytes.Buffer
 	must.Get(svg.WriteTo(&out))
-	return out.Bytes()
+	return bytes.ReplaceAll(out.Bytes(), []byte(measured), []byte(shown))
 }
+
+// The texts are measured in Liberation Sans. A reader without it gets a font of the same widths,
+// or one that is near.
+const (
+	measured = "font-family:Liberation Sans;"
+	shown    = "font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"
+)
 
 // short is a number as an axis shows it: 20 k, 1.5 M.
 func short(v float64) string {

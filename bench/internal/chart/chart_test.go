@@ -37,6 +37,8 @@ func TestSVG(t *testing.T) {
 			assert.Contains(t, string(svg), "first")
 			assert.Contains(t, string(svg), "second")
 			assert.NotContains(t, string(svg), ">empty<")
+			assert.Contains(t, string(svg), shown)
+			assert.NotContains(t, string(svg), measured, "a font that few readers have, alone")
 		})
 	}
 }
