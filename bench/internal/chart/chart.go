@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"image/color"
 	"math"
 	"slices"
@@ -89,7 +88,7 @@ func (l Lines) SVG() (svg []byte, err error) {
 	if !l.Plain {
 		var ticks plot.ConstantTicks
 		for _, x := range xs {
-			ticks = append(ticks, plot.Tick{Value: l.place(x, xs), Label: fmt.Sprintf("%g", x)})
+			ticks = append(ticks, plot.Tick{Value: l.place(x, xs), Label: parameter(x)})
 		}
 		p.X.Tick.Marker = ticks
 	}
@@ -182,7 +181,7 @@ func (b Bars) SVG() (svg []byte, err error) {
 const (
 	width       vg.Length = 760
 	height      vg.Length = 380
-	legendWidth vg.Length = 205
+	legendWidth vg.Length = 230
 	margin      vg.Length = 12
 )
 
@@ -266,6 +265,14 @@ func short(v float64) string {
 		v, unit = v/1e3, " k"
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64) + unit
+}
+
+// parameter is one of a figure's parameters: exact up to 10,240, the largest size of a result.
+func parameter(x float64) string {
+	if x > 10_240 {
+		return short(x)
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64)
 }
 
 // numberTicks are four to eight round numbers.

@@ -229,7 +229,7 @@ const (
 
 // stream says what a consumer gets.
 type stream struct {
-	share int  // duplicates, per cent
+	share int  // percent of duplicates
 	old   bool // they repeat keys of long ago, and not of this stream
 }
 

@@ -72,7 +72,7 @@ var layouts = []struct {
 }{{"full", work.Full, false}, {"compact", work.Compact, true}}
 
 type point struct {
-	partitions, value, share int // share: per cent duplicates
+	partitions, value, share int // share: percent of duplicates
 }
 
 func (p point) title() string {

@@ -150,15 +150,20 @@ func (f figure) sides(r harness.Results) (all []line) {
 		known := slices.ContainsFunc(all, func(l line) bool { return l.Side == row.Side })
 		if row.Unit == f.Unit && !known {
 			l := line{Family: f.Family, Side: row.Side, Series: designs.Styles[row.Side]}
-			l.Name = row.Side
+			l.Name = plain(row.Side)
 			all = append(all, l)
 		}
 	}
 	return all
 }
 
-// bars are the first rows of each side among those that are chosen. The part of a
-// side's name from ", which" on is for tables.
+// plain is a side's name without its part from ", which" on, which is for tables.
+func plain(side string) string {
+	name, _, _ := strings.Cut(side, ", which")
+	return name
+}
+
+// bars are the first rows of each side among those that are chosen.
 func (f figure) bars(r harness.Results) ([]byte, error) {
 	b := chart.Bars{Title: f.Title, XLabel: f.X}
 	without := slices.Clone(f.Without)
@@ -168,8 +173,7 @@ func (f figure) bars(r harness.Results) ([]byte, error) {
 			continue
 		}
 		without = append(without, row.Side)
-		bar := chart.Bar{Value: row.Value, Color: 6}
-		bar.Name, _, _ = strings.Cut(row.Side, ", which")
+		bar := chart.Bar{Name: plain(row.Side), Value: row.Value, Color: 6}
 		if f.Area == "sql" || ours.MatchString(bar.Name) {
 			bar.Color = 0
 		}
