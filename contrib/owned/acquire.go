@@ -14,16 +14,17 @@ import (
 // remaps bounds how often the map is read again during one Acquire: each time it has changed.
 const remaps = 8
 
-// Acquire takes a partition: its epoch is raised, and what an owner from before had begun is read.
-// The marks are loaded while it works already, with claims of the inner store until that is done.
-// It takes three or four round trips, more when the mapping changes. It does not wait: a partition
-// that somebody holds, be it by this Store, is a [*HeldError].
+// Acquire takes a partition: it raises the epoch, and reads what earlier owners had begun. You can
+// use the partition at once. Its marks are loaded in the background, and until that is done every
+// key is claimed at the inner store. Acquire takes three or four round trips, more when the mapping
+// changes. It does not wait: if the partition is held, even by this Store, it returns a
+// [*HeldError].
 //
-// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]. Fewer
-// partitions than are on record are [ErrCount]. Another mapping than on record, while any
-// partition of the source is held, is [ErrMapping], and changes nothing. A bad field is a
-// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. A partition
-// that may have been acquired in vain lapses after Options.Lease.
+// It returns [ErrAmnesia] if the partition has no record, or if Redis has lost marks of it. It
+// returns [ErrCount] if Partition.Count is below the count on record. It returns [ErrMapping], and
+// changes nothing, if the mapping is not the one on record while a partition of the source is held.
+// A bad field is a [*dedup.InputError]. Any other error says that Redis could not be asked: try
+// again. A partition that may have been acquired in vain lapses after Options.Lease.
 func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -73,7 +74,7 @@ func (o *Ownership) serverClock() time.Duration {
 	return time.Duration(o.clock.Load()) * time.Millisecond
 }
 
-// begin acquires, and reads what is there.
+// begin acquires the partition, and reads what is there.
 func (o *Ownership) begin(ctx context.Context) error {
 	reply, err := o.acquire(ctx)
 	if err != nil {
@@ -120,7 +121,7 @@ func (o *Ownership) acquire(ctx context.Context) (script.Reply, error) {
 	return script.Reply{}, errors.New("owned: Acquire: the mapping changes all the time")
 }
 
-// acquired takes in the answer.
+// acquired notes the answer of an acquire.
 func (o *Ownership) acquired(r *script.Reply, sent instant) error {
 	switch {
 	case r.Err != nil:
@@ -140,8 +141,8 @@ func (o *Ownership) acquired(r *script.Reply, sent instant) error {
 	return nil
 }
 
-// read learns what is there after the epoch was raised: nobody else adds to it any more. Nothing is
-// granted before: a key that an owner from before has begun would look new.
+// read learns what is on record. The epoch was raised, so nobody else adds to it any more. Nothing
+// is granted before it was read: a key that an earlier owner had begun would look new.
 func (o *Ownership) read(ctx context.Context) error {
 	head, run, err := o.s.readPartition(ctx, &o.names)
 	switch {
@@ -168,13 +169,13 @@ func (o *Ownership) read(ctx context.Context) error {
 	return nil
 }
 
-// newGeneration begins a set of its own with the next mark: to those that are there nothing is
-// added any more, so that the loader can count them. full is how many members a set gets.
+// newGeneration makes the next mark begin a new set. We add nothing to the sets that are there, so
+// that the loader can count them. full is how many members a set gets.
 func newGeneration(sets script.Gen, full int) *generation {
 	return &generation{Gen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: full}
 }
 
-// takeOver makes suspects of what was begun before. The mutex is held.
+// takeOver makes suspects of the keys of an earlier owner's begin. The mutex is held.
 func (o *Ownership) takeOver(b *script.Begun) {
 	batch := &begin{name: b.Name, from: b.Epoch}
 	batch.fill(len(b.IDs))
@@ -185,11 +186,11 @@ func (o *Ownership) takeOver(b *script.Begun) {
 	}
 }
 
-// reacquire takes the partition again when its lease has lapsed. The filter stays as it is when
-// nobody was there, the epoch before is ours, and the server has every batch write that it had
-// answered: each of them, and this call, counts one up. Otherwise the partition is lost. Where
-// nothing is learned, the epoch may be another by now, and still ours: whoever is called stale by
-// it asks again.
+// reacquire takes the partition again when its lease has lapsed. The filter stays as it is under
+// two conditions. Nobody else had the partition: the epoch before is ours. And the server still has
+// every batch write that it had answered: each of them, and this call, raises seq by one. Otherwise
+// the partition is lost. If this call gets no answer, the epoch may have changed and still be ours:
+// a caller that then gets "stale" asks again.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()
@@ -201,7 +202,7 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 		return ErrReleased
 	}
 	if o.self().Epoch != before {
-		return nil // by somebody else here, meanwhile
+		return nil // another call here has acquired it meanwhile
 	}
 	sent, self := o.s.moment(), o.self()
 	reply := o.s.send(ctx, script.NewAcquire(o.keys(), self, script.Claim{
@@ -224,7 +225,7 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 		return o.unbroken(&reply, sent)
 	case reply.Answer == script.AnswerMine && reply.Epoch == before:
 		return o.acquired(&reply, sent) // it had not lapsed
-	case reply.Answer == script.AnswerMine: // by an earlier call, whose answer we have not got
+	case reply.Answer == script.AnswerMine: // an earlier call acquired it, and its answer was lost
 		head, _, err := o.s.readPartition(ctx, &o.names)
 		if err != nil {
 			o.unlearnt = true
@@ -241,15 +242,15 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	return ErrLost
 }
 
-// unbroken takes in that nobody has had the partition since it was ours.
+// unbroken notes that nobody else has had the partition since it was ours.
 func (o *Ownership) unbroken(r *script.Reply, sent instant) error {
 	o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",
 		"source", o.part.Source, "partition", o.part.Number)
 	return o.acquired(r, sent)
 }
 
-// ours reports whether a call that was stale is worth sending again. It asks for the partition once
-// more where it is not known what became of the last time; err is why that is not known still.
+// ours reports whether a call that was answered "stale" is worth sending again. If the last try to
+// acquire again got no answer, it tries once more; err says why there is still no answer.
 func (o *Ownership) ours(ctx context.Context) (again bool, err error) {
 	o.again.Lock()
 	unlearnt := o.unlearnt

@@ -15,11 +15,11 @@ type ask struct {
 	items []lookup
 
 	epoch  uint64
-	unread []int64 // generations of which no buckets were named
+	unread []int64 // generations whose buckets were not named
 	reply  script.Reply
 }
 
-// lookup is an ID that is asked for, and the generations in which it may be: bit i of in says that
+// lookup is a member to look for, and the generations in which it may be: bit i of in says that
 // generation oldest+i may have it.
 type lookup struct {
 	member int64
@@ -27,17 +27,18 @@ type lookup struct {
 	in     uint64
 }
 
-// anywhere are the generations of one that the filter knows nothing of.
+// anywhere stands for all generations: the filter cannot say which.
 const anywhere = ^uint64(0)
 
-// maybe reports whether it may be in a generation.
+// maybe reports whether the member may be in a generation.
 func (s *lookup) maybe(gen int64) bool {
 	return s.in == anywhere || gen >= s.oldest && gen <= s.oldest+63 && s.in>>(gen-s.oldest)&1 == 1
 }
 
-// call names the sets, newest first. The fresh ones are looked in for all IDs, which is one command
-// each; a bucket for those that it may have, once its generation is being folded. It keeps no fold
-// waiting: the answer names the sets that were folded meanwhile.
+// call names the sets, newest first. The script looks in each fresh set for all IDs, which is one
+// command a set. It looks in a bucket only for the IDs that may be there, and only once its
+// generation is being folded. No fold has to wait for the ask: the answer says whether sets were
+// folded meanwhile.
 func (a *ask) call() script.Call {
 	o := a.o
 	q := script.Ask{IDs: make([]int64, len(a.items))}
@@ -71,7 +72,7 @@ func (a *ask) call() script.Call {
 	return script.NewAsk(o.keys(), &q)
 }
 
-// buckets are those of some generations that the IDs may be in.
+// buckets returns the buckets of some generations in which the IDs may be.
 func (a *ask) buckets(gens []int64) (all []script.Bucket) {
 	type at struct{ bucket, item int }
 	var in []at
@@ -98,8 +99,8 @@ func (a *ask) buckets(gens []int64) (all []script.Bucket) {
 	return all
 }
 
-// again reports whether sets were folded into buckets that were not named. Whoever folds says so
-// before: the next time they are named.
+// again reports whether sets were folded into buckets that the ask did not name. A fold sets
+// folding before it begins, so the next call names them.
 func (a *ask) again() bool {
 	if a.reply.Err != nil || !a.reply.Moved {
 		return false
@@ -112,7 +113,7 @@ func (a *ask) again() bool {
 	})
 }
 
-// take takes in the answer.
+// take notes the answer.
 func (a *ask) take(r *script.Reply) {
 	a.reply = *r
 	a.o.noteReply(r)

@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// resends bounds how often one batch write is sent: again in another generation, or after its
-// partition was acquired again.
+// resends bounds how often one batch write is sent. It is sent again for another generation, or
+// after its partition was acquired again.
 const resends = 5
 
-// errBehind: a server was promoted that is behind. It is not known what else it has lost.
+// errBehind: a promoted server is behind. Nobody knows what else it has lost.
 var errBehind = fmt.Errorf("%w: the server has lost batch writes that it had answered", ErrLost)
 
 // batchWrite is what one call has to write in one partition, in one script.
@@ -23,7 +23,7 @@ type batchWrite struct {
 	marks   []member
 	touches []member
 	settled []batchSlot // of the marks
-	others  int         // fields in Ended of which no key is marked here
+	others  int         // fields in Ended without a key that this batch write marks
 
 	script.Batch // as it was sent last
 	sent         time.Duration
@@ -31,7 +31,7 @@ type batchWrite struct {
 	reply        script.Reply
 }
 
-// member is one on its way into a set, and into the filter before.
+// member is a member that goes into the filter, and then into a set.
 type member struct {
 	is int64
 	e  *entry // nil for a caller that holds nothing
@@ -41,8 +41,8 @@ func (t *batchWrite) empty() bool {
 	return len(t.begins)+len(t.marks)+len(t.touches) == 0
 }
 
-// call names the set, feeds the filter and makes the script's call. In that order: a member that
-// the store has and the filter denies would be a second effect.
+// call names the set, feeds the filter and makes the script's call, in that order: a member that is
+// in the store and not in the filter would allow a second effect.
 func (t *batchWrite) call() script.Call {
 	o := t.o
 	o.mu.Lock()
@@ -75,13 +75,13 @@ func (o *Ownership) feedAll(to []int64, gen int64, all []member) []int64 {
 	return to
 }
 
-// add feeds a member to the generation that its mark is going to, unless that has it already.
+// add feeds a member to the generation that its mark goes to, unless the filter has it there.
 func (o *Ownership) add(gen, member int64, e *entry) {
 	if e != nil && e.gen.Load() == gen+1 {
 		return
 	}
 	if feed := o.feed.Load(); feed != nil {
-		_ = feed.Add(gen, filterKey(member)) // a feed that is dead has a filter that nobody asks
+		_ = feed.Add(gen, filterKey(member)) // nobody asks the filter of a dead feed
 	}
 	if e != nil {
 		e.gen.Store(gen + 1)
@@ -103,7 +103,7 @@ func (o *Ownership) set(n int) (gen int64, nth uint64) {
 	return o.gen, g.Newest
 }
 
-// forgetSets drops what is out of every window. The mutex is held.
+// forgetSets drops generations that are out of every window. The mutex is held.
 func (o *Ownership) forgetSets() {
 	for gen := range o.sets {
 		if gen < o.gen-int64(o.s.opts.Slices)-2 {
@@ -112,9 +112,9 @@ func (o *Ownership) forgetSets() {
 	}
 }
 
-// roundTrip sends batch writes and asks in one pipeline. Batch writes go again that were named for
-// another generation or whose lease had lapsed, and asks whose sets have moved to buckets that were
-// not named.
+// roundTrip sends batch writes and asks in one pipeline. It sends a batch write again if it named
+// another generation, or if the lease had lapsed. It sends an ask again if its sets have moved to
+// buckets that it had not named.
 func (s *Store) roundTrip(ctx context.Context, turns []*batchWrite, asks []*ask) {
 	for n := 1; ; n++ {
 		s.round(ctx, turns, asks)
@@ -132,7 +132,7 @@ func (s *Store) roundTrip(ctx context.Context, turns []*batchWrite, asks []*ask)
 	}
 }
 
-// some returns those that are, in a list of its own.
+// some returns the elements for which are is true, in a new list.
 func some[T any](all []T, are func(T) bool) (list []T) {
 	for _, one := range all {
 		if are(one) {
@@ -171,7 +171,7 @@ func (t *batchWrite) again(ctx context.Context) bool {
 	case t.reply.Answer == script.AnswerLapsed:
 		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
 	case t.reply.Answer == script.AnswerStale:
-		// it may have been acquired again while the batch write was under way
+		// the partition may have been acquired again while the batch write was under way
 		again, err := t.o.ours(ctx)
 		t.reply.Err = err
 		return again
@@ -179,7 +179,7 @@ func (t *batchWrite) again(ctx context.Context) bool {
 	return false
 }
 
-// take takes in the answer.
+// take notes the answer.
 func (t *batchWrite) take(r *script.Reply, sent instant) {
 	o := t.o
 	t.reply, t.sent = *r, sent.mono
@@ -196,7 +196,7 @@ func (t *batchWrite) take(r *script.Reply, sent instant) {
 		for _, b := range t.begins {
 			b.at.Store(r.Now.Milliseconds())
 		}
-	case script.AnswerLapsed: // it says so first, and counts anyway
+	case script.AnswerLapsed: // the script says "lapsed" before "behind"; seq shows the latter
 		if r.Seq <= t.seq {
 			o.lose(errBehind)
 		}
@@ -211,9 +211,9 @@ func (t *batchWrite) take(r *script.Reply, sent instant) {
 	}
 }
 
-// staleIn takes in that the partition has another epoch: it is lost, unless we have acquired it
-// again while the call was under way. An acquire that is not answered yet may be what raised the
-// epoch, so it is waited for; where that got no answer, another call tells.
+// staleIn notes that the partition has another epoch than the call. It is lost, unless we have
+// acquired it again while the call was under way. An acquire without an answer so far may have
+// raised the epoch, so staleIn waits for it. If that gets no answer, a later call finds out.
 func (o *Ownership) staleIn(epoch uint64) {
 	o.again.Lock()
 	defer o.again.Unlock()
@@ -222,9 +222,9 @@ func (o *Ownership) staleIn(epoch uint64) {
 	}
 }
 
-// edge leaves a set to which nothing may be written any more, for the generation that the server is
-// in. That is an earlier one when a server was promoted whose clock is behind, and head has not
-// come further: nothing is written to the later ones there.
+// edge leaves a set that accepts no more writes, for the generation that the server is in. That
+// generation is an earlier one after the promotion of a server whose clock and head are behind: on
+// that server nobody has written to the later ones.
 func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -237,7 +237,7 @@ func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	}
 }
 
-// back puts the fields back that ended elsewhere: they go with another batch write.
+// back puts back the fields that ended elsewhere: another batch write removes them.
 func (t *batchWrite) back() {
 	if t.others == 0 {
 		return
@@ -247,7 +247,7 @@ func (t *batchWrite) back() {
 	t.o.over = append(t.o.over, t.Ended[:t.others]...)
 }
 
-// wrote reports whether the marks are on record, and the fields gone.
+// wrote reports whether the marks are on record, and the ended fields removed.
 func (t *batchWrite) wrote() bool {
 	if t.reply.Err != nil {
 		return false

@@ -6,25 +6,25 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// begin is a batch of keys that began together: a field of the partition's run. It goes as a whole,
-// when the last of them has ended. A key is told by its place in the batch: ended twice, it has
-// ended once.
+// begin is a batch of keys that began together: a field of the partition's run. The field is
+// removed as a whole, when the last key has ended. Each key has a place in the batch, so a key that
+// ends twice counts once.
 type begin struct {
 	name  string
 	blob  string        // the ids, for a caller that sends it again
 	ready atomic.Bool   // blob is there
 	fence atomic.Uint64 // of its claims, once it was answered
 	at    atomic.Int64  // when it began: ms since 1970, by the server's clock
-	from  uint64        // the epoch of an owner from before; 0 for one of ours
+	from  uint64        // the epoch of an earlier owner; 0 for a batch of ours
 
 	// Under Ownership.mu, once others know of it.
 	left []uint64 // a bit for each place whose key has not ended
-	n    int      // how many those are
-	// by place, of the attempts that this process has; nil for a batch of an owner from before
+	n    int      // the number of those bits
+	// by place: the entries of attempts of this process; nil for a batch of an earlier owner
 	entries []*entry
-	sending int         // calls that have it in a batch write: until then it may come on record
+	sending int         // calls that have it in a batch write: until they end, it may be written
 	again   bool        // it was sent more than once
-	naming  *batchWrite // the last that took its field off the record
+	naming  *batchWrite // the last batch write that removes its field
 }
 
 // fill gives a new batch n places.
@@ -39,15 +39,15 @@ func (b *begin) fill(n int) {
 type batchSlot struct {
 	of    *begin
 	place int
-	took  bool // in turn.name
+	took  bool // in batchWrite.name
 }
 
 func (s batchSlot) left() bool { return s.of.left[s.place/64]>>(s.place%64)&1 != 0 }
 
-// flip ends a key that has not ended, and back.
+// flip ends a key that has not ended, or takes that back.
 func (s batchSlot) flip() { s.of.left[s.place/64] ^= 1 << (s.place % 64) }
 
-// newBegin names one: no two have the same name. It is being sent until o.sent.
+// newBegin makes a begin with a name of its own. It counts as being sent until o.sent.
 func (o *Ownership) newBegin() *begin {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,8 +66,8 @@ func (o *Ownership) resending(b *begin) {
 	b.again = true
 }
 
-// sent notes that a call has its answer, or will get none. A field that is taken off the record
-// before may come back.
+// sent notes that a call has its answer, or will get none. A field that is removed before that may
+// be written again.
 func (o *Ownership) sent(all []*begin) {
 	if len(all) == 0 {
 		return
@@ -81,8 +81,8 @@ func (o *Ownership) sent(all []*begin) {
 	}
 }
 
-// whole lets go of a batch all of whose keys have ended, with the batch write if that took its
-// field along. The mutex is held.
+// whole drops a batch all of whose keys have ended. The next batch write removes its field, unless
+// with has removed it. The mutex is held.
 func (o *Ownership) whole(b *begin, with *batchWrite) {
 	delete(o.begins, b)
 	if b.ready.Load() && (with == nil || b.naming != with || b.again) {
@@ -90,7 +90,7 @@ func (o *Ownership) whole(b *begin, with *batchWrite) {
 	}
 }
 
-// settle notes that a key of a batch has ended, unless it had. The mutex is held.
+// settle notes that a key of a batch has ended, unless it had ended before. The mutex is held.
 func (o *Ownership) settle(s batchSlot) { o.settleWith(s, nil) }
 
 func (o *Ownership) settleWith(s batchSlot, with *batchWrite) {
@@ -123,8 +123,9 @@ func (o *Ownership) settleAll(all []batchSlot, with *batchWrite) {
 	}
 }
 
-// name takes the fields along all of whose keys that have not ended are marked in the batch write.
-// It tries: it ends them, and takes that back. The Ownership's mutex is held.
+// name lists the fields that the batch write can remove, because it marks all their keys that have
+// not ended. To find them, name ends the keys, looks which batches are empty, and takes that back.
+// The Ownership's mutex is held.
 func (t *batchWrite) name() {
 	for i := range t.settled {
 		s := &t.settled[i]
@@ -150,8 +151,8 @@ func (t *batchWrite) name() {
 	}
 }
 
-// leave takes an entry out of the batch in which it had begun. Whoever gets its share settles it,
-// or makes it a suspect's. The shard's mutex is held.
+// leave takes an entry out of the batch in which it had begun. The caller gets its slot, and
+// settles it or gives it to a suspect. The shard's mutex is held.
 func (e *entry) leave() batchSlot {
 	if e.batch == nil {
 		return batchSlot{}
@@ -173,7 +174,7 @@ func (e *entry) settle() {
 	e.o.settle(s)
 }
 
-// suspected makes a suspect of a key whose attempt lost it. Its shard's mutex is held.
+// suspected makes a suspect of a key that its attempt has lost. Its shard's mutex is held.
 func (e *entry) suspected() {
 	s := e.leave()
 	if s.of == nil {
@@ -185,7 +186,8 @@ func (e *entry) suspected() {
 	s.let()
 }
 
-// reserve takes room for n more keys in flight, or for as many as there is.
+// reserve takes room for n more keys in flight, or for fewer if there is less room. It returns for
+// how many.
 func (o *Ownership) reserve(n int) int {
 	for {
 		was := o.inFlight.Load()

@@ -9,8 +9,8 @@ import (
 )
 
 // Renew implements [driver.Store]. A key that has begun without the inner store is held as long as
-// its partition is, which takes no round trip; MarkIrreversible and Steps make it a claim of the
-// inner store.
+// its partition, so its renewal mostly takes no round trip. MarkIrreversible and Steps make it a
+// claim of the inner store.
 func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	out := answers(len(renewals))
 	if refuseEnded(ctx, out) {
@@ -28,7 +28,7 @@ func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.A
 	return out
 }
 
-// renewal is one item of Renew on its way.
+// renewal is one item of Renew under way.
 type renewal struct {
 	ch    *driver.Renewal
 	ans   *driver.Answer
@@ -54,7 +54,7 @@ func (f *renewing) meet(sh *shard, i int) {
 	it := &f.items[i]
 	e := sh.live(f.sort.hashes[i], &it.ch.ID, f.now)
 	switch {
-	case e == nil: // the inner store knows its claims also without us
+	case e == nil: // it may be a claim that only the inner store knows
 		it.how, it.fence = inside, it.ch.Fence
 		return
 	case !e.isOf(it.ch.Token, it.ch.Fence) && e.state == begun:
@@ -94,7 +94,7 @@ func (f *renewing) hold() {
 	}
 	for _, t := range order {
 		if t.reply.Err == nil && t.reply.Answer == script.AnswerLapsed {
-			_ = t.o.reacquire(f.ctx) // covers tells
+			_ = t.o.reacquire(f.ctx) // covers shows whether it worked
 		}
 	}
 	f.sort.each(f.s.table, func(_ *shard, i int) {
@@ -104,7 +104,7 @@ func (f *renewing) hold() {
 	})
 }
 
-// held answers one of them. The shard's mutex is held.
+// held answers one key that is held with its partition. The shard's mutex is held.
 func (f *renewing) held(it *renewal, t *batchWrite) {
 	it.how = replied
 	e := it.e
@@ -121,10 +121,10 @@ func (f *renewing) held(it *renewal, t *batchWrite) {
 	}
 }
 
-// covers reports whether the partition is held until then, as the time since Store.born.
+// covers reports whether the partition is held until a time, given as the time since Store.born.
 func (o *Ownership) covers(until time.Duration) bool { return until-o.s.now() <= o.left() }
 
-// promote makes claims of the inner store of those that declare something.
+// promote makes a claim of the inner store of each key that declares irreversibility or steps.
 func (f *renewing) promote() {
 	var all []*promotion
 	var of []*renewal

@@ -15,12 +15,12 @@ import (
 // atOnce bounds the items that are sent in one batch write.
 const atOnce = script.MaxMembers
 
-// Why a claim that was proven new is not given.
+// Why a claim that was proven new is not granted.
 var (
 	// errLate: the partition might end before the claim. The key stays begun: a suspect that nobody
 	// ran.
 	errLate = errors.New("owned: the begin was answered too late for its lease")
-	// errUnderWay: the same claim is being sent by somebody else here.
+	// errUnderWay: another call here is sending the same claim.
 	errUnderWay = errors.New("owned: the same claim is under way")
 	// errRemoteOwner: the partition was lost.
 	errRemoteOwner = errors.New("owned: the partition is held elsewhere")
@@ -32,12 +32,12 @@ var (
 type claimPath uint8
 
 const (
-	answered claimPath = iota // it is
+	answered claimPath = iota // it has its answer
 	proven                    // New: a begin is enough
 	resent                    // New, and an earlier send of the same claim was not answered
 	perhaps                   // the sets are asked first
 	ordinary                  // the inner store is asked
-	left                      // OnlyNew has met an attempt: the inner store is looked at
+	left                      // OnlyNew has met an attempt: a lookup in the inner store
 )
 
 // claiming is one call of Claim, for one or several partitions.
@@ -48,23 +48,23 @@ type claiming struct {
 	sort  byShard
 	items []item
 	parts []*part
-	of    map[*Ownership]*part // the same, where there are many
+	of    map[*Ownership]*part // the same, if there are many
 	group []int32              // the items of each part, one part after the other
 	slab  []entry              // for new entries
 
-	met     bool // an entry that stays another's
+	met     bool // an item has met an entry that another attempt keeps
 	queries []bloom.Query
-	asked   []int32 // the item of each
+	asked   []int32 // the item of each query
 }
 
-// item is one request on its way.
+// item is one request under way.
 type item struct {
 	req  *driver.ClaimRequest
 	ans  *driver.Answer
 	part *part
-	// that was made for it, or found; nil when it is only put in if the inner store grants
+	// made for the item, or found; nil if an entry is made only when the inner store grants
 	e      *entry
-	met    *entry // instead of making one
+	met    *entry // the entry of another attempt, which the item has met; then it makes none
 	member int64
 	way    claimPath
 	place  int32 // in its part's begin
@@ -73,9 +73,9 @@ type item struct {
 	found  script.IDState
 	runs   int
 	lookup lookup
-	back   driver.State // that the claim of the inner store is ended with
+	back   driver.State // the state that ends the claim of the inner store
 	saved  int          // as an observer is told
-	over   bool         // it is answered, and the observer to be told
+	over   bool         // it is answered, and the observer must be told
 	why    bloom.Reason
 	says   bloom.Answer
 }
@@ -133,8 +133,8 @@ func (c *claiming) grouped() {
 	}
 }
 
-// refusal answers a request whose partition is not held: one that was lost is somebody else's, and
-// what was never acquired is a mistake.
+// refusal answers a request whose partition is not held. A partition that was lost is somebody
+// else's; one that was never acquired is a mistake of the caller.
 func refusal(err error, lease time.Duration) driver.Answer {
 	if errors.Is(err, errRemoteOwner) {
 		return remoteOwnerAnswer(lease)
@@ -142,14 +142,15 @@ func refusal(err error, lease time.Duration) driver.Answer {
 	return driver.Answer{Err: err}
 }
 
-// remoteOwnerAnswer is InFlight and never Unknown: with FailOpen the effect would run next to that
-// of an owner.
+// remoteOwnerAnswer is InFlight and never Unknown: with FailOpen, Unknown would run the effect next
+// to the owner's.
 func remoteOwnerAnswer(lease time.Duration) driver.Answer {
 	return driver.Answer{Outcome: driver.InFlight,
 		Record: driver.Record{State: driver.StateInProgress, Attempt: 1, Remaining: lease}}
 }
 
-// check refuses what one window for all keys, or a lease of the partition, has no room for.
+// check refuses a request that does not fit the one window of all keys or the partition's lease,
+// and what this store does not keep.
 func (s *Store) check(r *driver.ClaimRequest) error {
 	switch {
 	case leaseRequests*r.Lease > s.opts.Lease:
@@ -170,8 +171,9 @@ func (s *Store) check(r *driver.ClaimRequest) error {
 	return nil
 }
 
-// enter makes the entries, each under its shard's mutex, and asks the filter only then: of two
-// callers one finds the other's entry, or comes after it has gone and sees the bits.
+// enter makes the entries, each under its shard's mutex, and only then asks the filter. So the
+// second of two callers either finds the other's entry, or comes after it has gone and sees the
+// bits.
 func (c *claiming) enter() {
 	s := c.s
 	c.sort.sort(len(c.items), func(i int) uint64 { return s.table.hash(&c.items[i].req.ID) })
@@ -192,9 +194,9 @@ func (c *claiming) enter() {
 	}
 }
 
-// feed feeds the keys that have met an entry and made none, and looks whether that is still there.
-// It may be of another source, of whose keys the filter knows nothing; and once it is gone, only
-// the bits keep others from finding the key new, until the inner store has it.
+// feed feeds the keys that have met an entry and made none, and then looks whether that entry is
+// still there. The entry may be of another source, whose keys this filter does not know. Once it is
+// gone, only the bits keep others from finding the key new, until the inner store has it.
 func (c *claiming) feed() {
 	if c.s.met != nil {
 		c.s.met()
@@ -217,8 +219,8 @@ func (c *claiming) feed() {
 	})
 }
 
-// filter asks a partition's filter for the keys that have a new entry, and reports whether some
-// begin.
+// filter asks a partition's filter about the keys that have a new entry, and reports whether any
+// key begins.
 func (c *claiming) filter(p *part) bool {
 	c.queries, c.asked = c.queries[:0], c.asked[:0]
 	for _, i := range p.items {
@@ -253,7 +255,7 @@ func (c *claiming) proven() (n int) {
 	return n
 }
 
-// commit tells others that a key is to begin without the inner store. The shard's mutex is held.
+// commit makes it visible that a key begins without the inner store. The shard's mutex is held.
 func (c *claiming) commit(_ *shard, i int) {
 	it := &c.items[i]
 	switch {
@@ -261,7 +263,7 @@ func (c *claiming) commit(_ *shard, i int) {
 	case it.e.state == asking:
 		it.e.state, it.e.batch, it.e.place = begun, it.part.begin, it.place
 		it.part.begin.entries[it.place] = it.e
-	default: // its lease has lapsed meanwhile, and somebody else has the key
+	default: // its lease has lapsed meanwhile, and another attempt has the key
 		it.way = answered
 		it.part.giveUp(it.place)
 		*it.ans = remoteOwnerAnswer(it.req.Lease)
@@ -280,7 +282,7 @@ func (c *claiming) meet(sh *shard, i int) {
 		sh.drop(e)
 		c.list(sh, it, hash)
 	case e.state == ended:
-		// the inner store knows how; only who gets the key takes the entry's place
+		// the inner store knows how it ended; only a claim that it grants replaces the entry
 		it.way, it.runs = ordinary, it.part.o.runs(it.member)
 		it.met, c.met = e, true
 	case e.token == it.req.Token:
@@ -299,7 +301,7 @@ func (c *claiming) list(sh *shard, it *item, hash uint64) {
 	sh.put(it.e)
 }
 
-// entry makes one.
+// entry makes an entry.
 func (c *claiming) entry(it *item, hash uint64) *entry {
 	if len(c.slab) == 0 {
 		c.slab = make([]entry, 1)
@@ -313,7 +315,7 @@ func (c *claiming) entry(it *item, hash uint64) *entry {
 	return e
 }
 
-// again is a claim that was sent before.
+// again answers a claim that was sent before.
 func (c *claiming) again(it *item, e *entry) {
 	it.e, it.listed = e, true
 	switch {
@@ -333,8 +335,8 @@ func (c *claiming) again(it *item, e *entry) {
 	}
 }
 
-// against is a claim of a key that another attempt here began without the inner store, or is
-// beginning.
+// against decides about a claim of a key that another attempt here began without the inner store,
+// or is beginning.
 func (c *claiming) against(sh *shard, it *item, e *entry) {
 	rec := e.record(c.now)
 	over := e.outranked(it)
@@ -351,7 +353,8 @@ func (c *claiming) against(sh *shard, it *item, e *entry) {
 	}
 }
 
-// outranked reports whether a request takes the key over from an older generation of its partition.
+// outranked reports whether a request may take the key over from an older generation of its
+// partition.
 func (e *entry) outranked(it *item) bool {
 	return it.req.TakeOverOlderGeneration && e.o.part.place() == it.part.o.part.place() &&
 		e.origin.generation > 0 && e.origin.generation < it.req.Origin.Generation
@@ -369,7 +372,7 @@ func (e *entry) record(now time.Duration) driver.Record {
 	}
 }
 
-// judge says how a key without an attempt is to be asked for.
+// judge decides the way of a key that no attempt here has.
 func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	it.lookup = lookup{member: it.member, oldest: oldest, in: q.In}
 	it.says, it.why = q.Answer, q.Reason
@@ -401,8 +404,8 @@ func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	}
 }
 
-// send begins what is new and looks for what may not be, in one round trip for all partitions.
-// Finished keys are marked in the same batch writes.
+// send begins the new keys and looks for those that may be known, in one round trip for all
+// partitions. The same batch writes mark finished keys.
 func (c *claiming) send() {
 	var turns []*batchWrite
 	var asks []*ask

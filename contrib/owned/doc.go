@@ -1,12 +1,12 @@
 // Package owned runs keys without a claim for each, in partitions that have one owner at a time.
 //
 // A consumer of a partitioned stream that holds a partition knows which of its keys are new. A
-// filter proves it (package bloom): every mark of the partition passed it, and the marks of earlier
-// owners were loaded. A new key is begun and marked with its whole batch, in one script for each.
-// The other keys, those that the filter cannot prove new or that somebody has begun before, are
-// claimed at an ordinary store, the inner one, as without this package. [Store] is a [dedup.Store],
-// so a dedup.Deduper is put over it, and Origin.Source and Origin.Partition of its
-// requests name the partition.
+// filter proves it (package bloom): the owner feeds every mark of the partition to it, and has
+// loaded the marks of earlier owners. New keys are begun with their whole batch in one script, and
+// marked in another. The other keys, those that the filter cannot prove new or that somebody has
+// begun before, are claimed at an ordinary store, the inner one, as without this package. [Store]
+// is a [dedup.Store], so you put a dedup.Deduper over it. Origin.Source and Origin.Partition of
+// its requests name the partition.
 //
 //	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})
 //	store, err := owned.New(ctx, client, inner, opts) // owned.Init was called once, by hand
@@ -19,39 +19,38 @@
 //
 // Owned is level Claimed without a claim per key. A key's effect runs twice only if
 //
-//  1. its process died, or lost the partition, after the effect and before the mark's answer: at
-//     most what was in flight, which by hand is one batch and in the Kafka adapter at most
-//     Options.InFlight messages of a partition;
+//  1. its process died, or lost the partition, after the effect and before the mark's answer. That
+//     concerns at most the keys in flight: one batch if you work by hand, and at most
+//     Options.InFlight messages of a partition in the Kafka adapter;
 //  2. a paused owner's handler continues past its lease, unless the effect checks the fence;
 //  3. Redis lost an acknowledged write at failover;
 //  4. Options.TakeOverOlderGeneration took the partition from an owner whose handler was still
 //     running.
 //
-// It breaks, without being noticed, if one id is produced under two keys that different partitions
-// get within a window, or if a tool writes these keys in Redis. It also breaks if Redis' clock
-// jumps ahead: the window is shorter by as much, and rotation stands still until that time has
-// come. And it breaks if a Forget overtakes the lost reply of its key's mark, whose retry marks it
-// again.
+// The guarantee breaks, and nobody notices, if one id is produced under two keys that different
+// partitions get within a window, or if a tool writes these keys in Redis. It also breaks if Redis'
+// clock jumps ahead: the window is shorter by as much, and rotation stands still until that time
+// has come. And it breaks in this order: the reply to a key's mark is lost, a Forget forgets the
+// key, and the retry of the mark marks it again.
 //
 // # After a crash
 //
 // The partition can be acquired when its lease is over. The keys that the owner had begun and not
-// marked are on record, id by id: they are suspects, which only the inner store gives out, and the
+// marked are on record, id by id. They are suspects: only the inner store grants them, and the
 // attempt that was begun counts. So a key that kills its process reaches its cap, and its
-// neighbors do not. A clean [Ownership.Release] leaves no suspects: what still runs becomes a
-// claim of the inner store first.
+// neighbors do not. A clean [Ownership.Release] leaves no suspects: keys that still run become
+// claims of the inner store first.
 //
 // # Records
 //
 // A finished key is known only to be done: results, failures and fingerprints are refused. A mark
 // is 63 bits of a digest under Options.Secret. A key that is looked for in the sets meets another
-// key's mark with odds of the number of marks in the window over 2^63. The sets are asked only for
-// keys that the filter cannot prove new.
+// key's mark with a probability of the number of marks in the window divided by 2^63. The sets are
+// asked only for keys that the filter cannot prove new.
 //
 // # Which keys
 //
-// Those whose partition follows from their key: the count of partitions is on record, and while
-// keys move, because the count has grown, every key is claimed at the inner store for Window and
-// Hold. Records without a key have no partition of theirs; a topic of such records gains nothing
-// here.
+// The partition of a key must follow from the key. The count of partitions is on record. When it
+// grows, keys move, and every key is claimed at the inner store for Window plus Hold. Records
+// without a key have no partition of their own; a topic of such records gains nothing here.
 package owned

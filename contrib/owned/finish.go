@@ -30,15 +30,15 @@ type finishing struct {
 	items []finish
 }
 
-// finish is one change on its way.
+// finish is one change under way.
 type finish struct {
 	ch    *driver.Finish
 	ans   *driver.Answer
 	e     *entry
-	o     *Ownership // nil for a stranger of no partition that is held here
+	o     *Ownership // nil for a stranger whose partition is not held here
 	how   completion
 	share batchSlot // of e, when it was found
-	part  *part     // in whose turn it is marked
+	part  *part     // whose batch write marks it
 	known bool      // the inner store knows the key: the sets need not be asked
 	fence uint64
 	runs  int
@@ -53,8 +53,8 @@ func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.An
 	return ended
 }
 
-// FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one
-// batch and the begin of the next are one batch write.
+// FinishClaim is Finish and Claim in one round trip for each partition's server: one batch write
+// has the marks of one batch and the begin of the next.
 func (s *Store) FinishClaim(ctx context.Context, changes []driver.Finish,
 	reqs []driver.ClaimRequest) (ended, claimed []driver.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
@@ -74,7 +74,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []driver.Finish,
 	return ended, claimed
 }
 
-// exchange is FinishClaim for what goes in one batch write.
+// exchange is FinishClaim for as many items as fit into one batch write.
 func (s *Store) exchange(ctx context.Context, changes []driver.Finish, ended []driver.Answer,
 	reqs []driver.ClaimRequest, claimed []driver.Answer) {
 	c, _ := claimings.Get().(*claiming)
@@ -92,8 +92,8 @@ func (s *Store) exchange(ctx context.Context, changes []driver.Finish, ended []d
 	c.free()
 }
 
-// gated is what keeps a release waiting. A hook of the filter's may panic here: the gates are
-// opened anyway.
+// gated does the steps that keep a release waiting. A hook of the filter may panic here: the gates
+// are opened anyway.
 func (c *claiming) gated(f *finishing, reqs []driver.ClaimRequest, claimed []driver.Answer) {
 	defer c.ungate()
 	c.plan(reqs, claimed)
@@ -135,7 +135,7 @@ func (f *finishing) plan(changes []driver.Finish, answers []driver.Answer) {
 	f.sort.each(f.s.table, f.meet)
 }
 
-// checkChange refuses what is not kept.
+// checkChange refuses what this store does not keep.
 func (s *Store) checkChange(c *driver.Finish) error {
 	switch {
 	case c.State != driver.StateSucceeded && c.State != driver.StateReleased:
@@ -184,12 +184,12 @@ func (f *finishing) meet(sh *shard, i int) {
 	}
 }
 
-// inner is a change of a claim that the inner store has.
+// inner prepares a change of a claim that the inner store has.
 func (it *finish) inner(e *entry) {
 	it.how, it.fence, it.runs, it.lapse = inside, e.inner, e.runs, e.touched
 }
 
-// alien is a change of a key that another attempt has.
+// alien decides about a change of a key that another attempt has.
 func (f *finishing) alien(it *finish, e *entry) {
 	it.how, it.known = stranger, e.state == claimed || e.state == ended && e.end == passed
 	if e.state == begun && !it.ch.EffectApplied {
@@ -198,7 +198,7 @@ func (f *finishing) alien(it *finish, e *entry) {
 	}
 }
 
-// again is a change of a key that has ended: the same change finds what it did.
+// again answers a change of a key that has ended. The same change gets the same answer.
 func (f *finishing) again(it *finish, e *entry) {
 	switch {
 	case e.end == passed:
@@ -222,8 +222,8 @@ func (e *entry) endRecord(s *Store, now time.Duration) driver.Record {
 	return s.doneRecord()
 }
 
-// unused gives a key back whose batch write never came: no round trip, and no attempt. The shard's
-// mutex is held.
+// unused gives back a key that was not attempted. It takes no round trip, and counts no attempt.
+// The shard's mutex is held.
 func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 	if e.state == asking {
 		sh.drop(e)
@@ -257,7 +257,7 @@ func (f *finishing) mark(c *claiming) {
 	}
 }
 
-// marked takes in what became of the marks.
+// marked answers the marks, by what became of their batch writes.
 func (f *finishing) marked(c *claiming) {
 	marks := false
 	for i := range f.items {
@@ -285,16 +285,16 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 	t, e := &p.write, it.e
 	switch {
 	case e.state == claimed && e.token == it.ch.Token:
-		// a release has promoted it while the mark was under way
+		// a release has made it a claim of the inner store while the mark was under way
 		it.inner(e)
 	case t.wrote() && e.state == begun:
 		p.settled = append(p.settled, e.leave())
 		sh.linger(e, marked)
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
 	case t.wrote() && e.state == ended && e.end == marked:
-		// by the same change, sent twice at a time
+		// by the same change, which was sent twice at the same time
 		*it.ans = driver.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
-	case t.wrote(): // others had taken it over
+	case t.wrote(): // another attempt had taken it over
 		*it.ans = driver.Answer{Written: true, Record: f.s.doneRecord()}
 	case t.reply.Err != nil:
 		it.ans.Err = t.reply.Err

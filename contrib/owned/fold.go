@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// foldAtOnce is how many members one call of a fold moves, about: half a millisecond of the
-	// server's.
+	// foldAtOnce is about how many members one call of a fold moves: that takes half a millisecond
+	// of the server's time.
 	foldAtOnce = 2048
 	// foldTries bounds how often a set is read again because something was forgotten meanwhile.
 	foldTries = 16
 )
 
-// fold moves the sets to which nothing is written any more into buckets: all but the newest of the
-// newest generation. Two round trips and one for each 2048 members of a set.
+// fold moves the sets that nobody writes to any more into buckets: all but the newest set of the
+// newest generation. It takes two round trips, and one for each 2048 members of a set.
 func (o *Ownership) fold(ctx context.Context) error {
 	for _, f := range o.full() {
 		whole := true
@@ -34,7 +34,7 @@ func (o *Ownership) fold(ctx context.Context) error {
 	return nil
 }
 
-// full is a generation and those of its sets that can be folded.
+// full is a generation and the range of its sets that can be folded.
 type full struct {
 	gen         int64
 	first, last uint64
@@ -56,11 +56,12 @@ func (o *Ownership) full() (all []full) {
 	return all
 }
 
-// foldSet folds one set, and reports whether the next one may be: a set that the server has not
-// seen, because the batch write that was to begin it never came, is not folded. forgets is read
-// before the set: a member that was forgotten after it was read must not come back. It is not read
-// where it is known what went into it; the script compares how many members there are, and how
-// often something was forgotten.
+// foldSet folds one set, and reports whether the next one may be folded: a set that the server has
+// not seen, because the batch write that should have begun it never came, is not folded.
+//
+// The number of forgets is taken before the set is read: a member that is forgotten after the
+// reading must not come back. If we know what went into a set, we do not read it. Either way the
+// script compares the number of members and the number of forgets.
 func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, error) {
 	o.beginFolding(gen)
 	for range foldTries {
@@ -91,8 +92,9 @@ func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, err
 	return false, errors.New("owned: fold: keys are forgotten all the time")
 }
 
-// beginFolding has asks name the buckets: members move there from now on. An ask that has named
-// none, and is answered after the fold, is told that sets were folded, and asks again.
+// beginFolding makes later asks name the buckets, because members move there from now on. If an ask
+// has named none and is answered after the fold, the answer says that sets were folded, and it asks
+// again.
 func (o *Ownership) beginFolding(gen int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,7 +103,7 @@ func (o *Ownership) beginFolding(gen int64) {
 	}
 }
 
-// folded notes that a set is gone.
+// folded notes that a set was folded, and reports whether the server had seen it.
 func (o *Ownership) folded(gen int64, n, newest uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -113,11 +115,11 @@ func (o *Ownership) folded(gen int64, n, newest uint64) bool {
 	return true
 }
 
-// move sends the members in as many calls as it takes, one after the other, and returns the first
-// answer that is not AnswerFolded, or the last. The last call removes the set: it must not run when
-// one before it was not answered. Members go in their own order, which is also that of their
-// buckets: a call that is made again, by the next owner or after a forget, brings each bucket what
-// it has at its end, and adds nothing.
+// move sends the members in as many calls as needed, one after the other, and returns the first
+// answer that is not AnswerFolded, or the last. The last call removes the set, so it must not run
+// when an earlier one got no answer. Members are sorted, which also puts them in the order of their
+// buckets. So a repeated call, by the next owner or after a forget, brings each bucket the members
+// that are already at its end, and adds nothing.
 func (o *Ownership) move(ctx context.Context, fold *script.Fold,
 	members []int64) (script.Reply, error) {
 	slices.SortFunc(members, byBucket)
@@ -148,10 +150,10 @@ func (o *Ownership) move(ctx context.Context, fold *script.Fold,
 	}
 }
 
-// byBucket orders members so that those of a bucket stand together.
+// byBucket orders members so that the members of a bucket are next to each other.
 func byBucket(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) } // 64 bits either way
 
-// some cuts off what goes with one call. All members of a bucket do.
+// some cuts off the members for one call. All members of a bucket go in the same call.
 func (o *Ownership) some(members []int64) (some, rest []int64) {
 	n := min(len(members), cmp.Or(o.foldAtOnce, foldAtOnce))
 	for n > 0 && n < len(members) &&
@@ -161,7 +163,7 @@ func (o *Ownership) some(members []int64) (some, rest []int64) {
 	return members[:n], members[n:]
 }
 
-// fills are the buckets of members, which are in the order of their buckets.
+// fills returns the buckets of members, which are in the order of their buckets.
 func (o *Ownership) fills(gen int64, members []int64) (all []script.Fill) {
 	for from := 0; from < len(members); {
 		b := o.s.members.bucket(members[from])

@@ -14,8 +14,8 @@ import (
 // forgetTries bounds how often the head of a partition is read again because it has changed.
 const forgetTries = 8
 
-// Forget implements [driver.Store]. It asks the inner store and every partition on record: three
-// round trips, and two for each partition.
+// Forget implements [driver.Store]. It asks the inner store and every partition on record. Each ID
+// takes three or four round trips, and two for each partition.
 func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
 	for i := range ids {
@@ -68,13 +68,13 @@ func (s *Store) isLive(id *driver.ID) bool {
 	return e != nil && e.isLive(s.now())
 }
 
-// isLive reports whether nobody but this entry keeps the key from beginning.
+// isLive reports whether this entry alone keeps the key from beginning, under a live lease.
 func (e *entry) isLive(now time.Duration) bool {
 	return (e.state == begun || e.state == asking) && e.until > now
 }
 
-// floor makes the inner store give out a fence for the key: it keeps that as a floor when it
-// forgets, and of a key that was new it has never heard.
+// floor makes the inner store grant a fence for the key, which may never have reached that store.
+// When the inner store then forgets the key, it keeps the fence as a floor.
 func (s *Store) floor(ctx context.Context, id driver.ID, hold time.Duration) error {
 	var token driver.Token
 	if _, err := rand.Read(token[:]); err != nil {
@@ -98,7 +98,7 @@ func (s *Store) floor(ctx context.Context, id driver.ID, hold time.Duration) err
 	}})[0].Err
 }
 
-// erase takes the mark out of one partition.
+// erase removes the mark from one partition.
 func (s *Store) erase(ctx context.Context, at *partitionRecord, member int64) error {
 	for range forgetTries {
 		head, _, err := s.readPartition(ctx, &at.names)
@@ -129,7 +129,7 @@ func (s *Store) erase(ctx context.Context, at *partitionRecord, member int64) er
 	return errors.New("owned: Forget: the partition changes all the time")
 }
 
-// holder is who holds a partition here, or nil.
+// holder returns the Ownership of a partition that is held here, or nil.
 func (s *Store) holder(at partitionKey) *Ownership {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -159,10 +159,10 @@ func (s *Store) eraser(at *partitionRecord, head *script.State, member int64,
 		&e)
 }
 
-// forgotten takes out what the table kept of a key. It is false, and the entry stays, when the key
-// has begun meanwhile, or is about to: it is not new to the filter any more, and the inner store
-// has never heard of it. Without the entry another claim would be granted next to the handler. A
-// claim that the inner store has given since it forgot the key is that one's to judge.
+// forgotten removes what the table kept of a key. It returns false, and leaves the entry, if the
+// key has begun meanwhile or is about to begin. Such a key is not new to the filter any more, and
+// the inner store does not know it: without the entry, another claim would be granted next to the
+// handler. If the inner store has granted a claim since it forgot the key, that store decides.
 func (s *Store) forgotten(id *driver.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)

@@ -12,24 +12,24 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// ErrEvicts: a server may remove keys when its memory is full, and a mark that is gone is a second
-// effect. The text names the server and its maxmemory-policy.
+// ErrEvicts: a server may remove keys when its memory is full, and an effect whose mark is gone
+// runs again. The text says the server's maxmemory-policy.
 var ErrEvicts = errors.New("owned: the server may evict keys")
 
 // Init prepares a prefix: it writes the record of how keys are mapped to partitions, which [New]
-// and [Store.Acquire] want. Call it once, by hand or from the step that deploys for the first time,
+// and [Store.Acquire] need. Call it once, by hand or from the step that deploys for the first time,
 // and never when a process starts. A server that has lost everything looks like a new one, and an
 // Init on every start would take it for one.
 //
-// Where the record exists, Init repairs what was lost: a partition of which Redis has lost marks,
-// or all, can be acquired again afterwards, and every key of it is claimed at the inner store for
-// Window+Hold. Effects whose marks were lost run again when they are redelivered: to accept that
-// is what Init is called for. When the record itself was lost with everything else, nothing says
-// that there was anything. The inner store is then asked only where a mark says so, and an inner
-// store on another server should begin anew, too.
+// If the record exists, Init repairs what was lost. A partition of which Redis has lost marks, or
+// everything, can then be acquired again, and every key of it is claimed at the inner store for
+// Window+Hold. Effects whose marks were lost run again when they are redelivered: by calling Init
+// you accept that. If the record itself was lost with everything else, nothing shows that there was
+// any data. The inner store is then asked only where a mark says so, and an inner store on another
+// server should begin anew, too.
 //
-// Other options than those of the first Init are [ErrOtherSettings]. A few round trips, and one for
-// each 256 partitions on record. Calling it again is harmless.
+// It returns [ErrOtherSettings] for other options than those of the first Init. It takes a few
+// round trips, and one for each 256 partitions on record. Calling it again is harmless.
 func Init(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	if ctx == nil {
 		return input("Context", "is nil")
@@ -63,9 +63,9 @@ func (r *registry) boot(ctx context.Context) error {
 	return errMapBusy
 }
 
-// mend bears the partitions that have no head, or one that says lost, and tells those of the map
-// that have lost what they were told. It comes before changes are continued: these stop at such
-// a partition.
+// mend makes the head of each partition that has none, or one that says lost. It tells the version
+// of the map to partitions that have lost it. This comes before changes are continued, because a
+// change stops at such a partition.
 func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 	for source, s := range m.sources {
 		heads, err := r.heads(ctx, source, s.count)
@@ -92,7 +92,7 @@ func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 	return err
 }
 
-// heads reads what the heads of all partitions of a source hold; nil for those that have none.
+// heads reads the heads of all partitions of a source; nil for a partition without a head.
 func (r *registry) heads(ctx context.Context, source string,
 	count int32) ([]*script.State, error) {
 	all := make([]*script.State, 0, count)
@@ -111,7 +111,7 @@ func (r *registry) heads(ctx context.Context, source string,
 	return all, nil
 }
 
-// readHeads reads heads in one pipeline; nil for those that there are not.
+// readHeads reads heads in one pipeline; nil for a head that does not exist.
 func readHeads(ctx context.Context, client redis.UniversalClient,
 	keys []string) ([]*script.State, error) {
 	type got struct {
@@ -138,7 +138,7 @@ func readHeads(ctx context.Context, client redis.UniversalClient,
 	return heads, nil
 }
 
-// agree is what New looks at: the servers, and the record, whose settings must be ours.
+// agree checks for New that the servers keep marks, and that there is a record with our settings.
 func (r *registry) agree(ctx context.Context) error {
 	if err := checkServers(ctx, r.client); err != nil {
 		return err
@@ -151,8 +151,8 @@ func (r *registry) agree(ctx context.Context) error {
 }
 
 // checkServers refuses a client that reads from replicas, which may not have a mark yet, and a
-// server, or a master of a Cluster, that may evict keys. One that does not say its policy, as those
-// for tests, may pass.
+// server, or a master of a Cluster, that may evict keys. A server that does not say its policy,
+// such as one for tests, passes.
 func checkServers(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// rest carries out the changes that are not marks: those that the inner store gets, and those of a
-// caller that holds nothing.
+// rest carries out the changes that are not marks: those for the inner store, and those of a caller
+// that holds nothing.
 func (f *finishing) rest() {
 	if !f.any(promoted, inside, stranger) {
 		return
@@ -32,7 +32,7 @@ func (f *finishing) any(how ...completion) bool {
 	return false
 }
 
-// each calls fn with the changes that are carried out so.
+// each calls fn with each change that is carried out in this way.
 func (f *finishing) each(how completion, fn func(it *finish)) {
 	for i := range f.items {
 		if f.items[i].how == how {
@@ -67,12 +67,12 @@ func (f *finishing) promote() {
 	}
 }
 
-// errTaken: the inner store has a key in flight that began without it. So it is for a moment when
-// the key is met in another partition of a source that is shared.
+// errTaken: the inner store has a key in flight that began without it. That happens for a moment
+// when a request for the key comes in another partition of a shared source.
 var errTaken = errors.New("owned: another attempt has the key at the inner store")
 
-// promotion makes a claim that had begun without the inner store one of its own, under the same
-// token.
+// promotion makes a claim that had begun without the inner store a claim of that store, under the
+// same token.
 type promotion struct {
 	e           *entry
 	lease, hold time.Duration
@@ -129,7 +129,7 @@ func (p *promotion) request(s *Store) driver.ClaimRequest {
 	}
 }
 
-// take takes in the inner store's answer. From then on the claim is its, and so is the count of
+// take notes the inner store's answer. From then on that store has the claim and its count of
 // attempts.
 func (p *promotion) take(s *Store, ans *driver.Answer) {
 	e := p.e
@@ -139,13 +139,13 @@ func (p *promotion) take(s *Store, ans *driver.Answer) {
 	switch {
 	case ans.Err != nil:
 		p.err = ans.Err
-	case e.state == claimed: // by somebody else with the same token, meanwhile
+	case e.state == claimed: // by another call with the same token, meanwhile
 		p.held, p.fence = true, e.inner
 	case e.state != begun:
 		p.record = ans.Record
 	case ans.Outcome != driver.Acquired && ans.Outcome != driver.Duplicate &&
 		ans.Outcome != driver.Uncertain:
-		// its begin stays on record: it runs, and the inner store does not know of it
+		// its begin stays on record: the key runs, and the inner store does not know of it
 		p.err = errTaken
 	default:
 		p.held, p.fence, p.record = ans.Outcome == driver.Acquired, ans.Record.Fence, ans.Record
@@ -199,8 +199,8 @@ func (s *Store) touch(ctx context.Context, all []touching) {
 	}
 }
 
-// strangers sorts out the changes of a caller that holds nothing: keys that are done in the sets
-// stay as they are, the rest is for the inner store.
+// strangers deals with the changes of a caller that holds nothing. A key that is done in the sets
+// stays as it is; the others go to the inner store.
 func (f *finishing) strangers() {
 	byOwner := make(map[*Ownership][]*finish)
 	var nowhere []*finish
@@ -236,7 +236,7 @@ func (f *finishing) strangers() {
 	f.nowhere(nowhere)
 }
 
-// asked takes in what the sets know of a stranger's key.
+// asked decides by what the sets know of a stranger's key.
 func (f *finishing) asked(it *finish, a *ask, n int) {
 	it.how = replied
 	switch {
@@ -252,11 +252,11 @@ func (f *finishing) asked(it *finish, a *ask, n int) {
 	}
 }
 
-// touchAnew is the age of a touch that is not there.
+// touchAnew stands for the time of a touch that does not exist.
 const touchAnew = -1 << 62
 
-// nowhere are changes of keys of no partition that is held here: the inner store's where it has a
-// record.
+// nowhere deals with changes of keys whose partition is not held here. A change goes to the inner
+// store if that has a record.
 func (f *finishing) nowhere(all []*finish) {
 	if len(all) == 0 {
 		return
@@ -279,7 +279,7 @@ func (f *finishing) nowhere(all []*finish) {
 	}
 }
 
-// touch renews the touches of keys that the inner store is to remember for longer than they last.
+// touch renews the touches of keys that the inner store must remember for longer than the touch.
 func (f *finishing) touch() {
 	var all []touching
 	var of []*finish
@@ -288,7 +288,7 @@ func (f *finishing) touch() {
 			return
 		}
 		if it.lapse == touchAnew && !it.ch.EffectApplied {
-			return // it changes nothing that was not touched
+			return // the change cannot apply to a key without a touch
 		}
 		m := member{is: f.s.members.of(&it.ch.ID), e: it.e}
 		all, of = append(all, touching{o: it.o, member: m}), append(of, it)
@@ -329,7 +329,7 @@ func (f *finishing) end() {
 	}
 }
 
-// passed takes in the inner store's answer.
+// passed passes on the inner store's answer.
 func (f *finishing) passed(it *finish, ans *driver.Answer) {
 	*it.ans = *ans
 	if ans.Err != nil {
@@ -347,7 +347,7 @@ func (f *finishing) passed(it *finish, ans *driver.Answer) {
 	switch {
 	case e.token == it.ch.Token && e.state == claimed:
 		sh.linger(e, passed)
-	case e.token != it.ch.Token && e.state == begun: // it has landed, whoever owns it now
+	case e.token != it.ch.Token && e.state == begun: // its effect has landed, whoever owns it now
 		e.close(sh, overrun)
 	}
 	if it.ch.State == driver.StateSucceeded {

@@ -2,14 +2,15 @@ package owned
 
 import "time"
 
-// instant is a time since Store.born by both clocks: the monotonic one stands still while a machine
-// is suspended, and the wall clock can be set back. A time is over when either says so.
+// instant is a time since Store.born by both clocks: the monotonic clock stands still while a
+// machine is suspended, and the wall clock can be set back. A time is over when either clock says
+// so.
 type instant struct{ mono, wall time.Duration }
 
 func (m instant) add(d time.Duration) instant { return instant{m.mono + d, m.wall + d} }
 
-// before reports which of two was taken first: a suspended machine's clock may stand still between
-// them.
+// before reports whether m was taken before other. The wall clock decides if the monotonic one has
+// stood still between them, as on a suspended machine.
 func (m instant) before(other instant) bool {
 	return m.mono < other.mono || m.mono == other.mono && m.wall < other.wall
 }
@@ -19,11 +20,11 @@ func (s *Store) moment() instant {
 	return instant{mono: s.now(), wall: s.wall().Round(0).Sub(s.born.Round(0))}
 }
 
-// now is the monotonic time since the Store was made: a time that is over by it alone is over
-// late, never early.
+// now is the monotonic time since the Store was made. By this clock alone, a time may be over late,
+// but never early.
 func (s *Store) now() time.Duration { return time.Since(s.born) }
 
-// left is for how long from now the partition is held.
+// left is how much longer the partition is held.
 func (o *Ownership) left() time.Duration {
 	until := o.valid.Load()
 	if until == nil {

@@ -21,8 +21,8 @@ const (
 	// loadTries bounds how often marks are counted again because some were forgotten meanwhile, and
 	// how often generations that began meanwhile are covered.
 	loadTries = 16
-	// maxFresh bounds the fresh sets of a generation that were not folded: far above what there can
-	// be.
+	// maxFresh bounds the fresh sets of a generation that were not folded. It is far above any real
+	// number.
 	maxFresh = 1 << 20
 	// snapshotTimeout bounds reading or writing one snapshot.
 	snapshotTimeout = 30 * time.Second
@@ -40,11 +40,11 @@ type loader struct {
 	name    string // of the source in snapshots
 	epoch   uint64
 	clock   func() time.Duration            // the server's, as last heard
-	hear    func(ctx context.Context) error // asks for it
+	hear    func(ctx context.Context) error // asks the server for its clock
 	open    func()                          // opens the feed until the end of the lease
 
-	// first is the head as it was when the partition was acquired, before we wrote anything, and
-	// less what was forgotten since: see base.
+	// first is the head as it was when the partition was acquired, before we wrote anything; base
+	// subtracts what was forgotten since.
 	first        *script.State
 	snapshots    Snapshots // may be nil
 	snapshotName func(gen int64) string
@@ -60,17 +60,17 @@ type loading struct {
 }
 
 // load feeds all marks and touches that the partition has within the window, newest generation
-// first, and then says that everything is covered. From the acquire on, every mark passes the feed
-// before it is sent, and nobody else writes any: so a mark that is not in the sets when they are
-// read has been fed.
+// first, and then says that everything is covered. Since the acquire, every mark is fed before it
+// is sent, and nobody else writes marks. So a mark that is not in the sets when they are read has
+// been fed.
 //
-// The counts of head when the partition was acquired are compared with the sets that it named:
-// nobody adds to those any more. A member of ours, in a set of ours, would make up for one that
-// was lost.
+// load compares the counts that head had at the acquire with the sets that head named then: nobody
+// adds to those any more. If it counted our own sets too, a member of ours would make up for one
+// that was lost.
 //
-// Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile, as a
-// Forget counts down, or their sets are over by then: this process may have stood still. An epoch
-// that is another one is [ErrLost]. After any other error it can be called again.
+// Fewer members than head counts are [ErrAmnesia], with two exceptions: some were forgotten
+// meanwhile, and a Forget counts down; or the sets have expired by then, because this process may
+// have stood still. Another epoch is [ErrLost]. After any other error load can be called again.
 func (l *loader) load(ctx context.Context) error {
 	head, err := l.head(ctx)
 	if err != nil {
@@ -102,9 +102,9 @@ func (l *loader) load(ctx context.Context) error {
 	return errors.New("owned: load: keys are forgotten all the time")
 }
 
-// base sees to it that first is known as it is after the forgets that head has seen, and returns a
-// head that has seen the same. The sets that were there had then as many members as head counts
-// less those in ours: both are read in one transaction.
+// base updates first to the forgets that head has seen, and returns a head with the same number of
+// forgets. The sets that were there at the acquire then have as many members as head counts, minus
+// the members of our own sets. Both are read in one transaction.
 func (l *loader) base(ctx context.Context, head *script.State) (*script.State,
 	error) {
 	for range loadTries {
@@ -130,7 +130,7 @@ func (l *loader) base(ctx context.Context, head *script.State) (*script.State,
 	return nil, errors.New("owned: load: sets are begun all the time")
 }
 
-// countOurs reads head, and how many members there are in the sets that were begun since first.
+// countOurs reads head, and counts the members of the sets that were begun since first.
 func (l *loader) countOurs(ctx context.Context, head *script.State) (*script.State,
 	map[int64]int64, error) {
 	type got struct {
@@ -170,7 +170,7 @@ func (l *loader) sameSets(a, b *script.State) bool {
 	})
 }
 
-// head reads the partition's head, in which the epoch must be ours.
+// head reads the partition's head, whose epoch must be ours.
 func (l *loader) head(ctx context.Context) (*script.State, error) {
 	heads, err := readHeads(ctx, l.client, []string{l.names.head})
 	if err != nil {
@@ -192,7 +192,7 @@ func (l *loader) checked(head *script.State, err error) (*script.State, error) {
 	}
 }
 
-// missing says of which generation members are.
+// missing says that members of a generation are missing.
 type missing struct {
 	gen   int64
 	error // wraps ErrAmnesia
@@ -200,15 +200,15 @@ type missing struct {
 
 func (m *missing) Unwrap() error { return m.error }
 
-// alive is the range of the filter's generations by now. A Check looks at the clock, Where does
-// not.
+// alive returns the filter's oldest and newest generation by now. It calls Check, which looks at
+// the clock; Where does not.
 func (l *loader) alive() (oldest, newest int64) {
 	_, _ = l.filter.Check([16]byte{})
 	oldest, _, _, _ = l.filter.Where([16]byte{})
 	return oldest, oldest + int64(l.filter.Plan().Generations) - 1
 }
 
-// feedAll feeds what head names. fewer says of which generation members are missing.
+// feedAll feeds the sets that head names. fewer says of which generation members are missing.
 func (l *loader) feedAll(ctx context.Context, head *script.State) (fewer *missing,
 	err error) {
 	l.progress.members.Store(0)
@@ -236,8 +236,8 @@ func (l *loader) feedAll(ctx context.Context, head *script.State) (fewer *missin
 	return nil, nil //nolint:nilnil // nothing is missing, and nothing failed
 }
 
-// wanted is how many members the sets of a generation must have that were there when the partition
-// was acquired.
+// wanted is how many members the sets of a generation must have, counting only the sets that were
+// there when the partition was acquired.
 func (l *loader) wanted(gen int64) int64 {
 	if l.first == nil {
 		return 0
@@ -246,14 +246,14 @@ func (l *loader) wanted(gen int64) int64 {
 	return g.Fresh + g.Kept
 }
 
-// old are the members of those of the sets that were there when the partition was acquired. Nothing
-// is folded while a load runs.
+// old counts the members of the sets that were there when the partition was acquired. Nothing is
+// folded while a load runs.
 func (l *loader) old(gen int64, sets script.Gen, cards []int64) (n int64) {
 	if l.first == nil {
 		return 0
 	}
 	fresh := int(sets.Newest - sets.Folded) // at most maxFresh
-	// It only grows.
+	// Folded only grows.
 	was := min(fresh, int(max(l.first.Gens[gen].Newest, sets.Folded)-sets.Folded))
 	for i, card := range cards {
 		if i < was || i >= fresh {
@@ -271,14 +271,14 @@ func counted(head *script.State) (n int64) {
 	return n
 }
 
-// within reports whether the sets of a generation cannot have expired: their end is a slice away by
-// the server's clock, which was heard a third of a lease ago.
+// within reports whether the sets of a generation cannot have expired: they end at least a slice
+// from now by the server's clock, as it was heard a third of a lease ago.
 func (l *loader) within(gen int64) bool {
 	return time.Duration(gen+2)*l.slice+l.keep > l.clock()
 }
 
-// generation feeds what one has, and returns how many members its sets have, and those of them that
-// are old.
+// generation feeds the members of one generation. It returns how many members its sets have, and
+// how many of these are in old sets.
 func (l *loader) generation(ctx context.Context, head *script.State, gen int64,
 	sets script.Gen) (found, old int64, err error) {
 	keys, err := l.keys(gen, sets)
@@ -311,7 +311,7 @@ func (l *loader) generation(ctx context.Context, head *script.State, gen int64,
 }
 
 // keys names the sets of a generation that may have members. Buckets are empty until the first
-// fold, of which the count says when it has not come to its end.
+// fold. While the first fold is under way, only the count of members in buckets shows it.
 func (l *loader) keys(gen int64, sets script.Gen) ([]stored, error) {
 	if sets.Newest < sets.Folded || sets.Newest-sets.Folded > maxFresh {
 		return nil, fmt.Errorf("%w: head of %s has fresh sets %d to %d in generation %d",
@@ -329,8 +329,8 @@ func (l *loader) keys(gen int64, sets script.Gen) ([]stored, error) {
 	return keys, nil
 }
 
-// restore loads the snapshot of a generation that nobody writes to any more, and reports whether it
-// says all of it. Whatever is wrong with a snapshot, the sets are read in its place.
+// restore loads the snapshot of a generation that nobody writes to any more, and reports whether
+// the snapshot has all of it. If anything is wrong with a snapshot, the sets are read instead.
 func (l *loader) restore(ctx context.Context, gen int64, seq uint64) bool {
 	if l.snapshots == nil {
 		return false
@@ -366,8 +366,9 @@ func (l *loader) restore(ctx context.Context, gen int64, seq uint64) bool {
 	return whole
 }
 
-// cover says that all is known, and opens the feed. A generation that begins before it is open has
-// only marks of ours, which were fed; one that begins after is covered by itself.
+// cover tells the filter that all marks are known, and opens the feed. A generation that begins
+// before the feed is open has only marks of ours, which were fed. One that begins after that is
+// covered by itself.
 func (l *loader) cover(head *script.State) error {
 	for range loadTries {
 		oldest, newest := l.alive()

@@ -39,8 +39,8 @@ func (o *Ownership) loader() *loader {
 	}
 }
 
-// hearClock asks the server for its clock. The next answer says whatever else is to be
-// said.
+// hearClock asks the server for its clock. It ignores what else the answer says: the next answer
+// says it again.
 func (o *Ownership) hearClock(ctx context.Context) error {
 	reply := o.s.send(ctx, script.NewAsk(o.keys(),
 		&script.Ask{Epoch: o.self().Epoch}))[0]
@@ -51,9 +51,9 @@ func (o *Ownership) hearClock(ctx context.Context) error {
 	return nil
 }
 
-// writeLost keeps everybody from acquiring the partition: else every owner to come would work until
-// its load finds the same. When it cannot be written the answer is another error, and the load
-// begins again.
+// writeLost writes "lost" into head, so that nobody acquires the partition. Otherwise every later
+// owner would work until its own load finds the loss. If writing fails, the error is not
+// ErrAmnesia, and the load begins again.
 func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
 	o.s.opts.Logger.Error(
 		"owned: Redis has lost marks: nobody acquires the partition until Init was called",
@@ -64,7 +64,7 @@ func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
 	case reply.Err != nil:
 		return fmt.Errorf("owned: load: %s; writing that down: %w", amnesia.Error(), reply.Err)
 	case reply.Answer != script.AnswerMapped && reply.Answer != script.AnswerAmnesia:
-		// amnesia: no head, which says the same
+		// amnesia: there is no head, so nobody can acquire the partition either
 		return fmt.Errorf("owned: load: %s; writing that down: script answered %q", amnesia.Error(),
 			reply.Answer)
 	}

@@ -10,9 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Lookup implements [driver.Store]. A key that this process has in flight costs no round trip;
-// others are asked of the inner store, and where that knows of no end, of every partition on
-// record.
+// Lookup implements [driver.Store]. A key that this process has in flight costs no round trip. For
+// other keys it asks the inner store and every partition on record.
 func (s *Store) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	out := answers(len(ids))
 	if refuseEnded(ctx, out) {
@@ -32,7 +31,7 @@ func (s *Store) Lookup(ctx context.Context, ids []driver.ID) []driver.Answer {
 	return out
 }
 
-// tabled is what the table knows of a key, unless the inner store has to be asked.
+// tabled is what the table knows of a key. It is false if the inner store must be asked.
 func (s *Store) tabled(id *driver.ID) (driver.Record, bool) {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)
@@ -49,8 +48,8 @@ func (s *Store) tabled(id *driver.ID) (driver.Record, bool) {
 	return e.record(s.now()), true
 }
 
-// outward gives a record of the inner store the attempts that it does not know of, and the fence
-// that the caller of the claim was told.
+// outward adds to a record of the inner store the attempts that this store does not know, and the
+// fence that the caller of the claim got.
 func (s *Store) outward(id *driver.ID, rec *driver.Record, runs int) {
 	if rec.State == driver.StateAbsent {
 		return
@@ -95,8 +94,8 @@ func (s *Store) lookup(ctx context.Context, ids []driver.ID, at []int, out []dri
 	}
 }
 
-// lookInSets looks for members in every partition on record. Of those that are held here, what has
-// begun is in the table and among the suspects; of the others it is on record.
+// lookInSets looks for members in every partition on record. For a partition that is held here, the
+// table and the suspects say what has begun; for any other, the record says it.
 func (s *Store) lookInSets(ctx context.Context, all []int64) ([]remoteState, error) {
 	spots, err := s.everywhere(ctx)
 	if err != nil {
@@ -139,9 +138,9 @@ func (s *Store) lookInSets(ctx context.Context, all []int64) ([]remoteState, err
 	return found, nil
 }
 
-// Forgets is a number that is another one after every Forget, of any process, as driver.Store says:
-// a digest of the inner store's and of the number and epoch of every partition that is held. A
-// Forget in a partition that is not held raises its epoch: nobody here answers for it.
+// Forgets is a number that changes with every Forget, of any process, as driver.Store says. It is a
+// digest of the inner store's number, and of the source, number, epoch and forgets of every
+// partition that is held. A Forget in a partition that nobody holds raises its epoch.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	inner, ok := s.inner.(driver.ForgetCounter)
 	if !ok {
@@ -168,7 +167,7 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	return h.Sum64(), nil
 }
 
-// refresh hears of every partition that is held how often something was forgotten.
+// refresh asks every partition that is held how often something was forgotten.
 func (s *Store) refresh(ctx context.Context) error {
 	var turns []*batchWrite
 	for _, o := range s.sorted() {
@@ -186,7 +185,7 @@ func (s *Store) refresh(ctx context.Context) error {
 	return nil
 }
 
-// sorted are the partitions that are held, in one order.
+// sorted returns the partitions that are held, always in the same order.
 func (s *Store) sorted() []*Ownership {
 	s.mu.Lock()
 	defer s.mu.Unlock()

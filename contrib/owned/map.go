@@ -12,20 +12,21 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// The map record is one key of a prefix, without an end: what all processes must agree on, and how
-// many partitions each source has. It is text: the header, a line "name value" for each setting in
-// the order of mapSettings.lines, and a line for each source in the order of their names:
+// The map record is one key of a prefix, which never expires. It has what all processes must agree
+// on, and how many partitions each source has. It is text: the header, a line "name value" for each
+// setting in the order of mapSettings.lines, and a line for each source in the order of their
+// names:
 //
 //	source state version count before span_ms mapping "name"
 //
-// A line that is not known, or not written as this version writes it, makes it unreadable: nothing
-// is guessed about who owns what.
+// An unknown line, or a line that this version would write otherwise, makes the record unreadable:
+// we guess nothing about who owns what.
 const mapHeader = "onceward owned map 1"
 
-// maxMap bounds the record, in bytes: some ten thousand sources.
+// maxMap bounds the record, in bytes: it has room for some ten thousand sources.
 const maxMap = 1 << 20
 
-// errMap is a map record that is none of ours.
+// errMap: the map record is not one that this version writes.
 var errMap = errors.New("the map record cannot be read by this version")
 
 // mapRecord is what `P:map` holds.
@@ -49,13 +50,13 @@ type mapSettings struct {
 type mapSource struct {
 	changing bool   // some partitions may not have been told yet: nothing is granted
 	version  uint64 // one more with each change
-	count    int32  // of the partitions there are
-	before   int32  // of those there were: they have heads, the others get one
+	count    int32  // number of partitions
+	before   int32  // number before the change: these have heads, the others get one
 	span     time.Duration
 	mapping  string
 }
 
-// settingOf are the options that decide each setting, for errors.
+// settingOf names the option that decides each setting, for errors.
 var settingOf = map[string]string{
 	"secret": "Secret", "key_id": "KeyID", "window_ms": "Window", "hold_ms": "Hold",
 	"slices": "Slices", "buckets": "ExpectedKeys",
@@ -69,7 +70,7 @@ func (m *mapSettings) lines() [][2]string {
 	}
 }
 
-// String is the form in which the record is kept.
+// String is the text that is stored.
 func (m *mapRecord) String() string {
 	var b strings.Builder
 	b.WriteString(mapHeader + "\n")
@@ -116,8 +117,8 @@ func readMap(text string) (*mapRecord, error) {
 	return m, nil
 }
 
-// read reads one line. A field that is left out, or out of order, shows when the whole is written
-// again.
+// read reads one line. A line that is missing, or out of order, shows when readMap compares the
+// text with what it would write.
 func (m *mapRecord) read(line string) (err error) {
 	name, value, _ := strings.Cut(line, " ")
 	s := &m.settings
@@ -166,7 +167,7 @@ func (m *mapRecord) readSource(text string) error {
 	return nil
 }
 
-// differ names the settings that are other ones in the options, or is "".
+// differ names the settings that the options make different, or is "".
 func (m *mapSettings) differ(mine *mapSettings) string {
 	var all []string
 	have, want := m.lines(), mine.lines()

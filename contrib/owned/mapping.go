@@ -10,37 +10,37 @@ import (
 )
 
 const (
-	// remapBatch is how many partitions hear of a change in one pipeline.
+	// remapBatch is how many partitions one pipeline tells about a change.
 	remapBatch = 256
-	// mapTries bounds how often a change is begun or continued in one call: each time somebody
+	// mapTries bounds how often one call begins or continues a change. It tries again when somebody
 	// else has written the record in between.
 	mapTries = 64
 )
 
-// errMapBusy: the record was another one each time.
+// errMapBusy: the record had changed at each try.
 var errMapBusy = errors.New("owned: the map record changes all the time")
 
-// span is for how long nobody may say New after keys have moved: marks under the mapping before
-// are remembered that long, and so are begins under it. It is a step longer, as
-// Misplaced counts on what all were told a step ago, and a partition that was born since was not
-// told by it.
+// span is how long no key is New after keys have moved: marks and begins under the earlier mapping
+// are remembered for the Window and the Hold. The span is one step of Misplaced longer. Misplaced
+// relies on what it told all partitions up to a step ago, and a partition that was made since then
+// was not told.
 func (r *registry) span() time.Duration {
 	return script.FromMillis(r.settings.window + r.settings.hold + r.settings.window/
 		shareSteps + 1)
 }
 
-// mapped returns the map version under which a partition is claimed. It puts a source that is new
-// on record, begins a change of its count or its mapping, and continues one that was begun. A
-// lower count than there was is [ErrCount], another mapping while a partition is held [ErrMapping];
-// no record, or no head where one must be, is [ErrAmnesia]. One round trip where nothing has
-// changed; with a change, three and one for each 256 partitions.
+// mapped returns the line of the map under which a partition is acquired. It puts a new source on
+// record, begins a change of its count or its mapping, and continues a change that was begun. A
+// lower count than on record is [ErrCount], another mapping while a partition is held is
+// [ErrMapping], and no record, or no head where one must be, is [ErrAmnesia]. It takes one round
+// trip if nothing has changed; with a change, three and one for each 256 partitions.
 //
 // A change has three steps. (1) The record says `changing`, with a new version and count. (2)
-// Every partition hears of the version, and that it is shared for a span: from here on no begin is
-// accepted anywhere. (3) The record says `steady`. Nothing is granted under a count before (3),
-// for a partition that was not told yet may still mark keys that have moved. Whoever meets
-// `changing` continues from (2), whatever has become of the process that began it: each step can
-// be done again.
+// Every partition learns the version, and that it is shared for a span: from here on no partition
+// accepts a begin. (3) The record says `steady`. Nothing is granted under a count before (3),
+// because a partition that was not told yet may still mark keys that have moved. A process that
+// meets `changing` continues from (2), whatever has become of the process that began the change:
+// each step can be repeated.
 func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) {
 	for range mapTries {
 		m, text, err := r.read(ctx)
@@ -72,7 +72,7 @@ func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) 
 	return mapSource{}, errMapBusy
 }
 
-// begin is step 1. It is nil also when the record was written meanwhile: read it again.
+// begin is step 1. It also returns nil if the record was written meanwhile: read it again.
 func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text string) error {
 	was, known := m.sources[p.Source]
 	if known && p.Mapping != was.mapping {
@@ -88,8 +88,8 @@ func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text s
 	return err
 }
 
-// change is the line of a source that is to become as p says. A source that is new has no marks
-// that could lie elsewhere: it need not be shared.
+// change is the line of a source that becomes as p says. A new source need not be shared, because
+// it has no marks in other partitions.
 func (r *registry) change(was mapSource, p *Partition) mapSource {
 	next := mapSource{changing: true, version: was.version + 1, count: p.Count, before: was.count,
 		mapping: p.Mapping}
@@ -99,7 +99,7 @@ func (r *registry) change(was mapSource, p *Partition) mapSource {
 	return next
 }
 
-// finish does steps 2 and 3 of a change. It is nil also when somebody else has changed the line
+// finish does steps 2 and 3 of a change. It also returns nil if somebody else has changed the line
 // meanwhile: read it again.
 func (r *registry) finish(ctx context.Context, source string, s mapSource) error {
 	told, err := r.announce(ctx, source, s, nil)
@@ -109,7 +109,7 @@ func (r *registry) finish(ctx context.Context, source string, s mapSource) error
 	next := s
 	switch {
 	case told.version > s.version || told.used && s.before == 0 && s.span == 0:
-		// Partitions know of a map that the record does not: it was lost, and what it said with it.
+		// Partitions know of a map that the record does not: a later record was lost.
 		next.version, next.span = max(told.version, s.version)+1, r.span()
 	default:
 		next.changing = false
@@ -117,8 +117,7 @@ func (r *registry) finish(ctx context.Context, source string, s mapSource) error
 	return r.replace(ctx, source, s, next)
 }
 
-// replace replaces a line that is still the same by another. When it is not, it does
-// nothing.
+// replace replaces the line of a source, unless that has changed meanwhile.
 func (r *registry) replace(ctx context.Context, source string, s, next mapSource) error {
 	for range mapTries {
 		m, text, err := r.read(ctx)
@@ -145,9 +144,8 @@ type mapReplies struct {
 	used    bool   // one of them has had an owner
 }
 
-// announce is step 2: every partition learns of the version, and is shared for the span. The
-// partitions from s.before on get a head where they have none. hear, which may be nil, is called
-// with every reply.
+// announce is step 2: every partition learns the version, and is shared for the span. A partition
+// from s.before on gets a head if it has none. hear, which may be nil, is called with every reply.
 func (r *registry) announce(ctx context.Context, source string, s mapSource,
 	hear func(number int32, reply *script.Reply)) (mapReplies, error) {
 	var all mapReplies
@@ -173,7 +171,8 @@ func (r *registry) announce(ctx context.Context, source string, s mapSource,
 	return all, nil
 }
 
-// take takes in what one partition has answered. Those below before have a head.
+// take notes what one partition has answered. A partition with a number below before must have a
+// head.
 func (t *mapReplies) take(reply *script.Reply, before, number int32) error {
 	switch {
 	case reply.Err != nil:
@@ -195,15 +194,15 @@ func (r *registry) remap(source string, number int32, m script.Remap) script.Cal
 	return script.NewRemap(script.Keys{Head: n.head, Own: n.own, Run: n.run}, m)
 }
 
-// level deals with a partition that knows another version than the line of its source says. An
-// earlier one: its server has lost what it was told, and is told again. A later one: a change is
-// under way, or the record has lost it, and gets a version above all. Either way it is nil when the
-// record is to be read again.
+// level deals with a partition that knows another version than the line of its source says. If the
+// partition's version is earlier, its server has lost the later one, and level tells it again. If
+// it is later, a change is under way, or the record has lost one: then the record gets a version
+// above all. Either way, nil means that the record must be read again.
 func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows uint64) error {
 	if knows > s.version {
 		next := s
 		next.changing, next.version, next.before, next.span = true, knows+1, s.count, r.span()
-		// when it is still the same: a change is on record before it is told
+		// Only if the line is still the same: a change is on record before partitions are told.
 		return r.replace(ctx, p.Source, s, next)
 	}
 	call := r.remap(p.Source, p.Number, script.Remap{MapVersion: s.version, Span: r.span()})
@@ -215,7 +214,7 @@ func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows u
 	return nil
 }
 
-// settled returns the record when no source changes: changes that were begun are continued.
+// settled continues the changes that were begun, and returns the record when no source changes.
 func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 	for range mapTries {
 		m, _, err := r.read(ctx)

@@ -7,19 +7,19 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// untold bounds the events that wait for an observer that hangs: the older ones are dropped.
+// untold bounds the events that wait for an observer that hangs: the oldest are dropped.
 const untold = 256
 
-// notifier hands an observer what the filters tell, in order, from a goroutine that lives while
-// there is something to tell. An event comes up anywhere: while a batch keeps a release waiting,
-// while a partition is acquired again, next to work that a release waits for. There a hook that
-// releases the partition would wait for itself.
+// notifier hands the events of the filters to an observer, in order, from a goroutine that lives
+// while there are events. An event can arise anywhere: while a batch keeps a release waiting, while
+// a partition is acquired again, or in work that a release waits for. If the hook ran there and
+// released the partition, it would wait for itself.
 type notifier struct {
 	hook func(dedup.Event)
 
 	mu     sync.Mutex
 	events []dedup.Event
-	over   chan struct{} // closed when all is told; nil while nothing is to be
+	over   chan struct{} // closed when all events were handed over; nil while there are none
 }
 
 func (t *notifier) notify(e dedup.Event) {
@@ -46,7 +46,7 @@ func (t *notifier) run(over chan struct{}) {
 	}
 }
 
-// next is the oldest event. Without one the goroutine is over.
+// next returns the oldest event. If there is none, the goroutine ends.
 func (t *notifier) next() (e dedup.Event, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,7 +58,7 @@ func (t *notifier) next() (e dedup.Event, ok bool) {
 	return e, true
 }
 
-// wait returns when all is told, or ctx ends.
+// wait returns when all events were handed over, or ctx ends.
 func (t *notifier) wait(ctx context.Context) error {
 	t.mu.Lock()
 	over := t.over

@@ -32,18 +32,18 @@ const (
 	maxInFlight = 1 << 20
 	// minLease is ten times what a round trip may take on a good day.
 	minLease = 100 * time.Millisecond
-	// leasesPerSlice is how many leases fit a generation at least: the filter's clock, which is
-	// heard with each renewal, may be late by up to one slice.
+	// leasesPerSlice is how many leases must fit into a generation. Each renewal brings the
+	// filter's clock, which may be late by up to one slice.
 	leasesPerSlice = 4
-	// leaseRequests is how many of a request's leases the partition's lease must hold: an answer
-	// may come two of them late and still be a grant.
+	// leaseRequests is how many of a request's leases must fit into the partition's lease: the
+	// answer to a begin may then come two such leases late and still be a grant.
 	leaseRequests = 3
-	// keysPerBucket is how many members a bucket is planned to have: all of it is sent for a look
-	// at one, and Lua, which looks in it for others than the owner, hashes all of it.
+	// keysPerBucket is how many members a bucket is planned to have. A look at one member sends
+	// the whole bucket, and Lua, which searches it for a foreign ask, hashes all of it.
 	keysPerBucket = 128
 	// foldsPerSlice is how many fresh sets a generation is planned to fill. Each fold then brings a
 	// bucket some twenty members. The members of one set take 56 bytes each, which is 2.5 for each
-	// key of a window of four slices. setMembers is how many one has at least.
+	// key of a window of four slices. setMembers is the least planned size of a fresh set.
 	foldsPerSlice = 6
 	setMembers    = 16 << 10
 	// maxSpan bounds Window and Hold: ten years, as dedup.Config does.
@@ -62,18 +62,18 @@ type Options struct {
 	// KeyID names the Secret in snapshots: at most 64 bytes of letters, digits, '_', '.', '-'.
 	// Default: 8 hex digits of a digest of the secret.
 	KeyID string
-	// Window is dedup.Config.Window and Hold dedup.Config.Hold, of which all keys have the same; a
-	// call with another is refused. Both required; at most ten years each.
+	// Window is dedup.Config.Window, and Hold is dedup.Config.Hold. All keys have the same ones: a
+	// call with a longer Hold or another Window is refused. Both required; at most ten years each.
 	Window, Hold time.Duration
-	// Lease is how long a partition is held without renewal, and so for how long after a crash
-	// nobody works on it. At least three times dedup.Config.LeaseTTL, and at most a quarter of a
+	// Lease is how long a partition is held without renewal. So after a crash nobody works on it
+	// for that long. At least three times dedup.Config.LeaseTTL, and at most a quarter of a
 	// generation, which is (Window+Hold)/Slices. At least 100 ms. Required.
 	Lease time.Duration
-	// ExpectedKeys is how many keys end in one partition within a Window, 1 to 4e9. With more,
+	// ExpectedKeys is how many keys end in one partition within a Window, 1 to 4e9. With more keys,
 	// filter and sets take more memory and more time, and stay right. Required.
 	ExpectedKeys int
 	// InFlight bounds the keys of a partition that have begun without a claim of the inner store:
-	// a crash can run these a second time. Those above it are claimed there. Default
+	// a crash can run these a second time. Keys above the bound are claimed there. Default
 	// DefaultInFlight, at most 2^20.
 	InFlight int
 	// Slices is the number of generations that Window+Hold is cut into, 1 to bloom.MaxSlices.
@@ -88,14 +88,14 @@ type Options struct {
 	// Snapshots keeps filters across processes, so that an owner need not read every mark when it
 	// begins. Default nil: filters are loaded from the marks.
 	Snapshots Snapshots
-	// TakeOverOlderGeneration acquires a partition at once that is held in an older
-	// Partition.Generation, instead of waiting for its lease to end. The older owner hears of it
-	// with its next batch write: this adds "a rebalance while a handler still runs" to the ways in
+	// TakeOverOlderGeneration lets Acquire take a partition at once from an owner with an older
+	// Partition.Generation, instead of waiting for its lease to end. The older owner learns of it
+	// from its next batch write. This adds "a rebalance while a handler still runs" to the ways in
 	// which an effect can run twice. Default false.
 	TakeOverOlderGeneration bool
-	// Observer hears of Filtered, by the goroutine that claims, and of FilterState, in order and
-	// by a goroutine of its own: either may call the Store and its partitions, but for
-	// [Store.Close]. The other hooks are the Deduper's. Default: nobody.
+	// Observer has two hooks that the Store calls. The goroutine that claims calls Filtered. A
+	// goroutine of its own calls FilterState, in order. Both hooks may call the Store and its
+	// partitions, except for [Store.Close]. The other hooks are the Deduper's. Default: nobody.
 	Observer dedup.Observer
 	// Logger gets warnings: partitions lost, data lost, mappings that change. Default: discarded.
 	Logger *slog.Logger
@@ -103,15 +103,15 @@ type Options struct {
 
 // Snapshots keeps named blobs: files, or keys of a server; see [Dir] and [InRedis]. A blob is the
 // bits of a filter's generation: with the Secret it shows which keys are done, and without it
-// nothing. It only makes loading shorter. One that is missing, damaged or older is told to the
-// Logger, and the marks are read in its place. Methods may be called from several goroutines at
-// once, for names that differ.
+// nothing. It only makes loading shorter: if one is missing, damaged or older, the marks are read
+// instead. The Logger gets a warning about a damaged one. Methods may be called from several
+// goroutines at once, for names that differ.
 type Snapshots interface {
-	// Load returns what Store kept under the name, or an error that is fs.ErrNotExist. It is read
-	// to its end at most once, and closed.
+	// Load returns what Store kept under the name, or an error that is fs.ErrNotExist. The caller
+	// reads it to its end at most once, and closes it.
 	Load(ctx context.Context, name string) (io.ReadCloser, error)
 	// Store replaces what is kept under the name by all that r has, or leaves it as it was. Nobody
-	// asks for it after keep.
+	// asks for the blob after keep has passed.
 	Store(ctx context.Context, name string, keep time.Duration, r io.Reader) error
 }
 
@@ -196,11 +196,11 @@ func (o *Options) sliceKeys() float64 {
 // buckets is the number of buckets of a generation.
 func (o *Options) buckets() int { return max(1, int(math.Ceil(o.sliceKeys()/keysPerBucket))) }
 
-// setMembers is how many members a fresh set gets before the next one is begun, and it can be
+// setMembers is how many members a fresh set gets. Then the next set begins, and this one can be
 // folded.
 func (o *Options) setMembers() int { return max(setMembers, int(o.sliceKeys()/foldsPerSlice)) }
 
-// filter is what a partition's filter is made of.
+// filter returns the options of a partition's filter.
 func (o *Options) filter(clock func() time.Duration, tell func(bloom.Event)) bloom.Options {
 	return bloom.Options{
 		Window: o.slice() * time.Duration(o.Slices), Slices: o.Slices,

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// grant answers what was proven new.
+// grant answers the keys that were proven new.
 func (c *claiming) grant() {
 	for _, p := range c.parts {
 		if len(p.write.begins) == 0 {
@@ -41,8 +41,8 @@ func digested(o *driver.Origin) driver.Origin {
 	return d
 }
 
-// refuse deals with a key whose begin is not on record, or may not be. A key of which that is not
-// known stays as it is: the same claim sends the same begin again.
+// refuse deals with a key whose begin is not on record, or may not be. If that is not known, the
+// key stays as it is: the same claim sends the same begin again.
 func (c *claiming) refuse(it *item, why error) {
 	switch {
 	case errors.Is(why, errRemoteOwner):
@@ -75,7 +75,7 @@ func (c *claiming) unbegin(it *item) {
 	it.e.state = asking
 }
 
-// drop takes an entry out that nobody heard of.
+// drop removes an entry that no answer has mentioned.
 func (c *claiming) drop(it *item) {
 	if it.e == nil || !it.listed {
 		return
@@ -88,7 +88,7 @@ func (c *claiming) drop(it *item) {
 	}
 }
 
-// found takes in what the sets say.
+// found answers the keys that the sets know to be done, and sends the others the ordinary way.
 func (c *claiming) found() {
 	for _, p := range c.parts {
 		for n, it := range p.asked {
@@ -130,7 +130,8 @@ func (s *Store) doneRecord() driver.Record {
 	return driver.Record{State: driver.StateSucceeded, Attempt: 1, Remaining: s.opts.Window}
 }
 
-// rest sends what is left to the inner store: touched first, so that a later owner asks there too.
+// rest sends the remaining keys to the inner store. It touches them first, so that a later owner
+// also asks there.
 func (c *claiming) rest() {
 	c.leave()
 	todo := c.touch()
@@ -148,7 +149,7 @@ func (c *claiming) rest() {
 	}
 }
 
-// touch touches the keys that go to the inner store, and returns those that may.
+// touch touches the keys that go to the inner store, and returns those whose touch is on record.
 func (c *claiming) touch() []*item {
 	var todo []*item
 	var turns []*batchWrite
@@ -189,8 +190,8 @@ func (c *claiming) touch() []*item {
 	return todo[:n]
 }
 
-// leave answers those that want only a key without attempts, and have met one that was begun: by a
-// look at the inner store, which knows of the attempts after that.
+// leave answers the OnlyNew requests that have met a key with an attempt. It looks at the inner
+// store, which knows of further attempts.
 func (c *claiming) leave() {
 	var ids []driver.ID
 	var of []*item
@@ -228,7 +229,7 @@ func (c *claiming) leave() {
 	}
 }
 
-// passed takes in what the inner store has said.
+// passed passes on the answer of the inner store.
 func (c *claiming) passed(it *item, ans *driver.Answer) {
 	*it.ans = *ans
 	if ans.Err != nil {
@@ -253,8 +254,9 @@ func (c *claiming) passed(it *item, ans *driver.Answer) {
 	c.done(it, 0)
 }
 
-// keep notes a claim that the inner store has given. Its fence is the larger of both: that of a
-// touch grows from one window to the next, the inner store's from one claim to the next.
+// keep notes a claim that the inner store has granted. Its fence is the larger of two: the touch's,
+// which grows from one window to the next, and the inner store's, which grows from one claim to the
+// next.
 func (c *claiming) keep(it *item, ans *driver.Answer) {
 	s := c.s
 	hash := s.table.hash(&it.req.ID)
@@ -267,7 +269,8 @@ func (c *claiming) keep(it *item, ans *driver.Answer) {
 		it.ans.Record.Fence = e.fence
 		return
 	case e != nil && e != it.e && e.state == begun && e.until > s.now():
-		// Our lease was over before the answer came, and who has begun since keeps the key.
+		// Our lease was over before the answer came, and the attempt that has begun since keeps
+		// the key.
 		*it.ans = driver.Answer{Outcome: driver.InFlight, Record: e.record(s.now())}
 		return
 	case e != nil && e != it.e:
@@ -285,9 +288,8 @@ func (c *claiming) keep(it *item, ans *driver.Answer) {
 	it.ans.Record.Fence = e.fence
 }
 
-// askOthers looks, where the partition is shared, for keys that were granted in all other
-// partitions. After the claim: a begin and its mark change places in one script, and no begin comes
-// any more.
+// askOthers looks for the granted keys of shared partitions in all other partitions. It runs after
+// the claim: one script replaces a begin by its mark, and no new begin is accepted any more.
 func (c *claiming) askOthers(todo []*item, answers []driver.Answer) {
 	for _, p := range c.parts {
 		if !p.shared {
@@ -327,7 +329,7 @@ func (c *claiming) meetRemote(it *item, ans *driver.Answer, found *remoteState) 
 		*ans = remoteOwnerAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
-		// as leave answers: nobody is in the way, and this did not count as an attempt
+		// as leave answers: no attempt is in flight, and this claim did not count as one
 		if it.req.OnlyNew && found.runs > 0 {
 			it.back = driver.StateReleased
 			*ans = driver.Answer{Outcome: driver.InFlight,
@@ -337,7 +339,7 @@ func (c *claiming) meetRemote(it *item, ans *driver.Answer, found *remoteState) 
 	}
 }
 
-// giveBack ends the claims of the inner store that are not given to anybody.
+// giveBack ends the claims of the inner store that no caller gets.
 func (c *claiming) giveBack(todo []*item, answers []driver.Answer, of []int) {
 	var changes []driver.Finish
 	for _, n := range of {
@@ -357,18 +359,18 @@ func (c *claiming) giveBack(todo []*item, answers []driver.Answer, of []int) {
 		})
 	}
 	if len(changes) > 0 {
-		c.s.inner.Finish(c.ctx, changes) // what is not learned lapses with its lease
+		c.s.inner.Finish(c.ctx, changes) // if this fails, the claim lapses with its lease
 	}
 }
 
-// done counts one answer, of which the observer is told in the end.
+// done counts one answer. The observer is told in the end.
 func (c *claiming) done(it *item, saved int) {
 	it.part.o.stats.count(it.says, saved)
 	it.saved, it.over = saved, true
 }
 
-// notify tells the observer of all answers. No lock is held: it may release a partition, and may
-// panic.
+// notify tells the observer about all answers. No lock is held, because the hook may release a
+// partition, and may panic.
 func (c *claiming) notify() {
 	hook := c.s.opts.Observer.Filtered
 	if hook == nil {

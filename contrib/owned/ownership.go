@@ -14,17 +14,17 @@ import (
 
 // Errors of a partition; test with errors.Is.
 var (
-	// ErrLost: the partition is not ours any more, or its source has more partitions by now than it
-	// was acquired under: acquire it again, with the new Partition.Count. It is the cause with
-	// which Ownership.Context ends.
+	// ErrLost: the partition is not ours any more, or its source now has more partitions than when
+	// the partition was acquired: acquire it again, with the new Partition.Count. It is the cause
+	// with which Ownership.Context ends.
 	ErrLost = errors.New("owned: partition lost")
-	// ErrAmnesia: Redis has lost marks of the partition. Nobody acquires it until an operator has
-	// called [Init].
+	// ErrAmnesia: Redis has lost marks of the partition. Nobody can acquire it until an operator
+	// has called [Init].
 	ErrAmnesia = errors.New("owned: Redis has lost what it knew of the partition")
 	// ErrCount: the source has had more partitions than Partition.Count says.
 	ErrCount = errors.New("owned: fewer partitions than are on record")
 	// ErrMapping: the source has another Partition.Mapping, and somebody holds a partition of it.
-	// All have the same; another one is taken in when none is held.
+	// All owners use the same mapping; it can change only while nobody holds a partition.
 	ErrMapping = errors.New("owned: the source has another mapping")
 	// ErrReleased is the cause with which Ownership.Context ends after Release.
 	ErrReleased = errors.New("owned: partition released")
@@ -51,7 +51,7 @@ type partitionRecord struct {
 type remoteState struct {
 	done bool // marked
 	live bool // begun under an owner that lives
-	runs int  // dead epochs in whose begins it is
+	runs int  // number of dead epochs that have it in a begin
 }
 
 // Ownership is the right to a partition, from Acquire to Release or to its loss. Its methods may be
@@ -72,19 +72,19 @@ type Ownership struct {
 	feed   atomic.Pointer[bloom.Feed]
 	loaded atomic.Bool
 
-	clock    atomic.Int64 // ms since 1970, as last heard of the server
+	clock    atomic.Int64 // the server's clock as last heard, in ms since 1970
 	inFlight atomic.Int64 // keys that began without a claim of the inner store, and have not ended
 	stats    counters
 	loading  loading
 	saver    saver
 
-	foldAtOnce int // other than the constant in tests
+	foldAtOnce int // tests set it; 0 for the constant
 
-	again  sync.Mutex // one acquires again at a time
+	again  sync.Mutex // held by the caller that acquires again
 	gaveUp bool       // under again: Release was sent
-	// under again: the last epoch that was given to us again, also where it was not used
+	// under again: the last epoch that acquiring again has given us, used or not
 	given    uint64
-	unlearnt bool // under again: it was acquired again, or not: there was no answer
+	unlearnt bool // under again: the last try to acquire again got no answer
 
 	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
 	released atomic.Bool  // nothing begins any more
@@ -93,7 +93,7 @@ type Ownership struct {
 	tended   time.Duration
 	reported time.Duration // when the observer was told last
 
-	mu          sync.Mutex // taken inside a shard's, never around it
+	mu          sync.Mutex // taken while a shard's mutex is held, never the other way round
 	epoch       uint64
 	seq         uint64 // the largest heard
 	mapver      uint64
@@ -102,34 +102,34 @@ type Ownership struct {
 	gen         int64 // the newest generation heard of
 	sets        map[int64]*generation
 	fields      uint64              // number of the last begin
-	begins      map[*begin]struct{} // that were named here, and have keys that have not ended
-	// fields all of whose keys have ended: they go with the next batch write
+	begins      map[*begin]struct{} // begins of this Ownership with keys that have not ended
+	// fields all of whose keys have ended: the next batch write removes them
 	over      []string
 	suspects  map[int64]*openAttempt // by member
-	suspected atomic.Int64           // how many those are
-	recalled  uint64                 // what was forgotten when run was read last
+	suspected atomic.Int64           // the number of suspects
+	recalled  uint64                 // the value of forgets when run was read last
 	head      *script.State
-	why       error // why it is over; nil while it is not
+	why       error // why the ownership is over; nil while it is not
 }
 
-// generation is what the owner knows of the sets of one.
+// generation is what the owner knows of the sets of one generation.
 type generation struct {
 	script.Gen
-	written int                     // members sent to the newest fresh set by us
+	written int                     // members that we have sent to the newest fresh set
 	folding bool                    // buckets may have members
-	sent    map[uint64]*sentMembers // what is in the fresh sets of ours, by their number
+	sent    map[uint64]*sentMembers // what is in the fresh sets that we began, by their number
 }
 
 // Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or
 // released ([ErrReleased]). Handlers of the partition's messages run under it.
 func (o *Ownership) Context() context.Context { return o.ctx }
 
-// keys are those that every script of the partition needs.
+// keys returns the keys that every script of the partition needs.
 func (o *Ownership) keys() script.Keys {
 	return script.Keys{Head: o.names.head, Own: o.names.own, Run: o.names.run}
 }
 
-// self is who we are, as far as is known by now.
+// self describes this owner to the scripts, as far as we know by now.
 func (o *Ownership) self() script.Owner {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -143,7 +143,7 @@ func (o *Ownership) selfLocked() script.Owner {
 	}
 }
 
-// noteReply takes in what every reply tells.
+// noteReply notes what every reply says.
 func (o *Ownership) noteReply(r *script.Reply) {
 	if r.Err != nil || r.Answer == script.AnswerAmnesia {
 		return
@@ -160,15 +160,15 @@ func (o *Ownership) noteReply(r *script.Reply) {
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
 	o.forgets = max(o.forgets, r.Forgets)
-	// By the clock, too: a filter is fed into a generation that it has, and head's may be an old
-	// one.
+	// The clock counts, too: the filter can be fed only into a generation that it has, and head's
+	// may be an old one.
 	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
 	if r.Epoch == o.epoch && r.Answer != script.AnswerBehind {
 		o.seq = max(o.seq, r.Seq)
 	}
 }
 
-// prolong notes that the partition is ours for a lease less its margin from sent on.
+// prolong notes that the partition is ours from sent on, for a lease minus its margin.
 func (o *Ownership) prolong(sent instant) {
 	lease := o.s.opts.Lease
 	until := sent.add(lease - margin(lease))
@@ -186,17 +186,18 @@ func (o *Ownership) prolong(sent instant) {
 	}
 }
 
-// openFeed says to the filter until when every mark passes it.
+// openFeed tells the filter until when we feed it every mark.
 func (o *Ownership) openFeed() {
 	if feed := o.feed.Load(); feed != nil {
 		_ = feed.Open(time.Now().Add(o.left())) // a dead feed opens nothing
 	}
 }
 
-// margin is by how much a lease is cut short on its owner's clock, as in package dedup.
+// margin is how long before the end of its lease an owner stops on its own clock, as in package
+// dedup.
 func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
 
-// lose ends the ownership: nothing of it is New any more, and its handlers are canceled.
+// lose ends the ownership: no key of it is New any more, and its handlers are canceled.
 func (o *Ownership) lose(why error) {
 	o.mu.Lock()
 	first := o.why == nil
@@ -219,7 +220,7 @@ func (o *Ownership) lose(why error) {
 	}
 }
 
-// alongside runs f next to the partition's work, unless that is over: Release waits for it.
+// alongside runs f next to the partition's work, unless the ownership is over. Release waits for f.
 func (o *Ownership) alongside(f func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -228,14 +229,14 @@ func (o *Ownership) alongside(f func()) {
 	}
 }
 
-// lost reports why the ownership is over, or nil.
+// lostFor returns why the ownership is over, or nil.
 func (o *Ownership) lostFor() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.why
 }
 
-// isShared reports whether nobody may begin without a claim of the inner store.
+// isShared reports whether every key needs a claim of the inner store.
 func (o *Ownership) isShared() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

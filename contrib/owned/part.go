@@ -12,16 +12,16 @@ import (
 type part struct {
 	o        *Ownership
 	items    []int32     // indexes of its items, in their order
-	n        int         // how many those are
-	settled  []batchSlot // of what was marked
+	n        int         // number of its items
+	settled  []batchSlot // of the marked keys
 	write    batchWrite
 	ask      ask
 	asked    []*item // in the order of ask.items
 	begin    *begin
-	sending  []*begin // that are in the batch write
+	sending  []*begin // the begins in the batch write
 	news     int
 	room     int           // reserved for begins
-	lease    time.Duration // the longest of those that begin
+	lease    time.Duration // the longest lease of the keys that begin
 	shared   bool
 	gated    bool // the partition is not released before the begins are answered
 	touching bool
@@ -59,7 +59,7 @@ func (c *claiming) part(o *Ownership) *part {
 	return p
 }
 
-// fewParts are searched one by one.
+// fewParts is how many parts are searched one by one; more get a map.
 const fewParts = 8
 
 func (c *claiming) known(o *Ownership) *part {
@@ -74,9 +74,10 @@ func (c *claiming) known(o *Ownership) *part {
 	return nil
 }
 
-// gate keeps the partition from being released before its begins are answered. It is false when it
-// was released or lost meanwhile, or is being released: it waits for nobody. Two batches that hold
-// a gate each, and wait for the other's behind a release of it, would wait forever.
+// gate keeps the partition from being released before its begins are answered. It reports false if
+// the partition was released or lost meanwhile, or is being released, and never waits. If it
+// waited, two batches could wait forever: each holds one gate, and waits for the other's gate,
+// which a release has asked for before it.
 func (p *part) gate() bool {
 	if p.gated {
 		return true
@@ -92,7 +93,7 @@ func (p *part) gate() bool {
 	return true
 }
 
-// ungate lets a release go on.
+// ungate lets releases continue.
 func (c *claiming) ungate() {
 	for _, p := range c.parts {
 		p.o.sent(p.sending)
@@ -104,7 +105,7 @@ func (c *claiming) ungate() {
 	}
 }
 
-// giveUp takes a key out of a batch that is not sent yet.
+// giveUp removes a key from a batch that is not sent yet.
 func (p *part) giveUp(place int32) {
 	p.news--
 	p.o.inFlight.Add(-1)
@@ -113,7 +114,7 @@ func (p *part) giveUp(place int32) {
 	p.o.settle(batchSlot{of: p.begin, place: int(place)})
 }
 
-// resend puts an unanswered begin into the batch write once more, under its name.
+// resend puts an unanswered begin into the batch write again, under the same name.
 func (p *part) resend(b *begin, lease time.Duration) {
 	p.lease = max(p.lease, lease)
 	for _, known := range p.write.begins {
@@ -149,7 +150,7 @@ func (p *part) prepare(c *claiming) {
 	p.write.begins = append(p.write.begins, p.begin)
 }
 
-// granted says what became of the begins of one partition: nil when they are on record in time.
+// granted returns nil if the begins of one partition are on record in time, or why they are not.
 func (p *part) granted() (refused error) {
 	t, o := &p.write, p.o
 	switch {

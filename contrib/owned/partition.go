@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// maxSource bounds the names of a source and of a mapping, in bytes, and maxCount the partitions of
-// one.
+// maxSource and maxMapping bound the names of a source and of a mapping, in bytes. maxCount bounds
+// the number of partitions of a source.
 const (
 	maxSource  = 512
 	maxMapping = 64
@@ -22,17 +22,17 @@ type Partition struct {
 	// Source is driver.Origin.Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
 	// UTF-8.
 	Source string
-	// Number of the partition, from 0 and below Count; driver.Origin.Partition of the requests.
+	// Number is the partition's number, 0 to Count-1: driver.Origin.Partition of the requests.
 	Number int32
-	// Count of the partitions that Source has now, at most 2^20. It may grow: see the package
-	// comment.
+	// Count is the number of partitions that Source has now, at most 2^20. It may grow: see the
+	// package comment.
 	Count int32
 	// Mapping names the function from keys to partitions, at most 64 bytes of letters, digits, '_',
-	// '.', '-': another one moves keys, and is taken in when nobody holds a partition of Source.
-	// Default "default".
+	// '.', '-'. Another mapping moves keys: Acquire accepts it only while nobody holds a partition
+	// of Source. Default "default".
 	Mapping string
-	// Generation orders owners for Options.TakeOverOlderGeneration; for Kafka that of the consumer
-	// group. Default 0: unknown, which takes over from nobody.
+	// Generation orders owners for Options.TakeOverOlderGeneration; for Kafka it is the generation
+	// of the consumer group. Default 0: unknown, which takes over from nobody.
 	Generation int32
 }
 
@@ -62,8 +62,7 @@ func (p Partition) complete() (Partition, error) {
 	return p, nil
 }
 
-// partitionKey is a partition without its owner: what requests and records call by its source and
-// number.
+// partitionKey is a partition without its owner. Requests and records name it by source and number.
 type partitionKey struct {
 	source uint64 // driver.Origin.Digest
 	number int32

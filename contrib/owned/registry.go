@@ -17,14 +17,14 @@ import (
 // Errors of a prefix; test with errors.Is.
 var (
 	// ErrNotInitialized: the prefix has no map record. Either this is the first start of a
-	// deployment, and [Init] was forgotten, or Redis has lost all it had. Nobody but the operator
-	// can tell.
+	// deployment, and [Init] was forgotten, or Redis has lost everything. Only the operator can
+	// tell which.
 	ErrNotInitialized = errors.New("owned: the prefix was not initialized")
 	// ErrOtherSettings: the marks of the prefix were made with other options. The text names them.
 	ErrOtherSettings = errors.New("owned: the prefix has other settings")
 )
 
-// registry is the map record of a prefix, and the way to it.
+// registry reads and writes the map record of a prefix.
 type registry struct {
 	client   redis.UniversalClient
 	runner   *script.Runner
@@ -37,14 +37,14 @@ type registry struct {
 	state func(dedup.Event) // Observer.FilterState, may be nil
 
 	mu    sync.Mutex
-	known map[string]mapSource // as the record had it last, when it was steady
-	told  map[string]uint64    // the version of each source that the operator heard of
+	known map[string]mapSource // the last steady line of each source
+	told  map[string]uint64    // the version of each source that was logged last
 
-	sharing chan struct{}        // has room for the one who says that records are misplaced
-	shared  map[string]extension // by source; of the call that is in sharing
+	sharing chan struct{}        // a lock with room for one call of Misplaced
+	shared  map[string]extension // by source; guarded by sharing
 }
 
-// newRegistry is for options that are complete, and have their Secret.
+// newRegistry needs complete options, with their Secret.
 func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	return &registry{
 		client: client, runner: script.NewRunner(client), prefix: o.Prefix,
@@ -91,8 +91,8 @@ func (r *registry) check(text string) (*mapRecord, error) {
 	return m, nil
 }
 
-// swap replaces the record, if it is what was read; text is "" for none. It reports whether it has:
-// where not, read it again. One round trip.
+// swap replaces the record if it still has the text that was read, "" for no record. It reports
+// whether it did: if not, read the record again. One round trip.
 func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool, error) {
 	value := next.String()
 	if len(value) > maxMap {
@@ -107,8 +107,8 @@ func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool
 	return swapped, nil
 }
 
-// see takes in the line of a source: it keeps one that is steady, and reports a change that
-// somebody else has begun.
+// see notes the line of a source: it keeps a steady line, and logs a change that somebody else has
+// begun.
 func (r *registry) see(source string, s mapSource) {
 	r.mu.Lock()
 	was, known := r.known[source]
@@ -121,8 +121,8 @@ func (r *registry) see(source string, s mapSource) {
 	}
 }
 
-// firstTo reports whether nobody here has reported this version of the map, and leaves it to the
-// caller.
+// firstTo reports whether this version of the map was not logged here before. If so, the caller
+// must log it.
 func (r *registry) firstTo(source string, version uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,8 +133,8 @@ func (r *registry) firstTo(source string, version uint64) bool {
 	return true
 }
 
-// current is the line of a source as it was read last. It may be behind: the partitions answer with
-// the version that they know.
+// current is the line of a source as it was read last. It may be outdated: the partitions answer
+// with the version that they know, which shows it.
 func (r *registry) current(source string) mapSource {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// Release gives the partition up: call it after the last Finish of what should be marked. Claims
-// that still run become claims of the inner store first, under the same tokens, so that the next
-// owner finds them in flight and has no suspects; Context ends. It takes one round trip, and two
-// more when something still runs. Where that fails the partition is renewed no more and lapses, and
-// the error says why. It is nil for a partition that was lost or released before.
+// Release gives the partition up: call it after the last Finish of what should be marked. Keys that
+// still run become claims of the inner store first, under the same tokens, so that the next owner
+// finds them in flight and has no suspects. Then Context ends. Release takes one round trip, and
+// two more when something still runs. If it fails, the partition is not renewed any more and
+// lapses, and the error says why. It returns nil for a partition that was lost or released before.
 func (o *Ownership) Release(ctx context.Context) error {
 	if ctx == nil {
 		return input("Context", "is nil")
 	}
 	if !o.stop() && o.lostFor() == nil {
-		select { // somebody else is at it
+		select { // another call releases it
 		case <-o.ctx.Done():
 		case <-ctx.Done():
 			return fmt.Errorf("owned: Release: %w", context.Cause(ctx))
@@ -29,7 +29,7 @@ func (o *Ownership) Release(ctx context.Context) error {
 	if why := o.lostFor(); why != nil {
 		o.working.Wait()
 		if !errors.Is(why, ErrReleased) {
-			_ = o.giveUp(ctx) // where it is still ours, nobody need wait for its end
+			_ = o.giveUp(ctx) // if it is still ours, nobody need wait for its lease to end
 		}
 		return nil
 	}
@@ -41,14 +41,16 @@ func (o *Ownership) Release(ctx context.Context) error {
 	return nil
 }
 
-// stop lets nothing begin any more, and reports whether it is the first to do so, who hands over.
+// stop keeps new keys from beginning. It reports whether it is the first to do so: that caller
+// hands over.
 func (o *Ownership) stop() bool {
 	o.gate.Lock()
 	defer o.gate.Unlock()
 	return o.released.CompareAndSwap(false, true)
 }
 
-// handOver gives the partition up after stop. Context ends for that reason, also where it fails.
+// handOver gives the partition up after stop. Context ends with why as its cause, even if handOver
+// fails.
 func (o *Ownership) handOver(ctx context.Context, why error) error {
 	err := o.promoteAll(ctx)
 	if err == nil {
@@ -58,10 +60,10 @@ func (o *Ownership) handOver(ctx context.Context, why error) error {
 	return err
 }
 
-// noteMap takes in which version of the map the partition knows. A later one than it was acquired
-// under says that keys have moved: some of those that come here belong to another partition, where
-// nobody looks for their marks once the source is not shared any more. So it ends, as by Release,
-// and is acquired again under the count there is.
+// noteMap notes which version of the map the partition knows. If it is later than the version under
+// which we acquired, keys have moved: some keys that come here now belong to another partition.
+// Once the source is not shared any more, nobody there looks for marks that we write here. So the
+// ownership ends, as by Release, and the caller acquires again under the new count.
 func (o *Ownership) noteMap(version uint64) {
 	o.mu.Lock()
 	was := o.mapver
@@ -69,7 +71,7 @@ func (o *Ownership) noteMap(version uint64) {
 	if version <= was || o.released.Load() {
 		return
 	}
-	o.alongside(func() { // not here: whoever hears it may hold the gate
+	o.alongside(func() { // in a goroutine, because the caller may hold the gate
 		if !o.stop() {
 			return
 		}
@@ -84,7 +86,8 @@ func (o *Ownership) noteMap(version uint64) {
 	})
 }
 
-// promoteAll makes claims of the inner store of everything that has begun and not ended.
+// promoteAll promotes every key that has begun and not ended: it becomes a claim of the inner
+// store.
 func (o *Ownership) promoteAll(ctx context.Context) error {
 	var all []*promotion
 	now := o.s.now()
@@ -93,7 +96,7 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 		sh.mu.Lock()
 		switch {
 		case e.state != begun:
-		case e.batch.fence.Load() == 0: // nobody heard of it
+		case e.batch.fence.Load() == 0: // its claim was not granted
 			e.settle()
 			sh.drop(e)
 		default:
@@ -114,7 +117,7 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 	return nil
 }
 
-// begun are the entries whose keys have begun here, and perhaps not ended.
+// begun returns the entries of keys that have begun here, and may not have ended.
 func (o *Ownership) begun() []*entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -129,8 +132,9 @@ func (o *Ownership) begun() []*entry {
 	return all
 }
 
-// giveUp releases the partition at Redis. From here on it is not acquired again: a renewal that is
-// under way finds that nobody holds it, and would take it for a whole lease.
+// giveUp releases the partition at Redis. It first keeps this Ownership from acquiring again:
+// otherwise a renewal under way would find that nobody holds the partition, and take it for a whole
+// lease.
 func (o *Ownership) giveUp(ctx context.Context) error {
 	o.again.Lock()
 	o.gaveUp = true

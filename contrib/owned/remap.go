@@ -12,11 +12,11 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// refuseMapping is [ErrMapping] while somebody holds a partition of a source whose mapping is to
-// be another one. Two processes that differ would else change it back and forth, and the source
-// would be shared forever. It takes nobody's place: an owner that acquires right after it was
-// asked learns of the change, and has to be refused in its batch write. One round trip for each
-// 256 partitions.
+// refuseMapping returns [ErrMapping] while somebody holds a partition of a source whose mapping
+// would change. Otherwise two processes with different mappings would change it back and forth, and
+// the source would be shared forever. The check alone excludes nobody: if an owner acquires right
+// after it, that owner's batch write must be refused because of the change. It takes one round trip
+// for each 256 partitions.
 func (r *registry) refuseMapping(ctx context.Context, p *Partition, was mapSource) error {
 	for from := int32(0); from < was.count; from += r.batch {
 		number, err := r.holds(ctx, p.Source, from, min(from+r.batch, was.count))
@@ -31,7 +31,7 @@ func (r *registry) refuseMapping(ctx context.Context, p *Partition, was mapSourc
 	return nil
 }
 
-// holds is the first partition in a range that somebody holds, or -1.
+// holds returns the first partition in a range that somebody holds, or -1.
 func (r *registry) holds(ctx context.Context, source string, from, to int32) (int32, error) {
 	type got struct {
 		cmds []*redis.IntCmd
@@ -57,8 +57,8 @@ func (r *registry) holds(ctx context.Context, source string, from, to int32) (in
 	return -1, nil
 }
 
-// logRemap is loud, as a source that is shared costs more than one without owners: for the span.
-// Every process tells it, as soon as it knows, and once. A source that is new is not shared.
+// logRemap warns of a change, because for its span a shared source costs more than one without
+// owners. Every process logs a change once, as soon as it knows. A new source is not shared.
 func (r *registry) logRemap(source string, was, next mapSource) {
 	if next.span == 0 || !r.firstTo(source, next.version) {
 		return
@@ -71,8 +71,8 @@ func (r *registry) logRemap(source string, was, next mapSource) {
 	}
 }
 
-// logShared is logRemap of a process that starts while the source is shared: it does not know what
-// was before.
+// logShared is logRemap for a process that starts while the source is shared: it does not know the
+// mapping before.
 func (o *Ownership) logShared() {
 	self := o.self()
 	if !o.isShared() || !o.s.registry.firstTo(o.part.Source, self.MapVersion) {

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// renewals is how often a partition is renewed within its lease, and triesOf how often within
-	// that a renewal that was not answered is tried again.
+	// renewals is how often a partition is renewed within its lease. triesOf is how often within a
+	// lease a renewal without an answer is tried again.
 	renewals = 3
 	triesOf  = 20
-	// tendEvery is how often snapshots are looked at.
+	// tendEvery is how often the Store looks for snapshots to save.
 	tendEvery = time.Minute
-	// notifyEvery is how often the observer is told how a filter is.
+	// notifyEvery is how often the observer gets the state of a filter.
 	notifyEvery = time.Minute
 )
 
-// The wait before another try to load a filter is random, so that members that met the same failure
-// do not come back in step. Its bound doubles from shortestLoadWait to longestLoadWait.
+// The wait before another try to load a filter is random, so that processes that met the same
+// failure do not come back in step. Its bound doubles from shortestLoadWait to longestLoadWait.
 const (
 	shortestLoadWait = 100 * time.Millisecond
 	longestLoadWait  = 10 * time.Second
@@ -31,8 +31,8 @@ func loadWait(try int) time.Duration {
 	return rand.N(min(shortestLoadWait<<min(try, 10), longestLoadWait))
 }
 
-// keepLoading loads the filter, again and again until it is done or the partition is over. Until
-// then every claim asks the stores.
+// keepLoading tries to load the filter until it succeeds or the ownership is over. Until then every
+// claim asks the stores.
 func (o *Ownership) keepLoading() {
 	for try := 0; ; try++ {
 		err := o.load(o.ctx)
@@ -58,8 +58,9 @@ func (o *Ownership) keepLoading() {
 	}
 }
 
-// keepRenewing renews what is held, until the Store is closed. It is the one goroutine of the
-// Store; each batch of renewals has one of its own, so that a server that hangs delays no other.
+// keepRenewing renews the held partitions until the Store is closed. It is the one goroutine of the
+// Store. Each batch of renewals has a goroutine of its own, so that a server that hangs delays no
+// other.
 func (s *Store) keepRenewing(over chan struct{}) {
 	defer close(over)
 	timer := time.NewTimer(0)
@@ -114,7 +115,7 @@ func (s *Store) renewDue(now time.Duration) time.Duration {
 	return next
 }
 
-// renew sends a batch write without items for each.
+// renew sends an empty batch write for each partition.
 func (s *Store) renew(all []*Ownership) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Lease/4)
 	defer cancel()
@@ -125,14 +126,14 @@ func (s *Store) renew(all []*Ownership) {
 	s.roundTrip(ctx, turns, nil)
 	for i, t := range turns {
 		if t.reply.Err == nil && t.reply.Answer == script.AnswerLapsed {
-			_ = all[i].reacquire(ctx) // what was not learned is tried again
+			_ = all[i].reacquire(ctx) // without an answer, it is tried again
 		}
 		_ = all[i].recall(ctx) // as above
 		all[i].renewing.Store(false)
 	}
 }
 
-// report tells the observer how the filter is, once a minute.
+// report tells the observer the state of the filter, once a minute.
 func (o *Ownership) report(now time.Duration) {
 	if o.s.opts.Observer.FilterState == nil || now-o.reported < notifyEvery {
 		return
@@ -170,7 +171,7 @@ func (o *Ownership) tend(now time.Duration) {
 	})
 }
 
-// foldable reports whether there is a set that nothing is written to any more.
+// foldable reports whether there is a set that nobody writes to any more.
 func (o *Ownership) foldable() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -182,7 +183,7 @@ func (o *Ownership) foldable() bool {
 	return false
 }
 
-// sweep drops entries a Hold after their lease: their attempts are forgotten, as everywhere.
+// sweep drops an entry a Hold after its lease. Its attempts are then forgotten, as in other stores.
 func (s *Store) sweep(now time.Duration) {
 	s.table.each(func(e *entry) bool {
 		if !e.expired(now) {

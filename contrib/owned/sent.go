@@ -6,12 +6,12 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// sentMembers is what batch writes that were answered have put into one fresh set: its members, as
-// long as every batch write that named the set was answered, and nothing was forgotten since it
-// began. So it is folded without being read.
+// sentMembers is what answered batch writes have put into one fresh set. These are all its members
+// if every batch write that named the set was answered, and nothing was forgotten since it began.
+// Then the set is folded without being read.
 type sentMembers struct {
 	members []int64
-	forgets uint64 // as they were known before the first of them was sent
+	forgets uint64 // the number of forgets that we knew before we sent the first member
 }
 
 // next begins a fresh set. The Ownership's mutex is held.
@@ -24,8 +24,8 @@ func (g *generation) next(forgets uint64) {
 	g.sent[g.Newest] = &sentMembers{forgets: forgets}
 }
 
-// noteSent takes in what a batch write has put into its set. One that was not answered may have put
-// something in or not: then nobody knows what the set holds without reading it.
+// noteSent notes what a batch write has put into its set. If it got no answer, nobody knows what
+// the set holds without reading it.
 func (o *Ownership) noteSent(t *batchWrite) {
 	if len(t.Marks)+len(t.Touches) == 0 {
 		return
@@ -52,7 +52,7 @@ func (o *Ownership) noteSent(t *batchWrite) {
 }
 
 // takeSent returns the members of a set, each once and in order, if they are known without reading
-// it; and never again.
+// the set. It returns them only once.
 func (o *Ownership) takeSent(gen int64, n uint64) (members []int64, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 const (
 	// memberBytes is the length of a member.
 	memberBytes = 8
-	// cardsAtOnce is how many sets and buckets are counted in one pipeline, bucketsAtOnce how many
-	// buckets are read.
+	// cardsAtOnce is how many sets and buckets one pipeline counts, and bucketsAtOnce how many
+	// buckets one reads.
 	cardsAtOnce   = 512
 	bucketsAtOnce = 64
-	// scanAtOnce is how many members of a set one command asks for: a server that answers with more
-	// keeps everybody else waiting.
+	// scanAtOnce is how many members of a set one command asks for: during a larger answer all
+	// other clients would wait.
 	scanAtOnce = 4096
 )
 
@@ -51,7 +51,8 @@ func pipelined[T redis.Cmder](ctx context.Context, client redis.UniversalClient,
 	return g.cmds, errors.Join(err, g.err)
 }
 
-// count returns the number of members of each, 0 where there is none. One round trip for each 512.
+// count returns the number of members of each set or bucket, 0 for one that does not exist. It
+// takes one round trip for each 512.
 func (r reader) count(ctx context.Context, all []stored) ([]int64, error) {
 	cards := make([]int64, 0, len(all))
 	for some := range slices.Chunk(all, cardsAtOnce) {
@@ -80,9 +81,9 @@ func (r reader) count(ctx context.Context, all []stored) ([]int64, error) {
 	return cards, nil
 }
 
-// each calls yield with the members of each, in any order; a bucket may have one more than once.
-// cards is what count has said. Members that are added meanwhile may or may not be among them. One
-// round trip for each 64 buckets, and one for each 4096 members of a set.
+// each calls yield with the members of each set or bucket, in any order; a bucket may have a member
+// more than once. cards is the result of count. Members that are added meanwhile may or may not be
+// among them. It takes one round trip for each 64 buckets, and one for each 4096 members of a set.
 func (r reader) each(ctx context.Context, all []stored, cards []int64,
 	yield func(members []int64) error) error {
 	var buckets []string
@@ -109,12 +110,12 @@ func (r reader) each(ctx context.Context, all []stored, cards []int64,
 	return nil
 }
 
-// buckets reads some in one pipeline. One that has ended meanwhile has no members.
+// buckets reads some buckets in one pipeline. A bucket that has expired meanwhile has no members.
 func (r reader) buckets(ctx context.Context, keys []string, yield func([]int64) error) error {
 	cmds, err := pipelined(ctx, r.client, func(pipe redis.Pipeliner) []*redis.StringCmd {
 		cmds := make([]*redis.StringCmd, len(keys))
 		for i, key := range keys {
-			cmds[i] = pipe.GetRange(ctx, key, 0, -1) // GET says of what is not there that it failed
+			cmds[i] = pipe.GetRange(ctx, key, 0, -1) // GET answers an absent key with an error
 		}
 		return cmds
 	})
@@ -133,8 +134,8 @@ func (r reader) buckets(ctx context.Context, keys []string, yield func([]int64) 
 	return nil
 }
 
-// scan reads a set piece by piece. SSCAN may name a member twice while the set grows, and does
-// name each that is there all the time.
+// scan reads a set piece by piece. SSCAN may name a member twice while the set grows. It names each
+// member that is there all the time.
 func (r reader) scan(ctx context.Context, key string) ([]int64, error) {
 	type page struct {
 		keys   []string

@@ -12,23 +12,24 @@ import (
 )
 
 const (
-	// askAtOnce is how many IDs one foreign ask looks for: each of them in a bucket of every
-	// generation, and meanwhile the server does nothing else. partsAtOnce is how many partitions
-	// are asked in one pipeline, askTries how often one whose head changes all the time.
+	// askAtOnce is how many IDs one foreign ask looks for. The server looks for each of them in a
+	// bucket of every generation, and meanwhile does nothing else. partsAtOnce is how many
+	// partitions are asked in one pipeline. askTries bounds how often a partition is asked again
+	// because its head has changed.
 	askAtOnce   = 128
 	partsAtOnce = 64
 	askTries    = 16
-	// shareSteps is how many times within a Window at most misplaced records move the end of being
-	// shared.
+	// shareSteps is how many times within a Window misplaced records can extend the time in which
+	// the source is shared.
 	shareSteps = 16
 )
 
 // askOthers looks for members in all other partitions of the source. It is called after the inner
-// store has granted the claim: a begin and its mark change places in one script, in which one ask
-// looks for both, and where the partition is shared no begin comes any more.
+// store has granted the claim. That order is right, because one script replaces a begin by its
+// mark, one ask looks for both, and a shared partition accepts no new begin.
 //
-// The partitions answer with the version of the map that they know. A later one than ours says that
-// there may be more of them; an earlier one that its server has lost what it was told.
+// Each partition answers with the version of the map that it knows. A later version than ours says
+// that there may be more partitions. An earlier one says that its server has lost a remap.
 func (o *Ownership) askOthers(ctx context.Context, members []int64) ([]remoteState, error) {
 	r := o.s.registry
 	for range mapTries {
@@ -62,8 +63,8 @@ func (o *Ownership) askOthers(ctx context.Context, members []int64) ([]remoteSta
 	return nil, errMapBusy
 }
 
-// askForeign looks for members in partitions, of which others may be the owners. Two round trips
-// for each 64 partitions and 128 members, more where a set is begun or an owner comes meanwhile.
+// askForeign looks for members in partitions that others may own. It takes two round trips for
+// each 64 partitions and 128 members, more if a set begins or an owner comes meanwhile.
 func (s *Store) askForeign(ctx context.Context, spots []partitionRecord,
 	members []int64) ([]remoteState, error) {
 	f := foreign{s: s, found: make([]remoteState, len(members))}
@@ -91,8 +92,8 @@ func (f *foreign) ask(ctx context.Context, spots []partitionRecord, members []in
 	return nil
 }
 
-// some asks a few partitions. One whose newest fresh set is another one by then, or whose epoch, is
-// asked again: a begin may be gone from its run, and its mark be in a set that was not named.
+// some asks a few partitions. It asks a partition again if its newest fresh set or its epoch has
+// changed meanwhile: a begin may be gone from its run, and the mark be in a set that was not named.
 func (f *foreign) some(ctx context.Context, spots []partitionRecord, members []int64,
 	found []remoteState) error {
 	for range askTries {
@@ -131,8 +132,8 @@ func (f *foreign) some(ctx context.Context, spots []partitionRecord, members []i
 	return errors.New("owned: a partition changes all the time that it is asked")
 }
 
-// call looks in all sets that head names. The buckets of a generation are looked in also where
-// head knows of no fold: one may come between.
+// call looks in all sets that head names. It also looks in the buckets of a generation without a
+// fold in head: one may come between.
 func (f *foreign) call(n *names, head *script.State,
 	members []int64) (script.Call, error) {
 	q := script.Ask{Epoch: head.Epoch, Foreign: true, Gen: head.Gen,
@@ -159,8 +160,8 @@ func (f *foreign) call(n *names, head *script.State,
 	return script.NewAsk(script.Keys{Head: n.head, Own: n.own, Run: n.run}, &q), nil
 }
 
-// take adds what one partition has answered. A key that is begun there without an owner who lives
-// is an attempt of which nobody knows how it ended.
+// take adds what one partition has answered. If a key is begun there and no owner lives, it had an
+// attempt, and nobody knows how that ended.
 func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 	switch {
 	case reply.Err != nil:
@@ -185,12 +186,11 @@ func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 	return nil
 }
 
-// Misplaced says that a record of this partition belongs into another one: its key was, or would
-// be, marked elsewhere. Call it before the record is claimed. When it returns nil, nobody says New
-// of any key of the source, in any partition, for Window+Hold: every key is claimed at the inner
-// store, and looked for in all partitions. Each further record moves that time on, in steps of a
-// sixteenth of the Window: most calls cost nothing. Otherwise it takes a round trip for each 256
-// partitions.
+// Misplaced says that a record of this partition belongs to another one: its key was, or would be,
+// marked there. Call it before the record is claimed. When it returns nil, no key of the source is
+// New, in any partition, for Window+Hold: every key is claimed at the inner store, and looked for
+// in all partitions. Each further record extends that time, in steps of a sixteenth of the Window,
+// so most calls cost nothing. Otherwise it takes a round trip for each 256 partitions.
 //
 // After an error, or when ctx has ended, the record must not be claimed: call it again. One
 // goroutine of a Store does the work; others wait.
@@ -233,28 +233,28 @@ func (o *Ownership) Misplaced(ctx context.Context) error {
 	return errMapBusy
 }
 
-// extension is when all partitions of a source were told to be shared, and under which version of
-// the map.
+// extension says when all partitions of a source were told to be shared, and under which version
+// of the map.
 type extension struct {
 	at      time.Time
 	version uint64
 }
 
-// sinceOn is the time since at: the longer of what the monotonic clock and the wall clock say, as
-// the first stands still while a machine is suspended.
+// sinceOn is the time since at, by the monotonic clock or the wall clock, whichever says more: the
+// monotonic clock stands still while a machine is suspended.
 func sinceOn(at time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
 }
 
-// hearTold takes in what the own partition has answered.
+// hearTold notes the answer of our own partition.
 func (o *Ownership) hearTold(number int32, reply *script.Reply) {
 	if number == o.part.Number {
 		o.noteReply(reply)
 	}
 }
 
-// notifyShared is loud: a source that is shared costs more than one without owners.
+// notifyShared warns: a shared source costs more than one without owners.
 func (o *Ownership) notifyShared(until time.Time) {
 	o.s.opts.Logger.Warn(
 		"owned: a record lies in another partition than its key belongs to: every key of the source is claimed at the inner store",

@@ -13,14 +13,14 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// saver says which generations have a snapshot, and since when others were over.
+// saver knows which generations have a snapshot, and since when the others are over.
 type saver struct {
 	mu    sync.Mutex
 	saved map[int64]bool
 	over  map[int64]time.Time // by generation: when head was heard to have passed it
 }
 
-// add notes that a generation has a snapshot that says all of it.
+// add notes that a generation has a complete snapshot.
 func (v *saver) add(gen int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -30,17 +30,17 @@ func (v *saver) add(gen int64) {
 	v.saved[gen] = true
 }
 
-// has reports whether a generation has one.
+// has reports whether a generation has a complete snapshot.
 func (v *saver) has(gen int64) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.saved[gen]
 }
 
-// due returns which of the generations are to be saved: those that were over two leases ago, so
-// that a renewal has made head pass them a lease ago. A failover of a server whose replica is less
-// than that behind takes none of it back; and what head has passed, nobody writes to any more,
-// whatever clock a promoted server has.
+// due returns the generations to save: those that were over two leases ago. A renewal made head
+// pass them at least a lease ago. So a failover to a replica that is less than a lease behind does
+// not take that back. Nobody writes to a generation that head has passed, whatever clock a promoted
+// server has.
 func (v *saver) due(over []int64, lease time.Duration) (gens []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,8 +64,8 @@ func (o *Ownership) snapshotName(gen int64) string {
 	return o.names.tag + ":" + strconv.FormatInt(gen, 10) + ":" + o.s.opts.KeyID
 }
 
-// save writes a snapshot of each generation that is over, folded and not saved yet. It only makes
-// the next load shorter: an error of it changes nothing else.
+// save writes a snapshot of each generation that is over, folded and not saved yet. Snapshots only
+// make the next load shorter: an error changes nothing else.
 func (o *Ownership) save(ctx context.Context) error {
 	if o.s.opts.Snapshots == nil {
 		return nil
@@ -82,8 +82,8 @@ func (o *Ownership) save(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// overGenerations are those of the filter that head has passed, and whose sets are all folded: in
-// order.
+// overGenerations returns, in order, the generations of the filter that head has passed and whose
+// sets are all folded.
 func (o *Ownership) overGenerations() (gens []int64) {
 	oldest, _, _, _ := o.filter.Where([16]byte{})
 	o.mu.Lock()
@@ -97,10 +97,10 @@ func (o *Ownership) overGenerations() (gens []int64) {
 	return gens
 }
 
-// saveGeneration writes one. Whether it is closed, and so proves anything to a process that loads
-// it, is decided when Save begins: by then the partition must be ours. It covers everything up to
-// the newest sequence number heard: a server that has lost batch writes by then has a lower one,
-// and the snapshot is refused.
+// saveGeneration writes the snapshot of one generation. Only a closed snapshot proves anything to a
+// process that loads it, and whether it is closed is decided when Save begins: by then the
+// partition must be ours. The snapshot covers everything up to the newest sequence number that we
+// heard. If a server has lost batch writes, its number is lower, and the snapshot is refused.
 func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	if o.left() <= 0 {
 		return errors.New("the partition's lease is over")
@@ -127,7 +127,7 @@ func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	return errors.Join(err, stored)
 }
 
-// snapshotKeep is for how long from now the generation is in a filter.
+// snapshotKeep is how much longer the generation is in a filter.
 func (o *Ownership) snapshotKeep(gen int64) time.Duration {
 	slice := o.s.opts.slice()
 	return max(time.Duration(gen+int64(o.s.opts.Slices)+2)*slice-o.serverClock(), slice)

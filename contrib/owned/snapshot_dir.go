@@ -15,16 +15,16 @@ import (
 const (
 	snapshotSuffix = ".snapshot"
 	partSuffix     = ".part"
-	// partLives is how long a file may take to be written: an older one is of a process that died.
+	// partLives is how long writing a file may take: an older file was left by a process that died.
 	partLives = time.Hour
 )
 
 // Dir keeps snapshots as files of a directory, which must exist: one file for each generation of
-// each partition that this process has owned. Where partitions move between machines, the directory
-// is shared, or the next owner reads the marks. Files are readable for their owner alone, are
-// replaced by renaming and synced to the disk before; those whose time is over are removed with the
-// next one that is stored. The directory belongs to snapshots alone: whatever else has names that
-// end in ".snapshot" is removed, too, when it is old.
+// each partition that this process has owned. If partitions move between machines, share the
+// directory; otherwise the next owner reads the marks. Only the files' owner can read them. A file
+// is synced to the disk, and then replaces the old one by a rename. Storing a snapshot removes the
+// files whose time is over. Use the directory for snapshots alone: any other file whose name ends
+// in ".snapshot" is removed, too, when it is old.
 //
 // A file system that hangs delays loading by half a minute for each snapshot, and nothing else.
 func Dir(path string) Snapshots { return dir(path) }
@@ -55,7 +55,7 @@ func (d dir) Store(ctx context.Context, name string, keep time.Duration, r io.Re
 	if err != nil {
 		return fmt.Errorf("owned: snapshot: %w", err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // after the rename there is none
+	defer func() { _ = os.Remove(f.Name()) }() // after the rename this file does not exist
 	_, err = io.Copy(f, reading{ctx, r})
 	if err == nil {
 		err = f.Sync()
@@ -86,8 +86,8 @@ func (d dir) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// prune removes what nobody asks for any more: snapshots whose time, which is that of their last
-// change, has come, and what a process that died has left half-written. A file that cannot be
+// prune removes what nobody asks for any more: snapshots whose modification time has come, which
+// Store sets to their end, and half-written files of processes that died. A file that cannot be
 // removed stays.
 func (d dir) prune(now time.Time) {
 	entries, err := os.ReadDir(string(d))

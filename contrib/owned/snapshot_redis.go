@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// pieceBytes is how much of a snapshot one key holds: a server that takes in a large value
-	// keeps everybody else waiting.
+	// pieceBytes is how much of a snapshot one key holds: while a server reads a large value, all
+	// other clients wait.
 	pieceBytes = 256 << 10
 	// maxPieces bounds a snapshot: 1 GiB.
 	maxPieces = 4096
 )
 
 // InRedis keeps snapshots in Redis, in pieces of 256 KiB under keys that begin with the name of
-// their partition and are in its slot. They are next to the sets, of which they take a fifth of the
-// memory, or on another server. All of them have an end. A snapshot is at most 1 GiB.
+// their partition and are in its slot. The server may be the one that has the sets, where snapshots
+// take a fifth of the sets' memory, or another one. All keys expire. A snapshot is at most 1 GiB.
 //
-// The pieces have names that nobody else has, and a key that names them is written last: a reader
-// meanwhile finds the snapshot from before, or a piece missing.
+// The pieces have unique names, and the key that lists them is written last: until then a reader
+// finds the earlier snapshot, or misses a piece of it.
 func InRedis(client redis.UniversalClient) Snapshots { return inRedis{client} }
 
 type inRedis struct{ client redis.UniversalClient }
@@ -57,7 +57,7 @@ func readPieces(name, text string) (*pieces, error) {
 // index is the key that names the pieces.
 func index(name string) string { return name + ":snapshot" }
 
-// Load implements [Snapshots]. One round trip for each piece.
+// Load implements [Snapshots]. It takes one round trip for each piece.
 func (s inRedis) Load(ctx context.Context, name string) (io.ReadCloser, error) {
 	text, err := s.client.Get(ctx, index(name)).Result()
 	if errors.Is(err, redis.Nil) {
@@ -104,7 +104,7 @@ func (r *pieceReader) Read(b []byte) (int, error) {
 // Close implements io.Closer.
 func (r *pieceReader) Close() error { return nil }
 
-// Store implements [Snapshots]. One round trip for each piece, and two.
+// Store implements [Snapshots]. It takes one round trip for each piece, and two more.
 func (s inRedis) Store(ctx context.Context, name string, keep time.Duration, r io.Reader) error {
 	p := &pieces{name: name, id: rand.Text()}
 	buf := make([]byte, pieceBytes)
@@ -148,6 +148,6 @@ func (s inRedis) point(ctx context.Context, p *pieces, keep time.Duration) error
 	for i := range keys {
 		keys[i] = was.key(i)
 	}
-	_ = s.client.Unlink(ctx, keys...).Err() // else they end by themselves
+	_ = s.client.Unlink(ctx, keys...).Err() // if this fails, they expire by themselves
 	return nil
 }

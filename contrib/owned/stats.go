@@ -27,25 +27,26 @@ func (c *counters) count(says bloom.Answer, saved int) {
 
 // Stats are the figures of one [Ownership].
 type Stats struct {
-	// New, Maybe and Unknown count claims by what the filter said of their keys, Saved those that
-	// were given without a claim of the inner store.
+	// New, Maybe and Unknown count claims by what the filter said of their keys. Saved counts
+	// claims that were granted without a claim of the inner store.
 	New, Maybe, Unknown, Saved uint64
-	// Stale counts ends that were refused because the partition had another owner by then: an
-	// effect that may have happened twice.
+	// Stale counts ends that were refused because the partition had another owner by then: each is
+	// an effect that may have happened twice.
 	Stale uint64
-	// InFlight keys have begun without a claim of the inner store and have not ended; Suspects are
-	// known to have begun, by an owner from before for the most part, and not known to have ended.
+	// InFlight is the number of keys that have begun without a claim of the inner store and have
+	// not ended. Suspects is the number of keys that have begun, mostly under an earlier owner, and
+	// are not known to have ended.
 	InFlight, Suspects int
 	// Loaded reports that every mark is in the filter: before, nothing is New.
 	Loaded bool
-	// Members of the partition's sets that are in the filter by now, of so many that Redis counts:
-	// how far the loading is.
+	// Members and OfMembers say how far the loading is: how many members of the partition's sets
+	// are in the filter by now, and how many members Redis counts.
 	Members, OfMembers int64
 	// Shared reports that every key is claimed at the inner store: see the package comment.
 	Shared bool
 	// Epoch of the partition.
 	Epoch uint64
-	// Filter has the figures of the filter; it looks at some thousand places of it.
+	// Filter has the figures of the filter; to make them, Stats samples some thousand places of it.
 	Filter bloom.Stats
 }
 
@@ -65,15 +66,15 @@ func (o *Ownership) Stats() Stats {
 	return s
 }
 
-// stale counts an end that was refused. The Deduper tells its observer.
+// stale counts an end that was refused. The Deduper notifies its observer.
 func (o *Ownership) stale() { o.stats.stale.Add(1) }
 
-// notifyFilter translates what the filter tells.
+// notifyFilter translates an event of the filter for the observer.
 func (o *Ownership) notifyFilter(e bloom.Event) {
 	o.notifyState(e.Fill, e.Estimated, e.Reason.String(), nil)
 }
 
-// notifyState tells the observer how the filter is.
+// notifyState tells the observer the state of the filter.
 func (o *Ownership) notifyState(fill, estimated float64, reason string, err error) {
 	hook := o.s.opts.Observer.FilterState
 	if hook == nil || o.filter.Load() == nil {
@@ -83,7 +84,7 @@ func (o *Ownership) notifyState(fill, estimated float64, reason string, err erro
 		Reason: reason, Err: err})
 }
 
-// answerSlabs keep answers of calls that are over for the next ones.
+// answerSlabs keep the answers of finished calls for later calls.
 var answerSlabs sync.Pool
 
 // answersKept bounds the answers that are kept together.
@@ -100,8 +101,7 @@ func answers(n int) []driver.Answer {
 	return make([]driver.Answer, n, 1<<bits.Len(uint(n-1))) // n is above 0
 }
 
-// refuseEnded answers everything with the error of a context that has ended, and reports whether it
-// has.
+// refuseEnded reports whether the context has ended. If so, it answers everything with its cause.
 func refuseEnded(ctx context.Context, lists ...[]driver.Answer) bool {
 	if ctx.Err() == nil {
 		return false
@@ -114,7 +114,7 @@ func refuseEnded(ctx context.Context, lists ...[]driver.Answer) bool {
 	return true
 }
 
-// Wake implements [driver.Waker] by the inner store.
+// Wake implements [driver.Waker] with the inner store's Wake.
 func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
 	if inner, ok := s.inner.(driver.Waker); ok {
 		return inner.Wake(ctx, ids)
@@ -122,7 +122,7 @@ func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
 	return errors.ErrUnsupported
 }
 
-// Listen implements [driver.Waker] by the inner store.
+// Listen implements [driver.Waker] with the inner store's Listen.
 func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop func(), err error) {
 	if inner, ok := s.inner.(driver.Waker); ok {
 		return inner.Listen(ctx, id, woken)
@@ -130,8 +130,8 @@ func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop fu
 	return nil, errors.ErrUnsupported
 }
 
-// Recycle takes answers back that a method has returned: they may not be looked at any more. A
-// [dedup.Deduper] calls it; others may, and need not.
+// Recycle takes back answers that a method has returned. The caller must not look at them any more.
+// A [dedup.Deduper] calls it; other callers may.
 func (s *Store) Recycle(answers []driver.Answer) {
 	if cap(answers) == 0 || cap(answers) > answersKept {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Name is the name under which a Store claims the keys of its inner store: what
-// redisadapter.Options.WrappedBy has to say.
+// Name is the name under which a Store claims the keys of its inner store:
+// redisadapter.Options.WrappedBy must be this name.
 const Name = "owned"
 
 // ErrClosed is the answer of a Store after Close.
@@ -33,22 +33,22 @@ type Store struct {
 	wall     func() time.Time // the wall clock: tests set it
 
 	table   *table
-	met     func() // and between the look at the table and what follows from it
-	between func() // tests stand between an entry and the look at the filter
+	met     func() // hook of tests: between the look at the table and what follows from it
+	between func() // hook of tests: between making an entry and the look at the filter
 
 	mu sync.RWMutex
-	// the newest of each partition, also when it has been lost or released
+	// the newest Ownership of each partition, even if it has been lost or released
 	held   map[partitionKey]*Ownership
 	taken  map[partitionKey]bool // somebody here is acquiring it
 	closed bool
 	wake   chan struct{} // to the goroutine that renews
-	over   chan struct{} // closed when that has ended; nil while there is none
+	over   chan struct{} // closed when that goroutine has ended; nil while there is none
 
 	working  sync.WaitGroup // renewals under way; the goroutine that renews begins them
 	notifier notifier       // of Options.Observer.FilterState
 }
 
-// newStore is for options that are complete.
+// newStore needs complete options.
 func newStore(client redis.UniversalClient, inner driver.Store, opts Options) *Store {
 	s := &Store{
 		client: client, runner: script.NewRunner(client), inner: inner, born: time.Now(),
@@ -66,10 +66,11 @@ func newStore(client redis.UniversalClient, inner driver.Store, opts Options) *S
 	return s
 }
 
-// New returns a Store over inner, which keeps the claims that cannot do without one. It looks at
-// the record that [Init] has made: without it the answer is [ErrNotInitialized], and other settings
-// than its are [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or
-// inner, one that reads from replicas, and a bad option, are a [*driver.InputError].
+// New returns a Store over inner, the store for the keys that need a claim of their own. It reads
+// the record that [Init] has made. Without a record it returns [ErrNotInitialized], and with other
+// settings than the record's [ErrOtherSettings]. It returns [ErrEvicts] if a server may evict keys,
+// and a [*driver.InputError] for a nil client or inner, a client that reads from replicas, and a
+// bad option.
 func New(ctx context.Context, client redis.UniversalClient, inner driver.Store,
 	opts Options) (*Store, error) {
 	if ctx == nil {
@@ -100,7 +101,7 @@ func New(ctx context.Context, client redis.UniversalClient, inner driver.Store,
 	return s, nil
 }
 
-// checkInner refuses a store that would refuse the ends that are handed on to it.
+// checkInner refuses an inner store that would refuse the ends that this Store hands on to it.
 func checkInner(inner driver.Store, opts *Options) error {
 	switch limits := driver.LimitsOf(inner); {
 	case limits.Window != 0 && limits.Window != opts.Window:
@@ -113,14 +114,14 @@ func checkInner(inner driver.Store, opts *Options) error {
 	return nil
 }
 
-// Limits are Options.Window and Options.Hold, which all keys have. Of a finished key it is
-// remembered only that it is done.
+// Limits are Options.Window and Options.Hold, which all keys have. The Store remembers of a
+// finished key only that it is done.
 func (s *Store) Limits() driver.Limits {
 	return driver.Limits{Window: s.opts.Window, MaxHold: s.opts.Hold, NoResults: true,
 		NoFailures: true}
 }
 
-// owner is who holds the partition that an origin names.
+// owner returns the Ownership of the partition that an origin names.
 func (s *Store) owner(origin *driver.Origin) (*Ownership, error) {
 	at := partitionKey{source: origin.Digest(), number: origin.Partition}
 	s.mu.RLock()
@@ -189,10 +190,10 @@ func (s *Store) nudge() {
 	}
 }
 
-// Close releases every partition that is held, and waits for the goroutines that it began, and,
-// until ctx ends, for the observer to hear the rest: a hook that calls it waits for itself. It is
-// idempotent; a partition that it could not release lapses. Requests are answered as for
-// partitions that were lost.
+// Close releases every partition that is held, and waits for the goroutines that the Store began.
+// Until ctx ends, it also waits for the observer to get the remaining events: a hook that calls
+// Close waits for itself. It is idempotent; a partition that it could not release lapses. Requests
+// are then answered as for partitions that were lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

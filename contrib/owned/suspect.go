@@ -2,13 +2,13 @@ package owned
 
 import "context"
 
-// openAttempt is a key that was begun and is not known to have ended: by an owner from before, or
-// by an attempt here whose lease has lapsed.
+// openAttempt is a key that was begun, by an earlier owner or by an attempt here whose lease has
+// lapsed, and that is not known to have ended.
 type openAttempt struct {
 	of []batchSlot // its places in begins
 }
 
-// runs is how many attempts began so: the epochs, for owners from before.
+// runs is how many attempts began. For earlier owners it counts epochs.
 func (s *openAttempt) runs() (n int) {
 	for i, in := range s.of {
 		if in.of.from == 0 || !fromEpoch(s.of[:i], in.of.from) {
@@ -45,7 +45,7 @@ func (o *Ownership) clear(member int64) {
 	}
 }
 
-// dismiss takes a suspect out of those of its batches for which over is true. The mutex is held.
+// dismiss removes a suspect from each of its batches for which over is true. The mutex is held.
 func (o *Ownership) dismiss(member int64, s *openAttempt, over func(b *begin) bool) {
 	left := s.of[:0]
 	for _, in := range s.of {
@@ -62,8 +62,8 @@ func (o *Ownership) dismiss(member int64, s *openAttempt, over func(b *begin) bo
 	}
 }
 
-// acquit forgets the attempts that began a Hold ago, by the server's clock. Their fields leave the
-// record with the next batch write: to other partitions of a shared source their keys would look
+// acquit forgets the attempts that began a Hold ago, by the server's clock. The next batch write
+// removes their fields. Otherwise, in a shared source, other partitions would see these keys as
 // begun for as long as we live.
 func (o *Ownership) acquit() {
 	if o.suspected.Load() == 0 {
@@ -77,8 +77,8 @@ func (o *Ownership) acquit() {
 	}
 }
 
-// recall reads again what was begun by owners from before, when something was forgotten since: a
-// key that another process has forgotten is not a suspect any more.
+// recall reads again what earlier owners had begun, if something was forgotten since the last
+// reading: a key that another process has forgotten is not a suspect any more.
 func (o *Ownership) recall(ctx context.Context) error {
 	o.mu.Lock()
 	forgets, recalled := o.forgets, o.recalled
@@ -103,7 +103,7 @@ func (o *Ownership) recall(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if head == nil || head.Epoch != o.epoch {
-		return nil // the next batch write tells
+		return nil // the next batch write finds out
 	}
 	o.recalled = forgets
 	for member, s := range o.suspects {
@@ -114,7 +114,7 @@ func (o *Ownership) recall(ctx context.Context) error {
 	return nil
 }
 
-// runs is how often a key was begun that the inner store knows nothing of.
+// runs is how many attempts of a key the inner store does not know.
 func (o *Ownership) runs(member int64) int {
 	if o.suspected.Load() == 0 {
 		return 0

@@ -11,10 +11,9 @@ import (
 
 const (
 	shards = 16
-	// lingering bounds the ended entries of a shard that are kept for a caller that sends their
-	// end again.
+	// lingering is how many ended entries a shard keeps for callers that send an end again.
 	lingering = 64
-	// minHeads is how many chains a shard begins with: a power of two.
+	// minHeads is the number of chains that a shard begins with: a power of two.
 	minHeads = 64
 )
 
@@ -22,10 +21,10 @@ const (
 type state uint8
 
 const (
-	asking  state = iota // it was made before the filter was asked, and nobody heard of it yet
+	asking  state = iota // made before the filter was asked; no answer has mentioned it yet
 	begun                // the filter had proven it new; granted when its batch has a fence
 	claimed              // the inner store has the claim
-	ended                // as its end says; kept for a while for a caller that sends it again
+	ended                // as its end says; kept for a while for a caller that sends the end again
 	gone                 // not in the table any more
 )
 
@@ -34,13 +33,13 @@ type end uint8
 
 const (
 	marked  end = iota // by its owner, in the sets
-	unused             // given back, and never begun
-	passed             // at the inner store, which knows how; only the fence is of interest
-	overrun            // somebody else has said that it has landed
+	unused             // given back without an attempt
+	passed             // at the inner store, which knows how; only the fence matters
+	overrun            // another caller has said that the effect has landed
 )
 
 // entry is a key that an attempt of this process has, from before the filter is asked until after
-// its end was answered. All but the first block is guarded by its shard's mutex.
+// its end was answered. The shard's mutex guards all fields but those of the first block.
 type entry struct {
 	id     driver.ID
 	token  driver.Token
@@ -52,26 +51,26 @@ type entry struct {
 
 	state   state
 	end     end           // how it has ended
-	batch   *begin        // of one that has begun without the inner store
-	place   int32         // in it
+	batch   *begin        // for a key that has begun without the inner store
+	place   int32         // in batch
 	until   time.Duration // end of the lease, as the time since Store.born
-	hold    time.Duration // for how much longer the entry is kept
+	hold    time.Duration // how long the entry is kept after until
 	touched time.Duration // when the touch was on record, as the time since Store.born
-	gen     atomic.Int64  // one more than the newest generation that the filter was fed the key in
+	gen     atomic.Int64  // one more than the newest generation into which we fed the key
 	fence   uint64        // of the claim
-	inner   uint64        // its fence at the inner store
+	inner   uint64        // the claim's fence at the inner store
 	runs    int           // attempts that the inner store does not know of
 	attempt int
 }
 
-// origin is what is kept of a driver.Origin; its source is the Ownership's.
+// origin is the part of a driver.Origin that an entry keeps; the Ownership has the source.
 type origin struct {
 	offset     int64
 	generation int32
 }
 
-// table holds the entries. It is the Store's and outlives every Ownership: a handler that runs on
-// keeps its entry. The hash is seeded: IDs are digests that anybody can compute.
+// table holds the entries. It belongs to the Store and outlives every Ownership: a handler that
+// still runs keeps its entry. The hash is seeded: IDs are digests that anybody can compute.
 type table struct {
 	seed   maphash.Seed
 	shards [shards]shard
@@ -84,7 +83,7 @@ type shard struct {
 	n     int
 	ended [lingering]*entry // a ring
 	at    int
-	_     [64]byte // no cache line with the neighbor's mutex
+	_     [64]byte // keeps the neighbor's mutex out of this cache line
 }
 
 func newTable() *table {
@@ -99,7 +98,7 @@ func (t *table) hash(id *driver.ID) uint64 { return maphash.Bytes(t.seed, id[:])
 
 func (t *table) shard(hash uint64) *shard { return &t.shards[hash%shards] }
 
-// chain is where the entries of a hash begin. The mutex is held, here and below.
+// chain is where the entries of a hash begin. Here and below, the caller holds the mutex.
 func (s *shard) chain(hash uint64) **entry {
 	return &s.heads[hash/shards&uint64(len(s.heads)-1)]
 }
@@ -114,7 +113,7 @@ func (s *shard) find(hash uint64, id *driver.ID) *entry {
 	return nil
 }
 
-// live is find at the time now: an entry whose hold is over is dropped, as everywhere.
+// live is find at the time now: it drops an entry whose hold is over, as other stores do.
 func (s *shard) live(hash uint64, id *driver.ID, now time.Duration) *entry {
 	e := s.find(hash, id)
 	if e != nil && e.expired(now) {
@@ -124,8 +123,8 @@ func (s *shard) live(hash uint64, id *driver.ID, now time.Duration) *entry {
 	return e
 }
 
-// expired reports whether the attempts of the key are forgotten. Those of a key that others are at
-// work on are not.
+// expired reports whether the attempts of the key are forgotten by now. An entry in a state that
+// the switch does not name never expires.
 func (e *entry) expired(now time.Duration) bool {
 	switch {
 	case e.state == begun, e.state == ended && e.end == unused:
@@ -144,7 +143,7 @@ func (s *shard) expire(e *entry) {
 	s.drop(e)
 }
 
-// shown is the fence that the caller of this claim was told, or will be.
+// shown is the fence that the caller of this claim gets, or got.
 func (e *entry) shown() uint64 {
 	if e.batch != nil {
 		return e.batch.fence.Load()
@@ -152,14 +151,16 @@ func (e *entry) shown() uint64 {
 	return e.fence
 }
 
-// isOf reports whether an attempt has this very claim, while there is one: the same token may have
-// had another. See [driver.Finish].Fence.
+// isOf reports whether the entry belongs to the attempt with this token. While it has a claim, the
+// fence must match too, if it is given: the same token may have had an earlier claim. See
+// [driver.Finish].Fence.
 func (e *entry) isOf(token driver.Token, fence uint64) bool {
 	held := e.state == begun || e.state == claimed
 	return e.token == token && (!held || fence == 0 || fence == e.shown())
 }
 
-// told gives a record of the inner store the fence that the caller of this claim was told.
+// told replaces the fence in a record of the inner store by the fence that the caller of this claim
+// got.
 func (e *entry) told(rec *driver.Record) {
 	switch {
 	case rec.State == driver.StateAbsent:
@@ -193,7 +194,7 @@ func (s *shard) grow() {
 	}
 }
 
-// drop takes an entry out, if it is in.
+// drop removes an entry, if it is in the table.
 func (s *shard) drop(e *entry) {
 	if e.state == gone {
 		return
@@ -236,7 +237,7 @@ func (t *table) each(f func(e *entry) bool) {
 	}
 }
 
-// byShard is the order in which a batch is looked at, so that each mutex is taken once.
+// byShard orders the items of a batch by shard, so that each mutex is taken once.
 type byShard struct {
 	hashes []uint64
 	order  []int32
@@ -282,7 +283,7 @@ func (b *byShard) each(t *table, f func(s *shard, i int)) {
 	}
 }
 
-// resize returns a slice of n items, whatever they are.
+// resize returns a slice of n items, with any contents.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return make([]T, n)

@@ -7,14 +7,14 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// lossy is a partition's filter for as long as the partition is held. The Store still knows
-// partitions that were, and entries of the table point at them; the filter, which is all their
-// memory, is let go of. Without it nothing is known.
+// lossy is a partition's filter for as long as the partition is held. The Store also knows earlier
+// Ownerships, and entries of the table point at them. Their filter, which is nearly all of their
+// memory, is dropped. Without a filter every answer is Unknown.
 type lossy struct{ atomic.Pointer[bloom.Filter] }
 
 var errNoFilter = errors.New("owned: the partition is not held any more")
 
-// WhereAll is that of bloom.
+// WhereAll is bloom's WhereAll.
 func (f *lossy) WhereAll(all []bloom.Query) (oldest int64) {
 	if filter := f.Load(); filter != nil {
 		return filter.WhereAll(all)
@@ -25,7 +25,7 @@ func (f *lossy) WhereAll(all []bloom.Query) (oldest int64) {
 	return 0
 }
 
-// Where is that of bloom.
+// Where is bloom's Where.
 func (f *lossy) Where(id [16]byte) (oldest int64, in uint64, _ bloom.Answer, _ bloom.Reason) {
 	if filter := f.Load(); filter != nil {
 		return filter.Where(id)
@@ -33,7 +33,7 @@ func (f *lossy) Where(id [16]byte) (oldest int64, in uint64, _ bloom.Answer, _ b
 	return 0, anywhere, bloom.Unknown, bloom.Lost
 }
 
-// Check is that of bloom.
+// Check is bloom's Check.
 func (f *lossy) Check(id [16]byte) (bloom.Answer, bloom.Reason) {
 	if filter := f.Load(); filter != nil {
 		return filter.Check(id)
@@ -41,7 +41,7 @@ func (f *lossy) Check(id [16]byte) (bloom.Answer, bloom.Reason) {
 	return bloom.Unknown, bloom.Lost
 }
 
-// Stats is that of bloom.
+// Stats is bloom's Stats.
 func (f *lossy) Stats() bloom.Stats {
 	if filter := f.Load(); filter != nil {
 		return filter.Stats()
@@ -49,22 +49,22 @@ func (f *lossy) Stats() bloom.Stats {
 	return bloom.Stats{}
 }
 
-// Wrong is that of bloom.
+// Wrong is bloom's Wrong.
 func (f *lossy) Wrong(n int) {
 	if filter := f.Load(); filter != nil {
 		filter.Wrong(n)
 	}
 }
 
-// letGo leaves of an ownership that is over what says so. The sets stay: marks of handlers that run
-// on are named by them, and written for as long as nobody else has the partition.
+// letGo drops the filter and the feed of an ownership that is over. The sets stay: marks of
+// handlers that still run need their names, and are written until somebody else has the partition.
 func (o *Ownership) letGo() {
 	o.filter.Store(nil)
 	o.feed.Store(nil)
 }
 
-// letGoAll is letGo for one from which nothing begins any more: claims under way count by the
-// suspects.
+// letGoAll is letGo, and drops the suspects, too. It is called when no key begins any more: before
+// that, claims under way count runs by the suspects.
 func (o *Ownership) letGoAll() {
 	o.letGo()
 	o.mu.Lock()

@@ -4,23 +4,23 @@ import (
 	"strconv"
 )
 
-// Ask asks for ids. Nothing of it may be changed afterwards.
+// Ask asks for ids. The caller must not change it after NewAsk.
 type Ask struct {
-	// Epoch of head: the owner's, or as it was read.
+	// Epoch is the owner's epoch or, for a foreign ask, the epoch as it was read in head.
 	Epoch uint64
-	// Foreign is for a caller that does not hold the partition: it also looks in run, and needs Gen
-	// and Newest as they were read in head: the newest fresh set of generation Gen, or 0.
+	// Foreign is for a caller that does not hold the partition. The ask then also looks in run. It
+	// needs Gen and Newest as they were read in head: the newest fresh set of generation Gen, or 0.
 	Foreign bool
 	Gen     int64
 	Newest  uint64
 	IDs     []int64
-	// Fresh sets are looked in for all ids, a bucket for those that may be in it, after all
-	// of them. Those in which most will be found stand first: an id that is found is not
-	// looked for again.
+	// Fresh sets are searched for all ids. Then each of the Buckets is searched for the ids that
+	// may be in it. Put the sets with the most ids first: an id that was found is not looked for
+	// again.
 	Fresh   []string
 	Buckets []Bucket
-	// FoldedTo tells, of an owner's ask, to where each generation was folded when the sets were
-	// named: Reply.Moved says whether one was folded further.
+	// FoldedTo says, in an owner's ask, how far each generation was folded when the sets were
+	// named. Reply.Moved says whether one was folded further.
 	FoldedTo []FoldedTo
 }
 
@@ -38,32 +38,32 @@ type FoldedTo struct {
 
 // NewAsk looks for ids in the sets that are named. It writes nothing.
 //
-// A foreign ask is one script. That of an owner looks in the fresh sets by script. It reads
-// the buckets by plain commands behind the script, to search them here: Lua hashes all of a string
-// that it is given, which costs more than the claim that the ask is to save.
+// A foreign ask is one script. The ask of an owner looks in the fresh sets by script. It reads the
+// buckets with plain commands behind the script, and this process searches them: Lua hashes every
+// string that it gets, which costs more than the claim that the ask should save.
 //
-// An id that was marked in one of the generations named is found anyway, whatever
-// comes in between. Members move one way only: a fold adds them to their buckets, and then
-// removes the set. Say that the script finds the epoch to be the owner's.
+// An owner's ask finds every id that was marked in a generation that it names, whatever happens
+// between naming the sets and reading them. Members move one way only: a fold adds them to their
+// buckets, and then removes the set. If the script finds the owner's epoch, there are these cases:
 //
-//   - It finds no generation folded further than the owner knew when it named the sets. Then
-//     what is in no fresh set at the time of the script was in its bucket when the sets were
-//     named, and a bucket is read after that, be it before the script or after it. Whether
-//     go-redis, a Cluster or a missing script has changed the order does not matter.
-//   - It does find one (Moved): what left the fresh sets before the script is in its bucket
-//     since before the script. So the buckets read with it are read once more after its answer.
-//     A generation of which no buckets were named has to be asked for again by the owner.
-//   - Another owner comes after the script: it moves members to buckets, which are then read
-//     with more in them, and what it marks is marked after the ask. An owner that comes before
-//     the script has raised the epoch: it answers AnswerStale.
-//   - A forget, or the end of a generation, removes an id from all sets at once. An id that is
-//     not found for that reason is not there.
+//   - No generation was folded further than the owner knew when it named the sets. Then a member
+//     that is in no fresh set at the time of the script was in its bucket when the sets were named.
+//     The bucket is read later than that, before the script or after it. So it does not matter if
+//     go-redis, a Cluster or a missing script has changed the order.
+//   - A generation was folded further (Moved). A member that left the fresh sets before the script
+//     was in its bucket by then. So the buckets that were read with the script are read again after
+//     its answer. The owner must ask again for a generation of which it named no buckets.
+//   - Another owner comes after the script. It moves members to buckets, and these are then read
+//     with more members. Its marks are made after the ask. If an owner comes before the script, the
+//     epoch is raised, and the script answers AnswerStale.
+//   - A forget, or the end of a generation, removes an id from all sets at once. If an id is not
+//     found for that reason, it is not there.
 //
-// The first buckets are read in the pipeline of the scripts, each 512 further ones in another;
+// The pipeline of the scripts reads the first buckets, and one more pipeline each 512 further ones;
 // bucket.go has the bound of the memory.
 //
-// A bucket that could not be read, and may have one of the ids that were not found, is
-// the error of the whole ask: never are its ids absent.
+// If a bucket cannot be read, and may have one of the ids that were not found, the whole ask fails:
+// it never answers that these ids are absent.
 func NewAsk(k Keys, q *Ask) Call {
 	keys := []string{k.Head}
 	if q.Foreign {

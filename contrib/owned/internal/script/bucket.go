@@ -9,11 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Of buckets one pipeline reads bucketsAtOnce times bucketStart at most, which is 4 MiB,
-// however many keys are asked for. Buckets are planned to have an eighth of bucketStart. Of one
-// that has more the start is read, and then all of it, unless that was enough: in pieces it could
-// lose a member, for a forget moves up those behind. So one bucket above bytesAtOnce is the only
-// thing that is larger, and stands alone.
+// One pipeline reads at most bucketsAtOnce times bucketStart of buckets, which is 4 MiB, however
+// many keys are asked for. Buckets are planned to have an eighth of bucketStart. If a bucket is
+// larger than bucketStart, its start is read, and then all of it, unless the start was enough. It
+// is not read in pieces: a forget moves up the members behind it, so a member could be missed.
+// Only a bucket above bytesAtOnce exceeds the bound, and its pipeline reads nothing else.
 const (
 	bucketsAtOnce = 512
 	bucketStart   = 8 << 10
@@ -28,7 +28,7 @@ type look struct {
 	cmd    redis.Cmder
 }
 
-// looks are the buckets of all asks of owners, of which replies will be the answers.
+// looks returns the buckets of all asks of owners. replies will be the answers of the calls.
 func looks(calls []Call, replies []Reply) (all []look) {
 	for i := range calls {
 		q := calls[i].reads
@@ -42,8 +42,8 @@ func looks(calls []Call, replies []Reply) (all []look) {
 	return all
 }
 
-// read makes the commands that read so many bytes of each, or all where one pipeline is for one
-// bucket.
+// read makes the commands that read the first size bytes of each bucket, or all of it if the
+// pipeline is for one bucket.
 func read(ctx context.Context, some []look, size int) []redis.Cmder {
 	end := size - 1
 	if size >= bytesAtOnce {
@@ -51,16 +51,16 @@ func read(ctx context.Context, some []look, size int) []redis.Cmder {
 	}
 	cmds := make([]redis.Cmder, len(some))
 	for i := range some {
-		// GET says of what is not there that it failed, and MGET says of another type that it is
-		// not there.
+		// GET answers an absent key with an error, and MGET answers a key of another type like an
+		// absent one.
 		cmds[i] = redis.NewStringCmd(ctx, "getrange", some[i].bucket.Key, 0, end)
 		some[i].cmd = cmds[i]
 	}
 	return cmds
 }
 
-// readBuckets finishes the asks of owners whose scripts have answered. The first of all were
-// read in the pipeline of the scripts; where members have moved, they are read again.
+// readBuckets finishes the asks of owners whose scripts have answered. The first atOnce buckets
+// were read in the pipeline of the scripts; if members have moved, they are read again.
 func (r *Runner) readBuckets(ctx context.Context, all []look, atOnce int) {
 	first, rest := all[:atOnce], all[atOnce:]
 	moved := func(l look) bool { return l.reply.Moved }
@@ -72,8 +72,8 @@ func (r *Runner) readBuckets(ctx context.Context, all []look, atOnce int) {
 	r.readFrom(ctx, rest, bucketStart)
 }
 
-// readFrom reads buckets up to a size, bytesAtOnce in one pipeline, and reads on in those that are
-// larger. It does not look for ids that were found meanwhile.
+// readFrom reads the first size bytes of each bucket, bytesAtOnce in one pipeline, and more of the
+// buckets that are larger. It does not look for ids that were found meanwhile.
 func (r *Runner) readFrom(ctx context.Context, all []look, size int) {
 	atOnce := max(1, bytesAtOnce/size)
 	for len(all) > 0 {
@@ -102,9 +102,9 @@ func (l *look) wanted() bool {
 	})
 }
 
-// search looks in what was read of each for those that have no mark yet, and returns the buckets
-// that may have more: of which it was as much as was asked for. The bytes that were read are
-// dropped.
+// search looks in the bytes that were read of each bucket for the ids that have no mark yet, and
+// then drops the bytes. It returns the buckets that may have more members: those that are at least
+// as large as was asked for.
 func search(some []look, size int) (larger []look) {
 	for i := range some {
 		l := &some[i]

@@ -9,14 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A member stands for an id: 64 bits whose lowest says what the member means, 0 done and 1 touched.
-// Ids are passed with either; the constructors set the bit. Members travel, and are stored, as 8
-// bytes, the most significant first; see [ReadMembers].
+// A member stands for an id: it has 64 bits, and the lowest says whether it means done (0) or
+// touched (1). Callers may pass ids with either; the constructors set the bit. Members are sent and
+// stored as 8 bytes, the most significant first; see [ReadMembers].
 var (
 	acquireScript = load("head", "acquire")
 	batchScript   = load("head", "batch")
-	// beginScript is batchScript for those that begin something: a server that is full refuses
-	// it before it has done anything.
+	// beginScript is batchScript for batch writes that begin something: a full server refuses it
+	// before it has done anything.
 	beginScript   = strict(batchScript)
 	askScript     = load("head", "ask")
 	foldScript    = load("head", "fold")
@@ -25,8 +25,8 @@ var (
 	forgetScript  = load("head", "forget")
 )
 
-// The answers of the scripts of owned partitions. The headers of the scripts say which of
-// them each has, and what it has then done.
+// The answers of the scripts of owned partitions. The header of each script says which answers it
+// gives, and what it has then done.
 const (
 	AnswerDone      = "done"      // batch: all was done
 	AnswerAcquired  = "acquired"  // acquire: a new epoch
@@ -56,7 +56,7 @@ const MaxMembers = 4096
 // Keys are the keys that every partition has.
 type Keys struct{ Head, Own, Run string }
 
-// Owner is the owner.
+// Owner describes the owner that makes a call.
 type Owner struct {
 	Token      [16]byte
 	Epoch      uint64
@@ -64,8 +64,8 @@ type Owner struct {
 	// Seq is the largest that a script has answered; see Reply.
 	Seq   uint64
 	Lease time.Duration
-	// Slice is the length of a generation, in whole milliseconds; Keep how long a member
-	// is kept after its generation at least: window and hold.
+	// Slice is the length of a generation, in whole milliseconds. Keep is how long a member is kept
+	// after its generation, at least: window plus hold.
 	Slice, Keep time.Duration
 }
 
@@ -77,12 +77,12 @@ type Claim struct {
 	Generation int32
 	// TakeOver takes the partition from a lower generation whose lease still runs.
 	TakeOver bool
-	// Mine is the epoch that the caller had, when it continues what it began in it: if the
+	// Mine is the epoch that the caller had, if it continues what it began in that epoch. If the
 	// partition still has it, the ownership is unbroken. 0: the caller begins anew.
 	Mine uint64
 }
 
-// NewAcquire asks for a partition. Of self it needs Token, MapVersion and Lease.
+// NewAcquire asks for a partition. It uses Token, MapVersion and Lease of self.
 func NewAcquire(k Keys, self Owner, c Claim) Call {
 	return Call{script: acquireScript, keys: []string{k.Head, k.Own, k.Run}, args: []any{
 		string(self.Token[:]), Millis(self.Lease), Millis(c.Hold), c.Generation, bit(c.TakeOver),
@@ -98,8 +98,8 @@ type Field struct {
 	Blob string
 }
 
-// FieldName names the n-th batch of an epoch. Every batch needs another name: a begin
-// that is on record is never overwritten.
+// FieldName names the n-th batch of an epoch. Every batch needs a name of its own: a begin that is
+// on record is never overwritten.
 func FieldName(epoch, n uint64) string {
 	return strconv.FormatUint(epoch, 10) + ":" + strconv.FormatUint(n, 10)
 }
@@ -111,8 +111,8 @@ func Blob(ids ...int64) string {
 
 // Batch is what one batch write of an owner does.
 type Batch struct {
-	// Fresh is the key of fresh set N, from 1, of generation Gen: for the marks and
-	// touches. Without any, the three are not looked at.
+	// Fresh is the key of fresh set N, counted from 1, of generation Gen: for the marks and
+	// touches. Without marks and touches, these three fields are ignored.
 	Fresh string
 	Gen   int64
 	N     uint64
@@ -159,14 +159,14 @@ type Fold struct {
 	Fresh string
 	Gen   int64
 	N     uint64
-	// Forgets as a script answered it before the set was read, and Count of its members.
+	// Forgets as a script answered it before the set was read, and the Count of the set's members.
 	Forgets uint64
 	Count   int
-	// Buckets with some of its members, as they are in the set. A caller that reads the set again,
-	// and folds it again, puts the members of a bucket in the same order, and in one call: then
-	// they are not added to it again.
+	// Buckets with some members of the set, as they are in the set. A caller that reads and folds
+	// the set again puts the members of a bucket in the same order, and in one call. Then they are
+	// not added to the bucket again.
 	Buckets []Fill
-	// Last removes the set: all others of its members were folded by calls before.
+	// Last removes the set: earlier calls have folded all its other members.
 	Last bool
 }
 
@@ -176,7 +176,7 @@ type Fill struct {
 	Members []int64
 }
 
-// NewFold folds. Of self it needs Epoch, Slice and Keep.
+// NewFold folds. It uses Epoch, Slice and Keep of self.
 func NewFold(k Keys, self Owner, f *Fold) Call {
 	keys := []string{k.Head, f.Fresh}
 	args := []any{self.Epoch, f.Forgets, Millis(self.Slice), Millis(self.Keep), f.Gen, f.N,
@@ -188,8 +188,7 @@ func NewFold(k Keys, self Owner, f *Fold) Call {
 	return Call{script: foldScript, keys: keys, args: args}
 }
 
-// NewRelease gives the partition up, and removes fields of run. Of self it needs Token
-// and Epoch.
+// NewRelease gives the partition up, and removes fields of run. It uses Token and Epoch of self.
 func NewRelease(k Keys, self Owner, ended []string) Call {
 	args := []any{string(self.Token[:]), self.Epoch}
 	for _, name := range ended {
@@ -198,18 +197,18 @@ func NewRelease(k Keys, self Owner, ended []string) Call {
 	return Call{script: releaseScript, keys: []string{k.Head, k.Own, k.Run}, args: args}
 }
 
-// Remap tells a partition of its map.
+// Remap tells a partition the version of its map.
 type Remap struct {
 	MapVersion uint64
-	// Span is how long the partition is shared at least, from now by its server's clock.
+	// Span is how long the partition is shared from now on, at least, by its server's clock.
 	Span time.Duration
-	// Bear makes the head where there is none, and with a Span takes Lost out.
+	// Bear makes the head if there is none, and with a Span removes lost from it.
 	Bear bool
 	// Lost writes down that members were lost: the partition cannot be acquired any more.
 	Lost bool
 }
 
-// NewRemap tells a partition of its map.
+// NewRemap tells a partition the version of its map.
 func NewRemap(k Keys, m Remap) Call {
 	return Call{script: remapScript, keys: []string{k.Head},
 		args: []any{m.MapVersion, max(Millis(m.Span), 0), bit(m.Bear), bit(m.Lost)}}
@@ -218,13 +217,13 @@ func NewRemap(k Keys, m Remap) Call {
 // Forget forgets an id.
 type Forget struct {
 	ID int64
-	// Token of the owner, when it is the owner who forgets: then run is not looked at, for
-	// its fields go only as a whole, and the owner knows what it has in flight.
+	// Token of the owner, if the owner forgets. Then the script does not look in run: its fields
+	// are removed only as a whole, and the owner knows what it has in flight.
 	Token [16]byte
 	// Gen and Newest as in Ask, and as they were read in head.
 	Gen    int64
 	Newest uint64
-	// Fresh are all sets that are not folded, Buckets all in which the id may be.
+	// Fresh has all sets that are not folded, and Buckets all buckets in which the id may be.
 	Fresh, Buckets []Set
 }
 
@@ -234,8 +233,8 @@ type Set struct {
 	Gen int64
 }
 
-// NewForget removes the mark of an id, and the id from what owners that are gone had begun;
-// never its touch.
+// NewForget removes the mark of an id, and the id from the begins of owners that are gone. It never
+// removes the touch.
 func NewForget(k Keys, e *Forget) Call {
 	token := ""
 	if e.Token != [16]byte{} {
@@ -252,18 +251,18 @@ func NewForget(k Keys, e *Forget) Call {
 	return Call{script: forgetScript, keys: keys, args: args}
 }
 
-// Marked is the member of one that is done.
+// Marked is the member of an id that is done.
 func Marked(id int64) int64 { return done(id) }
 
-// Touched is the member of one whose inner store is to be asked.
+// Touched is the member of an id for which the inner store must be asked.
 func Touched(id int64) int64 { return touched(id) }
 
 // done and touched are the two members of an id.
 func done(id int64) int64    { return id &^ 1 }
 func touched(id int64) int64 { return id | 1 }
 
-// encodeMembers is how members travel: 8 bytes each. Lua's numbers are doubles, which do not hold
-// 64 bits.
+// encodeMembers encodes members with 8 bytes each, because Lua's numbers are doubles, which cannot
+// hold 64 bits.
 func encodeMembers(ids []int64, member func(int64) int64) string {
 	b := make([]byte, 0, 8*len(ids))
 	for _, id := range ids {
@@ -272,14 +271,14 @@ func encodeMembers(ids []int64, member func(int64) int64) string {
 	return string(b)
 }
 
-// Call is one script on the keys of one partition. The functions of this package make it. The
-// arguments are copies, never the caller's buffers: a pipeline that was left behind when its
-// context ended may still be sending them.
+// Call is one script on the keys of one partition. The functions of this package make it. Its
+// arguments are copies, never the caller's buffers: when a context ends, the pipeline that is left
+// behind may still be sending them.
 type Call struct {
 	script *script
 	keys   []string
 	args   []any
-	// rest is what is sent instead of it to a server that is full; see [Runner.Run].
+	// rest is sent instead of this call to a full server; see [Runner.Run].
 	rest *Call
 	// reads has the buckets that are read in the pipeline of the script; see [NewAsk].
 	reads *Ask

@@ -16,8 +16,8 @@ const headVersion = "1"
 // State is what head holds, for a caller that reads it with HGETALL.
 type State struct {
 	Epoch, MapVersion, Seq, Fence, Forgets uint64
-	// Since is the first epoch of the ownership that Epoch belongs to: a batch that was begun in
-	// one from it on is alive as long as the partition is held.
+	// Since is the first epoch of the ownership that Epoch belongs to. A batch that was begun in
+	// this epoch or a later one is alive as long as the partition is held.
 	Since uint64
 	// Generation of the consumer group whose member owns or owned the partition.
 	Generation int32
@@ -32,15 +32,16 @@ type State struct {
 
 // Gen is what head holds of a generation.
 type Gen struct {
-	// Newest fresh set, and the last that was folded: those in between are not. 0: none.
+	// Newest is the newest fresh set, and Folded the last one that was folded; the sets after it
+	// are not folded. 0: none.
 	Newest, Folded uint64
-	// Fresh is the number of members in the fresh sets that are not folded, Kept that in
-	// the buckets. Either may be negative where Lost was taken out: the two together are
-	// what is there at least.
+	// Fresh is the number of members in the fresh sets that are not folded, and Kept the number in
+	// the buckets. Either may be negative if Lost was removed from head: their sum is the least
+	// number of members that are there.
 	Fresh, Kept int64
 }
 
-// ReadHead reads the fields of head. Without any it returns nil: there is no head.
+// ReadHead reads the fields of head. Without fields there is no head, and it returns nil.
 func ReadHead(fields map[string]string) (*State, error) {
 	if len(fields) == 0 {
 		return nil, nil //nolint:nilnil // no head is no error
@@ -57,7 +58,7 @@ func ReadHead(fields map[string]string) (*State, error) {
 	return h, nil
 }
 
-// set reads one field. Those that are not known are left: a later version may have them.
+// set reads one field. It ignores unknown fields, which a later version may have.
 func (h *State) set(name, value string) error {
 	name, of, perGen := strings.Cut(name, ":")
 	if perGen {
@@ -112,8 +113,8 @@ func (h *State) setGen(name, of, value string) error {
 	return nil
 }
 
-// ReadMembers reads the members of a bucket, each of which may be there more than once, or
-// one of a fresh set.
+// ReadMembers reads the members of a bucket, where a member may occur more than once, or one member
+// of a fresh set.
 func ReadMembers(blob string) ([]int64, error) {
 	if len(blob)%8 != 0 {
 		return nil, fmt.Errorf("%w: members of %d bytes", ErrUnreadable, len(blob))

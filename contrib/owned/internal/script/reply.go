@@ -9,35 +9,35 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reply is what a script of owned partitions returned, or why that is not known. A field
-// that a script does not answer is zero; without a head, all but Answer and Now.
+// Reply is what a script of owned partitions returned, or why that is not known. A field that a
+// script does not answer is zero. Without a head, only Answer and Now are set.
 type Reply struct {
 	Answer string
 	// Now is the server's clock, as the time since 1970.
 	Now time.Duration
-	// Left is for how long another holds the partition.
+	// Left is how much longer another owner holds the partition.
 	Left time.Duration
-	// SharedUntil is until when the partition is shared, as the time since 1970.
+	// SharedUntil is when the partition stops being shared, as the time since 1970.
 	SharedUntil time.Duration
 	// Gen is the newest generation of the partition; with AnswerEdge, the one to name.
 	Gen int64
-	// Newest is the newest fresh set: of the generation that a batch write named, else of Gen.
+	// Newest is the newest fresh set: of the generation that a batch write named, otherwise of Gen.
 	Newest uint64
-	// Epoch the partition has, and Before it was acquired.
+	// Epoch is the partition's epoch, and Before its epoch before the acquire.
 	Epoch, Before uint64
-	// Seq grows by one with each acquire, batch write and release; a write that finds it lower
-	// than its owner has heard shows that the server has lost some.
+	// Seq grows by one with each acquire, batch write and release. If a batch write finds it lower
+	// than its owner has heard, the server has lost some of these.
 	Seq uint64
-	// Fence grows with each batch write, and is never that of another one.
+	// Fence grows with each batch write; no two have the same.
 	Fence uint64
 	// Forgets grows with each forget.
 	Forgets    uint64
 	MapVersion uint64
-	// Found tells for each id of a query, or for the one of a forget, what was found.
+	// Found says for each id of an ask, or for the id of a forget, what was found.
 	Found []IDState
-	// Live tells a foreign query that somebody holds the partition.
+	// Live says to a foreign ask that somebody holds the partition.
 	Live bool
-	// Moved tells an owner that asks that a generation was folded further than it knew.
+	// Moved says to an owner's ask that a generation was folded further than the owner knew.
 	Moved bool
 	// Err is set when the script was refused, or may or may not have run.
 	Err error
@@ -49,8 +49,8 @@ type IDState uint8
 // Done reports whether the id has a mark.
 func (f IDState) Done() bool { return f&1 != 0 }
 
-// Touched reports whether the inner store was, or may have been, asked for the id. Of one
-// that is done it is not told.
+// Touched reports whether the inner store was, or may have been, asked for the id. It says nothing
+// about an id that is done.
 func (f IDState) Touched() bool { return f&2 != 0 }
 
 // Begun reports whether the id is in a begin of the ownership that the partition has, or had last.
@@ -91,8 +91,8 @@ func (r *Runner) answers(ctx context.Context, calls []Call) []Reply {
 	return replies
 }
 
-// ErrUnreadable is in the Err of a Reply when a key holds something that no version of the scripts
-// has written that they know.
+// ErrUnreadable is in the Err of a Reply when a key holds something that these scripts cannot read:
+// no version that they know has written it.
 var ErrUnreadable = errors.New("unreadable record")
 
 // unreadable recognizes a key that holds another type.
@@ -106,9 +106,10 @@ func unreadable(err error) error {
 // values is how many values these scripts return: an answer, numbers, what was found.
 const values = 14
 
-// parse reads them. The value comes before the error: when a connection breaks in mid-pipeline,
-// go-redis marks all its commands with that, also those whose replies it has read. A command that
-// was answered on an earlier try keeps that answer; every later try is harmless.
+// parse reads the values. It looks at the value before the error: when a connection breaks in
+// mid-pipeline, go-redis sets the error on all its commands, even on those whose replies it has
+// read. A command that was answered on an earlier try keeps that answer; every later try is
+// harmless.
 func parse(cmd *redis.Cmd) Reply {
 	v, answered := cmd.Val().([]any)
 	switch err := cmd.Err(); {

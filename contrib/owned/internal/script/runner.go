@@ -21,13 +21,13 @@ type Runner struct {
 func NewRunner(client redis.UniversalClient) *Runner { return &Runner{client: client} }
 
 // Run evaluates the calls in one pipeline (one per node of a Cluster) and answers per call, in
-// order. A script that the server does not have yet costs a second pipeline with the calls
-// concerned. A batch that a full server refuses is sent once more without its begins, and answers
+// order. If the server does not have a script yet, a second pipeline sends the calls of that script
+// again. A batch that a full server refuses is sent once more without its begins, and answers
 // AnswerFull.
 //
-// It returns when ctx ends, which go-redis by itself does not: a read lasts until its
-// ReadTimeout. The pipeline is then left behind in its goroutine, which the client's own timeouts
-// end, and whose replies nobody reads.
+// Run returns when ctx ends. go-redis alone does not: its read lasts until its ReadTimeout. The
+// pipeline is then left behind in its goroutine; the client's own timeouts end it, and nobody reads
+// its replies.
 func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
 	if len(calls) == 0 {
 		return nil
@@ -45,8 +45,8 @@ func (r *Runner) Run(ctx context.Context, calls []Call) []Reply {
 // swapScript replaces the value of a key that nobody else has changed.
 var swapScript = load("", "swap")
 
-// Swap replaces old, or nothing when that is empty, with value, and reports whether the key has it
-// now.
+// Swap writes value if the key holds old, or does not exist if old is empty. It reports whether the
+// key holds value now.
 func (r *Runner) Swap(ctx context.Context, key, old, value string) (bool, error) {
 	calls := []Call{{script: swapScript, keys: []string{key}, args: []any{old, value}}}
 	cmd, err := Within(ctx, func() *redis.Cmd { return r.evaluate(ctx, calls, nil)[0] })
@@ -57,8 +57,8 @@ func (r *Runner) Swap(ctx context.Context, key, old, value string) (bool, error)
 	return swapped == 1, unreadable(err)
 }
 
-// Within returns what f does, or, when ctx ends first, its error and its cause; f is then left
-// behind in its goroutine, and must not touch what the caller uses afterwards.
+// Within returns what f returns or, if ctx ends first, the context's error and its cause. f is then
+// left behind in its goroutine, and must not touch what the caller uses afterwards.
 func Within[T any](ctx context.Context, f func() T) (T, error) {
 	var none T
 	if err := ended(ctx); err != nil {
@@ -103,7 +103,7 @@ func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder
 }
 
 // sendSome pipelines the calls that have not been sent, or were answered with an error that again
-// accepts, and replaces their commands; and the commands after them.
+// accepts, and replaces their commands. The commands in after follow them in the same pipeline.
 func (r *Runner) sendSome(ctx context.Context, calls []Call, cmds []*redis.Cmd,
 	after []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
 	var all []redis.Cmder
@@ -121,11 +121,11 @@ func (r *Runner) sendSome(ctx context.Context, calls []Call, cmds []*redis.Cmd,
 func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder) {
 	switch len(cmds) {
 	case 0:
-	case 1: // a pipeline is made of some ten pieces
+	case 1: // a pipeline would take some ten objects more
 		_ = r.client.Process(ctx, cmds[0])
 	default:
 		pipe := r.client.Pipeline()
-		_ = pipe.BatchProcess(ctx, cmds...) // of a Pipeline, it only queues
+		_ = pipe.BatchProcess(ctx, cmds...) // a Pipeline only queues them
 		_, _ = Exec(ctx, r.client, pipe)
 	}
 }
@@ -143,11 +143,14 @@ func shebangRefused(err redis.Error) bool {
 
 // Exec sends what was queued in a pipeline of client, as [redis.Pipeliner.Exec] does, and tells the
 // client of a Cluster to try no batch a second time. Otherwise one command may be sent to two nodes
-// at the same time, and both replies write it (pipelineReadCmds of go-redis 9.23.0). The client
-// puts a command that was answered with MOVED or ASK aside for the node that it names. When a later
-// reply cannot be read, or the first one is CLUSTERDOWN or TRYAGAIN, the client puts it aside once
-// more with its whole batch. The client still follows redirections, and asks again where nothing
-// was sent; the rest is the caller's.
+// at the same time, and both replies are written to it (pipelineReadCmds of go-redis 9.23.0):
+//
+//  1. A command is answered with MOVED or ASK. The client puts it aside for the node that is named.
+//  2. A later reply cannot be read, or the first one is CLUSTERDOWN or TRYAGAIN. The client puts
+//     the command aside again, with its whole batch.
+//
+// The client still follows redirections, and sends again what was not sent; all else is up to the
+// caller.
 func Exec(ctx context.Context, client redis.UniversalClient,
 	pipe redis.Pipeliner) ([]redis.Cmder, error) {
 	if _, ok := client.(*redis.ClusterClient); ok {

@@ -1,9 +1,9 @@
 // Package script has the Lua scripts of owned partitions, and runs batches of them in pipelines.
 //
-// All keys of one call have one hash tag. While their slot is being moved, and they lie partly
-// here and partly there, the call is answered TRYAGAIN. Every script may be sent again with the
-// same arguments: it then finds what the first send did. Each script is one file in lua/, with a
-// header that names its KEYS, its ARGV and what it returns; head.lua is put in front of all but
+// All keys of one call have one hash tag. While a Cluster moves their slot, and each of two nodes
+// has some of the keys, the call is answered TRYAGAIN. Every script may be sent again with the same
+// arguments: it then finds what the first send did. Each script is one file in lua/, with a header
+// that names its KEYS, its ARGV and what it returns. load puts head.lua in front of all but
 // swap.lua.
 package script
 
@@ -17,8 +17,8 @@ import (
 //go:embed lua/*.lua
 var files embed.FS
 
-// script is one Lua script: full is what Redis gets; plain, which lacks the shebang line, is for a
-// server that does not know one.
+// script is one Lua script. Redis gets full; a server that does not know shebang lines gets plain,
+// which has none.
 type script struct{ full, plain source }
 
 // source is a text and its SHA-1 in hexadecimal.
@@ -39,7 +39,7 @@ func load(prelude, name string) *script {
 	return &script{full: newSource(shebang + "\n" + body), plain: newSource(body)}
 }
 
-// strict is the script without its flags: a server that has no memory left does not begin it.
+// strict is the script without its flags: a server without free memory refuses it at the start.
 func strict(s *script) *script {
 	return &script{full: newSource("#!lua\n" + s.plain.text), plain: s.plain}
 }
