@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxBulk is how many keys one question is about: as many as a person can look over, and as
-	// can be changed while the browser waits.
+	// maxBulk is how many keys one question is about: so many that a person can look over them, and
+	// that they can be changed while the browser waits.
 	maxBulk = 500
 	// maxBulkForm bounds the form, in bytes: a key has about 120.
 	maxBulkForm = 256 << 10
 )
 
 // phrases have to be typed in before many keys are changed, so that neither a stray click nor the
-// memory of the other question does it.
+// habit of answering the other question changes them.
 var phrases = map[string]string{doDone: "it happened", doReleased: "may run again"}
 
 var errNoBulk = &refusal{http.StatusBadRequest, "This cannot be done",
@@ -36,7 +36,7 @@ type bulkQuestion struct {
 	Window, Who, Fault string
 }
 
-// offered is a key that is ticked on the page. Value has its ID, its fence, and a token.
+// offered is a key that the page shows ticked. Value has its ID, its fence, and a token.
 type offered struct {
 	listed
 	Value string
@@ -67,7 +67,7 @@ func (c *Console) askBulk(w http.ResponseWriter, r *http.Request, who string) er
 		Window: c.window()})
 }
 
-// bulkQuestion shows the keys as they stand, and binds the answer to that.
+// bulkQuestion shows the keys in their current state, and binds the answer to that state.
 func (c *Console) bulkQuestion(w http.ResponseWriter, r *http.Request, status int, got keyList,
 	q bulkQuestion) error {
 	q.Phrase, q.Means = phrases[q.Do], words[q.Do].means
@@ -99,10 +99,10 @@ type resolved struct {
 	Left    []left
 }
 
-// left is a key that was not changed, or of which that is not known.
+// left is a key that was not changed, or may not have been.
 type left struct{ ID, Why string }
 
-// confirmedBulk resolves the keys of a form of ours.
+// confirmedBulk resolves the keys of a form that this console has made.
 func (c *Console) confirmedBulk(w http.ResponseWriter, r *http.Request, who string) error {
 	form := r.PostForm
 	do := form.Get("do")
@@ -146,7 +146,7 @@ func (c *Console) confirmedBulk(w http.ResponseWriter, r *http.Request, who stri
 	return c.write(w, r, http.StatusOK, "resolved", "Changed", out)
 }
 
-// ticked reads which keys a form is about, and with which fences they were shown.
+// ticked reads the keys of a form, and the fences with which they were shown.
 func (c *Console) ticked(r *http.Request, who, do string) (ids []driver.ID, fences []string,
 	err error) {
 	for _, value := range r.PostForm["key"] {
@@ -169,7 +169,7 @@ func (c *Console) ticked(r *http.Request, who, do string) (ids []driver.ID, fenc
 	return ids, fences, nil
 }
 
-// resolveOne changes a key that is as it was shown, and otherwise says why it did not.
+// resolveOne changes a key that is still as it was shown, and otherwise says why it did not.
 func (c *Console) resolveOne(ctx context.Context, r *http.Request, ch *change, err error,
 	fence string) (why string) {
 	switch {

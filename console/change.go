@@ -33,7 +33,7 @@ type question struct {
 	Fault               string
 }
 
-// words of a question, and what has come of it.
+// words are the texts of a question, and what the log says of the change.
 var words = map[string]struct{ ask, yes, means, log string }{
 	doDone: {
 		"It happened: record it as done?", "Yes, record it as done",
@@ -49,12 +49,13 @@ var words = map[string]struct{ ask, yes, means, log string }{
 	},
 }
 
-// change asks about one key, by GET, and does what was confirmed, by POST.
+// change asks about one key, by GET, and makes the change that was confirmed, by POST.
 func (c *Console) change(w http.ResponseWriter, r *http.Request) error {
 	return c.changing(w, r, maxForm, c.ask, c.confirmed)
 }
 
-// changing lets through who may make a change: to ask, or with a form of this console to confirm.
+// changing lets a person who may make a change through: to ask, or to confirm with a form of this
+// console.
 func (c *Console) changing(w http.ResponseWriter, r *http.Request, size int64,
 	ask, confirmed func(http.ResponseWriter, *http.Request, string) error) error {
 	if !c.options.AllowChanges {
@@ -69,7 +70,7 @@ func (c *Console) changing(w http.ResponseWriter, r *http.Request, size int64,
 	if r.Method != http.MethodPost {
 		return ask(w, r, who)
 	}
-	// Where the request comes from, before anything it says.
+	// Check where the request comes from before reading anything of it.
 	if err := c.cross.Check(r); err != nil {
 		return c.foreign(r, err)
 	}
@@ -115,7 +116,7 @@ func (c *Console) ask(w http.ResponseWriter, r *http.Request, who string) error 
 	return c.question(w, r, http.StatusOK, id, query.Get("do"), who, "")
 }
 
-// question shows the key as it stands, and binds the answer to that.
+// question shows the key in its current state, and binds the answer to that state.
 func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, id driver.ID,
 	do, who, fault string) error {
 	found, err := c.look(r.Context(), id)
@@ -149,7 +150,7 @@ func (c *Console) window() string {
 	return without(without(c.options.Window.String(), "0s"), "0m")
 }
 
-// fits refuses what cannot be done to a key in this state.
+// fits refuses a change that a key in this state cannot have.
 func fits(do string, r *dedup.Record) error {
 	switch {
 	case words[do].ask == "":
@@ -168,7 +169,7 @@ func fits(do string, r *dedup.Record) error {
 	return nil
 }
 
-// confirmed does what a page of ours has asked for.
+// confirmed makes the change that a page of this console has asked about.
 func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) error {
 	form := r.PostForm
 	do, state, fence := form.Get("do"), form.Get("state"), form.Get("fence")
@@ -214,11 +215,11 @@ func (c *Console) given(r *http.Request, token, who, do, id, state, fence string
 	return nil
 }
 
-// errMoved: somebody was faster.
+// errMoved: somebody else was faster.
 var errMoved = &refusal{http.StatusConflict, "The key has changed meanwhile",
 	"Nothing was changed. Open it again and look."}
 
-// maxWindow is far above every window that means something.
+// maxWindow is far above every sensible window.
 const maxWindow = 10 * 365 * day
 
 func windowOf(do, text string) (time.Duration, error) {
@@ -235,7 +236,7 @@ func windowOf(do, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// change is one that was confirmed.
+// change is a change that was confirmed.
 type change struct {
 	id     driver.ID
 	do     string
@@ -247,7 +248,7 @@ type change struct {
 // outcome is the page that says what was done.
 type outcome struct{ ID, Was, Is, Done string }
 
-// carryOut makes the change to its end, even if the browser leaves.
+// carryOut makes the whole change, even if the browser leaves.
 func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), c.options.Timeout)
 	defer cancel()
@@ -259,7 +260,7 @@ func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) er
 		hex.EncodeToString(ch.id[:]), ch.was.State.String(), is.String(), words[ch.do].log})
 }
 
-// settleAndLog makes the change and notes it.
+// settleAndLog makes the change, and notes it in the log and the journal.
 func (c *Console) settleAndLog(ctx context.Context, r *http.Request,
 	ch *change) (driver.State, error) {
 	is, err := c.settle(ctx, ch)

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// A chart is drawn by the page's template as SVG. Lengths are in its own units, of which it is
-// width wide and height high.
+// A chart is drawn by the page's template as SVG. Lengths are in units of the chart: it is
+// chartWidth wide and chartHeight high.
 const (
 	chartWidth  = 420
 	chartHeight = 190
@@ -19,7 +19,7 @@ const (
 
 // chart is a stack of bars with axes.
 type chart struct {
-	// Name is that of the elements that describe the chart, and unique in its page.
+	// Name begins the IDs of the elements that describe the chart, and is unique in its page.
 	Name, Title, Summary string
 	Unit                 string
 	Series               []series
@@ -31,7 +31,7 @@ type chart struct {
 	Table                table
 }
 
-// series is one color.
+// series is one color of the bars, and what it counts.
 type series struct {
 	Class, Label string
 	Total, Share string
@@ -47,7 +47,7 @@ type tick struct {
 	Anchor    string
 }
 
-// line stands upright at a place that means something.
+// line is a vertical line at a place with a meaning.
 type line struct{ X, Label string }
 
 // table says in text what the bars say.
@@ -61,7 +61,7 @@ type row struct {
 	Cells []string
 }
 
-// Left and the others are for the template.
+// Width and the others are for the template.
 func (*chart) Width() int     { return chartWidth }
 func (*chart) Height() int    { return chartHeight }
 func (*chart) Left() int      { return plotLeft }
@@ -92,7 +92,7 @@ func (c *chart) stack(columns [][]uint64) {
 			if n == 0 {
 				continue
 			}
-			h := max(float64(n)*scale, least) // what is there is to be seen
+			h := max(float64(n)*scale, least) // what is not zero is visible
 			y -= h
 			c.Bars = append(c.Bars, bar{
 				Class: c.Series[s].Class, X: unit(plotLeft + slot*(float64(i)+0.08)), Y: unit(y),
@@ -102,10 +102,10 @@ func (c *chart) stack(columns [][]uint64) {
 	}
 }
 
-// least is how high a bar is at least.
+// least is the height of the lowest bar.
 const least = 2
 
-// niceStep is a step of 1, 2 or 5 with zeros that makes two to five ticks.
+// niceStep is a step that makes two to five ticks: 1, 2 or 5, with zeros.
 func niceStep(top uint64) uint64 {
 	step := uint64(math.Pow(10, math.Floor(math.Log10(float64(top)))))
 	switch {
@@ -128,7 +128,7 @@ func sum(all []uint64) (n uint64) {
 	return n
 }
 
-// brief is a count that fits next to an axis.
+// brief formats a count so that it fits next to an axis.
 func brief(n uint64) string {
 	switch {
 	case n >= 1_000_000:
@@ -139,7 +139,7 @@ func brief(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// grouped is a count with its thousands apart.
+// grouped formats a count with separated thousands.
 func grouped(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -148,8 +148,8 @@ func grouped(n uint64) string {
 	return s
 }
 
-// percent is a share for people. A share that is not zero never looks like zero, and one that is
-// not all never looks like all.
+// percent formats a share. A share above zero never looks like 0 %, and one below the whole never
+// looks like 100 %.
 func percent(part, of uint64) string {
 	if of == 0 {
 		return "-"

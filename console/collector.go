@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// minutes is for how long counts are kept.
+	// minutes is how long counts are kept.
 	minutes = 60
 	// ageBins divide the window; one more is for ages beyond it.
 	ageBins = 20
@@ -19,11 +19,11 @@ const (
 	maxSources = 32
 
 	outcomes = int(dedup.Uncertain) + 1
-	causes   = 7 // six, and one for what this version does not know
+	causes   = 7 // six, and one for causes that this version does not know
 )
 
-// otherSources is the name of what came when there were maxSources. Ages are shares of the window
-// that each has itself.
+// otherSources is the name of all sources that came after maxSources others. Their ages are shares
+// of the window of each.
 const otherSources = "(others)"
 
 // causeNames are the causes, in the order in which they are counted and shown.
@@ -32,7 +32,7 @@ var causeNames = [causes]string{
 	string(driver.KeyReuse), string(driver.Late), string(driver.OtherSource), "other",
 }
 
-// These are also counted.
+// Tallies are counted in addition to outcomes and causes.
 const (
 	wouldSkip = iota
 	cached
@@ -48,9 +48,9 @@ const (
 	tallies
 )
 
-// bucket counts what one source did in one minute. It is never used for another minute: a goroutine
-// that still has it when its place in the ring is given away adds to counts that nobody reads any
-// more.
+// bucket counts what one source did in one minute. It is never used for another minute: if a
+// goroutine still has it when a newer bucket takes its place in the ring, the goroutine adds to
+// counts that nobody reads.
 type bucket struct {
 	minute  int64
 	outcome [outcomes]atomic.Uint64
@@ -63,10 +63,10 @@ type bucket struct {
 // source counts what Dedupers of one name did in the last hour.
 type source struct {
 	name   string
-	window time.Duration // zero where there are several
+	window time.Duration // zero when the Dedupers have several
 	start  time.Time
 
-	mu   sync.Mutex // to begin a minute
+	mu   sync.Mutex // held to begin a minute
 	ring [minutes]atomic.Pointer[bucket]
 }
 
@@ -123,7 +123,7 @@ func (s *source) claimed(e *dedup.Event, window time.Duration) {
 	}
 }
 
-// million is the whole of a share.
+// million is the denominator of a share.
 const million = 1_000_000
 
 func causeIndex(c driver.Cause) int {
@@ -135,7 +135,7 @@ func causeIndex(c driver.Cause) int {
 	return causes - 1
 }
 
-// ended counts what an attempt ended as.
+// ended counts how an attempt ended.
 func (s *source) ended(e *dedup.Event) {
 	switch e.State {
 	case driver.StateSucceeded:
@@ -147,8 +147,9 @@ func (s *source) ended(e *dedup.Event) {
 	}
 }
 
-// doubted counts a key that was found uncertain, or that an attempt has left so: then the event has
-// the state that was asked for, and an Ended event of a release came before it.
+// doubted counts a key that was found uncertain, or that an attempt has left uncertain. In the
+// latter case the event has the state that the attempt asked for, and the Ended event of a release
+// came before it.
 func (s *source) doubted(e *dedup.Event) {
 	if e.State == driver.StateReleased {
 		s.add(endedUncertain)
@@ -157,15 +158,14 @@ func (s *source) doubted(e *dedup.Event) {
 	s.add(uncertain)
 }
 
-// Observer returns hooks for the dedup.Config of every Deduper that is to be counted under this
-// name: usually its namespace, or a topic; 1 to 64 bytes. window is the Deduper's; ages of
-// duplicates are shown as shares of it. Asked again for a name it wants the same window, and counts
-// on.
+// Observer returns hooks for dedup.Config.Observer of every Deduper that is to be counted under
+// this name: usually its namespace, or a topic; 1 to 64 bytes. window is that of the Deduper; ages
+// of duplicates are shown as shares of it. A second call with a name must have the same window, and
+// continues its counts.
 //
-// The first 32 names are counted apart, all further ones together, so that names made from data
-// cannot fill the memory. Counts are kept for an hour, by minutes. Without a Deduper's events they
-// are empty: those of other processes are not seen. An error names what is wrong with the
-// arguments.
+// Each of the first 32 names has its own counts, all further ones share theirs, so that names made
+// from data cannot fill the memory. Counts are kept for an hour, by minutes. The console sees only
+// events of this process. An error names what is wrong with the arguments.
 func (c *Console) Observer(name string, window time.Duration) (dedup.Observer, error) {
 	switch {
 	case name == "" || len(name) > maxName:

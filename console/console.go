@@ -40,36 +40,37 @@ var (
 	}()
 )
 
-// Lister is a [dedup.Store] that can list its keys. Those of redisadapter and sqladapter are.
+// Lister is a [dedup.Store] that can list its keys, as the stores of redisadapter and sqladapter
+// can.
 type Lister interface {
 	// Keys calls each for keys that are in one of states, without their results, and returns where
 	// the next page begins: the empty string after the last one. cursor is empty for the first
-	// page. It does a bounded amount of work, so a page may be empty and not the last; a page may
-	// have some more keys than limit, which is of the store's choice when it is zero. foreign
-	// counts what it could not read. It returns soon after ctx has ended.
+	// page. It does a bounded amount of work, so a page may be empty and not the last. A page may
+	// have some more keys than limit; when limit is zero the store chooses it. foreign counts
+	// values that it could not read. It returns soon after ctx has ended.
 	Keys(ctx context.Context, cursor string, limit int, states []driver.State,
 		each func(driver.ID, dedup.Record)) (next string, foreign int, err error)
 }
 
 // IrreversibleLister is a Lister that finds the keys past their point of no return
-// (dedup.MarkIrreversible) without looking at any other, as that of redisadapter does.
+// (dedup.MarkIrreversible) without looking at any other key. The store of redisadapter is one.
 type IrreversibleLister interface {
 	Lister
-	// IrreversibleKeys is Keys of only those keys. The states are StateInProgress, StateUncertain,
-	// or both.
+	// IrreversibleKeys is Keys for those keys alone. The states are StateInProgress,
+	// StateUncertain, or both.
 	IrreversibleKeys(ctx context.Context, cursor string, limit int, states []driver.State,
 		each func(driver.ID, dedup.Record)) (next string, foreign int, err error)
 }
 
-// Scanner is a Lister that has to go over all keys of a server, those of others among them, to find
-// its own, as that of redisadapter has. A page says how far it has looked, and continues from there
-// when it is asked to.
+// Scanner is a Lister that has to go over all keys of a server, including those of other programs,
+// to find its own. The store of redisadapter is one. A page says how far it has looked, and the
+// next one continues there.
 type Scanner interface {
 	Lister
 	// ScanKeys is Keys that ends its page soon after budget has passed. It passes the keys that it
-	// has found by then, and returns next to continue from. looked is about how many keys this page
-	// has looked at, and total how many there are for all pages together; total is zero when it is
-	// not known. Each call looks at some.
+	// has found by then to each, and returns next, where the following page continues. looked is
+	// about how many keys this page has looked at, and total how many all pages together have to
+	// look at; total is zero when it is not known. Each call looks at some keys.
 	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
 		states []driver.State, each func(driver.ID, dedup.Record)) (next string, looked,
 		total int64,
@@ -90,7 +91,7 @@ type Console struct {
 	others  *source
 }
 
-// New returns a Console. It asks the store nothing. Errors are [*dedup.InputError] and name the
+// New returns a Console. It does not call the store. Errors are [*dedup.InputError] and name the
 // option.
 func New(o Options) (*Console, error) {
 	if err := o.complete(); err != nil {
@@ -99,8 +100,7 @@ func New(o Options) (*Console, error) {
 	return &Console{options: o, start: time.Now(), cross: http.NewCrossOriginProtection()}, nil
 }
 
-// route is a page by its name below the console. All are asked for by GET, and those with a form by
-// POST.
+// route is a page by its name below the console. All answer GET, and those with a form also POST.
 type route struct {
 	form  bool
 	serve func(c *Console, w http.ResponseWriter, r *http.Request) error
@@ -122,8 +122,8 @@ var routes = map[string]route{
 }
 
 // ServeHTTP answers with a page. It asks the store for at most Options.Timeout, and stops when the
-// client has gone. A store that fails makes a page with status 502, one that does not answer in
-// time 503.
+// client has gone. When the store fails, the page has status 502, or 503 when it does not answer in
+// time.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	headers(w.Header())
 	defer c.rescue(w, r)
@@ -165,7 +165,8 @@ func (c *Console) addSlash(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// rescue makes a page of a panic, as of Options.ShowResult: nothing has been written by then.
+// rescue answers a panic, for example of Options.ShowResult, with a page: nothing has been written
+// by then.
 func (c *Console) rescue(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -180,13 +181,13 @@ func (c *Console) rescue(w http.ResponseWriter, r *http.Request) {
 		"The log of the program says why."})
 }
 
-// headers keep the page from being kept, framed, or made to do what it does not.
+// headers keep the page from being cached, framed, or made to run anything else.
 func headers(h http.Header) {
 	h.Set("Content-Security-Policy",
 		"default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// Not no-referrer: with that a form's Origin is null, which is nobody's.
+	// Not no-referrer, which would make the Origin of a form null.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -206,13 +207,13 @@ type page struct {
 	Version              string
 	Changes              bool
 	Refresh              int
-	// RefreshLink is the address of this page with the refresh on, or off.
+	// RefreshLink is the address of this page with the refresh turned on, or off.
 	RefreshLink string
 	At          string
 	Body        any
 }
 
-// write makes the page before it sends any of it.
+// write makes the whole page before it sends any of it.
 func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name, title string,
 	body any) error {
 	p := page{
@@ -276,7 +277,7 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// statusOf tells a store that fails from one that is too slow.
+// statusOf distinguishes a store that fails from one that is too slow.
 func statusOf(err error) int {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return http.StatusServiceUnavailable

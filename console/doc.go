@@ -13,17 +13,18 @@
 //
 // # Access
 //
-// The console asks nobody who they are: mount it behind what protects the rest of your operators'
-// pages. It changes nothing unless Options.AllowChanges is set. Then uncertain keys can be
-// resolved, one at a time or all that match a filter, and keys forgotten, each after a question.
+// The console does not authenticate anybody: mount it behind what protects the rest of your
+// operators' pages. It changes nothing unless Options.AllowChanges is set. Then uncertain keys can
+// be resolved, one at a time or all that match a filter, and keys forgotten, each after a question.
 // The POST must come from a page of the console itself, with a token bound to the browser's
 // session. Options.Authorize decides who may make a change, and every change is logged.
 //
 // # Content
 //
-// Stores keep a digest of a key, its ID, and lists name that. A key is shown only to the person who
-// has just typed it in. Of a result its length is shown, unless Options.ShowResult makes a text of
-// it. Labels, which are kept in clear by a Deduper with Labels, are shown. Owner tokens are not.
+// Stores keep a digest of a key, its ID, and lists show that. A key is shown only to the person who
+// has just typed it in. The console shows the length of a result, unless Options.ShowResult makes a
+// text of it. Labels, which are kept in clear by a Deduper with Labels, are shown. Owner tokens are
+// not.
 //
 // # Cost
 //
@@ -31,5 +32,5 @@
 // name, of which there are at most 33. A page asks the store a bounded number of questions within
 // Options.Timeout. The pages need no script, no file besides the program and no other server.
 //
-// Every method may be called at the same time as every other.
+// All methods are safe for concurrent use.
 package console

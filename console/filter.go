@@ -31,8 +31,8 @@ func (*filter) Orders() []choice {
 		{"attempts", "most attempts first"}, {"label", "by label"}}
 }
 
-// filterOf reads a filter. One that is misunderstood might let a change reach keys that nobody has
-// chosen, so it is refused.
+// filterOf reads a filter. It refuses one that it does not understand: otherwise a change might
+// reach keys that nobody has chosen.
 func filterOf(q url.Values) (filter, error) {
 	f := filter{Text: strings.TrimSpace(q.Get("text")), Older: q.Get("older"), Sort: q.Get("sort")}
 	offered := func(all []choice, value string) bool {
@@ -51,7 +51,7 @@ func filterOf(q url.Values) (filter, error) {
 // Active reports whether the filter leaves something out.
 func (f *filter) Active() bool { return f.Text != "" || f.Older != "" }
 
-// query is the filter in an address, with what else is to be in it.
+// query is the query of an address that has the filter and the parameters q.
 func (f *filter) query(q url.Values) string {
 	if q == nil {
 		q = url.Values{}

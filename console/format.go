@@ -11,7 +11,7 @@ const instant = "2006-01-02 15:04:05 UTC"
 
 const day = 24 * time.Hour
 
-// short is a duration with the two units that people want.
+// short formats a duration for people, with one or two units.
 func short(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -40,16 +40,16 @@ func without(s, zero string) string {
 	return s
 }
 
-// fenceTicks are to the millisecond: the fence of a claim is the store's clock when it was won, or
-// a little more. The stores of this module keep to it.
+// fenceTicks make a millisecond: the fence of a claim is the store's clock when the claim was won,
+// or a little more. All stores of this module count so.
 const fenceTicks = 1024
 
-// claimedAt is when the claim with a fence was won, by the store's clock; false where a fence is
-// none of those, or none at all.
+// claimedAt is when the claim with a fence was won, by the store's clock; false when the fence is
+// zero, or not made from a clock.
 func claimedAt(fence uint64) (time.Time, bool) {
 	at := time.UnixMilli(int64(fence / fenceTicks)) // a quotient by 1024 fits
 	return at, at.Year() >= 2000 && time.Until(at) < day
 }
 
-// ago is how long ago something was, seen from this machine's clock.
+// ago is how long ago a moment was by this machine's clock.
 func ago(at time.Time) string { return short(max(time.Since(at), 0)) + " ago" }

@@ -6,14 +6,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// minute is what was counted in one.
+// minute is what was counted in one minute.
 type minute struct {
 	outcome [outcomes]uint64
 	cause   [causes]uint64
 }
 
-// hour is what some sources have counted in the last sixty minutes, the newest last, which still
-// runs.
+// hour is what some sources have counted in the last sixty minutes. The newest minute is the last,
+// and still runs.
 type hour struct {
 	minutes [minutes]minute
 	total   minute
@@ -60,8 +60,8 @@ func (h *hour) claims() (n uint64) {
 
 func (h *hour) duplicates() uint64 { return h.total.outcome[dedup.Duplicate] }
 
-// aged counts duplicates whose age is known, and how many of them are at least so many twentieths
-// of their window old.
+// aged counts duplicates whose age is known, and how many of them are at least from twentieths of
+// their window old.
 func (h *hour) aged(from int) (all, old uint64) {
 	for bin, n := range h.age {
 		all += n
@@ -72,7 +72,7 @@ func (h *hour) aged(from int) (all, old uint64) {
 	return all, old
 }
 
-// counted are the sources there are, in the order in which they came, and whether there is any.
+// counted returns the sources in the order in which they came.
 func (c *Console) counted() []*source {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *Console) counted() []*source {
 	return all
 }
 
-// oldestOf is the age of the oldest duplicate, where there is one window.
+// oldestOf is the age of the oldest duplicate, if all have the same window.
 func oldestOf(window time.Duration, share int64) time.Duration {
 	return time.Duration(float64(window) * float64(share) / million)
 }

@@ -16,16 +16,17 @@ import (
 // listing is the page of a list.
 type listing struct {
 	Uncertain  bool
-	Command    string // that lists all of them
+	Command    string // command that lists all of them
 	CannotList bool
 	Filter     filter
 	First      bool // no earlier page has looked
-	// Marked are keys in flight past their point of no return, Keys the others, or the uncertain.
+	// Marked are keys in flight past their point of no return. Keys are the others in flight, or
+	// the uncertain ones.
 	Marked, Keys keyList
-	// Found is how many were found, on this page and those before it.
+	// Found is how many keys this page and those before it have found.
 	Found int64
-	// Further leads on where there may be more, Rows to more of what was found, and Resolve, which
-	// ends with what is to be done, to the question about all that match.
+	// Further links to the next part if there may be more keys, and Rows to more rows of this part.
+	// Resolve links to the question about all that match; the name of the change is appended.
 	Further, Rows, Resolve string
 	Journal                []entry
 }
@@ -46,7 +47,7 @@ type listed struct {
 	record  dedup.Record
 }
 
-// Short is enough of the ID to tell keys apart, and to search for.
+// Short is enough of the ID to distinguish keys, and to search for one.
 func (l *listed) Short() string { return l.ID[:8] }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request, state driver.State) error {
@@ -86,7 +87,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state driver.Stat
 	return c.write(w, r, http.StatusOK, "list", title, &l)
 }
 
-// cut leaves as many rows as are wanted, and makes the links to the rest.
+// cut keeps as many rows as are wanted, and makes the links to the rest.
 func (c *Console) cut(l *listing, more bool) {
 	rows := c.options.ListLimit
 	if more {
@@ -97,7 +98,7 @@ func (c *Console) cut(l *listing, more bool) {
 	}
 	for _, f := range []*keyList{&l.Keys, &l.Marked} {
 		f.Matching = len(f.Keys)
-		// A page of a scan has no other address, so all that it has found are shown.
+		// No other address shows this page of a scan, so it shows all keys that it has found.
 		if !f.Scanned || f.Next == "" {
 			f.Keys = f.Keys[:min(len(f.Keys), rows)]
 		}
@@ -112,15 +113,15 @@ func (c *Console) cut(l *listing, more bool) {
 	}
 }
 
-// uncertainKeys are in an index, in Redis too.
+// uncertainKeys finds the uncertain keys. All stores have an index of them, Redis too.
 func (c *Console) uncertainKeys(ctx context.Context, store Lister, at reach, budget time.Duration,
 	f *filter) (keyList, error) {
 	return c.collect(ctx, store, at, wanted{states: []driver.State{driver.StateUncertain},
 		limit: maxListLimit, enough: maxFound, budget: budget}, f)
 }
 
-// inFlight finds the keys in flight: those past their point of no return, all of which an index
-// has, and the others, which a Scanner has to look for.
+// inFlight finds the keys in flight: those past their point of no return, which are all in an
+// index, and the others, for which a Scanner has to look.
 func (c *Console) inFlight(ctx context.Context, store Lister, at reach, budget time.Duration,
 	f *filter) (marked, others keyList, err error) {
 	states := []driver.State{driver.StateInProgress}
@@ -164,7 +165,7 @@ func listedOf(id driver.ID, r *dedup.Record) listed {
 	return l
 }
 
-// labelOf is a label as it is, or quoted if it has what cannot be seen.
+// labelOf is a label as it is, or quoted if it has characters that cannot be seen.
 func labelOf(r *dedup.Record) string {
 	if quoted := strconv.Quote(r.Label); quoted != `"`+r.Label+`"` {
 		return quoted

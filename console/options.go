@@ -28,48 +28,48 @@ const (
 
 // Options configures a [Console]. Store is required; the rest may be zero.
 type Options struct {
-	// Store is looked into. Use the one of the Dedupers, or another one over the same records. Keys
-	// are listed if it is a [Lister], too, as those of redisadapter and sqladapter are.
+	// Store is the store to show: that of the Dedupers, or another one over the same records. The
+	// console lists its keys if it is a [Lister], as the stores of redisadapter and sqladapter are.
 	Store dedup.Store
-	// Name says on each page what this is the console of, at most 64 bytes. Default DefaultName.
+	// Name is the name of the service on each page, at most 64 bytes. Default DefaultName.
 	Name string
-	// Namespace is what the form for a search begins with. Default: empty, to be typed in.
+	// Namespace is the initial namespace of the search form. Default: empty, to be typed in.
 	Namespace string
-	// Window is what the form begins with that records an uncertain key as done: for how long that
+	// Window is the initial value of the form that records an uncertain key as done: how long that
 	// is remembered. Default 0: to be typed in.
 	Window time.Duration
-	// Hold is how long the fence of a forgotten key is left behind; see dedup.Config.Hold. Default
+	// Hold is how long the fence of a forgotten key stays behind; see dedup.Config.Hold. Default
 	// DefaultHold.
 	Hold time.Duration
 
 	// ShowResult makes the text that is shown of a result, or of the error that a failure has
 	// stored. The text is escaped, and cut at 4 KiB. It must not keep or change result. Default
-	// nil: the length alone.
+	// nil: only the length is shown.
 	ShowResult func(id driver.ID, result []byte) string
-	// ShowError makes the text that is shown of an error of the store. Default nil: the error's
-	// own.
+	// ShowError makes the text that is shown of an error of the store. Default nil: the error's own
+	// text.
 	ShowError func(error) string
 
 	// AllowChanges lets people resolve uncertain keys and forget keys. Default false: read only.
 	AllowChanges bool
-	// Authorize is asked before a change is offered and again before it is made, and says who makes
-	// it, for the log. Its error is logged, and answered with 403 without its text. Default nil:
-	// whoever gets here may, and the log says who = "".
+	// Authorize is called before a change is offered and again before it is made. It returns the
+	// name of the person for the log. Its error is logged, and answered with 403 without its text.
+	// Default nil: everybody who can open the page may make changes, and the log says who = "".
 	Authorize func(*http.Request) (who string, err error)
-	// Secret signs the tokens of forms, at least 16 bytes. Where several processes serve one
-	// console behind a balancer they need the same. Default nil: random, of this Console.
+	// Secret signs the tokens of forms, at least 16 bytes. Several processes that serve one console
+	// behind a balancer need the same secret. Default nil: a random one for this Console.
 	Secret []byte
-	// SecureCookie marks the session's cookie Secure even where a request came without TLS, because
-	// a proxy has ended it. Default false: only where it came with TLS.
+	// SecureCookie marks the session's cookie Secure even when a request came without TLS, because
+	// a proxy has ended TLS. Default false: only when the request came with TLS.
 	SecureCookie bool
 
-	// Timeout bounds what one page asks of the store. A list looks for keys for a second, or half
-	// of Timeout if that is less, and continues when it is asked to. Default DefaultTimeout.
+	// Timeout bounds the store's time for one page. A list looks for keys for a second, or half of
+	// Timeout if that is less, and its next page continues there. Default DefaultTimeout.
 	Timeout time.Duration
 	// ListLimit is how many rows a list has, at most 1000; a part of a list that is looked for in
 	// Redis may have some more. Default DefaultListLimit.
 	ListLimit int
-	// Logger is told every change, and every one that was refused. Default slog.Default().
+	// Logger logs each change, and each one that was refused. Default slog.Default().
 	Logger *slog.Logger
 }
 
@@ -128,7 +128,7 @@ func (o *Options) defaults() {
 	}
 }
 
-// absent reports whether there is no store, not even behind an interface.
+// absent reports whether there is no store: nil, or an interface that holds a nil pointer.
 func absent(s dedup.Store) bool {
 	if s == nil {
 		return true

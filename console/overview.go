@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// outcomeOrder is how outcomes are piled up: what runs lies below.
+// outcomeOrder is the order in which outcomes are piled up: claims that run are at the bottom.
 var outcomeOrder = []driver.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight, dedup.Mismatch,
 	dedup.Uncertain, dedup.Unknown}
 
@@ -24,7 +24,7 @@ var (
 		"key reuse", "late", "another topic or group", "another cause"}
 )
 
-// tallyTexts say what is counted in addition to outcomes and causes.
+// tallyTexts name what is counted in addition to outcomes and causes.
 var tallyTexts = [tallies]struct{ name, meaning string }{
 	wouldSkip: {"would be skipped", "ran in Observe mode, and would not in Enforce mode"},
 	cached:    {"answered from the cache", "without a question to the store"},
@@ -44,7 +44,7 @@ var tallyTexts = [tallies]struct{ name, meaning string }{
 // overview is the first page.
 type overview struct {
 	Sources  []sourceRow
-	Source   string // the one that is shown, or empty for all
+	Source   string // the source that is shown, or empty for all
 	Charts   []*chart
 	Tallies  []tallyRow
 	Advice   string // on the window
@@ -59,7 +59,7 @@ type sourceRow struct {
 
 type tallyRow struct{ Name, Count, Meaning string }
 
-// standing is what the store itself tells, of a bounded part of it.
+// standing is what a bounded look into the store has found.
 type standing struct {
 	Uncertain, Marked, Others keyList
 	CannotList                bool
@@ -93,11 +93,11 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 	return c.write(w, r, status, "overview", "Overview", o)
 }
 
-// tallies are the counts that are not zero, and those whose zero is worth knowing.
+// tallies are the counts above zero, and those of which a zero is worth knowing.
 func (h *hour) tallies() (rows []tallyRow) {
 	for i, text := range tallyTexts {
 		n := h.tally[i]
-		// an end that left its key uncertain was asked for as a release, and counted as one
+		// an attempt that left its key uncertain had asked for a release, and was counted as one
 		if i == released {
 			n -= min(n, h.tally[endedUncertain])
 		}
@@ -130,7 +130,7 @@ func rowOf(s *source, shown string) sourceRow {
 }
 
 // standing asks the store for the keys that are uncertain or in flight. An index has all uncertain
-// ones and all past their point of no return; for the others it looks for a while.
+// keys and all past their point of no return; standing looks for the others for a while.
 func (c *Console) standing(ctx context.Context) (s standing, err error) {
 	lister, ok := c.options.Store.(Lister)
 	if !ok {
@@ -186,7 +186,7 @@ func causeChart(h *hour) *chart {
 // tableMinutes is how many minutes one line of a table has.
 const tableMinutes = 5
 
-// overTime draws one column a minute, and tells them in lines of five minutes.
+// overTime draws one column a minute, and makes a table with a line for every five minutes.
 func (c *chart) overTime(h *hour, counts func(*minute) []uint64) {
 	var columns [][]uint64
 	for i := range h.minutes {
@@ -223,7 +223,7 @@ func (c *chart) overTime(h *hour, counts func(*minute) []uint64) {
 	}
 }
 
-// The twentieths of the window from which an age is late, and from which it is near the end.
+// The twentieths of the window from which on an age is late, and near the end.
 const (
 	lateBin = ageBins / 2
 	endBin  = ageBins * 9 / 10
@@ -283,7 +283,7 @@ func ageChart(h *hour) *chart {
 	return c
 }
 
-// advice says what the ages mean for the window.
+// advice says what the ages of duplicates mean for the window.
 func advice(h *hour) string {
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)

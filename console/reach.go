@@ -17,8 +17,8 @@ const (
 	maxCalls = 20
 	maxFound = 10_000
 	// listTime and standingTime bound how long a list and the overview look for keys in a store
-	// that holds many others: nobody wants to wait for longer without a word, and Redis has others
-	// to answer.
+	// that holds many others: nobody wants to wait for longer without an answer, and Redis has
+	// other clients to serve.
 	listTime     = time.Second
 	standingTime = 500 * time.Millisecond
 	// maxCount is above all counts of keys.
@@ -29,12 +29,12 @@ const (
 type reach struct {
 	Next    string // where to go on; empty at the end
 	Foreign int    // on this page
-	Scanned bool   // the store is a Scanner, and the counts below are its
+	Scanned bool   // the store is a Scanner, which has made the counts below
 	Passed  int64  // keys that were looked at
 	total   int64  // zero when it is not known
 }
 
-// Looked is for people. It is not exact when keys were added meanwhile, or looked at twice.
+// Looked is the text of Passed. It is not exact when keys were added meanwhile, or looked at twice.
 func (r reach) Looked() string {
 	if r.total > 0 {
 		return grouped(uint64(min(r.Passed, r.total)))
@@ -42,7 +42,7 @@ func (r reach) Looked() string {
 	return grouped(uint64(r.Passed))
 }
 
-// Total is for people, and empty when it is not known.
+// Total is the text of total, and empty when that is not known.
 func (r reach) Total() string {
 	if r.total <= 0 {
 		return ""
@@ -61,15 +61,16 @@ type wanted struct {
 
 // keyList is what a page has found.
 type keyList struct {
-	Uncertain bool     // that is what they are; or else in flight
+	Uncertain bool     // the keys are uncertain; otherwise in flight
 	Keys      []listed // that match the filter
-	// Matching counts them, those that are not shown among them, and All those of any filter.
+	// Matching counts the keys that match the filter, including those that are not shown, and All
+	// counts the keys before the filter.
 	Matching, All int
 	marked        int // of All, past their point of no return
 	reach
 }
 
-// Oldest is the age of the oldest, where there is one and its age is known.
+// Oldest is the age of the oldest key, or empty if no age is known.
 func (f keyList) Oldest() string {
 	var oldest *listed
 	for i := range f.Keys {
@@ -143,8 +144,8 @@ func (c *Console) collect(ctx context.Context, store Lister, at reach, want want
 	return got, err
 }
 
-// goOn looks further from where an earlier page has come to, until there are enough keys or its
-// time is up, which is at most half of what the page may take.
+// goOn continues where an earlier page has stopped, until there are enough keys or its time is up,
+// which is at most half of Options.Timeout.
 func (c *Console) goOn(ctx context.Context, store Lister, at *reach, want wanted,
 	each func(driver.ID, dedup.Record), enough func() bool) (err error) {
 	scanner, scans := store.(Scanner)
@@ -179,7 +180,7 @@ func (c *Console) goOn(ctx context.Context, store Lister, at *reach, want wanted
 	return nil
 }
 
-// countOf reads a count that a link of ours carries; whatever else comes is none.
+// countOf reads a count from a link of this console; anything else counts as zero.
 func countOf(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > maxCount {

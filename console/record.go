@@ -16,7 +16,7 @@ import (
 // maxForm bounds the body of a form, in bytes.
 const maxForm = 16 << 10
 
-// maxShown is how much of a text of Options.ShowResult is shown, in bytes.
+// maxShown is how many bytes of a text of Options.ShowResult are shown.
 const maxShown = 4 << 10
 
 // record is what a page shows of a key.
@@ -29,9 +29,9 @@ type record struct {
 	Rows  []field
 	Text  string // of ShowResult
 	Cut   bool
-	// Uncertain and Forgettable say what may be done.
+	// Uncertain and Forgettable say which changes are possible.
 	Uncertain, Forgettable bool
-	// Resolve ends with what is to be done.
+	// Resolve is a link; the name of the change is appended.
 	Resolve string
 	Journal []entry
 }
@@ -39,7 +39,7 @@ type record struct {
 // field is one line about a key.
 type field struct{ Name, Value, Note string }
 
-// look asks the store about one key.
+// look reads the record of one key.
 func (c *Console) look(ctx context.Context, id driver.ID) (dedup.Record, error) {
 	a := c.options.Store.Lookup(ctx, []driver.ID{id})[0]
 	return a.Record, a.Err
@@ -56,7 +56,7 @@ func (c *Console) view(id driver.ID, r *dedup.Record) record {
 	v.Uncertain = r.State == driver.StateUncertain
 	v.Forgettable = !v.Uncertain && (r.State != driver.StateInProgress || r.Remaining <= 0)
 	add := func(name, value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
-	// with a claim, or an age, there is more
+	// without a claim and an age, nothing else is kept
 	if r.State == driver.StateSucceeded && r.Fence == 0 && r.Age == 0 {
 		add("remembered for", short(r.Remaining), "")
 		add("everything else", "not kept",
@@ -114,7 +114,7 @@ func owner(r *dedup.Record) string {
 		r.Origin.Generation)
 }
 
-// place is where the message of the newest claim is in its source.
+// place is the position of the newest claim's message in its source.
 func place(r *dedup.Record) string {
 	return fmt.Sprintf("partition %d, offset %d", r.Origin.Partition, r.Origin.Offset)
 }
@@ -148,7 +148,7 @@ func (c *Console) result(v *record, id driver.ID, r *dedup.Record) {
 	}
 }
 
-// cut ends a text where a character ends, and leaves out what is none.
+// cut ends a long text after a whole character, and replaces bytes that are not UTF-8.
 func cut(s string) (string, bool) {
 	s = strings.ToValidUTF8(s, string(utf8.RuneError))
 	if len(s) <= maxShown {
@@ -170,7 +170,7 @@ func (c *Console) key(w http.ResponseWriter, r *http.Request) error {
 	return c.show(w, r, id, record{})
 }
 
-// show writes the page of a key, with what was typed in.
+// show writes the page of a key, with the fields that were typed in.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, id driver.ID, typed record) error {
 	found, err := c.look(r.Context(), id)
 	if err != nil {

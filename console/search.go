@@ -16,10 +16,10 @@ import (
 // form is the search as it was typed in.
 type form struct {
 	keyspec.Spec
-	// By says which of the forms it was: key, request, webhook, call or id.
+	// By says which form was used: key, request, webhook, call or id.
 	By, ID       string
 	Fault, Field string
-	// Found are the keys whose IDs begin with ID, where there is not one alone.
+	// Found are the keys whose IDs begin with ID, unless there is exactly one.
 	Found []listed
 }
 
@@ -36,7 +36,7 @@ type input struct {
 	Optional, Wrong          bool
 }
 
-// Forms are the forms. The browser checks the lengths, and keyspec everything.
+// Forms are the forms. The browser checks the lengths, and package keyspec checks everything.
 func (f *form) Forms() []searchForm {
 	const short, long = 255, 4096
 	namespace := input{Name: "namespace", Label: "Namespace of the Deduper", Value: f.Namespace,
@@ -76,11 +76,12 @@ func (f *form) Forms() []searchForm {
 	return forms
 }
 
-// fieldNames are for people, and for the names of the inputs: those of keyspec are flags.
+// fieldNames are the names of fields for people, where they differ from those of keyspec, which are
+// flags.
 var fieldNames = map[string]string{"webhook": "provider", "grpc": "gRPC method", "url": "URL"}
 
-// search shows the forms, and answers them: by POST, so that a key is in no address, history or log
-// of a server.
+// search shows the forms, and answers them. They use POST, so that no address, history or log of a
+// server has a key.
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	f := form{}
 	f.Namespace = c.options.Namespace
@@ -121,10 +122,10 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	return c.show(w, r, id, typed)
 }
 
-// leastPrefix is how many digits of an ID are enough to look for it.
+// leastPrefix is how many digits of an ID a search needs.
 const leastPrefix = 4
 
-// searchID answers with the key of an ID, or with those whose IDs begin so.
+// searchID answers with the key of an ID, or with the keys whose IDs begin with its digits.
 func (c *Console) searchID(w http.ResponseWriter, r *http.Request, f *form) error {
 	text := strings.ToLower(strings.TrimPrefix(f.ID, keyname.URNPrefix))
 	if id, err := parseID(text); err == nil {

@@ -12,12 +12,12 @@ import (
 
 const (
 	cookieName = "onceward_console"
-	// tokenLife is for how long a question may be answered.
+	// tokenLife is how long a question may be answered.
 	tokenLife = 10 * time.Minute
 )
 
-// session is what the browser was given, or is given now. It does not identify a person: a token
-// is good only in the browser that has been given the page with it.
+// session is the ID in the browser's cookie, or a new one that the browser gets now. It does not
+// identify a person: it makes a token valid only in the browser that got the page with the token.
 func (c *Console) session(w http.ResponseWriter, r *http.Request) string {
 	if s := sessionOf(r); s != "" {
 		return s
@@ -38,7 +38,8 @@ func sessionOf(r *http.Request) string {
 	return cookie.Value
 }
 
-// token is for one change of one key as it stood, by one person in one session, from now on.
+// token allows one change of one key in the state that was shown, by one person in one session,
+// from now on.
 func (c *Console) token(now time.Time, parts ...string) string {
 	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli())) // after 1970
 	return base64.RawURLEncoding.EncodeToString(append(b, c.sign(b, parts)...))
@@ -54,7 +55,7 @@ func (c *Console) sign(stamp []byte, parts []string) []byte {
 	return mac.Sum(nil)
 }
 
-// genuine reports whether a token is of these parts, and fresh whether its time is not over.
+// genuine reports whether a token was made for these parts, and fresh whether its time is not over.
 func (c *Console) genuine(now time.Time, token string, parts ...string) (genuine, fresh bool) {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	const stamp = 8

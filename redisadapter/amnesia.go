@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// ErrAmnesia: the server has lost claims or records, or may have. A claim is Unknown
-// with it while [FailClosed] stands. A key that is on record still answers Duplicate.
+// ErrAmnesia: the server has lost claims or records, or may have. With [FailClosed] a claim is
+// Unknown with it. A key that is on record still answers Duplicate.
 var ErrAmnesia = wire.ErrAmnesia
 
 // Amnesia is what happens to claims when the server has lost data.
@@ -101,7 +101,7 @@ func ClearAmnesia(ctx context.Context, client redis.UniversalClient, opts Option
 	return nil
 }
 
-// operate checks what an operator's call is given.
+// operate checks the arguments of an operator's call.
 func operate(ctx context.Context, client redis.UniversalClient,
 	opts Options) (*guard.Canaries, error) {
 	if ctx == nil {
@@ -110,7 +110,7 @@ func operate(ctx context.Context, client redis.UniversalClient,
 	if problem := redisscript.ClientProblem(client); problem != "" {
 		return nil, input("Client", problem)
 	}
-	// The same options as New's will do, and so will a prefix alone.
+	// The caller may pass the options of New, or only the prefix.
 	opts, err := Options{Prefix: opts.Prefix}.complete()
 	if err != nil {
 		return nil, err

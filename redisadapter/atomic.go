@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Effect is an effect that lives in Redis. It reads, at once, with read, and queues what
-// it wants to have done on write; that happens later, in the transaction that also
-// records the key. It returns an error to have nothing done.
+// Effect is an effect that lives in Redis. It reads with read, which answers at once, and queues
+// commands on write; they run later, in the transaction that also records the key. When it returns
+// an error, nothing is done.
 //
 // It may be called several times, one after the other, and must start afresh each time: only the
 // commands of its last call count. Only the values of watched keys are certain to be unchanged when
@@ -30,12 +30,12 @@ type Effect func(read redis.Cmdable, write redis.Pipeliner) error
 
 // Errors of [Store.Atomic].
 var (
-	// ErrConflict: the watched keys changed between every reading of them and its write.
-	// Nothing was done; the claim is still held.
+	// ErrConflict: in every try, a watched key changed between the reading and the write. Nothing
+	// was done; the claim is still held.
 	ErrConflict = errors.New("redisadapter: the watched keys kept changing")
 	// ErrPartial: the key is recorded as done, and a command of its effect has failed as it
-	// was executed. Redis does not undo the others. This is a bug of the effect: it used
-	// a key as another type than it has, or an argument that is out of range.
+	// was executed. Redis does not undo the others. This is a bug of the effect: a command did not
+	// fit the type of its key, or had an argument that is out of range.
 	ErrPartial = errors.New("redisadapter: the key is done, and a command of its effect failed")
 )
 
@@ -138,7 +138,7 @@ func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Reques
 	return driver.Acquired, errors.Join(err, given)
 }
 
-// foreignError is an effect's error that says dedup.ErrNoResult of another key. This one is not
+// foreignError is an effect's error that says dedup.ErrNoResult about another key. This key is not
 // done, and must not look as if it were.
 type foreignError struct{ err error }
 

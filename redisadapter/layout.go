@@ -31,7 +31,7 @@ const maxLayout = 1024
 // layoutKey is one key of a deployment, like forgetsKey.
 func (s *Store) layoutKey() string { return s.opts.Prefix + ":layout" }
 
-// earlier has the names of layouts before there were two, whose records are read as they are.
+// earlier replaces the names of former layouts: their records are those of the two that are left.
 var earlier = strings.NewReplacer("\nlayout rich\n", "\nlayout full\n",
 	"\nlayout seen_only\n", "\nlayout full\n", "\nlayout mixed\n", "\nlayout compact\n")
 
@@ -54,8 +54,8 @@ func (s *Store) agree(ctx context.Context) error {
 	client, mine := s.client(), s.settings()
 	stored, err := client.Get(ctx, s.layoutKey()).Result()
 	if errors.Is(err, redis.Nil) {
-		// Of several that try, the first one's are kept; nil says that ours are. A SET that
-		// is sent again because its reply was lost finds its own.
+		// When several processes try, the settings of the first stay; nil says that ours were
+		// written. A SET that is sent again because its reply was lost finds its own.
 		stored, err = client.Do(ctx, "set", s.layoutKey(), mine, "nx", "get").Text()
 		if errors.Is(err, redis.Nil) {
 			return s.indexed(ctx) // there are no records
@@ -103,7 +103,7 @@ func union(a, b map[string]string) map[string]string {
 	return both
 }
 
-// orNone quotes what might be foreign, so that it cannot forge a line of a log.
+// orNone quotes text that might be foreign, so that it cannot forge a line of a log.
 func orNone(value string) string {
 	if value == "" {
 		return "not set"
@@ -111,7 +111,7 @@ func orNone(value string) string {
 	return strings.Trim(strconv.Quote(value), `"`)
 }
 
-// parseSettings is for texts of which the header has been taken.
+// parseSettings reads the record of a layout without its header.
 func parseSettings(text string) map[string]string {
 	m := make(map[string]string)
 	for line := range strings.Lines(text) {

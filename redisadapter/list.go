@@ -31,15 +31,15 @@ const (
 type ListOptions struct {
 	// Cursor is Page.Cursor of the page before. Default: the first page.
 	Cursor string
-	// Limit ends a page when it has so many entries. A SCAN is taken whole, so there may
-	// be some more. At most 10 000. Default 100.
+	// Limit ends a page when it has so many entries. A page takes all that a SCAN has found, so
+	// there may be some more. At most 10 000. Default 100.
 	Limit int
 	// Scan ends a page when so many names have been looked at, whether any was listed or
 	// not: it bounds the work of one call. At most a million. Default 10 000.
 	Scan int
-	// Time ends a page when so much time has passed, with what was found until then; the
-	// round trips that are under way are waited for. Each page looks at some names. Default
-	// 0: the time of ctx alone, whose end is an error.
+	// Time ends a page when so much time has passed, with what was found until then; it waits for
+	// round trips that are under way. Each page looks at some names. Default 0: only ctx ends the
+	// call, with an error.
 	Time time.Duration
 	// States to list. Listing finished keys reads every record there is. StateUncertain alone is
 	// read from an index, at once and exactly. Default StateInProgress and StateUncertain.
@@ -52,20 +52,18 @@ type ListOptions struct {
 
 // Page is a part of what [Store.List] finds.
 type Page struct {
-	// Entries in no order. Those of in-progress claims may have lapsed: see
-	// Record.Remaining.
+	// Entries in no order. Claims in progress may have lapsed: see Record.Remaining.
 	Entries []Entry
 	// Cursor of the next page; empty when this was the last. It is opaque, at most 80 bytes
-	// of letters, digits and dots, and good for as long as the servers stay what they are;
-	// see List.
+	// of letters, digits and dots, and good until a server restarts or fails over; see List.
 	Cursor string
 	// Foreign counts values under names of ours that are not records of a version known
 	// here.
 	Foreign int
-	// Looked is about how many names this page has looked at, and Total how many the servers
-	// have, both with everybody else's in the database. Total is zero where the server does
-	// not say it. Keys come and go, so the Looked of all pages may come to more or less. Of an
-	// index they are entries, and on a Cluster Total is Looked.
+	// Looked is about how many names this page has looked at, and Total how many the servers have.
+	// Both include names of other programs in the database. Total is zero where the server does not
+	// say it. Keys come and go, so the sum of Looked over all pages may differ from Total. For a
+	// list over the index both count its entries, and on a Cluster Total is Looked.
 	Looked, Total int64
 }
 
@@ -73,37 +71,38 @@ type Page struct {
 type Entry struct {
 	// ID of the key: stores know its digest only. See [driver.NewID].
 	ID driver.ID
-	// Record of the key, as Lookup shows it, but for its Result, which is left out.
+	// Record of the key, as Lookup shows it, but without its Result.
 	Record driver.Record
-	// Asked counts the claims since the point of no return, and Doubt is how long ago that was.
-	// Both are zero unless the list goes over the index.
+	// Asked counts the claims since the point of no return, and Doubt is how long ago that was
+	// declared. Both are zero unless the list goes over the index.
 	Asked int
 	Doubt time.Duration
-	// Rested is how long ago the newest claim ended, with the same exception.
+	// Rested is how long ago the newest claim ended, zero unless the list goes over the index.
 	Rested time.Duration
 }
 
-// List shows the keys that are in a state, for operators: by default those in flight and
-// those that somebody has to find out about. It does a bounded amount of work; call it
-// again with the cursor of the page, until that is empty.
+// List shows the keys that are in a state, for operators: by default those in flight and the
+// uncertain ones. It does a bounded amount of work; call it again with the cursor of the page,
+// until that is empty.
 //
 // A list of StateUncertain alone goes over an index of the keys that are past their point of no
-// return ([dedup.MarkIrreversible]). It finds each that is uncertain, in two round trips for a
-// page, or eight more on a Cluster. So does a list with Irreversible. The first one after an
-// upgrade goes over the names.
+// return ([dedup.MarkIrreversible]). It finds every uncertain key, in two round trips for a page,
+// or eight more on a Cluster. A list with Irreversible goes over the index, too. The first such
+// list after an upgrade goes over the names.
 //
 // Any other list goes over the names with SCAN, never KEYS. So a key that is in the state from the
 // first page to the last is listed at least once, and perhaps more often. A key that enters
 // or leaves the state meanwhile may or may not be listed. On a Cluster it goes from master to
-// master. When one has failed over or was restarted, it is begun again, as it must; keys
-// whose slot moves to a master that was listed already are missed.
+// master. When a master has failed over or was restarted, its old cursor means nothing, and the
+// list begins that master again. Keys whose slot moves to a master that was listed already are
+// missed.
 //
-// In a server that holds millions of keys of others a page may be empty for as long as it
-// may last: Redis has no list of the names that begin with ours, and claims write none. For
-// each thousand names (fewer while it finds keys) it makes up to three round trips, on a
-// Cluster to one node at a time, and one more to each master for the page. Redis is blocked
-// for one SCAN at a time. It returns when ctx ends. Errors: an [*driver.InputError] for
-// bad options, and otherwise those of Redis; see [Classify].
+// In a server that holds millions of keys of other programs, a page may take all the time that it
+// may and find nothing: Redis has no list of the names that begin with ours, and claims write none.
+// For each thousand names (fewer while it finds keys) it makes up to three round trips, on a
+// Cluster to one node at a time, and one more to each master for the page. Redis is blocked for one
+// SCAN at a time. It returns when ctx ends. Errors: an [*driver.InputError] for bad options, and
+// otherwise those of Redis; see [Classify].
 func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	if ctx == nil {
 		return Page{}, input("Context", "is nil")
@@ -135,10 +134,10 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return got.page, nil
 }
 
-// Keys is [Store.List] for package console, which knows of stores no more than package dedup. It
-// calls each for the keys of a page. It returns the cursor of the next page, which is empty when
+// Keys is [Store.List] for package console, which knows no more of stores than package dedup does.
+// It calls each for the keys of a page. It returns the cursor of the next page, which is empty when
 // this was the last, and how many values could not be read. limit is ListOptions.Limit. Errors are
-// those of List; each has not been called then.
+// those of List; on an error, each was not called.
 func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []driver.State,
 	each func(driver.ID, driver.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
@@ -166,9 +165,10 @@ func (s *Store) IrreversibleKeys(ctx context.Context, cursor string, limit int,
 	return page.Cursor, page.Foreign, nil
 }
 
-// ScanKeys is Keys that ends after a time, with what it has found by then, and says how far it has
-// looked: limit and budget are ListOptions.Limit and Time, and looked and total are Page.Looked and
-// Total. Where budget is positive it looks at up to a million names instead of 10 000.
+// ScanKeys is Keys with a limit of time. It ends with what it has found by then, and says how far
+// it has looked: limit and budget are ListOptions.Limit and Time, and looked and total are
+// Page.Looked and Total. With a positive budget it looks at up to a million names, otherwise at up
+// to 10,000.
 func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
 	states []driver.State, each func(driver.ID, driver.Record)) (next string, looked, total int64,
 	foreign int, err error) {
@@ -348,9 +348,9 @@ func idOf(prefix, name string) (id driver.ID, ok bool) {
 }
 
 // read lists those of the keys that are in the states asked for. It looks at the first
-// two bytes of all before it reads more: most records are done, and may have results. The
-// client is asked, not the node that has named them: while a slot moves, that redirects
-// to, or from, where it goes.
+// two bytes of all before it reads more: most records are done, and may have results. It asks the
+// client and not the node that has named the keys: while a slot moves, that node may answer with a
+// redirection.
 func (l *lister) read(ctx context.Context, names []string, found []Entry) error {
 	client := l.s.client()
 	heads, pipe := make([]*redis.StringCmd, len(names)), client.Pipeline()

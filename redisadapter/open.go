@@ -27,25 +27,25 @@ import (
 // round trips and returns at the latest when ctx ends. It writes one key, once: the first
 // New of a prefix records the layout there, and later ones must have the same.
 //
-// A hook of the client must not keep commands after it has returned: they are used again for later
-// pipelines.
+// A hook of the client must not keep commands after it has returned: the Store uses them again for
+// later pipelines.
 //
 // A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
 // forgets claims) are an [*driver.InputError]. A server that cannot be reached or used is
 // an error that names its address and wraps the cause; see [Classify].
 //
-// A [*RefusedError] is the error of a server that is too old or a replica, and of a ClusterClient
-// that reads from replicas. It is also that of a server that may evict keys (a maxmemory-policy
-// other than noeviction, and a maxmemory), and of a finding that Options.Strict does not allow.
-// Options.AllowEviction accepts one that evicts; so does Options.Amnesia FailClosed, whose claims
-// then ask the server each time how many keys it has evicted. The other findings of [Preflight] go
-// to Options.OnFinding, and so does a note of everything that the server does not say: New does not
+// New returns a [*RefusedError] for a server that is too old or a replica, for a ClusterClient that
+// reads from replicas, and for a finding that Options.Strict does not allow. It returns one, too,
+// for a server that may evict keys (a maxmemory-policy other than noeviction, and a maxmemory).
+// Options.AllowEviction accepts that server; so does Options.Amnesia FailClosed, whose claims then
+// ask the server each time how many keys it has evicted. The other findings of [Preflight] go to
+// Options.OnFinding, and so does a note of everything that the server does not say: New does not
 // refuse a user without INFO, unless Options.Amnesia needs it. Only New refuses: no later change
 // ends a process that runs.
 //
-// With Options.Amnesia the canary must be there: [ErrNoCanary]. A prefix whose keys were written
-// with another layout, secret, window or number of shards is an [ErrOtherLayout]. A full server
-// refuses the first New of a prefix with a driver.ErrStoreFull, and no later one.
+// With Options.Amnesia the canary must exist, or New returns [ErrNoCanary]. A prefix whose keys
+// were written with another layout, secret, window or number of shards is an [ErrOtherLayout]. On a
+// full server the first New of a prefix fails with a driver.ErrStoreFull; a later one does not.
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -106,8 +106,8 @@ func (s *Store) inspect(ctx context.Context) error {
 	if err := refuse(seen.findings, s.opts, client, seen.counted()); err != nil {
 		return err
 	}
-	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
-	// without the right to run them on our keys, shows itself here and not in mid-stream.
+	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user without
+	// the right to run them on our keys, fails here and not in mid-stream.
 	if ans := s.Lookup(ctx, make([]driver.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w",
 			s.opts.Prefix+":*", wire.Address(client), ans.Err)
@@ -141,7 +141,7 @@ func (i *inspection) counted() bool {
 	})
 }
 
-// all reports whether a server was seen, and all are so.
+// all reports whether some servers were seen, and is holds for all of them.
 func (i *inspection) all(is func(wire.Info) bool) bool {
 	return len(i.servers) > 0 && !slices.ContainsFunc(i.servers,
 		func(fields wire.Info) bool { return !is(fields) })
@@ -177,8 +177,8 @@ func (s *Store) look(ctx context.Context) inspection {
 	return seen
 }
 
-// inspectServer returns what INFO says of one server, nil for an embedded one. About that,
-// and about one that refuses INFO, the script that is tried decides.
+// inspectServer returns what INFO says of one server, nil for an embedded one. Whether an embedded
+// server, or one that refuses INFO, can be used is decided by the script that inspect tries.
 func inspectServer(ctx context.Context, client redis.UniversalClient,
 	addr string) (wire.Info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
@@ -204,10 +204,10 @@ func (s *Store) withhold() {
 }
 
 // OpenFor opens a store with Options.WrappedBy for its calls. The wrapper calls it with its own
-// name, when it has agreed with the other processes that it may claim the keys. Any other caller
-// runs effects that the wrapper's users run, too. A name other than that of Options.WrappedBy,
-// and a store that has no wrapper, are an [*driver.InputError]. OpenFor sends nothing, and may be
-// called again.
+// name, when it has agreed with the other processes that it may claim the keys. Any other caller of
+// OpenFor runs effects a second time, next to the wrapper's users. A name other than that of
+// Options.WrappedBy, and a store that has no wrapper, are an [*driver.InputError]. OpenFor sends
+// nothing, and may be called again.
 func (s *Store) OpenFor(wrapper string) error {
 	switch {
 	case s.opts.WrappedBy == "":

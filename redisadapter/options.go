@@ -19,7 +19,8 @@ import (
 const (
 	// defaultMaxInFlight is the bound of pipelines under way.
 	defaultMaxInFlight = 64
-	// defaultBreakerAfter is how many calls in a row must fail to reach the server.
+	// defaultBreakerAfter is how many calls in a row must fail to reach the server until the
+	// breaker opens.
 	defaultBreakerAfter = 8
 )
 
@@ -33,11 +34,11 @@ const (
 	// Full keeps one record per key, with its result or failure, fingerprint, origin and
 	// label. It is the default. A Deduper with SeenOnly completes with a plain command.
 	Full Layout = iota
-	// Compact keeps 8 bytes per key that has succeeded, in sets of which each holds some
-	// hundred keys: about 10 bytes a key where a record takes 120 and more. It remembers only
-	// that a key is done, and needs dedup.Config.SeenOnly. A failure gets a record. Results
-	// and fingerprints are refused: with them a key would cost more than in Full.
-	// Options.Secret, Window and ExpectedKeys are required.
+	// Compact keeps 8 bytes per key that has succeeded, in sets of some hundred keys each: about 10
+	// bytes a key, where a record takes 180 and more. It remembers only that a key is done, and
+	// needs dedup.Config.SeenOnly. A failure gets a record. Results and fingerprints are refused:
+	// with them a key would cost more than in Full. Options.Secret, Window and ExpectedKeys are
+	// required.
 	Compact
 )
 
@@ -55,7 +56,7 @@ func (l Layout) String() string {
 // Options of a [Store]. The zero value is ready for use.
 type Options struct {
 	// Prefix begins the name of every key in Redis: 1-64 bytes of letters, digits, '_',
-	// '.', '-'. Two deployments that share a server need two. Default DefaultPrefix.
+	// '.', '-'. Two deployments that share a server need two prefixes. Default DefaultPrefix.
 	Prefix string
 
 	// WrappedBy names the store that wraps this one, where the keys of the prefix may be claimed
@@ -70,22 +71,22 @@ type Options struct {
 	// agree on it, or New returns [ErrOtherLayout]. Default Full.
 	Layout Layout
 
-	// Durability makes every call that writes wait until replicas, or the disk, have it. The
+	// Durability makes every call that writes wait until replicas, or the disk, have the write. The
 	// zero value does not wait.
 	Durability Durability
 
 	// AllowEviction makes New accept a server that may evict claims and records when its
-	// memory is full: effects of redelivered messages then run again, and nothing tells.
-	// Without it New accepts such a server only with Amnesia FailClosed, which grants no
-	// claim once keys have been evicted. Set it where a repetition does not matter, such as
-	// a test. Default false.
+	// memory is full: effects of redelivered messages then run again, and nothing reports it.
+	// Without it New accepts such a server only with Amnesia FailClosed, which grants no claim once
+	// keys have been evicted. Set it where a repetition does not matter, such as a test. Default
+	// false.
 	AllowEviction bool
 	// Strict makes New also refuse what [Preflight] calls critical, and the warnings of lost
 	// data and of plaintext: no persistence, keys that were evicted, no TLS. Otherwise New
 	// refuses a server that may evict, a client that reads from replicas, and what cannot
 	// work. Default false.
 	Strict bool
-	// OnFinding hears what New, Watch and the amnesia guard find; it must not block and
+	// OnFinding is called with what New, Watch and the amnesia guard find; it must not block and
 	// may be called by several goroutines. Default: findings are logged through slog.
 	OnFinding func(preflight.Finding)
 
@@ -96,28 +97,27 @@ type Options struct {
 	// AmnesiaFor is how long a loss matters: the deduper's Window, after which nothing
 	// that was lost would have been remembered. Required with Amnesia.
 	AmnesiaFor time.Duration
-	// SuspectFor is how long claims count as unsafe after a failover, or a restart that
-	// kept the canary: by how much a replica may lag. Default 2 s.
+	// SuspectFor is how long claims count as unsafe after a failover, or a restart that kept the
+	// canary. Set it to the time by which a replica may lag. Default 2 s.
 	SuspectFor time.Duration
 	// Secondary is asked before claims are granted; required with AskSecondary.
 	Secondary driver.Store
 
-	// MaxInFlight bounds the pipelines that are under way at once, those included that
-	// were left behind when their context ended. Claims and lookups take at most three
-	// quarters of them. A call waits for its turn until its context ends. Default
-	// 64.
+	// MaxInFlight bounds the pipelines that are under way at once, including those that were left
+	// behind when their context ended. Claims and lookups take at most three quarters of them. A
+	// call waits for its turn until its context ends. Default 64.
 	MaxInFlight int
 	// BreakerAfter is how many calls in a row must fail to reach the server, until calls
 	// fail at once with [ErrBreakerOpen]; negative for never. Default 8.
 	BreakerAfter int
 	// Secret keys the digests of the layout Compact, so that nobody who chooses keys can make
 	// two collide: at least 16 random bytes, the same in all processes that share a prefix.
-	// With another one, nothing would be found that was done before: New returns
-	// [ErrOtherLayout]. Required by Compact, and an error with Full.
+	// With another secret, no key that is done would be found: New returns [ErrOtherLayout].
+	// Required by Compact, and an error with Full.
 	Secret []byte
 
-	// Window is dedup.Config.Window, of which the layout Compact has one for all keys: a
-	// change with another is refused. At least 100 ms. The same in all processes that share
+	// Window must equal dedup.Config.Window. The layout Compact has one window for all keys, and
+	// refuses a claim or an end with another. At least 100 ms. The same in all processes that share
 	// a prefix. Required by Compact, and an error with Full.
 	Window time.Duration
 
@@ -180,7 +180,7 @@ func (o Options) completeGuard() (Options, error) {
 	return o, nil
 }
 
-// Shards is the number of shards of the layout Compact: as many as give each bucket 235 of the
+// Shards is the number of shards of the layout Compact, such that each bucket gets 235 of the
 // ExpectedKeys. Zero for Full.
 func (o Options) Shards() int {
 	if o.Layout != Compact {
@@ -214,10 +214,10 @@ func input(field, reason string) error { return wire.Input(field, reason) }
 // defaultWaitTimeout is the default of Durability.Timeout.
 const defaultWaitTimeout = 500 * time.Millisecond
 
-// ErrNotDurable is in the error of a write that was executed, but had not reached as many
-// replicas, or the disk, as [Options.Durability] asks for. It may be lost with its server, so
-// the store does not rely on it: a claim is not granted, and is given back; an end is not
-// confirmed, and is sent again.
+// ErrNotDurable is in the error of a write that was executed, but had not reached as many replicas,
+// or the disk, as [Options.Durability] asks for. Such a write may be lost with its server, so the
+// store does not rely on it: a claim is not granted, and is given back; an end is not confirmed,
+// and is sent again.
 var ErrNotDurable = redisscript.ErrShort
 
 // Durability says how safe a write must be before it counts. Replication is
@@ -227,13 +227,12 @@ var ErrNotDurable = redisscript.ErrShort
 //
 // Waiting is one WAIT, or WAITAOF, at the end of each pipeline, on a Cluster one for each
 // master. It costs a round trip between the server and its replicas per call, which large
-// batches share. Just before it, PREFIX:waited is written: WAIT answers for what its own
-// connection has written last, and a call that is sent again may find its record and write
-// nothing. Waiting makes losing a write much less likely, and not impossible: Redis's
-// documentation says that WAIT does not make it a strongly consistent store.
+// batches share. Just before it, the pipeline writes PREFIX:waited: WAIT answers for the last write
+// of its own connection, and a call that is sent again may find its record and write nothing.
+// Waiting makes losing a write much less likely, and not impossible: Redis's documentation says
+// that WAIT does not make it a strongly consistent store.
 //
-// Completions inside a transaction of the caller's are not waited for. An ACL user needs
-// +wait, or +waitaof, too.
+// Completions by [Store.Atomic] do not wait. An ACL user needs +wait, or +waitaof, too.
 type Durability struct {
 	// Replicas that must have got a write: 0 to 16. Default 0: none.
 	Replicas int
@@ -277,8 +276,8 @@ func (o *Options) runner(client redis.UniversalClient) *redisscript.Runner {
 	})
 }
 
-// tryDurability writes something and waits for it, on every master: a server that does not
-// know the command, or has no such replicas, shows itself now.
+// tryDurability writes something and waits for it, on every master, so that New fails where a
+// server does not know the command, or has too few replicas.
 func (s *Store) tryDurability(ctx context.Context, client redis.UniversalClient) error {
 	if !s.opts.Durability.waits() {
 		return nil

@@ -23,18 +23,18 @@ const (
 	maxReload = 2 * time.Second
 	// nearLimit is the share of maxmemory, in percent, from which memory is short.
 	nearLimit = 90
-	// maxLag is how many seconds ago a replica may have been heard of; it reports every
-	// second.
+	// maxLag is how many seconds ago a replica's last report may be; it reports every second.
 	maxLag = 10
 )
 
 // Preflight looks at the client's settings and at the server, or at every master of a Cluster, and
 // returns what may lose claims or records: worst first, empty when all is well. It needs nothing
 // but INFO (so an ACL user without CONFIG will do), says so where that is refused, and writes
-// nothing. An embedded server for tests, which does not say what it is, gives none.
+// nothing. An embedded server for tests, which does not say what it is, has no findings.
 //
-// The error says that a server could not be asked; the findings are then those of the others. One
-// round trip per server, at the same time, and a new connection to a server that Sentinels name.
+// The error says that a server could not be asked; the findings are then those of the others. It
+// makes one round trip per server, to all at the same time, and a new connection to a server that
+// Sentinels name.
 func Preflight(ctx context.Context, client redis.UniversalClient) ([]preflight.Finding, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -106,9 +106,9 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient,
 // byName is what go-redis calls the address of a client that asks Sentinels for one.
 const byName = "FailoverClient"
 
-// destination is where connections lead. A client that asks Sentinels has no address to tell, so
-// its dialer is asked for a connection, which costs another one to the Sentinels and the server,
-// and no rights.
+// destination is where connections lead. A client that asks Sentinels does not know the address, so
+// destination asks its dialer for a connection. That costs one more connection to the Sentinels and
+// one to the server, and needs no rights.
 func destination(ctx context.Context, addr string, node redis.UniversalClient) string {
 	c, ok := node.(*redis.Client)
 	if !ok || addr != byName {
@@ -116,14 +116,14 @@ func destination(ctx context.Context, addr string, node redis.UniversalClient) s
 	}
 	conn, err := c.Options().Dialer(ctx, c.Options().Network, addr)
 	if err != nil {
-		return addr // where it leads is not known, and taken for elsewhere
+		return addr // not known, and taken for another machine
 	}
 	defer func() { _ = conn.Close() }()
 	return conn.RemoteAddr().String()
 }
 
-// remote reports whether an address leads to another machine, as far as can be told. A
-// name that is not "localhost" does.
+// remote reports whether an address leads to another machine, as far as can be told. A name other
+// than "localhost" counts as another machine.
 func remote(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil || host == "" || host == "localhost" {
@@ -159,9 +159,9 @@ func checkKind(r *advice.Report, i wire.Info) {
 	}
 }
 
-// versionProblem says what is wrong with the version, or nothing: about a server that does
-// not say it, the script that New tries decides. Valkey reports the
-// version of Redis that it is compatible with (7.2.4), and its own.
+// versionProblem says what is wrong with the version. It says nothing of a server that does not
+// tell its version: the script that New tries decides. Valkey reports the version of Redis that it
+// is compatible with (7.2.4), and its own.
 func versionProblem(i wire.Info) string {
 	if version := i["valkey_version"]; i["server_name"] == "valkey" && !atLeast(version, 7, 2) {
 		return fmt.Sprintf("has Valkey version %q; 7.2 or newer is needed", version)
@@ -214,8 +214,8 @@ func checkMemory(r *advice.Report, i wire.Info) {
 	}
 }
 
-// checkPersistence looks at what a restart leaves. INFO does not say whether snapshots
-// are configured; they would leave the state of minutes ago.
+// checkPersistence looks at what survives a restart. INFO does not say whether snapshots are
+// configured; a snapshot would bring back the state of minutes ago.
 func checkPersistence(r *advice.Report, i wire.Info) {
 	replicas, _ := i.Count("connected_slaves")
 	switch {

@@ -21,11 +21,11 @@ import (
 // Store is a [driver.Store] in Redis. It is safe for concurrent use, starts no lasting
 // goroutine but those of [Store.Listen], and needs no closing; the client belongs to the caller.
 //
-// Every method is one pipeline (on a Cluster one per node), and a second one for items that have
-// met a state that only a script can decide. It answers per item, and returns when its context
-// ends. An item whose outcome is not known by then carries the context's error, and may have been
-// executed. An item of a pipeline that was cut in the middle carries the network's error, while
-// those answered before keep their answers.
+// Every method is one pipeline (on a Cluster one per node), and a second one for items that only a
+// script can decide. It answers per item, and returns when its context ends. An item whose outcome
+// is not known by then carries the context's error, and may have been executed. An item of a
+// pipeline that was cut in the middle carries the network's error, while those answered before keep
+// their answers.
 //
 // With a client that has ContextTimeoutEnabled, calls of a few items to a server that has recently
 // answered within 2 ms need no goroutine that waits for the reply: a lone caller is up to twice as
@@ -55,7 +55,8 @@ var (
 // client is what the store was opened with.
 func (s *Store) client() redis.UniversalClient { return s.engine.Guard.Client }
 
-// Limits are Options.Window and no results in the layout Compact, and none in Full.
+// Limits returns Options.Window, and that results are not kept, in the layout Compact. Full has no
+// limits.
 func (s *Store) Limits() driver.Limits {
 	return driver.Limits{Window: s.opts.Window, NoResults: s.opts.Layout == Compact}
 }
@@ -112,8 +113,8 @@ func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration)
 	return errs
 }
 
-// Wake implements [driver.Waker] by sharded pub/sub: one SPUBLISH for each key. Its channel is the
-// name of its record and ":wake".
+// Wake implements [driver.Waker] by sharded pub/sub: one SPUBLISH for each key. The channel's name
+// is that of the key's record and ":wake".
 func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
 	names := make([]string, len(ids))
 	for i, id := range ids {
@@ -130,19 +131,19 @@ func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop fu
 
 func (s *Store) wakeName(id driver.ID) string { return s.engine.Key(id) + ":wake" }
 
-// Recycle takes answers back that a method has returned: they may not be looked at any
-// more. A [dedup.Deduper] calls it; others may, and need not.
+// Recycle takes back answers that a method has returned: the caller must not look at them any more.
+// A [dedup.Deduper] calls it; other callers may, and need not.
 func (s *Store) Recycle(answers []driver.Answer) { engine.Recycle(answers) }
 
-// forgetsKey is one key of a deployment, next to its records: those have braces where
-// this has its name.
+// forgetsKey is one key of a deployment. No record has this name: after the prefix, the name of a
+// record has braces.
 func (s *Store) forgetsKey() string { return s.opts.Prefix + ":forgets" }
 
-// Forgets returns a number that is another one after every Forget that was answered
-// with nil: see [driver.ForgetCounter]. It is a random one, kept in Redis for a month after the
-// newest Forget; when it has expired, or was lost with the rest, the next call makes a
-// new one, so that every cache is emptied once. One round trip, on a Cluster to one node.
-// The error is like those of the items of the other methods.
+// Forgets returns a random number that changes with every Forget that was answered with nil: see
+// [driver.ForgetCounter]. Redis keeps it for a month after the newest Forget; when it has expired,
+// or was lost with the rest, the next call makes a new one, so that every cache is emptied once.
+// One round trip, on a Cluster to one node. The error is like those of the items of the other
+// methods.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) { return s.askForgets(ctx, false) }
 
 // notifyForgets changes the number that Forgets returns, and answers every item that was

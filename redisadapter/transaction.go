@@ -23,12 +23,13 @@ import (
 const (
 	// conflictTries bounds how often an effect is called because a watched key changed.
 	conflictTries = 16
-	// movedTries bounds how often a key that is elsewhere is taken for a slot on its way.
+	// movedTries is how many redirections mean that a key is in another slot, and not that a slot
+	// moves.
 	movedTries = 3
 )
 
-// transaction is the With of a completion that [Store.Atomic] sends: it passes through the core to
-// Finish. One goroutine uses it.
+// transaction is the Completion.With of [Store.Atomic]: it passes through the core to Finish. One
+// goroutine uses it.
 //
 // A record is written by a plain SET, not by the finish script: EXEC undoes nothing, and a script
 // that is refused inside it (NOSCRIPT) would leave the effect without its record. The comparisons
@@ -48,8 +49,8 @@ type transaction struct {
 	conflicts, moved int
 }
 
-// transactionOf is the transaction that a call of Finish is for, which then has no other
-// item: only Atomic makes one. Any other With is refused with its item.
+// transactionOf returns the transaction of a call of Finish, nil without one. Such a call has one
+// item: only Atomic makes it. An item with any other With is refused.
 func (s *Store) transactionOf(changes []driver.Finish) *transaction {
 	if len(changes) != 1 {
 		return nil
@@ -113,8 +114,8 @@ func (t *transaction) run(ctx context.Context, s *Store, c *driver.Finish) drive
 	}
 }
 
-// settle is the answer to a try whose outcome is not known, or that need not be made again: after a
-// permanent error the core does not send again.
+// settle answers a try that run does not repeat. If its outcome is not known, the core sends again;
+// after a permanent error it does not.
 func (t *transaction) settle(err error) driver.Answer {
 	t.unknown = wire.Wrap("atomic", err)
 	if t.final == nil && isRefusal(err) {
@@ -136,7 +137,7 @@ func isRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
-// refused returns why the same commands would be refused again, nil when they may not be.
+// refused returns why the same commands would be refused again, nil when they may succeed.
 func (t *transaction) refused(err error) error {
 	switch wire.Classify(err) {
 	case wire.ClassFull, wire.ClassDenied, wire.ClassUnreadable, wire.ClassOther:
@@ -203,8 +204,8 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 	return m, nil
 }
 
-// judge answers where the transaction is not to be written: it has been already, or the
-// claim is somebody else's.
+// judge answers when the transaction must not be written: it was written already, or the claim is
+// somebody else's.
 func (t *transaction) judge(m watched, c *driver.Finish) (ans driver.Answer, err error) {
 	switch {
 	case m.found && m.rec.State == redisscript.InProgress && m.rec.Owner == c.Token:
@@ -283,8 +284,8 @@ func firstFailure(cmds []redis.Cmder) error {
 	return nil
 }
 
-// execError names what kept EXEC from doing anything, or says that this is not known. A queued
-// command's own error reply says more than EXECABORT does.
+// execError says why EXEC did nothing, or that this is not known. A queued command's own error
+// reply says more than EXECABORT does.
 func execError(cmds []redis.Cmder, err error) error {
 	var reply redis.Error
 	switch {
@@ -304,9 +305,9 @@ func execError(cmds []redis.Cmder, err error) error {
 // multi says whether the server has executed a MULTI of ours.
 type multi struct{ proven atomic.Bool }
 
-// mayTransact finds out once whether the server lets this user use MULTI. It must not be
-// found out by the effect: where MULTI alone is refused, what follows it is executed, one
-// command after the other.
+// mayTransact finds out once whether the server lets this user use MULTI. The effect must not be
+// the first to try it: where MULTI alone is refused, the commands after it are executed, one after
+// the other.
 func (s *Store) mayTransact(ctx context.Context, c *driver.Finish) error {
 	if s.multi.proven.Load() {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// The index has the keys past their point of no return, and nothing that comes to be uncertain
-// enters it then: a lease lapses without a command. So a list looks at the record of each entry.
+// The index has the keys past their point of no return. A key becomes uncertain when its lease
+// lapses, without any command that could enter it. So a list looks at the record of each entry.
 // index.lua describes the entries.
 
 // slotsAtOnce is how many slots of a Cluster one pipeline asks for entries.
@@ -43,15 +43,16 @@ func (s *Store) ClaimUncertain(ctx context.Context, req driver.ClaimRequest) dri
 	return s.engine.ClaimUncertain(ctx, req)
 }
 
-// plan decides whether a list that may go over the index does, or goes over the names. The latter
-// enters what it finds, until one has gone over all names: records from before there was an index,
-// or from another kind of server. A user without the right to write lists them still.
+// plan decides whether a list that may go over the index does so, or goes over the names. Until one
+// list has gone over all names, each enters into the index what it finds: records from before there
+// was an index, or from another kind of server. A user without the right to write can still list
+// them.
 func (l *lister) plan(ctx context.Context, at *wire.Position) error {
 	if at.Index || !l.opts.Irreversible &&
 		!slices.Contains(l.opts.States, driver.StateUncertain) {
 		return nil
 	}
-	// Now a proxy that shards shows itself, and a user who may only read.
+	// This tells a proxy that shards, and a user who may only read.
 	refused := l.s.engine.Reindex(ctx, make([]driver.ID, 1))
 	n, err := l.s.client().Exists(ctx, l.s.index.Complete()).Result()
 	if wire.Classify(err) == wire.ClassDenied {
@@ -72,13 +73,13 @@ func (s *Store) indexed(ctx context.Context) error {
 	return err
 }
 
-// entry is one of the index.
+// entry is one entry of the index.
 type entry struct {
 	id                     driver.ID
 	since, asked, restedAt int64
 }
 
-// runIndex is run over the index.
+// runIndex is run for a list over the index.
 func (l *lister) runIndex(ctx context.Context, at wire.Position) error {
 	if l.s.index.BySlot() {
 		return l.runSlots(ctx, at.Slot)
@@ -109,7 +110,7 @@ func (l *lister) runIndex(ctx context.Context, at wire.Position) error {
 	}
 }
 
-// runSlots takes what a slot has at once: there are many, and few entries in each.
+// runSlots takes all entries of a slot at once: there are many slots, with few entries each.
 func (l *lister) runSlots(ctx context.Context, from int) error {
 	client := l.s.client()
 	for from < wire.Slots {
@@ -187,7 +188,8 @@ func (l *lister) stepIndex(ctx context.Context, name string, cursor uint64) (uin
 		}
 	}
 	if len(left) > 0 {
-		// An entry that cannot be taken out now, as while its slot moves, is left to another list.
+		// An entry that cannot be taken out now, for example while its slot moves, is left to
+		// another list.
 		_ = l.s.engine.Reindex(ctx, left)
 	}
 	return next, nil
@@ -221,7 +223,7 @@ func parseEntry(field, value string) (e entry, ok bool) {
 	return e, true
 }
 
-// enter puts records of a list into the index that are past their point of no return.
+// enter puts those records of a list into the index that are past their point of no return.
 func (l *lister) enter(ctx context.Context) error {
 	if len(l.irreversible) == 0 {
 		return nil

@@ -19,7 +19,7 @@ const (
 	// within a second.
 	defaultWatch = 400 * time.Millisecond
 
-	// watchCap is how rarely a server that is down is asked.
+	// watchCap is the longest time between two looks at a server that is down.
 	watchCap = 5 * time.Second
 	// clockMargin is by how much a server's clock may move against ours between two
 	// looks, in addition to the time that the look took.
@@ -82,7 +82,7 @@ type observed struct {
 	short   bool   // of memory
 	replica bool
 	clock   time.Duration // ahead of ours, counted from began
-	took    time.Duration // by as much at most it may be further ahead
+	took    time.Duration // clock may be further ahead by at most this
 	timed   bool
 	bare    bool // a master without a canary
 }
@@ -106,8 +106,8 @@ type serverReport struct {
 	sent, received time.Time
 }
 
-// round looks once at everything. go-redis may outlast ctx: what it is left behind with
-// writes into maps that nobody reads.
+// round looks once at everything. Calls of go-redis may outlast ctx: those left behind write into
+// maps that nobody reads.
 func (w *watcher) round(ctx context.Context) error {
 	g := w.s.engine.Guard
 	conns := guard.Connections(g.Client)
@@ -142,8 +142,8 @@ func (w *watcher) round(ctx context.Context) error {
 	return wire.Within(ctx, func() error { w.checkFill(ctx); return nil })
 }
 
-// checkCanaries reports masters that hold none, of those that were seen just now: one that
-// was replaced needs none any more.
+// checkCanaries reports the masters without a canary, of those that were seen just now: a master
+// that was replaced needs none any more.
 func (w *watcher) checkCanaries(ctx context.Context, seen map[string]wire.Info) {
 	g := w.s.engine.Guard
 	if g.Cluster == nil || !g.On() {
@@ -217,7 +217,7 @@ func (w *watcher) observe(a serverReport) (is observed) {
 	is.short = limit > 0 && used > limit/100*nearLimit
 	is.replica = a.fields["role"] == "slave" || a.fields["role"] == "replica"
 	at, timed := a.fields.Clock()
-	// Ours as it would be had nobody set it since began: Sub is monotonic.
+	// Our clock as if nobody had set it since began: Sub is monotonic.
 	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
 	return is
 }
@@ -237,7 +237,7 @@ func (w *watcher) checkFill(ctx context.Context) {
 // Health is what a [Store] knows about its server, for a readiness probe and metrics.
 type Health struct {
 	// Amnesia says that claims follow Options.Amnesia now: data is lost, or, with
-	// Suspect, may be. Remaining is for how much longer.
+	// Suspect, may be. Remaining is how much longer that lasts.
 	Amnesia, Suspect bool
 	Remaining        time.Duration
 	// Flagged counts claims that AllowAndFlag has granted in spite of amnesia.
@@ -256,13 +256,13 @@ func (s *Store) Health() Health {
 	return h
 }
 
-// Remembers returns for how long the server has certainly kept all that it was told, as far as this
+// Remembers returns how long the server has certainly kept all that was written, as far as this
 // process has seen. That is the time since the last loss, suspicion, ClearAmnesia or Init that it
 // noticed, and the largest Duration if it noticed none. It is 0 with GuardOff, which notices
 // nothing. It is 0 as well once New, [Store.Watch] or a claim has met a server that may evict keys
 // (its maxmemory-policy), or does not say whether it may.
 //
-// Losses are noticed with a batch of claims that wins some, so ask after that was answered. A loss
-// before this process began counts only if it is not acknowledged yet. Remembers asks no server.
-// Package layered looks for this method when it has a Filter.
+// A batch of claims that wins some notices losses, so call Remembers after such a batch was
+// answered. A loss before this process began counts only if it is not acknowledged yet. Remembers
+// asks no server. Package layered looks for this method when it has a Filter.
 func (s *Store) Remembers() time.Duration { return s.engine.Guard.Remembers() }

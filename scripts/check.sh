@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The inner loop: all that can be said of a change without a server.
+# The inner loop: all checks of a change that need no server.
 #
 #   check.sh            formatting, lint (and vet), workflows, files, modules, commits, prose, and unit tests
-#                       with -race, whose results Go keeps: what did not change costs nothing
-#   check.sh static     all but the tests and the commits: what CI wants to know first
+#                       with -race; Go keeps the results of packages that did not change
+#   check.sh static     all but the tests and the commits: what CI checks first
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/phase.sh

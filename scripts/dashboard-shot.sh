@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # The pictures of contrib/telemetry/dashboard.json: docs/dashboard/*.png.
 #
-#   dashboard-shot.sh shot     have a service run for five minutes under a real Prometheus, ask that one every expression
+#   dashboard-shot.sh shot     run a service for five minutes under a real Prometheus, ask it for every expression
 #                              of the dashboard, and draw it in headless Chromium; installs what is missing
 #   dashboard-shot.sh demo     the same with the data of `onceward demo --listen`: docs/dashboard/demo.png
 #   dashboard-shot.sh check    hold the dashboard against the types of Grafana's schema
 #
 # It is drawn with Grafana's component library (scripts/dashboard, whose packages npm fetches), and not by a Grafana
 # server. Environment: ONCEWARD_CHROMIUM (the browser's program; default: chromium, or chromium-browser);
-# ONCEWARD_DASHBOARD_ANSWERS and ONCEWARD_DASHBOARD_DEMO_ANSWERS, files: with answers that are there already only the
-# drawing is done.
+# ONCEWARD_DASHBOARD_ANSWERS and ONCEWARD_DASHBOARD_DEMO_ANSWERS, files: if they have answers already, it only
+# draws.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/proc.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Does what docs/getting-started.md says, in a fresh clone with empty Go caches, and prints how long each step took.
 # It needs the network, redis-server, and about 3 GB under TMPDIR, which it removes.
-# usage: scripts/newcomer.sh [warm]      warm: with the caches that there are, to see the steps alone
+# usage: scripts/newcomer.sh [warm]      warm: with the existing caches, to see only the steps
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d "${TMPDIR:-/tmp}/onceward-newcomer.XXXXXX")

@@ -7,12 +7,12 @@
 #   release.sh binaries             the command for each system, into dist/
 #
 # check puts every module of the last commit into a module proxy of files, at VERSION, with its requirements of
-# the others at VERSION and without replace; builds each of them with GOWORK=off against that proxy; gets all that
-# has a tag into a module of its own, as users do, and builds every package; and installs the command from the proxy
+# the others at VERSION and without replace; builds each of them with GOWORK=off against that proxy; gets every module
+# that has a tag into a module of its own, as users do, and builds every package; and installs the command from the proxy
 # in an empty directory and runs it. Nothing outside of a temporary directory is changed.
 #
 # binaries builds the last commit, whose tag is the version. It builds the one for this system twice, in two directories
-# and with an empty cache, fails when they differ (anybody can build the same bytes), and starts it: it names its commit. Next to them: checksums, the licences of all that is
+# and with an empty cache, fails when they differ (anybody can build the same bytes), and starts it to see that it names its commit. Next to them: checksums, the licences of all that is
 # linked, and a bill of materials (SBOM, CycloneDX). dist/Containerfile makes an image of the one for Linux.
 #
 # Exit: 0 all of it works, 1 something does not, 2 wrong usage.

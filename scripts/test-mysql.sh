@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs what the tests do on MariaDB on a MySQL from Debian unstable, which it installs, starts and
 # stops: store conformance, marks and Generations, the outbox, migrations. PostgreSQL and Kafka are
-# not needed; what is about them, or about MariaDB alone, is left out. TESTFLAGS is passed on.
+# not needed; tests of them, or of MariaDB alone, are left out. TESTFLAGS is passed on.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

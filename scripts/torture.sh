@@ -2,9 +2,9 @@
 # Runs internal/integration/torture over real servers, which it starts if they are not up (servers.sh down ends them).
 #
 #   torture.sh smoke    what `make test` has: every row, over some of its compositions, and every composition in some row
-#   torture.sh ci       every row over every composition; and its rows into bench/results/torture.json and docs/evidence/faults.md
-#   torture.sh full     every count of the scoreboard, and its rows likewise
-#   torture.sh soak     rounds of other rows, larger, for ONCEWARD_TORTURE_FOR (1h), and what they counted into bench/results/torture-soak.json
+#   torture.sh ci       every row over every composition; writes its rows into bench/results/torture.json and docs/evidence/faults.md
+#   torture.sh full     every count of the scoreboard; writes its rows, too
+#   torture.sh soak     rounds of other rows, larger, for ONCEWARD_TORTURE_FOR (1h); writes what they counted into bench/results/torture-soak.json
 #
 # TESTFLAGS is passed on, such as TESTFLAGS='-run Torture/X16'. ONCEWARD_SEED repeats a run.
 set -euo pipefail

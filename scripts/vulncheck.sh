@@ -6,9 +6,9 @@
 #   vulncheck.sh known         what govulncheck knows, from $GOVULNDB (default https://vuln.go.dev;
 #                              file:///dir for a copy of that database)
 #   vulncheck.sh patches       patch releases that the module proxy has; where the database cannot
-#                              be had this is a weak substitute: it does not tell what they mend
+#                              be had this is a weak substitute: it does not tell what they fix
 #
-# Exit: 0 looked and found nothing, 1 found something, 2 could not look. It is no part of CI, which
+# Exit: 0 looked and found nothing, 1 found something, 2 could not look. It is not a part of CI, which
 # needs no network but the module proxy and the package registry.
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
-// Package advice makes the findings of the adapters from tables of what a finding says of every
-// server alike.
+// Package advice makes the findings of the adapters from tables. A table has what a finding says of
+// every server alike.
 package advice
 
 import (

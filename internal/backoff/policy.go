@@ -32,15 +32,15 @@ const (
 	DefaultCap  = 30 * time.Second
 )
 
-// Kind is the way in which a delay is spread.
+// Kind is the way in which jitter spreads a delay.
 type Kind uint8
 
 const (
-	// Full waits rand(0, min(cap, base*2^attempt)). It spreads best and asks the
-	// least of the other side; a single wait may be close to zero.
+	// Full waits rand(0, min(cap, base*2^attempt)). It spreads best and puts the least load on the
+	// other side; a single wait may be close to zero.
 	Full Kind = iota
-	// Equal waits half of min(cap, base*2^attempt) and adds rand(0, that half): never
-	// less than half of what was meant, for those who must not be asked again at once.
+	// Equal waits half of min(cap, base*2^attempt) and adds rand(0, that half): never less than
+	// half of the full delay, for a server that must not be asked again at once.
 	Equal
 	// Decorrelated waits min(cap, rand(base, prev*3)): it grows from the last delay
 	// instead of from the attempt number.
@@ -99,10 +99,9 @@ func (p Policy) Validate() error {
 // your own is not).
 //
 // The result is never negative, never above Cap, and does not overflow for any
-// argument. A negative attempt counts as 0, a prev outside of [Base, Cap] as the
-// nearer end. On a policy that Validate refuses, Delay uses the default of the bad
-// field (for a Base above Cap: Cap as Base): a bad number that got past a
-// constructor must not turn a waiting loop into a busy one.
+// argument. A negative attempt counts as 0, a prev outside of [Base, Cap] as the nearer end. With a
+// policy that Validate refuses, Delay uses the default of the bad field (for a Base above Cap: Cap
+// as Base). A bad number that got past a constructor must not turn a waiting loop into a busy one.
 func (p Policy) Delay(attempt int, prev time.Duration, rnd *rand.Rand) time.Duration {
 	base, limit := p.bounds()
 	switch p.Kind {

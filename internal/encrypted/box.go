@@ -29,10 +29,10 @@ const Overhead = headSize + tagSize
 // and refuses sealed ones. It is safe for concurrent use.
 //
 // The sealed form is 0x81, four bytes that name the key, twelve random ones, and AES-256-GCM
-// of the plain form. Scope and key of the record are in its associated data, so that it does
-// not open under another record. Each record has an AES key of its own, derived from scope
-// and key with HMAC-SHA-256. So random nonces never run out; with one key for all records
-// they would after 2^32 records.
+// of the plain form. Scope and key of the record are the associated data, so a form does not open
+// as the form of another record. Each record has an AES key of its own, derived from scope and key
+// with HMAC-SHA-256. So random nonces do not run out; with one key for all records they would after
+// 2^32 records.
 type Box struct {
 	keys        []boxKey
 	acceptPlain bool
@@ -44,9 +44,8 @@ type boxKey struct {
 }
 
 // NewBox returns a Box that seals with the first key and opens with all of them. Without
-// keys it is nil. With keys it refuses plain forms, unless acceptPlain is set, because
-// anybody who can write to the store could have made them. field names the configuration in
-// an error.
+// keys it is nil. With keys it refuses plain forms, because anybody who can write to the store
+// could have made them, unless acceptPlain is set. Errors name the configuration field.
 func NewBox(field string, keys [][]byte, acceptPlain bool) (*Box, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -122,9 +121,9 @@ func (b *Box) Seal(scope, key string, plain []byte) []byte {
 	return gcm.Seal(out, out[1+idSize:headSize], plain, ad)
 }
 
-// Open returns the plain form of a stored one. It returns a [*dedup.InputError] for one that
-// was made for another scope or key, was changed, or was sealed with a key that the Box does
-// not have, and for a plain one that it does not accept.
+// Open returns the plain form of a stored one. It returns a [*dedup.InputError] for a form that was
+// made for another scope or key, was changed, or was sealed with a key that the Box does not have,
+// and for a plain form that it does not accept.
 func (b *Box) Open(scope, key string, stored []byte) ([]byte, error) {
 	switch {
 	case len(stored) == 0:

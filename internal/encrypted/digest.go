@@ -12,31 +12,30 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// ScopeOf is the scope of a record: a digest of the parts, each with its length in front,
-// so that nothing of them is in clear and none runs into the next. It is 43 characters of
-// base64url.
+// ScopeOf is the scope of a record: a digest of the parts, each with its length in front, so that
+// no part is in clear and none runs into the next. It is 43 characters of base64url.
 func ScopeOf(parts ...string) string {
 	sum := sha256.Sum256(appendParts(make([]byte, 0, 256), parts...)) // on the stack, mostly
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
 const (
-	plainVersion = 1   // of a fingerprint without a key, and of the usual parts
-	keyedVersion = 129 // of one with a key, of version 1
+	plainVersion = 1   // of a fingerprint of the usual parts without a key
+	keyedVersion = 129 // of a fingerprint of the usual parts with a key of version 1
 	maxVersion   = 127
 )
 
-// Digester makes fingerprints: SHA-256, or HMAC-SHA-256 with a key, so that a payload that
-// can be guessed cannot be told by its fingerprint. It is safe for concurrent use.
+// Digester makes fingerprints: SHA-256, or with a key HMAC-SHA-256, so that nobody can recognize a
+// payload by its fingerprint, even one that can be guessed. It is safe for concurrent use.
 type Digester struct {
 	version byte
 	key     []byte
 }
 
-// NewDigester returns one that uses the key, of KeySize bytes, whose version is 1-127, or
-// none where both are zero. Fingerprints of two versions are not compared, and those of two
-// lists of what they are made of are not but for one pair of lists in 126: without list, of
-// the usual parts. field names the configuration in an error.
+// NewDigester returns a Digester that uses a key of KeySize bytes with a version of 1-127, or no
+// key if both are zero. list names the parts of the fingerprints; without it they are the usual
+// ones. Fingerprints of two versions are not compared. Those of two lists are not compared either,
+// except for one pair of lists in 126. Errors name the configuration field.
 func NewDigester(field string, version int, key []byte, list ...string) (*Digester, error) {
 	shift := shiftOf(list)
 	switch {
@@ -53,8 +52,8 @@ func NewDigester(field string, version int, key []byte, list ...string) (*Digest
 		key: bytes.Clone(key)}, nil
 }
 
-// shiftOf moves a version by 1-126, and by nothing without list: two versions of a key stay
-// two under any list.
+// shiftOf is by how much a list moves a version: 1-126, or 0 without list. Two versions of a key
+// remain different with any list.
 func shiftOf(list []string) int {
 	if len(list) == 0 {
 		return 0
@@ -75,8 +74,8 @@ func (d *Digester) Sum(parts ...[]byte) driver.Fingerprint {
 	return d.SumAfter(head, parts[len(parts)-1])
 }
 
-// SumAfter is Sum of the parts that head was made of by AppendPart, and of last, which may be
-// large. It keeps neither.
+// SumAfter is Sum of the parts that AppendPart has put into head, and of last, which may be large.
+// It keeps neither.
 func (d *Digester) SumAfter(head, last []byte) driver.Fingerprint {
 	return d.digest(binary.BigEndian.AppendUint64(head, uint64(len(last))), last)
 }

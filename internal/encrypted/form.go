@@ -124,7 +124,7 @@ func unreadable(reason string) error {
 	return &dedup.InputError{Field: "stored response", Reason: reason}
 }
 
-// reader parses a form. Once data was missing it is bad and returns zeros.
+// reader parses a form. Once data was missing, it is bad and returns zeros.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -1,5 +1,5 @@
-// Package keyname names the records of adapters' keys for people: in logs, in answers to clients
-// and in the labels of claims.
+// Package keyname makes names by which people find the records of adapters' keys: in logs, in
+// answers to clients and in the labels of claims.
 package keyname
 
 import (
@@ -23,11 +23,11 @@ const maxLabel = 64
 // URNPrefix is before the ID in an answer.
 const URNPrefix = "urn:onceward:"
 
-// Name is the ID of a key's record, or empty where the namespace of the records is not known.
+// Name is the ID of a key's record, or empty if the namespace of the records is not known.
 type Name string
 
-// Of returns the name of the record of a key that run runs. run says its namespace with a method
-// Namespace() string; where it has none, the name is empty.
+// Of returns the name of the record of a key that run runs. If run has a method Namespace() string,
+// that is the namespace; otherwise the name is empty.
 func Of(run any, scope, key string) Name {
 	r, ok := run.(interface{ Namespace() string })
 	if !ok {
@@ -67,8 +67,8 @@ func (n Name) URN() string {
 }
 
 // Label is the label of a claim, made of what the key is for and the key, in at most 64 bytes.
-// Where there is no room for all, the end of what is gives way, and then the end of key. Characters
-// that do not print are replaced: a label explains a key, and must never have its claim refused.
+// If both do not fit, the end of what is cut, and then the end of key. Characters that do not print
+// are replaced: a label explains a key, and must never be the reason that a claim is refused.
 func Label(what, key string) string {
 	what, key = printable(what), printable(key)
 	key = cut(key, maxLabel)

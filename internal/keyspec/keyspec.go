@@ -1,6 +1,6 @@
 // Package keyspec finds the record of a key from what people know of it: the request, the webhook
-// or the call. The command and the console ask with it. Requests, webhooks and calls have a scope
-// that is a digest, so their key alone finds nothing.
+// or the call. The command and the console use it. Requests, webhooks and calls have a scope that
+// is a digest, so their key alone finds nothing.
 package keyspec
 
 import (
@@ -21,14 +21,15 @@ type Spec struct {
 	Namespace, Key string
 	// Scope is the scope itself.
 	Scope string
-	// Method, URL or Route, Principal and Name are of a request: see httpadapter.RecordKey. The
+	// Method, URL or Route, Principal and Name describe a request: see httpadapter.RecordKey. The
 	// default Route is that of URL.
 	Method, URL, Route, Principal, Name string
 	// GRPC is the full method of a call, with Principal and Name.
 	GRPC string
 	// Tool is the name of an MCP tool, with Principal and Name.
 	Tool string
-	// Provider and Endpoint are of a webhook. Body and EventType are of one whose id is not signed.
+	// Provider and Endpoint describe a webhook. Body and EventType describe one whose id is not
+	// signed.
 	Provider, Endpoint, EventType string
 	Body                          []byte
 }
@@ -43,13 +44,13 @@ func fault(field, format string, args ...any) error {
 	return &Error{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// Scoped reports whether anything but namespace and key was said.
+// Scoped reports whether any field but namespace and key is set.
 func (s *Spec) Scoped() bool {
 	return s.Scope != "" || s.Provider != "" || s.Endpoint != "" || s.EventType != "" ||
 		s.Body != nil || s.GRPC != "" || s.Tool != "" || s.http()
 }
 
-// http reports whether anything of a request alone was said.
+// http reports whether a field is set that only a request has.
 func (s *Spec) http() bool {
 	return s.Method != "" || s.URL != "" || s.Route != "" ||
 		(s.GRPC == "" && s.Tool == "" && (s.Principal != "" || s.Name != ""))
@@ -122,7 +123,7 @@ func (s *Spec) request() error {
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return fault("url", "is not of the form https://host/path")
 		}
-		// Without TLS, as behind a proxy: the default ports of both schemes go.
+		// Without TLS, as behind a proxy: the default ports of both schemes are removed.
 		route = httpadapter.DefaultRoute(&http.Request{Host: u.Host, URL: u})
 	}
 	s.Scope = httpadapter.RecordKey{Name: s.Name, Principal: s.Principal,

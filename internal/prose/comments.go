@@ -53,8 +53,8 @@ func remarks(fset *token.FileSet, file *ast.File) []line {
 	return lines
 }
 
-// documented returns the name that each doc comment belongs to. A comment begins with it, and a
-// name is not prose.
+// documented returns the name to which each doc comment belongs. A comment begins with that name,
+// and a name is not prose.
 func documented(file *ast.File) map[*ast.CommentGroup]string {
 	names := map[*ast.CommentGroup]string{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -83,7 +83,7 @@ func documented(file *ast.File) map[*ast.CommentGroup]string {
 // directive matches comments for tools: //go:build, //nolint:funlen, //line, //export.
 var directive = regexp.MustCompile(`^//([a-z0-9]+:[a-zA-Z0-9]|line |export |nolint)`)
 
-// bare returns a comment without its marks. Of a directive nothing is left.
+// bare returns a comment without its marks. For a directive it returns the empty string.
 func bare(comment string) string {
 	if text, ok := strings.CutPrefix(comment, "/*"); ok {
 		return strings.TrimSuffix(text, "*/")

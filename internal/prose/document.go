@@ -29,12 +29,12 @@ const (
 	literals = ".literals.html"
 )
 
-// The tags of a paragraph, and characters without a meaning in HTML for those that have one.
+// The tags of a paragraph. harmless replaces characters that have a meaning in HTML.
 const opening, closing = "<p>", "</p>"
 
 var harmless = strings.NewReplacer("<", "(", ">", ")", "&", "+")
 
-// write writes the lines of a document as lines of the same numbers.
+// write writes a document into a file, with the same line numbers.
 func (d *document) write(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (d *document) write(path string) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// source returns the line of the file that a place in the written document came from: a line and a
-// column, from 1.
+// source returns the line of the file from which a place in the written document came. The place is
+// a line and a column, from 1.
 func (d *document) source(at, column int) (int, bool) {
 	if at < 1 || at > len(d.lines) {
 		return 0, false
@@ -84,7 +84,7 @@ func (l *line) add(text, separator string, from int) {
 	l.text += text
 }
 
-// source returns the line of the file that a column came from.
+// source returns the line of the file from which a column came.
 func (l *line) source(column int) int {
 	from := 0
 	for _, m := range l.marks {
@@ -124,14 +124,14 @@ func collect(root string) ([]document, error) {
 }
 
 // skipped reports whether a directory holds nothing to check: results of benchmarks, which programs
-// write, inputs of tests, and what a dot hides.
+// write, inputs of tests, and names that begin with a dot.
 func skipped(dir string) bool {
 	base := path.Base(dir)
 	return dir == "bench/results" || base == "testdata" || base == "node_modules" ||
 		strings.HasPrefix(base, ".")
 }
 
-// read returns the documents of one file; none for a file of another sort.
+// read returns the documents of one file; none for a file of another kind.
 func read(file, name string) ([]document, error) {
 	switch path.Ext(name) {
 	case ".md":

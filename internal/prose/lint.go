@@ -58,7 +58,7 @@ func lint(ctx context.Context, vale, config string, docs []document) ([]breach, 
 	return parse(out, byName)
 }
 
-// An alert is what vale says of one breach.
+// An alert is how vale reports one breach.
 type alert struct {
 	Check   string
 	Message string

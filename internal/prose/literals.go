@@ -9,8 +9,8 @@ import (
 )
 
 // texts returns the string literals of a file that are prose: the texts of errors, of log messages
-// and of flags, and whatever else has words that follow each other. Parts that are joined with +
-// are one text.
+// and of flags, and all others in which words follow each other. Parts that are joined with + are
+// one text.
 func texts(fset *token.FileSet, file *ast.File) []line {
 	var lines []line
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -37,14 +37,13 @@ func texts(fset *token.FileSet, file *ast.File) []line {
 	return lines
 }
 
-// A text is one string, made of one or more literals.
+// A text is one string that is made of one or more literals.
 type text struct {
 	pieces  []piece
 	literal bool // at least one piece is a literal
 }
 
-// A piece is a part of a text that stands on one line of the file, with a word for each verb of
-// fmt.
+// A piece is a part of a text that is on one line of the file, with a word for each verb of fmt.
 type piece struct {
 	text string
 	line int

@@ -21,7 +21,7 @@ var (
 )
 
 // paragraphs returns a page with each paragraph on one line and without the parts that programs
-// write. A line of the result that continues nothing has the number that it has in the page.
+// write. The marks have the numbers of the lines in the page.
 func paragraphs(page string) []line {
 	var lines []line
 	var generated, code, comment bool

@@ -1,4 +1,4 @@
-// Package quota bounds how many places each of many names holds at a time, in one process.
+// Package quota bounds how many places each name may hold at a time, in one process.
 package quota
 
 import "sync"
@@ -20,8 +20,8 @@ func New(most int) *Quota {
 	return &Quota{most: most, held: map[string]int{}}
 }
 
-// Enter takes a place, or reports false where the name has all of its own. Each place that is
-// taken is given back by one Leave.
+// Enter takes a place, or reports false if the name already holds all that it may. One Leave gives
+// back each place that was taken.
 func (q *Quota) Enter(name string) bool {
 	if q == nil {
 		return true

@@ -12,9 +12,9 @@ func (s *session) outstanding() int {
 	return len(s.queue)
 }
 
-// answer notes that the oldest request is being answered. It is called before the
-// write: after the write the client's next command may arrive first, and would look
-// like a part of the same pipeline.
+// answer notes that the oldest request is being answered. It is called before the write. If it were
+// called after, the client's next command could arrive first, and would look like a part of the
+// same pipeline.
 func (s *session) answer() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *session) reset() {
 	s.close()
 }
 
-// serverGone passes the server's end on, unless the session is in a black hole: then
+// serverGone tells the client that the server is gone, unless the session is in a black hole: then
 // the client must not see a change.
 func (s *session) serverGone() {
 	if !s.isOver() {

@@ -152,8 +152,8 @@ func (s *session) replies() {
 	}
 }
 
-// deliver hands one reply to the client, as far as the rules let it. It returns false
-// when the session is over.
+// deliver sends one reply to the client, as far as the rules allow it. It returns false when the
+// session is over.
 func (s *session) deliver(e *exchange, raw []byte) bool {
 	if rule := s.p.decide(e.req, true); rule != nil {
 		switch rule.Action {

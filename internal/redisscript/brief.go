@@ -30,15 +30,14 @@ func Brief(ctx context.Context, limit time.Duration) context.Context {
 	return brief
 }
 
-// briefContext compares the clock with its deadline when it is asked, and wakes no
-// goroutine that waits for its end, so it costs no timer. The only wait on it is the one
-// for a connection. A try that was not answered in time ends when the client asks whether
-// to try again.
+// briefContext compares the clock with its deadline only when it is asked. It wakes no goroutine at
+// its end, so it needs no timer. A client waits for its end only while it waits for a connection. A
+// try that was not answered in time ends when the client asks whether to try again.
 type briefContext struct {
 	context.Context
 	until time.Time
-	// caller is the context without its deadline, if there is one: waiting for its end
-	// costs no timer either.
+	// caller is the context of the caller without its deadline, if there is one: waiting for its
+	// end needs no timer either.
 	caller context.Context
 	asked  atomic.Bool
 }
@@ -58,8 +57,8 @@ func (c *briefContext) Deadline() (time.Time, bool) {
 	return c.until, true
 }
 
-// Done implements [context.Context]. A client asks first in passing, before it takes a
-// connection, and again when it has to wait for one: the deadline matters only then.
+// Done implements [context.Context]. A client calls it first before it takes a connection, and
+// again when it has to wait for one: only then does the deadline matter.
 func (c *briefContext) Done() <-chan struct{} {
 	switch {
 	case !time.Now().Before(c.until):

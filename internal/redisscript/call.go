@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Call is one script on one key. Build it with the functions below, which know the order of
-// each script's arguments. The arguments are copies, never the caller's buffers: a pipeline
-// that was abandoned when its context ended may still be sending them.
+// Call is one script on one key. Make it with the functions below, which know the order of each
+// script's arguments. The arguments are copies, never the caller's buffers: a pipeline that was
+// abandoned when its context ended may still be sending them.
 type Call struct {
 	Script *Script
 	Key    string
@@ -20,8 +20,8 @@ type Call struct {
 	Args    []any
 	// many are the keys of a call that has several, instead of Key.
 	many []any
-	// danger is how long the record is kept if the call may put it past its point of no
-	// return, and lease is the lease of its claim. Otherwise both are zero.
+	// danger is set if the call may put the record past its point of no return: how long the record
+	// is then kept. lease is the lease of its claim. Otherwise both are zero.
 	danger, lease time.Duration
 }
 
@@ -123,7 +123,7 @@ type ClaimArgs struct {
 	Label               string
 	// TakeUncertain, TakeOverOlderGeneration and OnlyNew: see driver.ClaimRequest.
 	TakeUncertain, TakeOverOlderGeneration, OnlyNew bool
-	// Plain says that the end may compare nothing; see driver.Finish.MayOverwrite.
+	// Plain says that the end may overwrite without comparing; see driver.Finish.MayOverwrite.
 	Plain bool
 	// Asks: see driver.Resolvable.ClaimUncertain.
 	Asks bool
@@ -187,7 +187,7 @@ type FinishArgs struct {
 	NoResult            bool
 	// Result is nil when there is none.
 	Result []byte
-	// Uncertain is how long the record is kept at least when it ends as uncertain.
+	// Uncertain is the least time for which the record is kept when it ends as uncertain.
 	Uncertain time.Duration
 	// NotStarted and NotAttempted: see driver.Finish.
 	NotStarted, NotAttempted bool

@@ -26,7 +26,7 @@ func NewIndex(prefix string, bySlot bool) *Index {
 }
 
 // BySlot reports whether there is a hash for each slot: on a Cluster, and once a server has refused
-// a script for the slots of its keys. A proxy may look like one server, and be none.
+// a script because of the slots of its keys. A proxy may look like one server and not be one.
 func (x *Index) BySlot() bool { return x.bySlot.Load() }
 
 // Of names the hash that a record is entered in.
@@ -37,7 +37,7 @@ func (x *Index) Of(record string) string {
 	return x.inSlot(Slot(record))
 }
 
-// From yields the slots from one on, and the hash of each. One server has one slot.
+// From yields each slot from the given one on, and its hash. On a single server there is one slot.
 func (x *Index) From(slot int) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		if !x.BySlot() {
@@ -56,8 +56,8 @@ func (x *Index) From(slot int) iter.Seq2[int, string] {
 
 func (x *Index) inSlot(slot int) string { return x.name + ":{" + slotTags()[slot] + "}" }
 
-// Complete is the key that exists once every record is known to be entered: those from before
-// there was an index, or from another kind of server, are entered by the first list.
+// Complete is the key that exists once every record is known to be entered. The first list enters
+// the records from before there was an index, or from another kind of server.
 func (x *Index) Complete() string {
 	if x.BySlot() {
 		return x.name + "_by_slot"
@@ -65,7 +65,7 @@ func (x *Index) Complete() string {
 	return x.name + "_complete"
 }
 
-// slotTags are the shortest decimal numbers that are in each slot.
+// slotTags has for each slot the shortest decimal number in it.
 var slotTags = sync.OnceValue(func() *[Slots]string {
 	tags := new([Slots]string)
 	for n, left := 0, Slots; left > 0; n++ {
@@ -78,8 +78,8 @@ var slotTags = sync.OnceValue(func() *[Slots]string {
 	return tags
 })
 
-// Slot is the hash slot of a key: CRC16 (XMODEM) of what stands in its braces, as the Cluster
-// specification has it.
+// Slot is the hash slot of a key: CRC16 (XMODEM) of the text in its braces, as the Cluster
+// specification says.
 func Slot(key string) int {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {

@@ -16,7 +16,7 @@ type Runner struct {
 	client redis.UniversalClient
 	// plain is set once the server has refused a shebang line.
 	plain atomic.Bool
-	of    *redis.ClusterClient // the Cluster of the node behind client, or nil
+	of    *redis.ClusterClient // the Cluster whose node client is, or nil
 	wait  *Wait                // nil if it does not wait
 	index *Index               // nil if there is none
 }
@@ -24,7 +24,7 @@ type Runner struct {
 // NewRunner returns a Runner; it sends nothing.
 func NewRunner(client redis.UniversalClient) *Runner { return &Runner{client: client} }
 
-// Keep makes the scripts keep an index. Call it before the first call is sent.
+// Keep makes the scripts maintain an index. Call it before the first call is sent.
 func (r *Runner) Keep(index *Index) { r.index = index }
 
 // Run evaluates the calls in one pipeline (one per node of a Cluster) and returns one reply per
@@ -66,12 +66,12 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 	}
 }
 
-// Send is Run for a caller that is Within its context already. It sends the plain commands in the
+// Send is Run for a caller that is already inside of Within. It sends the plain commands in the
 // pipeline of the calls, after them. At the end of every pipeline it sends the commands that last
 // returns, unless last is nil.
 //
-// It sends calls again that did not run because the server did not know their script or did not
-// understand its shebang line, with the missing part added.
+// Some calls do not run because the server does not know their script, or does not understand its
+// shebang line. It sends them again, with the text of the script or without that line.
 func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	last func() []redis.Cmder) []Reply {
 	if len(calls) == 0 {
@@ -110,9 +110,9 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	return replies
 }
 
-// apart sends calls again whose slot is moving: for minutes their record may be on one server and
-// the index on another. A command for one key is always answered. So apart first enters the key in
-// the index if the call may put it past its point of no return, and then sends the call without the
+// apart sends calls again whose slot moves: for minutes their record may be on one server and the
+// index on another. A command for one key is always answered. So apart first enters the key in the
+// index if the call may put it past its point of no return, and then sends the call without the
 // index. The next reader removes any entry that the call leaves behind.
 func (r *Runner) apart(ctx context.Context, calls []Call, replies []Reply,
 	last func() []redis.Cmder) {
@@ -167,8 +167,8 @@ func (r *Runner) On(node *redis.Client) *Runner {
 	return &Runner{client: node, of: cluster, wait: r.wait, index: r.index}
 }
 
-// send pipelines the calls that have not been sent, or were answered with an error that again
-// accepts, and replaces their commands. It sends the plain commands after them.
+// send makes a pipeline of the calls that have not been sent, or were answered with an error for
+// which again is true, and replaces their commands. It sends the plain commands after them.
 func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder,
 	last func() []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
 	var all []redis.Cmder
@@ -196,7 +196,7 @@ func (r *Runner) Exec(ctx context.Context, cmds []redis.Cmder, last func() []red
 		r.durably(ctx, cmds)
 		return
 	}
-	if len(cmds) == 1 { // a pipeline is made of some ten pieces
+	if len(cmds) == 1 { // a pipeline costs some ten allocations
 		_ = r.client.Process(ctx, cmds[0])
 		return
 	}
@@ -206,11 +206,11 @@ func (r *Runner) Exec(ctx context.Context, cmds []redis.Cmder, last func() []red
 }
 
 // scriptMissing recognizes the answer to EVALSHA of a script that the server has not seen since it
-// started, was promoted, or got SCRIPT FLUSH.
+// started, was promoted, or executed SCRIPT FLUSH.
 func scriptMissing(err redis.Error) bool { return strings.HasPrefix(err.Error(), "NOSCRIPT") }
 
-// shebangRefused recognizes a server that takes "#!lua" for Lua, such as miniredis. No part of the
-// script ran: the server does not get past the first character.
+// shebangRefused recognizes a server that parses "#!lua" as Lua, such as miniredis. No part of the
+// script ran: the server stops at the first character.
 func shebangRefused(err redis.Error) bool {
 	return strings.HasPrefix(err.Error(), "ERR Error compiling script") &&
 		strings.Contains(err.Error(), "near '#'")

@@ -22,7 +22,7 @@ var (
 	// Drop gives up the lease of a key that was found to be done.
 	Drop    = load("drop")
 	Forgets = load("forgets")
-	// Complete is Finish for many claims that are still their owners'.
+	// Complete is Finish for many claims that their owners still hold.
 	Complete = loadAfter("complete").indexed()
 	// Enter is for a record and an index that are on two servers.
 	Enter = load("enter", "index")
@@ -36,7 +36,7 @@ type Script struct {
 	Name string
 	// full is what Redis gets; plain lacks the shebang line.
 	full, plain source
-	// inIndex says that the last of its keys is that of the index.
+	// inIndex says that the last of its keys is the index.
 	inIndex bool
 }
 

@@ -72,7 +72,7 @@ func (r *Runner) durably(ctx context.Context, cmds []redis.Cmder) {
 	}
 }
 
-// onEach sends commands to several nodes at the same time, each with a write of its own.
+// onEach sends commands to several nodes at the same time, with a write of its own for each node.
 func (w *Wait) onEach(ctx context.Context, nodes map[*redis.Client][]redis.Cmder,
 	write func(*redis.Client, []redis.Cmder) []redis.Cmder) {
 	var all sync.WaitGroup
@@ -112,9 +112,8 @@ func (w *Wait) where(ctx context.Context, cmds []redis.Cmder) []redis.Cmder {
 	return append(asking, w.write(ctx, w.Key+":{"+tag+"}")...)
 }
 
-// follow groups the redirected commands by the node that they were redirected to. A slot that is
-// on its way is asked for with ASKING, just before each command. A redirected command was not
-// executed.
+// follow groups the redirected commands by the node to which they were redirected. For a slot that
+// moves, it puts ASKING just before each command. A redirected command was not executed.
 func follow(ctx context.Context, cluster *redis.ClusterClient,
 	cmds []redis.Cmder) map[*redis.Client][]redis.Cmder {
 	to := make(map[string][]redis.Cmder)
@@ -159,7 +158,7 @@ func (w *Wait) on(ctx context.Context, server redis.UniversalClient, cmds, write
 	_, _ = pipe.Exec(ctx)
 	err := w.check(count)
 	if refused := write[len(write)-1].Err(); refused != nil {
-		w.tag.Add(1) // perhaps that slot moves; this write is not redirected
+		w.tag.Add(1) // perhaps that slot moves, and this write is never redirected
 		err = fmt.Errorf("%w: %s", ErrShort, refused.Error())
 	}
 	if err != nil {
@@ -206,7 +205,7 @@ func (w *Wait) check(count *redis.Cmd) error {
 // unlearn replaces the answer of a command with err.
 func unlearn(cmd redis.Cmder, err error) {
 	if cmd.Err() != nil && !errors.Is(cmd.Err(), redis.Nil) {
-		return // its own error says that it was not executed
+		return // its error says that it was not executed
 	}
 	switch c := cmd.(type) {
 	case *redis.StringCmd:

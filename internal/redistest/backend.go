@@ -19,8 +19,8 @@ type Backend struct {
 	Prefix string
 }
 
-// Backends are the names of those that Each runs, in its order. Open also knows valkey, which is
-// like redis: it is for what differs.
+// Backends are the names of those that Each runs, in its order. Open also knows valkey, for tests
+// of what differs from redis.
 var Backends = []string{"miniredis", "redis", "cluster"}
 
 // Each runs test as a subtest for every kind of Redis. Where a server is missing its
@@ -60,10 +60,12 @@ func Cluster(t testing.TB, addrs []string) *redis.ClusterClient {
 	return cluster(t, addrs, 0)
 }
 
-// cluster has a client whose commands take at most limit, or what go-redis grants them.
+// cluster returns a client whose commands take at most limit, or, if limit is zero, go-redis's
+// default.
 func cluster(t testing.TB, addrs []string, limit time.Duration) *redis.ClusterClient {
 	t.Helper()
-	// The clients of single servers keep no deadlines, those of a Cluster do: both ways are in use.
+	// The clients of single servers keep no deadlines, and those of a Cluster do: so both ways are
+	// tested.
 	opts := &redis.ClusterOptions{
 		Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true,
 		ReadTimeout: limit, WriteTimeout: limit,

@@ -16,9 +16,9 @@ import (
 
 // Fake serves a made-up Redis on loopback and returns what a client of it needs. For
 // every command, answer returns the raw reply, or "" to cut the connection there. It is
-// called from one goroutine per connection. Handshakes, and the layout record of a store
-// that is opened, are answered by Fake itself. The options retry nothing, so that a test
-// sees what a single try learns.
+// called from one goroutine per connection. Fake itself answers handshakes, and the layout record
+// of a store that is opened. The options retry nothing, so that a test sees the result of a single
+// try.
 func Fake(t testing.TB, answer func(args []string) string) *redis.Options {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed below
@@ -107,7 +107,7 @@ func (f *fake) serve(conn net.Conn) {
 	}
 }
 
-// handshake answers what is asked before the first command of a test.
+// handshake answers the commands that come before the first one of a test.
 func handshake(args []string) (reply string, known bool) {
 	switch strings.ToUpper(args[0]) {
 	case "HELLO":
@@ -117,8 +117,8 @@ func handshake(args []string) (reply string, known bool) {
 	case "ACL": // with EnvUser
 		return "-ERR unknown command 'ACL'\r\n", true
 	case "GET", "SET":
-		// Whoever opens a store agrees on a layout; here, always as the first one, whose index is
-		// complete.
+		// New of a store agrees on a layout. Here it is always the first of its prefix, and its
+		// index is complete.
 		if len(args) > 1 && (strings.HasSuffix(args[1], ":layout") ||
 			strings.HasSuffix(args[1], ":irreversible_complete")) {
 			return "$-1\r\n", true

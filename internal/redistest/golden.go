@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Golden reads a value that servers hold from a file: hexadecimal, with a comment on every field.
+// Golden reads from a file a value that servers hold: hexadecimal, with a comment on every field.
 func Golden(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)

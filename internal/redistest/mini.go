@@ -21,7 +21,7 @@ func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 }
 
 // patience is the timeout of a client whose server nobody kills or freezes. On a busy machine a
-// batch may take longer than the three seconds of go-redis, most of all with miniredis, which
+// batch may take longer than go-redis's default of three seconds, above all with miniredis, which
 // interprets Lua in Go. The client would then send the batch again and get the answers of a
 // repeated command.
 const patience = time.Minute

@@ -17,7 +17,7 @@ import (
 // test itself sends (to look at keys, to configure the server) use others. The variable may add
 // rules that the documentation asks for: "+wait +scan +getrange". "1" adds none.
 //
-// The user may use every prefix, because each test has one of its own. miniredis knows no users.
+// The user may use every prefix, because each test has its own. miniredis has no users.
 const EnvUser = "ONCEWARD_REDIS_USER"
 
 // userRules returns the user as arguments of ACL SETUSER, or nil when the variable is not set.
@@ -97,8 +97,8 @@ func newClient(opts *redis.Options, rules []any) *redis.Client {
 // sender is the context key for the sender of a command, in the goroutines of go-redis.
 type sender struct{}
 
-// sorter makes shipped code send over the client that it is a hook of, and tests over free. free is
-// never closed: a test program ends soon.
+// sorter is a hook of a client: it lets shipped code send over that client, and sends the commands
+// of tests over free. free is never closed: a test program ends soon.
 type sorter struct{ free *redis.Client }
 
 func (s *sorter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -148,8 +148,8 @@ func (marker) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 }
 
 // shipped reports whether shipped code sends a command: the innermost caller of this repository
-// decides. Commands that go-redis sends of its own accord count as shipped. So do commands that a
-// test has an effect send inside of a transaction of ours, because they need its connection.
+// decides. Commands that go-redis sends of its own accord count as shipped. So do commands that an
+// effect of a test sends inside of a transaction of ours, because they need its connection.
 func shipped(ctx context.Context) bool {
 	if by, ok := ctx.Value(sender{}).(bool); ok {
 		return by

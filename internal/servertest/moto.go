@@ -12,8 +12,8 @@ import (
 )
 
 // Moto starts a server for t that answers as Amazon SQS does, on loopback and with its data in
-// memory, and returns its URL when it listens. It is stopped when t ends. It is left out where
-// [Private] servers are.
+// memory, and returns its URL when it listens. It is stopped when t ends. The test is skipped where
+// [Private] would skip it.
 func Moto(t testing.TB) string {
 	t.Helper()
 	Wanted(t, "moto")
@@ -43,7 +43,7 @@ func Moto(t testing.TB) string {
 	return "http://" + address
 }
 
-// awaitListener waits for the server at an address, which a busy machine starts in seconds.
+// awaitListener waits for the server at an address: on a busy machine it takes seconds to start.
 func awaitListener(t testing.TB, address string) {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); time.Now().Before(late); {

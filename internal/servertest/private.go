@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Kind names what Private starts; scripts/servers.sh knows how.
+// Kind names what Private starts; scripts/servers.sh starts it.
 type Kind string
 
 // The kinds. Nodes count from 1; if nodes differ, the comment says which is which.
@@ -67,9 +67,9 @@ type Server struct {
 
 // Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about 1
 // s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. The server stops, and its data is
-// removed, when t and all its subtests have ended; subtests may share it. When t has failed, the
-// end of every node's log is printed first. Private servers start only where servers are wanted
-// (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1; `make test` sets both). Elsewhere t is
+// removed, when t and all its subtests have ended; subtests may share it. If t has failed, the end
+// of every node's log is printed first. Private servers start only where servers are wanted
+// (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1; `make test` sets both). Otherwise t is
 // skipped.
 func Private(t testing.TB, kind Kind) *Server {
 	t.Helper()
@@ -83,8 +83,8 @@ func Private(t testing.TB, kind Kind) *Server {
 	return s
 }
 
-// Wanted skips the test if no servers are wanted, as [Private] does. what is the thing that needs
-// one.
+// Wanted skips the test if no servers are wanted, as [Private] does. what names the thing that
+// needs a server.
 func Wanted(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv(EnvServers) != "1" && !Required() {
@@ -116,15 +116,16 @@ func (s *Server) up(kind Kind) {
 	}
 }
 
-// portTaken recognizes what servers.sh says before a start, and what Redis, PostgreSQL, MariaDB and
-// Kafka write into their logs, whose end servers.sh prints.
+// portTaken recognizes the messages about a port that is taken: those of servers.sh before a start,
+// and those that Redis, PostgreSQL, MariaDB and Kafka write into their logs, whose end servers.sh
+// prints.
 func portTaken(err error) bool {
 	text := strings.ToLower(err.Error())
 	return strings.Contains(text, "is taken") || strings.Contains(text, "address already in use")
 }
 
-// tempDir is a directory that the databases' own users may enter; they may not enter those of
-// testing.T.
+// tempDir is a directory that the databases' system users may enter; they may not enter a directory
+// of testing.T.
 func (s *Server) tempDir() string {
 	s.t.Helper()
 	dir, err := os.MkdirTemp("", "onceward-private-")
@@ -181,8 +182,8 @@ func (s *Server) Start(node int) {
 }
 
 // Shift sets how far the wall clock of a KindRedisClock or KindPostgresClock is ahead of the
-// machine's, or behind it if negative, from now on, also after a Start. Its monotonic clocks are
-// not changed.
+// machine's, or behind it if negative. It lasts from now on, even after a Start. Monotonic clocks
+// are not changed.
 func (s *Server) Shift(by time.Duration) {
 	s.t.Helper()
 	// do not replace the file: the server has it mapped
@@ -266,7 +267,7 @@ const (
 	portsOfBlock            = 16
 )
 
-// reservePorts returns the first of span consecutive ports that are t's until t ends. Tests of
+// reservePorts reserves span consecutive ports for t until it ends, and returns the first. Tests of
 // several packages run at once, so looking for free ports is not enough: two tests may look before
 // either binds. The owner of a block listens on its first port, even while its server is down. A
 // process that dies releases it.

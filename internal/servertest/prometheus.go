@@ -15,10 +15,10 @@ import (
 	"testing"
 )
 
-// Prometheus starts one for t, on loopback and with its data in a directory of its own, and returns
-// its URL; it may not answer yet. Files are what it reads, by their names: prometheus.yml, and what
-// that one names, such as rules. It is stopped when t ends, and when t has failed its log is
-// printed.
+// Prometheus starts a Prometheus for t, on loopback and with its data in a directory of its own,
+// and returns its URL; it may not answer yet. files has the files that it reads, by name:
+// prometheus.yml, and those that it names, such as rules. It is stopped when t ends, and when t has
+// failed its log is printed.
 func Prometheus(t testing.TB, files map[string]string) string {
 	t.Helper()
 	program, dir := Program(t, "prometheus"), t.TempDir()
@@ -39,7 +39,7 @@ func Prometheus(t testing.TB, files map[string]string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not ended by the context of t, which ends before Cleanup: it is asked to stop there.
+	// Not ended by the context of t, which ends before Cleanup: that stops the program.
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program,
 		"--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
@@ -58,9 +58,9 @@ func Prometheus(t testing.TB, files map[string]string) string {
 	return "http://" + address
 }
 
-// AskPrometheus has the API of the one at an URL answer a path, such as /api/v1/query, and decodes
-// the answer into what into points to. An answer that is not 200 is an error with its text. It asks
-// once: one that has just been started does not answer yet.
+// AskPrometheus asks the API of the Prometheus at a URL for a path, such as /api/v1/query, and
+// decodes the answer into into. An answer other than 200 is an error with its text. It asks only
+// once: a Prometheus that has just been started may not answer yet.
 func AskPrometheus(ctx context.Context, server, path string, query url.Values, into any) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server+path+"?"+query.Encode(), nil)
 	if err != nil {

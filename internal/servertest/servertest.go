@@ -1,10 +1,10 @@
 // Package servertest gives tests the real servers that `make test` starts.
 //
-// Shared servers come from environment variables. A test that needs one calls, say, Redis(t): the
-// address, or a loud skip when nobody started it, or a failure when ONCEWARD_REQUIRE_SERVERS=1
-// says that nothing may be left out. Shared means shared: use only names that begin with
-// Prefix(t). A test that kills, freezes, flushes or reconfigures a server asks for one of its own
-// with Private.
+// Shared servers come from environment variables. A test that needs one calls, for example,
+// Redis(t). It returns the address. When nobody has started the server, it skips the test loudly,
+// or fails it with ONCEWARD_REQUIRE_SERVERS=1. Other tests use the same servers: use only names
+// that begin with Prefix(t). A test that kills, freezes, flushes or reconfigures a server asks for
+// one of its own with Private.
 package servertest
 
 import (
@@ -76,16 +76,16 @@ func MariaDB(t testing.TB) string {
 	return need(t, EnvMariaDB)
 }
 
-// SessionVariable returns what to add to the DSN of MariaDB for sessions whose variable
-// tx_isolation or tx_read_only has a value. MySQL, which may stand in for MariaDB (make
-// test-mysql), calls it transaction_...; each runs the comment that is meant for it. The variable
-// in front does nothing.
+// SessionVariable returns what to add to the DSN of MariaDB so that the variable tx_isolation or
+// tx_read_only of its sessions has a value. MySQL, which may stand in for MariaDB (make
+// test-mysql), calls it transaction_...; each server runs the comment that is meant for it. The
+// variable in front does nothing.
 func SessionVariable(name, value string) string {
 	return "&sql_auto_is_null=" +
 		url.QueryEscape("0, /*!80000 transaction_"+name+" */ /*M! tx_"+name+" */ = "+value)
 }
 
-// Kafka returns the bootstrap address of a single Kafka node. Topics are not created by themselves.
+// Kafka returns the bootstrap address of a single Kafka node. It does not create topics by itself.
 func Kafka(t testing.TB) []string {
 	t.Helper()
 	return strings.Split(need(t, EnvKafka), ",")
@@ -97,7 +97,7 @@ func Kafka3(t testing.TB) []string {
 	return strings.Split(need(t, EnvKafka3), ",")
 }
 
-// Program returns the path of a program that `scripts/servers.sh install` brings along.
+// Program returns the path of a program that `scripts/servers.sh install` installs.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -119,7 +119,7 @@ func need(t testing.TB, variable string) string {
 	return value
 }
 
-// leaveOut ends the test: as failed where nothing may be left out, else as skipped.
+// leaveOut ends the test: as failed if no server may be missing, otherwise as skipped.
 func leaveOut(t testing.TB, why string) {
 	t.Helper()
 	if Required() {

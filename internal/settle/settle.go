@@ -1,5 +1,6 @@
 // Package settle makes the changes of a key that a person has confirmed: it resolves the key as
-// done or as released, or forgets it. The command and the console ask, and this package writes.
+// done or as released, or forgets it. The command and the console ask the person, and this package
+// writes.
 //
 // A question may stand for minutes. Meanwhile somebody else may resolve the key, and a worker may
 // claim it. A write that relied on the state shown with the question would delete a record that
@@ -112,9 +113,10 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*driver.Finis
 		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint,
 		State: driver.StateReleased,
 	}
-	// The key may have changed between the read and the claim. A claim that was not irreversible
-	// was of a free key. One whose attempt is not the next was of an attempt that the person did
-	// not see. Both are given back: the first key is then free again, the second uncertain again.
+	// The key may have changed between the read and the claim. If our claim is not irreversible,
+	// the key was free. If its attempt is not the next one, another attempt ran that the person did
+	// not see. In both cases the claim is given back: then the key is free again, or uncertain
+	// again.
 	ours := a.Record.Irreversible && a.Record.Attempt == k.Seen.Attempt+1
 	if ours {
 		how(&c)

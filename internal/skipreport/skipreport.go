@@ -1,9 +1,10 @@
 // Package skipreport makes a plain `go test ./...` say what it did not test.
 //
 // Without servers many tests skip, and `go test ./...` does not enter nested modules even under
-// go.work; yet in package-list mode the go command shows nothing of a package that passes. So the
-// one test of this package writes its notice where the go command itself writes: to the standard
-// error of its parent process. `make test` leaves nothing out, and then nothing is written.
+// go.work; yet with a list of packages the go command shows no output of a package that passes. So
+// the one test of this package writes its notice where the go command itself writes: to the
+// standard error of its parent process. `make test` leaves nothing out, and then nothing is
+// written.
 package skipreport
 
 import (
@@ -13,7 +14,7 @@ import (
 	"strings"
 )
 
-// servers says what each variable of internal/servertest stands for.
+// servers says which server each variable of internal/servertest stands for.
 var servers = []struct{ variable, what string }{
 	{"ONCEWARD_REDIS", "real Redis"},
 	{"ONCEWARD_REDIS_PRIMARY", "Redis primary and replica"},
@@ -54,7 +55,7 @@ func notice(getenv func(string) string, modules []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// nestedModules reads the workspace's file for the modules that `go test ./...` does not enter.
+// nestedModules reads from the workspace's file the modules that `go test ./...` does not enter.
 func nestedModules(gowork string) ([]string, error) {
 	text, err := os.ReadFile(gowork)
 	if err != nil {

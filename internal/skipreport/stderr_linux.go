@@ -9,10 +9,10 @@ import (
 
 // parentStderr opens the standard error of the go command that runs us.
 //
-// The best way is a duplicate of its descriptor, which shares its position in a file; the kernel
-// allows that to whoever may trace the parent. Opening /proc/<parent>/fd/2 is allowed to everybody,
-// but makes a position of its own: in a file not opened for appending, the go command's next line
-// would overwrite ours. So that is done for terminals, pipes and appended files only.
+// The best way is a duplicate of its descriptor, which shares the position in a file; the kernel
+// allows that to processes that may trace the parent. Every process may open /proc/<parent>/fd/2,
+// but that has a position of its own: in a file not opened for appending, the go command's next
+// line would overwrite ours. So it is used only for terminals, pipes and appended files.
 func parentStderr() (*os.File, error) {
 	parent := os.Getppid()
 	if f, err := duplicate(parent, 2); err == nil {

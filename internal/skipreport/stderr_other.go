@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// parentStderr is out of reach without /proc: the terminal must do.
+// parentStderr fails: without /proc only the terminal can be opened.
 func parentStderr() (*os.File, error) { return nil, errors.ErrUnsupported }

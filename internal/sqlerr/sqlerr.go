@@ -1,9 +1,8 @@
-// Package sqlerr reads what the errors of SQL databases say, without a driver in its
-// imports.
+// Package sqlerr reads what the errors of SQL databases say, without importing a driver.
 //
-// An error of PostgreSQL tells its code by SQLState() string (pgx, lib/pq), one of SQLite by
-// Code() int (modernc), and one of SQL Server by SQLErrorNumber() int32 (go-mssqldb).
-// go-sql-driver's MySQLError has fields only, which are read by their names.
+// An error of PostgreSQL has its code in the method SQLState() string (pgx, lib/pq), one of SQLite
+// in Code() int (modernc), and one of SQL Server in SQLErrorNumber() int32 (go-mssqldb).
+// go-sql-driver's MySQLError has only fields, which are read by their names.
 package sqlerr
 
 import (
@@ -81,9 +80,8 @@ const (
 	liteBusy, liteLocked                            = 5, 6
 )
 
-// Waited reports whether a wait for somebody else's lock was cut short. After that the
-// transaction of PostgreSQL is aborted; of MySQL only the statement is undone, and a COMMIT
-// would keep the rest.
+// Waited reports whether a wait for somebody else's lock was cut short. PostgreSQL then has aborted
+// the transaction; MySQL has undone only the statement, and a COMMIT would keep the rest.
 func Waited(err error) bool {
 	n := MySQL(err)
 	return State(err) == pgLockTimeout || n == myLockTimeout || n == myNoWait ||
@@ -110,8 +108,8 @@ func Ended(err error) bool { return State(err) == "3B001" || NoTransaction(err) 
 // Aborted reports that a transaction of PostgreSQL waits for its ROLLBACK after an error.
 func Aborted(err error) bool { return State(err) == "25P02" }
 
-// IsConn reports whether transactions can be begun on what is to be one: a *sql.Conn, and what
-// wraps one. It need not be in a transaction.
+// IsConn reports whether tx is a *sql.Conn, or wraps one: something on which a transaction can be
+// begun. It need not be in a transaction.
 func IsConn(tx any) bool {
 	_, conn := tx.(interface {
 		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
@@ -119,15 +117,15 @@ func IsConn(tx any) bool {
 	return conn
 }
 
-// ReadOnly reports that the server, or the session, takes no writes: it was a primary and is not
-// one any more. Another connection may find the new one.
+// ReadOnly reports that the server, or the session, takes no writes: the server was a primary and
+// is not one any more. Another connection may find the new primary.
 func ReadOnly(err error) bool {
 	const pgReadOnly = "25006"
 	const myOption, myReadOnlyTransaction, myReadOnlyMode = 1290, 1792, 1836
 	switch MySQL(err) {
 	case myReadOnlyTransaction, myReadOnlyMode:
 		return true
-	case myOption: // of many options; the text names the one
+	case myOption: // one number for many options; the text names the option
 		return strings.Contains(err.Error(), "read-only") ||
 			strings.Contains(err.Error(), "read_only")
 	}
@@ -140,13 +138,12 @@ func LeftOpen(err error) bool { return MySQL(err) == myLeftOpen }
 
 // NoTable reports that a statement names a table that does not exist.
 func NoTable(err error) bool {
-	const generic = 1 // SQLite has no number for it, but a text
+	const generic = 1 // SQLite has no number for it, only a text
 	return State(err) == pgNoTable || MySQL(err) == myNoTable || isServer(err, msNoTable) ||
 		SQLite(err) == generic && strings.Contains(err.Error(), "no such table")
 }
 
-// Coded reports whether err carries a code of a database. Then it was the server, or SQLite, that
-// has answered.
+// Coded reports whether err has a code of a database. Then the server, or SQLite, has answered.
 func Coded(err error) bool {
 	_, server := SQLServer(err)
 	return State(err) != "" || MySQL(err) != 0 || SQLite(err) != 0 || server
@@ -163,8 +160,8 @@ func Denied(err error) bool {
 	return State(err) == pgDenied || isServer(err, msDenied, msDeniedDatabase)
 }
 
-// NeedsRight says which right a role lacks when a statement that needs it was refused for lack of
-// one. It returns any other error as it is.
+// NeedsRight adds to the refusal of a statement which right the role lacks. It returns any other
+// error as it is.
 func NeedsRight(err error, right string) error {
 	if !Denied(err) {
 		return err
@@ -173,8 +170,9 @@ func NeedsRight(err error, right string) error {
 }
 
 // OtherForm reports whether the error of a statement that reads the columns of a table proves that
-// the table has other ones. A right that is missing, a server that is read-only, a timeout and
-// everything unknown prove nothing: whoever believes them drops a table whose records are needed.
+// the table has other columns. A missing right, a read-only server, a timeout and everything
+// unknown prove nothing: a caller that took them for proof would drop a table whose records are
+// needed.
 func OtherForm(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
 		NoTable(err) {
@@ -199,7 +197,7 @@ func OtherForm(err error) bool {
 	if n, ok := SQLServer(err); ok {
 		return n == 207 || n == 206 || n == 245 // unknown column, other types
 	}
-	return !Lost(err) // database/sql, which cannot read a value into its type
+	return !Lost(err) // database/sql cannot read a value into its type
 }
 
 // Transient reports whether a transaction that failed with err may succeed when it is run again
@@ -255,9 +253,10 @@ func transientNumber(n int) bool {
 	return false
 }
 
-// Undone reports whether a transaction was rolled back for certain, or never begun, because of
-// somebody else's: a serialization failure, a deadlock, a lock timeout, SQLite's busy and locked.
-// It is so even when COMMIT has answered it. The caller rolls back what the server has not.
+// Undone reports whether a transaction was certainly rolled back, or never begun, because of
+// another transaction: a serialization failure, a deadlock, a lock timeout, SQLite's busy and
+// locked. That is so even if COMMIT returned the error. The caller rolls back what the server has
+// not.
 func Undone(err error) bool {
 	state, code := State(err), SQLite(err)
 	return state == pgSerialization || state == pgDeadlock || code == liteBusy ||
@@ -265,9 +264,9 @@ func Undone(err error) bool {
 		Waited(err) || Doomed(err)
 }
 
-// Violated reports that a constraint was violated. Where COMMIT answers it, of a constraint that
-// was deferred, nothing is committed: SQLSTATE class 23 of PostgreSQL, which has aborted the
-// transaction, and SQLITE_CONSTRAINT, which the caller rolls back.
+// Violated reports that a constraint was violated: SQLSTATE class 23 of PostgreSQL, or
+// SQLITE_CONSTRAINT. If COMMIT returns that, because the constraint was deferred, nothing is
+// committed. PostgreSQL has aborted the transaction; with SQLite the caller rolls it back.
 func Violated(err error) bool {
 	const liteConstraint = 19
 	state := State(err)
@@ -284,8 +283,8 @@ func Full(err error) bool {
 }
 
 // Lost reports whether the connection was lost, so that the statement may have been executed. It
-// also believes an error that calls itself safe to retry. Some versions of pgx say so of a
-// lost COMMIT that has happened; so it must not be taken for "not executed".
+// also believes an error that calls itself safe to retry. Some versions of pgx say so of a lost
+// COMMIT that has happened, so it does not mean "not executed".
 func Lost(err error) bool {
 	var network net.Error
 	var safe interface{ SafeToRetry() bool }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// SQLServer is the error number of SQL Server in err. Zero is one too: go-mssqldb gives it to
-// what it finds by itself.
+// SQLServer is the error number of SQL Server in err. Zero is a number, too: go-mssqldb uses it for
+// errors of its own.
 func SQLServer(err error) (number int, ok bool) {
 	var server interface{ SQLErrorNumber() int32 }
 	if errors.As(err, &server) {
@@ -26,12 +26,11 @@ const (
 	msLockTimeout = 1222
 	// A row has changed since the snapshot.
 	msSnapshot = 3960
-	// The transaction cannot be committed: something was to be written in it, and its batch
-	// has ended.
+	// The transaction cannot be committed: a write was refused, or its batch has ended.
 	msUncommittable, msUncommitted = 3930, 3998
 	// COMMIT and ROLLBACK without a transaction.
 	msNoCommit, msNoRollback = 3902, 3903
-	// A row of a unique index, and one of a primary key or a unique constraint.
+	// A duplicate in a unique index, and one in a primary key or a unique constraint.
 	msDuplicateRow, msDuplicateKey = 2601, 2627
 )
 
@@ -40,8 +39,8 @@ func isServer(err error, numbers ...int) bool {
 	return ok && slices.Contains(numbers, n)
 }
 
-// Duplicate reports that a statement of SQL Server was undone because of a row that is there.
-// Its transaction continues, unless XACT_ABORT is ON.
+// Duplicate reports that a statement of SQL Server was undone because its row exists already. Its
+// transaction continues, unless XACT_ABORT is ON.
 func Duplicate(err error) bool { return isServer(err, msDuplicateRow, msDuplicateKey) }
 
 func transientServer(n int) bool {

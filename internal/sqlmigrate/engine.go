@@ -11,32 +11,34 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// engine is what differs by database. All its statements carry names that are checked, so there
-// are no parameters, whose form differs, too.
+// engine is what differs by database. All its statements contain names that were checked, so they
+// need no parameters, whose form differs, too.
 type engine struct {
-	// exists returns a row when the table of versions is there. It is not an error when it is not,
+	// exists returns a row when the table of versions exists. A missing table must not be an error,
 	// which in PostgreSQL would end the caller's transaction.
 	exists string
 	// versions is the full name of the table of versions.
 	versions string
-	// create the table of versions.
+	// create makes the table of versions.
 	create string
-	// read the version.
+	// read reads the version.
 	read string
 	// save returns the statement that records a version other than zero; remove is for zero.
 	save   func(version int) string
 	remove string
-	// isolation of a step, which has to see what was committed while it waited for the lock.
+	// isolation is the level of a step, which has to see what was committed while it waited for the
+	// lock.
 	isolation sql.IsolationLevel
-	// before a step, in its transaction: others wait here.
+	// before are the first statements of a step, in its transaction: other migrations wait here.
 	before []string
-	// lock holds others off for all steps, where a transaction cannot. It is nil elsewhere.
+	// lock keeps other migrations away during all steps, where a transaction cannot. Otherwise it
+	// is nil.
 	lock func(ctx context.Context, conn *sql.Conn) (unlock func(), err error)
-	// transact says that reads need a transaction. On a connection of MySQL with autocommit off,
-	// one outside of a transaction opens one that stays open when the connection goes back to
-	// its pool, and whoever gets it then cannot begin one with an isolation level (1568).
+	// transact says that reads need a transaction. On a connection of MySQL with autocommit off, a
+	// read outside of a transaction opens one. It stays open when the connection goes back to its
+	// pool, and the next user of the connection cannot begin one with an isolation level (1568).
 	transact bool
-	// done reports that a statement has failed because it was done before.
+	// done reports whether a statement has failed because it was done before.
 	done func(error) bool
 }
 
@@ -58,7 +60,7 @@ func newEngine(cfg Config) (*engine, error) {
 		cfg.Dialect)
 }
 
-// common is for those who know ON CONFLICT; the others save in their own way.
+// common is the engine of databases with ON CONFLICT; the others save in their own way.
 func common(cfg Config) *engine {
 	table := newNames(cfg).full(Table)
 	where := ` WHERE component = '` + cfg.Component + `' AND table_name = '` + cfg.Table + `'`
@@ -90,7 +92,7 @@ func postgres(cfg Config) *engine {
 }
 
 // sqlite begins a step with a write, because a transaction that has read first cannot wait for
-// another writer. The table is there by then: CREATE of one that exists does not write.
+// another writer. CREATE TABLE is not enough: it does not write if the table exists.
 func sqlite(cfg Config) *engine {
 	e := common(cfg)
 	table := newNames(cfg).full(Table)
@@ -154,8 +156,9 @@ const userLockWait = 60
 // unlockTime bounds the release, which does not end with its caller's context.
 const unlockTime = 5 * time.Second
 
-// userLock takes a lock of the session, since the transactions of MySQL end with each DDL
-// statement. The server frees it when the session ends. It is one for all databases of the server.
+// userLock takes a lock of the session, because the transactions of MySQL end with each DDL
+// statement. The server frees the lock when the session ends. All databases of the server share one
+// lock.
 func userLock(ctx context.Context, conn *sql.Conn) (unlock func(), err error) {
 	var got sql.NullInt64
 	ask := fmt.Sprintf(`SELECT GET_LOCK('onceward migrate', %d)`, userLockWait)
@@ -175,12 +178,12 @@ func userLock(ctx context.Context, conn *sql.Conn) (unlock func(), err error) {
 	}, nil
 }
 
-// discard closes the session instead of giving it back to the pool with its lock.
+// discard closes the session, so that it does not go back to the pool with its lock.
 func discard(conn *sql.Conn) {
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 }
 
-// record is the statement that keeps a version.
+// record is the statement that saves a version.
 func (e *engine) record(version int) string {
 	if version == 0 {
 		return e.remove
@@ -188,5 +191,5 @@ func (e *engine) record(version int) string {
 	return e.save(version)
 }
 
-// bare is a statement as drivers want it: some refuse a semicolon at the end.
+// bare is a statement without the semicolon at its end, which some drivers refuse.
 func bare(statement string) string { return strings.TrimSuffix(statement, ";") }

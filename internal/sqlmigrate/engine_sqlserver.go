@@ -8,9 +8,9 @@ import (
 // sqlserverLockWait is how long a migration waits for another one, in milliseconds.
 const sqlserverLockWait = 60_000
 
-// sqlserver has transactions that hold DDL, and a lock that ends with them (sp_getapplock). A
-// lock that is not granted is not an error by itself, nor a transaction in another one, whose
-// COMMIT would commit nothing.
+// sqlserver has transactions that include DDL, and a lock that ends with them (sp_getapplock). By
+// itself, SQL Server reports no error for a lock that is not granted, nor for a transaction inside
+// of another one, whose COMMIT would commit nothing.
 func sqlserver(cfg Config) *engine {
 	e := common(cfg)
 	table := newNames(cfg).full(Table)

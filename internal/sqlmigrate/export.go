@@ -12,7 +12,7 @@ import (
 // what another tool has done. The tool keeps versions of its own: give it a table and a directory
 // for each component. With MySQL its connection must allow several statements at once; with
 // PostgreSQL the tool must send statements one by one (x-multi-statement), because a version that
-// drops an index online has one that runs in no transaction.
+// drops an index online has a statement that cannot run in a transaction.
 func (m *Migrations) Files() fs.FS {
 	files := memory{}
 	for i, v := range m.versions {
@@ -24,7 +24,8 @@ func (m *Migrations) Files() fs.FS {
 	return files
 }
 
-// GooseFiles returns them as goose wants them: 0001_name.sql, with both directions in one file.
+// GooseFiles returns the migrations as goose needs them: 0001_name.sql, with both directions in one
+// file.
 func (m *Migrations) GooseFiles() fs.FS {
 	files := memory{}
 	for i, v := range m.versions {
@@ -40,7 +41,7 @@ func (m *Migrations) GooseFiles() fs.FS {
 
 // SQL returns everything that makes the newest version from nothing, in one text, for those who
 // keep their schema by hand. Each statement ends with a semicolon at the end of a line. It is for
-// tables that are not there yet, so no index is dropped online.
+// tables that do not exist yet, so no index is dropped online.
 func (m *Migrations) SQL() string {
 	var all []string
 	for i := range m.versions {
@@ -59,8 +60,8 @@ func (m *Migrations) downward(from int) []string {
 	return slices.Concat(m.versions[from-1].down, []string{m.engine.record(from - 1)})
 }
 
-// goose takes a semicolon at the end of a line for the end of a statement, as we do, but it also
-// looks into what is quoted.
+// goose marks each statement. Goose takes a semicolon at the end of a line for the end of a
+// statement, as we do, but also inside of quoted text.
 func goose(statements []string) string {
 	var text strings.Builder
 	for _, statement := range statements {

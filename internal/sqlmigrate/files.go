@@ -10,7 +10,7 @@ import (
 
 var fileName = regexp.MustCompile(`^([0-9]{4})_([a-z0-9_]+)\.(up|down)\.sql$`)
 
-// load reads the versions of a dialect, with names put in. Every file must belong to one.
+// load reads the versions of a dialect, with names put in. Every file must belong to a version.
 func load(files fs.FS, n names) ([]version, error) {
 	dir := string(n.dialect)
 	entries, err := fs.ReadDir(files, dir)
@@ -30,7 +30,7 @@ func load(files fs.FS, n names) ([]version, error) {
 	return versions, complete(versions)
 }
 
-// place puts one file where its name says.
+// place puts one file into the version that its name says.
 func place(versions []version, file, text string, n names) error {
 	part := fileName.FindStringSubmatch(file)
 	if part == nil {

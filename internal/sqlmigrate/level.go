@@ -30,13 +30,13 @@ func (e *LevelError) Error() string {
 	return fmt.Sprintf("table %s is newer than this program: %s has version %d, this program knows %d", e.Table, e.Component, e.Has, e.Needs)
 }
 
-// beginner is a pool or a connection: what is not in a transaction yet.
+// beginner is a pool or a connection, on which a transaction can be begun.
 type beginner interface {
 	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 }
 
-// Version that is recorded, zero for none. It changes nothing and needs no right but to read.
-// Two round trips, and two more on MySQL for a transaction.
+// Version returns the version that is recorded, zero for none. It changes nothing and needs only
+// the right to read. Two round trips, and two more on MySQL for a transaction.
 func (m *Migrations) Version(ctx context.Context, db Queryer) (int, error) {
 	if pool, ok := db.(beginner); ok && m.engine.transact {
 		tx, err := pool.BeginTx(ctx, nil)
@@ -64,7 +64,7 @@ func (m *Migrations) version(ctx context.Context, db Queryer) (int, error) {
 	return found, nil
 }
 
-// Check answers a [*LevelError] unless the tables have the newest version.
+// Check returns a [*LevelError] unless the tables have the newest version.
 func (m *Migrations) Check(ctx context.Context, db Queryer) error {
 	has, err := m.Version(ctx, db)
 	if err == nil && has != m.Newest() {
@@ -73,7 +73,7 @@ func (m *Migrations) Check(ctx context.Context, db Queryer) error {
 	return err
 }
 
-// unread is for callers that only ask: their error must not say that they migrate.
+// unread makes the error for callers that only read: it must not say that they migrate.
 func (m *Migrations) unread(err error) error {
 	return fmt.Errorf("read the version of table %s: %w", m.table, err)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/internal/sqlname"
 )
 
-// names are what placeholders become. They have been checked.
+// names are the names that replace placeholders. They have been checked.
 type names struct {
 	dialect       Dialect
 	schema, table string

@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// A version that changes an index of a table in use is applied online: no statement of it holds up
-// those who read and write the table. Which versions these are is told by their statements.
+// A version that changes an index of a table in use is applied online: none of its statements holds
+// up programs that read and write the table. The statements tell which versions these are.
 //
 //	PostgreSQL   CREATE or DROP INDEX CONCURRENTLY, which refuses to run in a transaction
 //	MySQL        ALTER TABLE ... LOCK=NONE, which waits for the transactions that have named the
@@ -26,7 +26,7 @@ import (
 // lock of migrations: the first finds that the version is missing, the second records it. Nothing
 // is locked in between, so two processes may do the same at once, and a process may die. Each
 // statement is therefore harmless when it is repeated. CREATE INDEX CONCURRENTLY that was cut off
-// leaves an invalid index of that name: a DROP INDEX CONCURRENTLY IF EXISTS goes before it.
+// leaves an invalid index of that name, so a DROP INDEX CONCURRENTLY IF EXISTS comes before it.
 //
 // MySQL asks for the lock of the table with a wait of a second, lets the others go on, and tries
 // again.
@@ -42,7 +42,7 @@ const (
 	onlineWait = 1
 )
 
-// onlinePause lets those who have queued behind a try go on.
+// onlinePause lets statements that have queued behind a try continue.
 var onlinePause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond,
 	Cap: 4 * time.Second}
 
@@ -53,8 +53,8 @@ func outside(statements []string) bool {
 	})
 }
 
-// withoutBuilding leaves out the statements that build an index, which are of no use on the way to
-// version zero: the table goes, too.
+// withoutBuilding leaves out the statements that build an index, which are useless on the way to
+// version zero: the table is dropped, too.
 func withoutBuilding(statements []string) []string {
 	return slices.DeleteFunc(slices.Clone(statements), func(s string) bool {
 		return strings.Contains(s, "CREATE INDEX"+concurrently) ||
@@ -62,7 +62,7 @@ func withoutBuilding(statements []string) []string {
 	})
 }
 
-// atOnce are the statements for tables that are new and empty, in any transaction.
+// atOnce turns statements into those for new, empty tables, which run in any transaction.
 func atOnce(statements []string) []string {
 	statements = slices.Clone(statements)
 	for i, s := range statements {
@@ -71,7 +71,7 @@ func atOnce(statements []string) []string {
 	return statements
 }
 
-// since is the comment that keeps a statement of PostgreSQL from older servers.
+// since matches the comment that keeps a statement away from older servers of PostgreSQL.
 var since = regexp.MustCompile(`(?m)^-- Only since server_version_num ([0-9]{6})\.?$`)
 
 // applyOutside runs the statements of a version of PostgreSQL one by one.
@@ -113,8 +113,8 @@ type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// exec runs a statement of a version. One of MySQL that needs the lock of a table for a moment asks
-// for it again and again.
+// exec runs a statement of a version. With MySQL it asks again and again for the lock of a table
+// that a statement needs for a moment.
 func (m *Migrations) exec(ctx context.Context, tx execer, statement string) error {
 	if !m.engine.transact || !strings.Contains(statement, lockNone) {
 		_, err := tx.ExecContext(ctx, bare(statement))
@@ -145,7 +145,7 @@ func (m *Migrations) exec(ctx context.Context, tx execer, statement string) erro
 	return err
 }
 
-// patiently tries again, after a pause, what others have been in the way of.
+// patiently repeats work, after a pause, while its error says that others were in the way.
 func patiently(ctx context.Context, inTheWay func(error) bool, work func() error) (err error) {
 	for try := range onlineTries {
 		if try > 0 {

@@ -11,8 +11,9 @@ import (
 )
 
 // Up applies what is missing, up to version to. Several processes may call it at once: one does
-// it, and the others find it done. Tables that have the version cost two round trips, no lock,
-// and no right but to read. A version newer than this program knows is a [*LevelError].
+// it, and the others find it done. If the tables have the version, it costs two round trips, takes
+// no lock, and needs only the right to read. A version newer than this program knows is a
+// [*LevelError].
 func (m *Migrations) Up(ctx context.Context, db *sql.DB, to int) error {
 	if to < 1 || to > m.Newest() {
 		return m.wrap(fmt.Errorf("up to %d: there are versions 1 to %d", to, m.Newest()))
@@ -25,7 +26,7 @@ func (m *Migrations) Up(ctx context.Context, db *sql.DB, to int) error {
 	})
 }
 
-// Down undoes versions, with what is in their tables, until version to; zero leaves nothing but
+// Down undoes versions down to version to, and removes what is in their tables; zero leaves only
 // the table of versions.
 func (m *Migrations) Down(ctx context.Context, db *sql.DB, to int) error {
 	if to < 0 || to >= m.Newest() {
@@ -43,20 +44,20 @@ func (m *Migrations) Down(ctx context.Context, db *sql.DB, to int) error {
 	})
 }
 
-// next is a step: the version that it leads to.
+// next is a step to take, and the version to which it leads.
 type next struct {
 	version    int
 	statements []string
 	down       bool
 }
 
-// plan tells the step from the version that is there, or false when there is none to take.
+// plan returns the step from the current version, or false when there is none to take.
 type plan func(has int) (next, bool)
 
-// Step is one that has been taken, and committed.
+// Step is a step that has been taken and committed.
 type Step struct {
 	From, To int
-	// Took counts from where the transaction begins, the wait for another migration included.
+	// Took counts from the beginning of the transaction, including the wait for another migration.
 	Took time.Duration
 }
 
@@ -75,11 +76,11 @@ func notify(ctx context.Context, s Step) {
 	}
 }
 
-// again spreads those who have met each other at the start.
+// again spreads processes that started at the same time.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisecond}
 
-// run takes steps until there is none, and begins anew after what may pass by itself: SQLite
-// refuses some of those who open a new file at once without letting them wait.
+// run takes steps until there is none left, and begins again after a transient error: when several
+// open a new file at the same time, SQLite refuses some of them without letting them wait.
 func (m *Migrations) run(ctx context.Context, db *sql.DB, p plan) error {
 	for try := 0; ; try++ {
 		err := m.steps(ctx, db, p)
@@ -90,7 +91,7 @@ func (m *Migrations) run(ctx context.Context, db *sql.DB, p plan) error {
 	}
 }
 
-// steps reads again under the lock what the version is.
+// steps takes all steps. It reads the version again under the lock.
 func (m *Migrations) steps(ctx context.Context, db *sql.DB, p plan) error {
 	has, err := m.known(ctx, db)
 	if err != nil {
@@ -119,7 +120,7 @@ func (m *Migrations) steps(ctx context.Context, db *sql.DB, p plan) error {
 	return nil
 }
 
-// known is the version, which must be one that this program knows.
+// known returns the version, which must be one that this program knows.
 func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
 	has, err := m.Version(ctx, db)
 	if err == nil && has > m.Newest() {
@@ -128,19 +129,19 @@ func (m *Migrations) known(ctx context.Context, db Queryer) (int, error) {
 	return has, err
 }
 
-// toMigrate is what a role needs for a version that is missing.
+// toMigrate is what a role needs to apply a missing version.
 const toMigrate = "CREATE in the schema, and to own the tables that it changes"
 
 // attempt is what a transaction under the lock of migrations has found and done.
 type attempt struct {
-	has  int // the version before it
+	has  int // the version before the step
 	step next
 	// more reports that there is a step to take, and outside that it was not taken, because its
 	// statements run in no transaction.
 	more, outside bool
 }
 
-// step is one version in one transaction, or between two of them.
+// step applies one version in one transaction, or between two transactions.
 func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more bool, err error) {
 	const none = -1
 	begun := time.Now()
@@ -159,8 +160,8 @@ func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more boo
 	return true, nil
 }
 
-// attempt applies and records the next step. The statements of a step from version applied have
-// been run already.
+// attempt applies and records the next step. If that step begins at version applied, its statements
+// have already been run.
 func (m *Migrations) attempt(ctx context.Context, conn *sql.Conn, p plan, applied int) (attempt,
 	error) {
 	var a attempt
@@ -224,7 +225,8 @@ func (m *Migrations) apply(ctx context.Context, tx *sql.Tx, step next) error {
 	return err
 }
 
-// commit of a transaction in which nothing has failed: MySQL's own commits do not matter to it.
+// commit commits a transaction in which nothing has failed, even if MySQL has committed parts of it
+// by itself.
 func (m *Migrations) commit(tx *sql.Tx) error {
 	if err := tx.Commit(); err != nil {
 		return m.wrap(fmt.Errorf("commit: %w", err))

@@ -1,13 +1,13 @@
-// Package sqlmigrate brings the tables of one component to a version, up and down, from SQL
-// files that are embedded by their owner.
+// Package sqlmigrate brings the tables of one component to a version, up or down, with SQL files
+// that the component embeds.
 //
 // The files lie in a directory per dialect, two for each version, counted from 1 without a gap:
 //
 //	postgres/0001_marks.up.sql    postgres/0001_marks.down.sql
 //	postgres/0002_origin.up.sql   postgres/0002_origin.down.sql
 //
-// A statement ends with a semicolon at the end of a line, and nothing else may: a semicolon
-// inside one is followed by a comment. Names are never written out, because users choose them:
+// A statement ends with a semicolon at the end of a line. A semicolon elsewhere must not end its
+// line: put a comment after it. Names are never written out, because users choose them:
 //
 //	{{table}}            the table, quoted, with its schema when there is one
 //	{{table:_results}}   another table, or an index to drop: the table's name with a suffix
@@ -16,11 +16,11 @@
 //	                     {{bare}} after ON
 //
 // A version is recorded in the table onceward_migrations, next to the tables themselves. It is
-// applied one statement at a time: in one transaction with its record, but for MySQL.
-// MySQL commits each DDL statement by itself, so there a version may be cut off in its midst and
-// is then begun again: its statements must be harmless when repeated (IF NOT EXISTS, IF EXISTS).
-// Where MySQL has no such words, for columns and indexes, its answer that they are already there,
-// or already gone, counts as done.
+// applied one statement at a time, in one transaction with its record, except in MySQL. MySQL
+// commits each DDL statement by itself, so there a version may be cut off in the middle and is then
+// begun again: its statements must be harmless when repeated (IF NOT EXISTS, IF EXISTS). MySQL has
+// no such words for columns and indexes: its error that they already exist, or do not exist any
+// more, counts as done.
 //
 // A version that changes an index of a table in use is applied online: see online.go. A statement
 // of PostgreSQL under the comment "-- Only since server_version_num 140000." is left out on an
@@ -51,24 +51,24 @@ const (
 	SQLServer Dialect = "sqlserver"
 )
 
-// Config says whose tables these are and what they are called.
+// Config says to which component the tables belong and what they are called.
 type Config struct {
 	// Files has the directory of the dialect at its root.
 	Files fs.FS
-	// Component tells the versions of one package's tables from another's: marks, outbox.
+	// Component separates the versions of one package's tables from another's: marks, outbox.
 	Component string
 	Dialect   Dialect
-	// Schema may be empty: then the connection's own. It must exist.
+	// Schema of the tables, which must exist. If it is empty, the schema of the connection is used.
 	Schema string
 	// Table is what {{table}} stands for.
 	Table string
-	// Texts are further placeholders, {{name}} in lower case, and the SQL that they stand for. It
-	// is put in as it is.
+	// Texts are further placeholders, {{name}} in lower case, and the SQL that replaces them as it
+	// is.
 	Texts map[string]string
 	// Verify, if set, runs after the statements of each version on the way up and before that is
-	// recorded, in the same transaction. Its error undoes the version, but for MySQL, which has
-	// committed its statements; it is not recorded there either. A table of another owner that has
-	// the name must be refused at version 1, or it is dropped on the way down.
+	// recorded, in the same transaction. Its error undoes the version, except in MySQL, which has
+	// committed the statements; but the version is not recorded there either. Verify must refuse a
+	// foreign table of that name at version 1, or it is dropped on the way down.
 	Verify func(ctx context.Context, tx *sql.Tx, version int) error
 }
 
@@ -103,7 +103,7 @@ func New(cfg Config) (*Migrations, error) {
 	}, nil
 }
 
-// check refuses every name that is not one, because from here on they are put into statements.
+// check refuses every invalid name, because from here on names are put into statements.
 func (c *Config) check() error {
 	switch {
 	case c.Files == nil:

@@ -21,7 +21,7 @@ type event struct {
 	Elapsed    float64
 }
 
-// name is what an event is about: a package, or a test in one.
+// name is what an event is about: a package, or a test in it.
 type name struct{ pkg, test string }
 
 type slow struct {
@@ -29,7 +29,7 @@ type slow struct {
 	seconds float64
 }
 
-// report holds what has been said by tests that have not ended well.
+// report holds the output of tests that have not passed, or not yet.
 type report struct {
 	w                       io.Writer
 	said                    map[name][]string
@@ -37,11 +37,11 @@ type report struct {
 	slow                    []slow
 	skips                   []string
 	failures                []failure
-	broken                  bool // a package failed, be it without a failed test
+	broken                  bool // a package failed, perhaps without a failed test
 }
 
-// failure is what is repeated at the end of a test that failed, or of a package that did for
-// another reason.
+// failure is what the end of the report repeats of a test that failed, or of a package that failed
+// for another reason.
 type failure struct {
 	name
 	said []string
@@ -125,7 +125,7 @@ func (r *report) packageEnded(e event) {
 	r.printf("%s\t%s\t%.3fs\n", label, e.Package, e.Elapsed)
 }
 
-// showUnfinished shows what tests said that never ended: those a panic or a timeout cut short.
+// showUnfinished shows the output of tests that never ended, because of a panic or a timeout.
 func (r *report) showUnfinished(pkg string) {
 	for n := range r.said {
 		if n.pkg == pkg && n.test != "" {
@@ -135,8 +135,9 @@ func (r *report) showUnfinished(pkg string) {
 	}
 }
 
-// fail shows what a test or a package said, and keeps it for the end: of a long log often only the
-// tail is at hand. That a test only says that its subtests failed is not worth keeping.
+// fail shows the output of a test or a package, and keeps it for the end, because of a long log
+// people often see only the tail. It keeps nothing of a test that only says that its subtests
+// failed.
 func (r *report) fail(n name) {
 	lines := telling(r.said[n])
 	r.show(lines)
@@ -147,15 +148,15 @@ func (r *report) fail(n name) {
 	}
 }
 
-// telling leaves out the lines that only tell that a test began or paused, and the package's own
-// last line, which we write.
+// telling leaves out the lines that only say that a test began or paused, and the last line of a
+// package, which we write ourselves.
 func telling(said []string) []string {
 	return slices.DeleteFunc(slices.Clone(said), func(s string) bool {
 		return strings.HasPrefix(s, "=== ") || strings.HasPrefix(s, "FAIL\t") || s == "FAIL\n"
 	})
 }
 
-// show prints lines; of very many, the first and the last.
+// show prints lines; if there are very many, only the first and the last ones.
 func (r *report) show(lines []string) {
 	const most = 400
 	if len(lines) > most {
@@ -166,7 +167,7 @@ func (r *report) show(lines []string) {
 	r.printf("%s", strings.Join(lines, ""))
 }
 
-// reason is the last thing that a skipped test said before it was reported as skipped.
+// reason is the last line that a skipped test printed before it was reported as skipped.
 func reason(said []string) string {
 	for _, s := range slices.Backward(said) {
 		s = strings.TrimSpace(s)
@@ -177,7 +178,7 @@ func reason(said []string) string {
 	return "no reason given"
 }
 
-// showFailures repeats how each failure began, and how many lines there are of it above.
+// showFailures repeats the first lines of each failure, and says how many more are above.
 func (r *report) showFailures() {
 	const most, widest = 15, 400
 	if len(r.failures) > 0 {

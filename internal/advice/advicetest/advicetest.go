@@ -20,7 +20,7 @@ import (
 var row = regexp.MustCompile("(?m)^\\| ([a-z ]+) `(\\w+)` \\| .+ \\|$")
 
 // Documented fails the test unless a section of a page lists the codes of the table, each once and
-// with its severity, and no other code. It also wants a reason and a fix for each.
+// with its severity, and no other code. It also requires a reason and a fix for each.
 func Documented(t *testing.T, table advice.Table, page, section string) {
 	t.Helper()
 	text, err := os.ReadFile(page)

@@ -1,4 +1,4 @@
-// Package redisrecords is a private Redis for the records of a row of queuetest's fault table.
+// Package redisrecords starts a private Redis for the records of a row of queuetest's fault table.
 package redisrecords
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// Start starts a Redis that is killed and frozen by its row. It is for queuetest.Queue.Records.
+// Start starts a Redis that its row kills and freezes. It is for queuetest.Queue.Records.
 func Start(t testing.TB) queuetest.Records {
 	t.Helper()
 	srv := servertest.Private(t, servertest.KindRedis)
@@ -33,7 +33,7 @@ func Start(t testing.TB) queuetest.Records {
 	}
 }
 
-// durable has a kill lose nothing that was acknowledged.
+// durable configures the server so that a kill loses nothing that was acknowledged.
 func durable(t testing.TB, srv *servertest.Server) {
 	t.Helper()
 	client := connect(srv)

@@ -7,14 +7,14 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// While a slot is on the move between two masters, some of its keys are here and some
-// there, and those that do not exist count as there. A script for a lease and its buckets
-// is refused by both (TRYAGAIN), until the slot has moved: that may take minutes.
+// While a slot moves from one master to another, some of its keys are still at the old one and some
+// already at the new one, where keys that do not exist count as well. Both masters refuse a script
+// for a lease and its buckets (TRYAGAIN), until the slot has moved: that may take minutes.
 //
-// A command for one key is always answered, by the master that has the key. So the steps that are
-// otherwise taken at one moment are taken one after the other, each when the reply to the one
-// before has come. The lease is claimed, then membership is read; the member is added, then the
-// lease is dropped. Those are the orders that make the layout correct.
+// A command for one key is always answered, by the master that has the key. So the steps that a
+// script takes at one moment are taken one after the other, each after the reply to the one before.
+// The lease is claimed, then membership is read; the member is added, then the lease is dropped.
+// These two orders make the layout correct.
 //
 //	claimApart  claim.lua for the lease alone  -> the answer, or acquired: seekApart
 //	seekApart   SISMEMBER in each bucket       -> acquired | duplicate, giveBack
@@ -24,7 +24,7 @@ func (t *exchange) claimApart(i int) {
 	t.next = append(t.next, bucketStep{kind: claimApart, item: i})
 }
 
-// readClaimApart reads what the script says of the lease. Acquired does not hold before
+// readClaimApart reads what the script says of the lease. Acquired is not the answer until
 // membership has been read.
 func (t *exchange) readClaimApart(st *bucketStep) {
 	a := wire.AnswerOf("claim", &t.Reqs[st.item], st.reply, wire.ClaimedBy)
@@ -34,7 +34,7 @@ func (t *exchange) readClaimApart(st *bucketStep) {
 	}
 }
 
-// readSeekApart reads membership that was asked for when the lease was ours.
+// readSeekApart reads the membership that was asked for after the lease was ours.
 func (t *exchange) readSeekApart(st *bucketStep) {
 	generation, member, err := t.found(st)
 	if err == nil && !member && !t.covered() {
@@ -51,9 +51,9 @@ func (t *exchange) readSeekApart(st *bucketStep) {
 	t.next = append(t.next, bucketStep{kind: giveBackWithScript, item: st.item})
 }
 
-// endApart ends without a script for lease and buckets, if that is safe. A change that makes its
-// key a member is safe only as long as the lease is ours for certain. A change that keeps a record
-// where the lease is, or gives the lease up, is also safe when nobody could have the key but us.
+// endApart ends a claim without a script for lease and buckets, if that is safe. A change that
+// makes its key a member is safe only as long as the lease is certainly ours. A change that keeps a
+// record where the lease is, or gives the lease up, is also safe when only we could have the key.
 func (t *exchange) endApart(st *bucketStep) bool {
 	c := &t.Changes[st.item]
 	switch {

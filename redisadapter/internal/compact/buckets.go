@@ -1,4 +1,4 @@
-// Package compact is the layout that keeps 8 bytes of a finished key, in sets of some hundred.
+// Package compact is the layout that keeps 8 bytes of a finished key, in sets of some hundred keys.
 package compact
 
 import (
@@ -18,26 +18,27 @@ import (
 const (
 	// keysPerBucket is how many members a bucket is planned to have. Redis keeps sets of up
 	// to 512 integers as sorted arrays (set-max-intset-entries), and a larger set costs eight
-	// times the memory. The mean is for 0.1 to 2 times as many keys as planned. With a tenth
-	// of them a bucket has 23 members to share what the bucket itself costs, 112 to 144
-	// bytes: a larger mean is cheaper. With twice as many, 3 buckets in 100 have more than 512
-	// members, which costs 2 bytes a key: with a larger mean it soon costs 30.
+	// times the memory. This mean suits 0.1 to 2 times as many keys as planned. With a tenth of
+	// them, 23 members share the 112 to 144 bytes that a bucket itself costs: a larger mean would
+	// be cheaper. With twice as many, 3 buckets in 100 have more than 512 members, which costs 2
+	// bytes a key: with a larger mean it would soon cost 30.
 	keysPerBucket = 235
 	// minSecret bounds Options.Secret, and maxExpected Options.ExpectedKeys: 17 million
 	// shards, whose bookkeeping takes 2.1 MB a generation.
 	minSecret   = 16
 	maxExpected = 4_000_000_000
-	// minWindow bounds Options.Window: below it, edges are all there is.
+	// minWindow bounds Options.Window: a shorter one would be near an edge of a generation all the
+	// time.
 	minWindow = 100 * time.Millisecond
 	// maxSkew is by how much the clocks of two servers may differ: of two masters, or of a
 	// master and the replica that is promoted in its place.
 	maxSkew = 2 * time.Second
-	// receiptLife is how long a record is left next to a member that a script has added, so
-	// that the same change, sent again, recognizes itself. Longer than package dedup and
-	// the client go on sending.
+	// receiptLife is how long a record is left next to a member that a script has added, so that
+	// the same change finds it when it is sent again. Package dedup and the client stop sending
+	// before that.
 	receiptLife = 30 * time.Second
-	// ownBy is how much longer a claim must last for its lease to be dropped without a
-	// look at what is dropped: longer than the client waits for an answer, by default.
+	// ownBy is how much longer a claim must last for a DEL of its lease, which does not look at
+	// what it drops. It is longer than the client waits for an answer by default.
 	ownBy = 4 * time.Second
 )
 
@@ -48,19 +49,19 @@ type Layout struct {
 	shards uint64
 	window int64 // ms
 	skew   int64 // ms
-	// mask keeps bits of the digest; all of them, but in a test that wants collisions.
+	// mask says which bits of the digest are kept: all, except in a test that wants collisions.
 	mask uint64
 	// ends remembers which buckets have been given their end.
 	ends finite
 	// filter remembers what is not in buckets that are closed.
 	filter closedBucketFilter
-	// dropBy is how much longer a member must last for its lease to be dropped by a plain
-	// command, which a client may send again after its reply was lost.
+	// dropBy is how much longer a member must last so that a plain command may drop its lease. A
+	// client may send that command again after its reply was lost.
 	dropBy time.Duration
 }
 
-// New returns the layout of the keys of a prefix. The window is that of [Check], like the secret,
-// which only a digest is kept of, and the number of expected keys.
+// New returns the layout of the keys of a prefix. [Check] has accepted the secret, of which only a
+// digest is kept, the window, and the number of expected keys.
 func New(prefix string, secret []byte, window time.Duration, expected int) *Layout {
 	ms := redisscript.Millis(window)
 	return &Layout{
@@ -76,9 +77,8 @@ type bucketPosition struct {
 	member int64
 }
 
-// place digests an ID. The input of the hash has a fixed length, so there is nothing to
-// append to it; the member and the shard are other bits of it, so that only keys of one
-// shard can collide.
+// place digests an ID. The input of the hash has a fixed length, so nobody can append to it. The
+// member and the shard are different bits of the hash, so only keys of one shard can collide.
 func (b *Layout) place(id driver.ID) bucketPosition {
 	var text [sha256.Size + len(id)]byte
 	copy(text[:], b.secret[:])
@@ -113,8 +113,8 @@ func (b *Layout) appendBucket(buf []byte, p bucketPosition, generation int64) []
 	return strconv.AppendInt(b.appendTag(buf, p), generation, 10)
 }
 
-// end is when a bucket of a generation ends: after every view that names it, on whatever
-// server's clock. The scripts reckon the same.
+// end is when a bucket of a generation expires: after every view that names it, by any server's
+// clock. The scripts compute the same.
 func (b *Layout) end(generation int64) int64 { return (generation+2)*b.window + 2*b.skew }
 
 // in names the buckets of a view for a script.
@@ -132,7 +132,7 @@ func (b *Layout) in(v generations, p bucketPosition) *redisscript.Buckets {
 // Shards is the number of shards that give each bucket 235 of the expected keys.
 func Shards(expected int) int { return (expected + keysPerBucket - 1) / keysPerBucket }
 
-// Check names the first option that the layout has no use for.
+// Check names the first option that the layout cannot use.
 func Check(secret []byte, window time.Duration, expected int) error {
 	switch {
 	case len(secret) < minSecret:
@@ -150,8 +150,8 @@ func Check(secret []byte, window time.Duration, expected int) error {
 	return nil
 }
 
-// Settings are what all processes that share a prefix must agree on, a line each. A secret is not
-// shown: 64 bits of a digest of what is derived from it tell it from another.
+// Settings are what all processes that share a prefix must agree on, a line each. They do not show
+// the secret: 64 bits of a digest of its derived key tell it from another secret.
 func (b *Layout) Settings() []string {
 	sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))
 	return []string{fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards),

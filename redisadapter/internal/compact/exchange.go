@@ -22,7 +22,7 @@ import (
 //	drop     one DEL of all leases, or GETDEL lease -> the answer to add stands | putBack
 //	giveBack GETDEL lease
 //
-// While a slot is on the move: see compact_apart.go.
+// While a slot moves: see claimApart.
 //
 // Two orders make it correct. Acquired is answered only if membership was read after the lease was
 // ours. In one pipeline on one connection that is the order of the commands; everywhere else one
@@ -31,15 +31,15 @@ import (
 type exchange struct {
 	*engine.Exchange
 	b      *Layout
-	took   time.Time // before at was read
+	took   time.Time // when the reading of At was begun
 	view   generations
 	places []bucketPosition // of the changes, then of the requests
 	next   []bucketStep
 	reads  []bucketRead // of the round
-	// leases is the MGET of those of a round's adds.
+	// leases is the MGET of the leases of a round's adds.
 	leases *redis.StringSliceCmd
-	// moved is what a server has answered that is elsewhere in time; it holds from the
-	// next round on.
+	// moved is the answer of a server whose clock our view does not cover; it counts from the next
+	// round on.
 	moved   wire.Reading
 	movedAt time.Time // when that was read
 	edges   int
@@ -72,21 +72,21 @@ type bucketStep struct {
 	// it, or the DEL of all.
 	cmd  *redis.StringCmd
 	seen []*redis.IntCmd
-	// look says that the lease is looked at after an add. It is the nth of those, and what
-	// dropOwn drops.
+	// look says that the lease is read after an add. That is the nth lease of the MGET, and the one
+	// that dropOwn drops.
 	look  bool
 	lease *string
 	nth   int
-	// generation that an add is for, or the first that is looked at.
+	// generation that an add is for, or the first that is searched.
 	generation int64
-	// first says that an add may be the first to its bucket, and added, that an earlier
-	// command has made it.
+	// first says that an add may be the first to its bucket, and added, that an earlier command has
+	// added the member.
 	first, added bool
 	// apart: the commands go through the client, which follows each of them to where its
 	// key has gone.
 	apart bool
 	reply redisscript.Reply
-	// written and old are what putBack replaces by what, for keep.
+	// putBack replaces written by old, which lives for keep.
 	written, old string
 	keep         time.Duration
 }
@@ -106,8 +106,8 @@ func (st *bucketStep) single() bool { return !st.scripted() && st.kind != dropOw
 // ofChange reports whether the step is for a change, or else for a request.
 func (st *bucketStep) ofChange() bool { return st.kind <= putBack }
 
-// maxEdges bounds how often one call begins anew because the clock of a server is
-// elsewhere: the second try has that very server's time.
+// maxEdges bounds how often one call begins anew because its view does not cover a server's clock:
+// the second try has the time of that very server.
 const maxEdges = 4
 
 // Run implements [engine.Layout].
@@ -115,7 +115,7 @@ func (b *Layout) Run(ctx context.Context, x *engine.Exchange) {
 	n := len(x.Changes) + len(x.Reqs)
 	t := &exchange{Exchange: x, b: b, places: make([]bucketPosition, n),
 		next: make([]bucketStep, 0, n)}
-	// Read anew: the time that has passed since is counted from before the reading.
+	// Read again, because present counts the time that has passed from before the reading.
 	before := time.Now()
 	t.know(x.Clock.Now(ctx), before)
 	x.Watch(ctx)
@@ -137,8 +137,8 @@ func (b *Layout) Run(ctx context.Context, x *engine.Exchange) {
 	}
 }
 
-// know goes by another reading, which was begun at a time: whatever this process has
-// waited for since, the server's clock has run on.
+// know uses another reading, which was begun at took: however long this process has waited since,
+// the server's clock has run on.
 func (t *exchange) know(at wire.Reading, took time.Time) {
 	t.At, t.took, t.view, t.moved = at, took, t.b.view(at), wire.Reading{}
 	t.b.recheck(at)
@@ -150,8 +150,8 @@ func (t *exchange) present() time.Time {
 	return t.At.At.Add(t.At.Error + since + since/wire.ClockDrift + time.Millisecond)
 }
 
-// covered reports whether the view still covers the present, whatever the commands that
-// were sent have waited for: only then is what they have not found not there.
+// covered reports whether the view still covers the present, however long the commands have been
+// under way. Only then does a key that they did not find not exist.
 func (t *exchange) covered() bool {
 	return t.At.Known() && t.view.covers(t.b, t.present())
 }
@@ -193,9 +193,9 @@ func (t *exchange) planEnds() {
 	}
 }
 
-// ownEnd reports whether a change is the end of a claim whose lease has not ended, and
-// makes its key a member. Nobody else can have the key, and no Forget cuts its owner off,
-// unless a newer generation has taken it over: then what the add finds is looked at.
+// ownEnd reports whether a change ends a claim whose lease has not ended, and makes its key a
+// member. Then nobody else can have the key, and no Forget cuts its owner off, unless a newer
+// generation has taken the key over: the reply to the add and the lease decide that.
 func ownEnd(c *driver.Finish) bool {
 	return member(c) && c.Fence != 0 && time.Now().Before(c.Until)
 }
@@ -219,8 +219,8 @@ func (t *exchange) planClaims() {
 	}
 }
 
-// endByScript ends by the script, which compares the token, and whose add a full server
-// does not refuse.
+// endByScript ends a claim by the script. It compares the token, and a full server does not refuse
+// its add.
 func (t *exchange) endByScript(i int, added bool) {
 	t.next = append(t.next, bucketStep{kind: endWithScript, item: i, added: added})
 }
@@ -257,7 +257,7 @@ func (t *exchange) callOf(st *bucketStep) redisscript.Call {
 	}
 	receipt := receiptLife
 	if ownEnd(c) {
-		receipt = 0 // it is known by its time
+		receipt = 0 // its claim has not ended: see readEnd
 	}
 	st.generation = t.b.generation(t.At)
 	return call.Into(st.generation, receipt, st.added)

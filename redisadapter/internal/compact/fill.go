@@ -29,8 +29,8 @@ type Fill struct {
 }
 
 // Look reports once when buckets have more members than they are made for. The current generation
-// and the one before are sampled, once a minute. A server that does not answer is reported by other
-// looks.
+// and the one before are sampled, once a minute. It reports no server that does not answer: other
+// checks do.
 func (f *Fill) Look(ctx context.Context, e *engine.Engine, b *Layout) {
 	if !f.Sampled.IsZero() && time.Since(f.Sampled) < fillEvery {
 		return
@@ -53,8 +53,8 @@ func (f *Fill) Look(ctx context.Context, e *engine.Engine, b *Layout) {
 	f.full = full
 }
 
-// fill returns the mean number of members of sampled buckets of a generation, of which those
-// above fillCount count as that.
+// fill returns the mean number of members of sampled buckets of a generation, where a bucket with
+// more than fillCount counts as fillCount.
 func (b *Layout) fill(ctx context.Context, client redis.UniversalClient,
 	generation int64) (mean, sampled int) {
 	n := min(fillSample, b.shards)

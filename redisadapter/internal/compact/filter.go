@@ -10,38 +10,37 @@ import (
 )
 
 const (
-	// filterBits are the bits that are kept of a bucket. Of 235 members one absent key in
-	// nine meets a bit that is set, and asks the server like a member.
+	// filterBits are the bits that are kept of a bucket. With 235 members, one absent key in nine
+	// meets a bit that is set, and asks the server as a member would.
 	filterBits = 2048
 	// filterShards bounds what a process keeps: 16 MiB of bits in each of two generations.
 	filterShards = 1 << 16
-	// filterAfter is how often a bucket is asked before it is read as a whole, which costs
-	// the server as much as that.
+	// filterAfter is how often a bucket is asked before it is read as a whole, which costs the
+	// server as much as so many questions.
 	filterAfter = 10
-	// filterMembers is how many members a bucket has at most that is kept.
+	// filterMembers is the largest number of members of a bucket that is kept.
 	filterMembers = 1024
-	// filterLife is how long bits are believed. Nobody adds to the buckets; but somebody
-	// may have given a server that was empty its data back.
+	// filterLife is how long bits are believed. Nobody adds to the buckets, but somebody may have
+	// restored the data of a server that was empty.
 	filterLife = time.Minute
-	// filterGap is how long bits are believed without a reading of the server's clock that
-	// calls their generation closed.
+	// filterGap is how long bits are believed without a reading of the server's clock by which
+	// their generation is closed.
 	filterGap = wire.ClockLimit
 )
 
 // closedBucketFilter is a filter of the buckets of generations that nobody adds to any more. It
-// knows of most new keys that they are not in a bucket, so that their claims need not ask. A bucket
-// that is read once in a while is never in the server's caches, and costs it as much as the claim
-// itself.
+// knows that most new keys are not in a bucket, so their claims need not ask. A bucket that is
+// rarely read is never in the server's caches, and asking it costs as much as the claim itself.
 //
-// A key that it does not know to be absent is asked for. So a member that is taken out of a bucket,
-// or lost, makes no difference.
+// For every other key the server is asked. So a member that is taken out of a bucket, or lost,
+// makes no difference.
 type closedBucketFilter struct {
 	mu   sync.Mutex
 	gens [2]atomic.Pointer[filteredGeneration]
 	life time.Duration
 }
 
-// filteredGeneration are those of one generation, by shard.
+// filteredGeneration has the buckets of one generation, by shard.
 type filteredGeneration struct {
 	generation int64
 	since      time.Time
@@ -50,7 +49,7 @@ type filteredGeneration struct {
 }
 
 type filteredBucket struct {
-	asked atomic.Uint32 // since it was last read, or was to be
+	asked atomic.Uint32 // since it was last read, or a read was tried
 	bits  atomic.Pointer[bucketBits]
 }
 
@@ -62,7 +61,7 @@ func (s *bucketBits) bit(member int64) (word *uint64, mask uint64) {
 	return &s[i/64], 1 << (i % 64)
 }
 
-// of returns what is known of a bucket, nil when there are too many.
+// of returns what is known of a bucket, nil when there are too many shards.
 func (f *closedBucketFilter) of(generation int64, p bucketPosition, shards uint64) *filteredBucket {
 	if shards > filterShards {
 		return nil
@@ -84,15 +83,16 @@ func (f *closedBucketFilter) of(generation int64, p bucketPosition, shards uint6
 	return &g.buckets[p.shard]
 }
 
-// recheck drops the bits of generations that a reading does not call closed. The clock of
-// the server has then been set back, and its clients add to those buckets again:
+// recheck drops the bits of generations that are not closed by a reading. The clock of the server
+// has then been set back, and its clients add to those buckets again:
 //
 //	a process reads a bucket of the generation before, and keeps its bits;
 //	the clock steps back over the edge; another one completes a key, in that bucket;
 //	the clock is put right; the bits still say that the key is not there.
 //
 // A process that has had no reading for a while may have missed both steps, and drops its
-// bits, too. A read that is under way is kept in what has been dropped, and so by nobody.
+// bits, too. A read that is under way stores its bits in what has been dropped, so nobody uses
+// them.
 func (b *Layout) recheck(at wire.Reading) {
 	if !at.Known() {
 		return
@@ -127,8 +127,8 @@ func (b *filteredBucket) due() bool {
 	return b.bits.Load() == nil && b.asked.Add(1) >= filterAfter
 }
 
-// keep keeps what was read. Of a bucket that has too many members, or one which is none,
-// nothing can be said.
+// keep keeps what was read. A bucket with too many members, or with one that is not a number, rules
+// nothing out.
 func (b *filteredBucket) keep(members []string) {
 	bits := new(bucketBits)
 	for _, text := range members {
@@ -145,16 +145,16 @@ func (b *filteredBucket) keep(members []string) {
 	b.bits.Store(bits)
 }
 
-// closed reports whether nobody adds to a generation any more. Plain commands name theirs
-// by a moment that has passed, and count only when they were answered before the skew
-// after its end, by the clock of the server that they were for; scripts go by that clock.
-// It may be behind ours by the skew.
+// closed reports whether nobody adds to a generation any more. A plain command names the generation
+// of a moment that has passed. It counts only if it was answered less than one skew after the end
+// of that generation, by the clock of its server; scripts use that clock, too. It may be behind
+// ours by another skew.
 func (b *Layout) closed(at wire.Reading, generation int64) bool {
 	return at.Known() && at.Millis() >= (generation+1)*b.window+2*b.skew
 }
 
-// tooLate reports whether an add to a generation that was answered by a moment may have
-// been executed when others took that generation for closed.
+// tooLate reports whether an add to a generation, answered by the moment at, may have been executed
+// when others took that generation for closed.
 func (b *Layout) tooLate(generation int64, at time.Time) bool {
 	return at.UnixMilli() >= (generation+1)*b.window+b.skew
 }

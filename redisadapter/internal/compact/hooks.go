@@ -24,13 +24,13 @@ func (b *Layout) Idle(d time.Duration) {
 	}
 }
 
-// Truncate keeps so many bits of the digests, for tests that want collisions.
+// Truncate keeps only bits bits of the digests, for tests that want collisions.
 func (b *Layout) Truncate(bits int) { b.mask = 1<<bits - 1 }
 
-// DropByScript never drops a lease by a plain command, for tests.
+// DropByScript makes the layout never drop a lease by a plain command, for tests.
 func (b *Layout) DropByScript() { b.dropBy = math.MaxInt64 }
 
-// LookEverywhere makes a test ask the server also for what is known not to be there.
+// LookEverywhere makes a test ask the server also for keys that the filter knows to be absent.
 func (b *Layout) LookEverywhere() { b.filter.life = 0 }
 
 // Bucket is the key of the bucket in which a key finished at a time.
@@ -47,13 +47,14 @@ func (b *Layout) Place(id driver.ID) (shard uint64, member int64) {
 // Skew is by how much the clocks of two servers may differ.
 func (b *Layout) Skew() time.Duration { return time.Duration(b.skew) * time.Millisecond }
 
-// AddCounts reports whether an add to the generation of a moment counts that is answered
-// at another.
+// AddCounts reports whether an add to the generation of one moment counts when it is answered at
+// another.
 func (b *Layout) AddCounts(generation, at time.Time) bool {
 	return !b.tooLate(generation.UnixMilli()/b.window, at)
 }
 
-// Closed reports whether somebody who reads a time takes the generation of a moment for closed.
+// Closed reports whether a process that reads the time at takes the generation of a moment for
+// closed.
 func (b *Layout) Closed(generation, at time.Time) bool {
 	return b.closed(wire.Reading{At: at}, generation.UnixMilli()/b.window)
 }

@@ -20,7 +20,7 @@ func (t *exchange) read(st *bucketStep) {
 		t.readEnd(st)
 	case dropLease:
 		value, absent, err := wire.ValueOf(st.cmd)
-		if err != nil && !absent && t.careful(err) { // the lease has moved, say
+		if err != nil && !absent && t.careful(err) { // for example, the lease has moved
 			t.next = append(t.next, bucketStep{kind: dropWithScript, item: st.item,
 				added: st.added})
 			return
@@ -64,8 +64,8 @@ func (t *exchange) read(st *bucketStep) {
 	}
 }
 
-// again reports whether a script is to be sent once more, because the clock of its
-// server is elsewhere than we thought.
+// again reports whether a script is to be sent once more, because the view did not cover its
+// server's clock.
 func (t *exchange) again(err error) bool {
 	now := time.Now()
 	at, edge := wire.AtEdge(err, t.took)
@@ -77,8 +77,8 @@ func (t *exchange) again(err error) bool {
 	return true
 }
 
-// readAdd reads the reply to SADD. The lease is dropped only in the next round: a
-// server may refuse the one command and obey the other.
+// readAdd reads the reply to SADD. The lease is dropped only in the next round: a server may refuse
+// the SADD and obey the DEL.
 func (t *exchange) readAdd(st *bucketStep) {
 	c := &t.Changes[st.item]
 	n, err := st.seen[0].Result()
@@ -93,19 +93,18 @@ func (t *exchange) readAdd(st *bucketStep) {
 		t.Ended[st.item] = driver.Answer{Err: wire.Wrap("finish", err)}
 		return
 	case !time.Now().Before(c.Until), t.b.tooLate(st.generation, t.present()):
-		// Perhaps it was executed when the key was somebody else's already, or when others
-		// did not look into its bucket any more.
+		// Perhaps the add was executed when the key was somebody else's already, or when others did
+		// not look into its bucket any more.
 		t.endByScript(st.item, n == 1)
 		return
 	}
 	if st.first {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
-	// Executed before our lease has ended. A key that was a member before is so by our own
-	// earlier send. Nobody else can have completed it, except an owner that landed late and
-	// has left a record, or a newer generation that took the key over. A newer generation
-	// that is done cannot be told from us; one that is at work is seen when the lease is
-	// dropped.
+	// The add was executed before our lease had ended. If the key was a member before, our own
+	// earlier send has added it. Nobody else can have completed it, except a late owner, who has
+	// left a record, or a newer generation that took the key over. A newer generation that is done
+	// cannot be told from us; one that is at work is seen when the lease is dropped.
 	t.Ended[st.item] = t.done(c, true)
 	t.drop(st, n == 1 || st.added)
 }
@@ -116,9 +115,9 @@ func (t *exchange) done(c *driver.Finish, held bool) driver.Answer {
 	return driver.Answer{Held: held, Written: true, Record: rec.View(c.Window, 0)}
 }
 
-// drop gives the lease of a finished key up. A lease that was seen to be our own after the
-// add is dropped with those of the whole batch. As long as it lasts nobody forgets its key. An
-// owner that wants to take the key over, or lands late, finds the member and writes nothing.
+// drop drops the lease of a finished key. A lease that was seen to be our own after the add is
+// dropped with those of the whole batch. While it lasts, Forget refuses its key. An owner that
+// wants to take the key over, or completes it late, finds the member and writes nothing.
 func (t *exchange) drop(add *bucketStep, added bool) {
 	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease,
 		apart: add.apart}
@@ -131,14 +130,13 @@ func (t *exchange) drop(add *bucketStep, added bool) {
 	t.next = append(t.next, st)
 }
 
-// lasts reports whether the claim of an add does, until a command to drop its lease has
-// been executed for certain, or given up.
+// lasts reports whether the claim of an add lasts until a command to drop its lease has certainly
+// been executed, or given up.
 func (t *exchange) lasts(add *bucketStep) bool {
 	return time.Until(t.Changes[add.item].Until) > ownBy
 }
 
-// own reports whether the lease of an add is still the claim, which was looked at when the
-// member was there.
+// own reports whether the lease of an add was still our claim after the member was added.
 func (t *exchange) own(add *bucketStep) bool {
 	if add.lease == nil || t.leases == nil {
 		return false
@@ -150,8 +148,8 @@ func (t *exchange) own(add *bucketStep) bool {
 	return wire.ClaimOf(values[add.nth], &t.Changes[add.item])
 }
 
-// dropped looks at the lease that was dropped after the add. It is nearly always our own
-// claim, or gone with an earlier send; written is what there is now.
+// dropped looks at the lease that was dropped after the add. Nearly always it was our own claim, or
+// an earlier send has dropped it; written is what the key holds now.
 func (t *exchange) dropped(st *bucketStep, found, written string) {
 	if found == "" {
 		return
@@ -164,8 +162,8 @@ func (t *exchange) dropped(st *bucketStep, found, written string) {
 		if rec.Half() == [8]byte(c.Token[:8]) {
 			return
 		}
-		// Somebody has landed late, and taken the key from us; or a newer generation has
-		// taken it over, and it has failed.
+		// A late owner has completed the key; or a newer generation has taken it over, and has
+		// failed.
 		left, age, known := rec.Remembered(t.At)
 		if !known {
 			left, age = c.Window, 0
@@ -174,19 +172,19 @@ func (t *exchange) dropped(st *bucketStep, found, written string) {
 		t.putBack(st, written, found, max(left, time.Millisecond), st.added &&
 			rec.State == redisscript.Failed)
 	case c.Fence <= rec.Floor:
-		// We had done it before, and it was forgotten since.
+		// An earlier send of ours completed the key, and it was forgotten since.
 		t.Ended[st.item] = driver.Answer{Record: rec.View(c.Hold, 0)}
 		t.putBack(st, written, found, max(c.Hold, time.Second), st.added)
 	case written != "":
-		// A newer generation has taken it over, and still has its lease: its owner is to
-		// find that it is done.
+		// A newer generation has taken the key over, and still has its lease: its owner must find
+		// that the key is done.
 		t.endByScript(st.item, true)
 	default:
 		t.Ended[st.item].Held = false
 	}
 }
 
-// putBack puts back what was dropped and is not ours, and takes the member out again if
+// putBack puts back a value that was dropped and is not ours, and takes the member out again if
 // remove is set.
 func (t *exchange) putBack(st *bucketStep, written, old string, keep time.Duration,
 	remove bool) {
@@ -198,8 +196,8 @@ func (t *exchange) putBack(st *bucketStep, written, old string, keep time.Durati
 func (t *exchange) readEnd(st *bucketStep) {
 	c := &t.Changes[st.item]
 	if st.reply.Answer == "member" {
-		// Before the end of its claim that can only be an earlier send of the owner's, or the
-		// end of a newer generation's: a member does not tell which.
+		// Before the end of its claim only an earlier send of this owner, or a newer generation,
+		// can have added the member. The member does not tell which.
 		if ownEnd(c) {
 			t.Ended[st.item] = t.done(c, true)
 			return
@@ -214,17 +212,17 @@ func (t *exchange) readEnd(st *bucketStep) {
 	case redis.IsTryAgainError(a.Err) && t.endApart(st):
 		return
 	}
-	// The script goes by its own clock: which bucket it was is certain while that cannot
-	// have come to the next generation.
+	// The script uses its server's clock: we know its bucket only while that clock cannot have
+	// reached the next generation.
 	if a.Written && member(c) && st.generation == t.present().UnixMilli()/t.b.window {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
 	t.Ended[st.item] = a
 }
 
-// careful reports whether a plain command that was refused is to be replaced by the
-// script. A full server obeys that. A node of a Cluster has been asked directly: only the
-// client follows to where the slot has gone, and never with half of an item's commands.
+// careful reports whether the script is to replace a plain command that was refused. A full server
+// runs the script. A node of a Cluster has been asked directly: only the client follows a slot that
+// has moved, and never with half of an item's commands.
 func (t *exchange) careful(err error) bool {
 	var refusal redis.Error
 	if errors.As(err, &refusal) {
@@ -234,8 +232,8 @@ func (t *exchange) careful(err error) bool {
 }
 
 // found reads the SISMEMBERs: the generation the key is a member of, if there is one.
-// Only replies without error count. After a connection has broken, those that were read
-// before may be older than the claim that was sent again.
+// Only replies without error count. After a connection has broken, replies that were read before
+// may be older than the claim that was sent again.
 func (t *exchange) found(st *bucketStep) (generation int64, member bool, err error) {
 	for i, cmd := range st.seen {
 		n, e := cmd.Result()
@@ -249,9 +247,8 @@ func (t *exchange) found(st *bucketStep) (generation int64, member bool, err err
 	return generation, member, err
 }
 
-// readClaim reads the replies to SET NX and to the SISMEMBERs after it. It does not
-// know the value of a lease that is not ours: nearly always that is a claim, which only the script
-// can judge.
+// readClaim reads the replies to SET NX and to the SISMEMBERs after it. It does not decode a lease
+// that is not ours: nearly always that is a claim, which only the script can judge.
 func (t *exchange) readClaim(st *bucketStep) {
 	value, _, err := wire.ValueOf(st.cmd)
 	won := value == "OK"
@@ -272,7 +269,7 @@ func (t *exchange) readClaim(st *bucketStep) {
 		t.Claimed[st.item] = wire.Acquired(&t.Reqs[st.item], t.At)
 	case member:
 		t.duplicate(st.item, generation)
-	default: // if it was won the script finds our own token, unless it finds a member
+	default: // if it was won, the script finds our own token, unless it finds a member
 		t.claimByScript(st.item)
 	}
 }
@@ -282,8 +279,8 @@ func (t *exchange) duplicate(i int, generation int64) {
 		Record: t.b.memberRecord(t.At, generation)}
 }
 
-// giveBack gives the lease of a key up that is a member. As long as it is one, whose
-// lease a late command hits does not matter; near its end only the script may.
+// giveBack drops the lease of a key that is a member. While the key is a member, it does not matter
+// whose lease a late command drops; near the end of the member only the script may.
 func (t *exchange) giveBack(i int, generation int64) {
 	st := bucketStep{kind: giveBack, item: i}
 	if t.b.remembered(t.At, generation) <= t.b.dropBy {
@@ -292,8 +289,8 @@ func (t *exchange) giveBack(i int, generation int64) {
 	t.next = append(t.next, st)
 }
 
-// readLook reads what a likely duplicate was looked up by. Not found does not
-// answer the request: membership was read without a lease.
+// readLook reads the lookup of a likely duplicate. "Not a member" does not answer the request:
+// membership was read without a lease.
 func (t *exchange) readLook(st *bucketStep) {
 	if generation, member, _ := t.found(st); member {
 		t.duplicate(st.item, generation)

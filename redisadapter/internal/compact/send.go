@@ -58,13 +58,12 @@ type plainCommands struct {
 	cmds []redis.Cmder
 	// keys has for each command a key of its slot.
 	keys []string
-	// apart are for the client of a Cluster, not for its nodes'.
+	// apart are sent by the client of the Cluster, not by those of its nodes.
 	apart []redis.Cmder
 }
 
-// sendBeside sends scripts and plain commands: to one server in one pipeline, to a
-// Cluster in one for each node that the plain commands are for, and one of the client's
-// for the scripts.
+// sendBeside sends scripts and plain commands. One server gets one pipeline. Each node of a Cluster
+// gets one with its plain commands, and the client of the Cluster sends one with the scripts.
 //
 // A node is asked by its own client. The client of the Cluster would follow redirections
 // command by command, while a slot is being moved, and the membership might be read
@@ -99,8 +98,8 @@ func (t *exchange) sendBeside(ctx context.Context, calls []redisscript.Call, pla
 	return replies
 }
 
-// byNode groups commands by the master that serves their slot, in their order. Those of
-// a slot that nobody serves get that as their error.
+// byNode groups commands by the master that serves their slot, in their order. Commands for a slot
+// that nobody serves get that as their error.
 func byNode(ctx context.Context, cluster *redis.ClusterClient,
 	plain plainCommands) map[*redis.Client][]redis.Cmder {
 	nodes := make(map[*redis.Client][]redis.Cmder, 8)
@@ -184,8 +183,8 @@ func (t *exchange) sift(st *bucketStep, p bucketPosition) {
 	}
 }
 
-// readWhole has the first bucket that is looked at read as a whole, if that is due: few in
-// one round, because that takes as long as twelve claims.
+// readWhole adds a command that reads the first bucket of a step as a whole, if that is due. It
+// does so for few buckets in one round, because each takes as long as twelve claims.
 func (t *exchange) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
 	items int) {
 	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.At, st.generation) {
@@ -198,7 +197,7 @@ func (t *exchange) readWhole(ctx context.Context, st *bucketStep, out *plainComm
 	}
 	known.asked.Store(0)
 	bucket := string(t.b.appendBucket(nil, p, st.generation))
-	// With more members than it is asked for it answers with some.
+	// From a larger bucket SRANDMEMBER returns only so many members.
 	cmd := redis.NewStringSliceCmd(ctx, "srandmember", bucket, filterMembers+1)
 	t.reads = append(t.reads, bucketRead{known, cmd})
 	out.add(bucket, cmd)
@@ -271,8 +270,8 @@ func (t *exchange) command(ctx context.Context, b *wire.Commands, st *bucketStep
 	}
 }
 
-// addition is SADD, and when that may be the first to its bucket, what gives the bucket its
-// end, and the one before it, should somebody have made that without.
+// addition is SADD. When that may be the first to its bucket, it also gives the bucket its expiry,
+// and the one before it, in case somebody has made that without one.
 func (t *exchange) addition(ctx context.Context, b *wire.Commands, st *bucketStep) {
 	if st.look {
 		st.lease = b.Take()
@@ -288,8 +287,8 @@ func (t *exchange) addition(ctx context.Context, b *wire.Commands, st *bucketSte
 		redis.NewIntCmd(ctx, "pexpireat", before, t.b.end(st.generation-1), "nx"))
 }
 
-// together makes the commands that a round has one of, after all others: MGET of the leases
-// that lie next to what is added, and DEL of those that are known to be our own.
+// together makes the two commands of which a round has at most one, after all others: MGET of the
+// leases of the adds, and DEL of the leases that are known to be our own.
 func (t *exchange) together(ctx context.Context, round []bucketStep, out *plainCommands) {
 	look, drop := []any{"mget"}, []any{"del"}
 	for i := range round {
@@ -317,7 +316,8 @@ func (t *exchange) together(ctx context.Context, round []bucketStep, out *plainC
 	}
 }
 
-// isMember is SISMEMBER of each bucket, whose names lie before the member.
+// isMember is SISMEMBER of each bucket; in the texts, the names of the buckets come before the
+// member.
 func isMember(ctx context.Context, b *wire.Commands, width int64) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, width)
 	member := &b.Text[width]

@@ -9,13 +9,13 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// generations are those of buckets that must be looked at to know that a key is not
-// done: those of the window before now, and those which somebody may be adding to.
+// generations are those that must be searched to know that a key is not done: the ones of the
+// window before now, and the ones to which somebody may be adding.
 type generations struct{ first, last int64 }
 
-// view returns the view of a reading of the server's clock, which has passed by at most
-// the reading's error. Nearly always that is two generations. The skew on both sides is
-// for the clocks of other servers: an add may go by one that is ahead, or behind.
+// view returns the generations to search at a reading of the server's clock, whose moment passed at
+// most the reading's error ago. Nearly always these are two. The skew on both sides is for the
+// clocks of other servers: an add may use one that is ahead, or behind.
 func (b *Layout) view(at wire.Reading) generations {
 	if !at.Known() {
 		return generations{} // covers nothing: the server answers with its time
@@ -25,28 +25,28 @@ func (b *Layout) view(at wire.Reading) generations {
 		last: (late + b.skew) / b.window}
 }
 
-// covers reports whether a view still does, when the server's clock may have come to at.
+// covers reports whether a view is still enough when the server's clock may have reached at.
 func (v generations) covers(b *Layout, at time.Time) bool {
 	return at.UnixMilli()+b.skew < (v.last+1)*b.window
 }
 
-// generation is where a change adds, that is made at a time: the one of the moment that
-// has passed for certain. Views reach back by the skew, too, so that it is remembered for
-// a window from now, if the reading is exact.
+// generation is the one to which a change adds at a reading: that of the moment that has certainly
+// passed. Views reach back by the skew, too, so the member is remembered for a window from now, if
+// the reading is exact.
 func (b *Layout) generation(at wire.Reading) int64 { return at.Millis() / b.window }
 
-// exact reports whether a reading is good enough to name a generation by.
+// exact reports whether a reading is good enough to name a generation.
 func (b *Layout) exact(at wire.Reading) bool {
 	return at.Known() && at.Error.Milliseconds() < b.skew
 }
 
-// remembered is how long a member of a generation is in the views of all.
+// remembered is how long the views of all processes still include a generation.
 func (b *Layout) remembered(at wire.Reading, generation int64) time.Duration {
 	return redisscript.FromMillis((generation+2)*b.window+b.skew-at.Millis()) - at.Error
 }
 
-// finite remembers, of the newest two generations, which buckets have been given their
-// end by this process. A loss of this costs a script per bucket.
+// finite remembers to which buckets of the newest two generations this process has given an expiry.
+// If that is lost, the next add to each bucket has two more commands.
 type finite struct {
 	mu   sync.Mutex
 	gens [2]atomic.Pointer[endBits]
@@ -57,13 +57,13 @@ type endBits struct {
 	shards     []atomic.Uint64 // a bit each
 }
 
-// has reports whether the bucket is known to have its end.
+// has reports whether the bucket is known to have its expiry.
 func (f *finite) has(generation int64, shard uint64) bool {
 	e := f.gens[generation&1].Load()
 	return e != nil && e.generation == generation && e.shards[shard/64].Load()&(1<<(shard%64)) != 0
 }
 
-// note remembers that the bucket has its end, unless the generation is an old one.
+// note remembers that the bucket has its expiry, unless the generation is an old one.
 func (f *finite) note(generation int64, shard, shards uint64) {
 	slot := &f.gens[generation&1]
 	e := slot.Load()

@@ -16,13 +16,13 @@ import (
 type Batch[T any] struct {
 	Op  string
 	Why line.Purpose
-	// Call makes the script of an item, and Read reads what it says of that.
+	// Call makes the script of an item, and Read reads its reply.
 	Call func(*T) (redisscript.Call, error)
 	Read func(*T, redisscript.Reply, driver.Record) (driver.Answer, error)
 }
 
-// Send sends the scripts and reads the answers. Items that make no sense are answered here and not
-// sent.
+// Send sends the scripts and reads the answers. It answers items that make no sense without sending
+// them.
 func (b *Batch[T]) Send(ctx context.Context, l *line.Line, items []T) []driver.Answer {
 	answers := make([]driver.Answer, len(items))
 	calls := make([]redisscript.Call, 0, len(items))

@@ -11,15 +11,15 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Layout is what is kept of keys, and how.
+// Layout says what is kept of keys, and how.
 type Layout interface {
 	// AppendKey appends the name of the record of a key.
 	AppendKey(b []byte, id driver.ID) []byte
-	// CheckFinish names what the layout refuses of a change that is right otherwise.
+	// CheckFinish says why the layout refuses a change that is otherwise right.
 	CheckFinish(*driver.Finish) error
-	// CheckClaim names what the layout refuses of a request that is right otherwise.
+	// CheckClaim says why the layout refuses a request that is otherwise right.
 	CheckClaim(*driver.ClaimRequest) error
-	// Run answers the items of an exchange, by sending what the layout takes for them.
+	// Run answers the items of an exchange, with the commands that the layout needs.
 	Run(ctx context.Context, x *Exchange)
 	// Each sends a script for each ID.
 	Each(ctx context.Context, e *Engine, b *Batch[driver.ID], ids []driver.ID) []driver.Answer
@@ -63,7 +63,7 @@ func newAnswers(n int) []driver.Answer {
 	return answerSlabs.Get(n)
 }
 
-// Recycle takes answers back that FinishClaim has returned.
+// Recycle takes back answers that FinishClaim has returned.
 func Recycle(answers []driver.Answer) { answerSlabs.Put(answers) }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
@@ -83,7 +83,7 @@ func (e *Engine) exchange(ctx context.Context, changes []driver.Finish, reqs []d
 	asks bool) (ended, claimed []driver.Answer) {
 	if len(reqs) > 0 {
 		if why := e.Guard.Closed(ctx); why != nil {
-			if len(changes) > 0 { // first: behind them stand effects
+			if len(changes) > 0 { // first, because their effects have begun
 				ended, _ = e.FinishClaim(ctx, changes, nil)
 			}
 			return ended, e.peek(ctx, reqs, why)
@@ -125,7 +125,7 @@ func (x *Exchange) refuse(why error) {
 	}
 }
 
-// Watch makes the claims of an exchange end with a look at the canaries.
+// Watch makes the exchange read the canaries after its claims.
 func (x *Exchange) Watch(ctx context.Context) {
 	if len(x.Reqs) > 0 && x.Guard.On() {
 		x.Canaries = x.Guard.NewCheck(ctx, len(x.Reqs),

@@ -14,8 +14,8 @@ import (
 const giveBackWithin = time.Second
 
 // settle decides whether the claims of an exchange may be granted. They may only if the canaries
-// were there after them, the servers behind new connections are those that were known, and no
-// server has evicted keys for which the guard was not closed.
+// existed after the claims, new connections lead to known servers, and no server has evicted keys
+// since the guard last accounted for its evictions.
 func (x *Exchange) settle(ctx context.Context) {
 	granted := guard.AcquiredOf(x.Claimed)
 	if x.Canaries == nil || len(granted) == 0 {
@@ -80,7 +80,7 @@ func (x *Exchange) askSecondary(ctx context.Context, granted []int,
 	return back
 }
 
-// recorded answers a claim from a record alone, where that can be done.
+// recorded answers a claim from a record alone, where that is possible.
 func recorded(r *driver.ClaimRequest, rec driver.Record) (ans driver.Answer, known bool) {
 	ans.Record = rec
 	switch rec.State {
@@ -102,9 +102,9 @@ func recorded(r *driver.ClaimRequest, rec driver.Record) (ans driver.Answer, kno
 	return ans, true
 }
 
-// peek answers claims while none is granted: from the record, which is true, and otherwise with
-// why. It writes nothing. A claim in progress may be the caller's own, from an earlier send, and is
-// left alone too.
+// peek answers claims while none is granted: from the record if there is one, otherwise with why.
+// It writes nothing. It also leaves a claim in progress as it is: that may be the caller's own,
+// from an earlier send.
 func (e *Engine) peek(ctx context.Context, reqs []driver.ClaimRequest, why error) []driver.Answer {
 	ids := make([]driver.ID, len(reqs))
 	for i := range reqs {
@@ -128,8 +128,8 @@ func (e *Engine) peek(ctx context.Context, reqs []driver.ClaimRequest, why error
 	return answers
 }
 
-// giveBack releases claims that were won and are not granted. A claim that it misses lapses with
-// its lease.
+// giveBack releases claims that were won and are not granted. A claim that it cannot release lapses
+// with its lease.
 func (x *Exchange) giveBack(ctx context.Context, which []int) {
 	if len(which) == 0 {
 		return

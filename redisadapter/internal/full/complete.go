@@ -10,12 +10,12 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// ownsAtOnce bounds the keys of one complete.lua: Redis does nothing else meanwhile.
+// ownsAtOnce bounds the keys of one complete.lua: Redis does nothing else while it runs.
 const ownsAtOnce = 64
 
-// shortly reports whether a change may end its claim by complete.lua. That writes only
-// over the change's own claim, and only what finish.lua would write: whatever else it
-// finds goes to finish.lua.
+// shortly reports whether a change may end its claim by complete.lua. That script overwrites only
+// the change's own claim, and only with what finish.lua would write. If it finds anything else, the
+// change goes to finish.lua.
 func shortly(c *driver.Finish, at wire.Reading) bool {
 	return at.Known() &&
 		(c.State == driver.StateSucceeded || c.State == driver.StateFailed) &&
@@ -109,8 +109,8 @@ func sectionsOf(c *driver.Finish) int {
 	return int(flags / wire.FlagFingerprint)
 }
 
-// readSwap reads the reply to SET IFEQ. Whatever the claim has become, if it is not as it was
-// written, a script knows what to do.
+// readSwap reads the reply to SET IFEQ. When the key no longer holds the claim as it was written, a
+// script decides.
 func (t *exchange) readSwap(st *step) {
 	c := &t.Changes[st.item]
 	_, absent, err := wire.ValueOf(st.cmd)

@@ -22,14 +22,13 @@ import (
 // Layout is [engine.Layout] of one record a key.
 type Layout struct {
 	prefix string
-	// slotted is set when a server has refused a script for its keys' slots.
+	// slotted is set when a server has refused a script because its keys are in several slots.
 	slotted atomic.Bool
 	// compares says that every server knows SET IFEQ.
 	compares atomic.Bool
 }
 
-// Compare says whether every server knows SET IFEQ. Without it, ends that have a result are
-// scripts.
+// Compare sets whether every server knows SET IFEQ. Otherwise ends that have a result are scripts.
 func (l *Layout) Compare(yes bool) { l.compares.Store(yes) }
 
 // New returns the layout of the keys of a prefix.
@@ -53,8 +52,8 @@ func (*Layout) Each(ctx context.Context, e *engine.Engine, b *engine.Batch[drive
 var stepSlabs wire.Slabs[step]
 
 // exchange is one call of Finish, Claim, or both, in rounds of one pipeline each. The first round
-// does with plain commands what those can do; an item that has then met something that only a
-// script can decide goes into the next round.
+// sends plain commands where they can do the work. An item that meets something that only a script
+// can decide goes into the next round.
 //
 //	end      SET done GET         -> nothing to put right | endScript | restore
 //	swap     SET end IFEQ claim   -> nothing to put right | endScript
@@ -88,11 +87,11 @@ type step struct {
 	kind stepKind
 	item int // of changes or of reqs
 	cmd  *redis.StringCmd
-	// many is the MGET that a look is the nth key of, instead of cmd.
+	// many is used instead of cmd: the MGET of which a look is the nth key.
 	many *redis.StringSliceCmd
 	nth  int
-	// script is nil for a plain command, which nearly every step is. An own is the nth key
-	// of a script that it shares.
+	// script is nil for a plain command, which nearly every step is. A step of kind own is the nth
+	// key of a script that it shares.
 	script *script
 }
 
@@ -108,7 +107,7 @@ type script struct {
 	reply redisscript.Reply
 }
 
-// calls reports whether the step has a script, and is the one to send it.
+// calls reports whether the step has a script, and is the step that sends it.
 func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 
 // Run implements [engine.Layout].
@@ -124,7 +123,7 @@ func (l *Layout) Run(ctx context.Context, x *engine.Exchange) {
 		b, plain := t.commands(ctx, round)
 		once := hasEnd(round)
 		if once {
-			plain[0] = redisscript.Once(plain[0]) // for all of the pipeline
+			plain[0] = redisscript.Once(plain[0]) // applies to the whole pipeline
 		}
 		looks := x.Canaries.Round(claimsIn(round))
 		replies, err := x.Line.Send(ctx, x.Why, line.Pipeline{Calls: callsIn(round),
@@ -199,7 +198,7 @@ func hasEnd(round []step) bool {
 	return slices.ContainsFunc(round, func(st step) bool { return st.kind == end })
 }
 
-// again plans a round anew that was not answered: its ends compare now.
+// again plans once more a round that was not answered: now its ends compare.
 func (t *exchange) again(round []step) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
@@ -369,7 +368,7 @@ func (t *exchange) readStep(st *step) {
 }
 
 // readClaim reads the reply to SET NX GET. The reply alone can say only "nothing was there" and
-// "done"; whether a claim that was met is live is for the server's clock to say.
+// "done"; whether a claim that it shows is live depends on the server's clock.
 func (t *exchange) readClaim(st *step) {
 	value, absent, err := wire.ValueOf(st.cmd)
 	switch {
@@ -398,8 +397,8 @@ func (t *exchange) readLook(st *step) {
 	}
 }
 
-// looked returns what a look has found; no record is empty. MGET takes a key of another
-// type for absent; the claim that follows does not.
+// looked returns the value that a look has found; a record is never empty. MGET takes a key of
+// another type for absent; the claim that follows does not.
 func (st *step) looked() (value string, absent bool, err error) {
 	if st.many == nil {
 		return wire.ValueOf(st.cmd)
@@ -469,17 +468,17 @@ func (t *exchange) overwrote(st *step, c *driver.Finish, old *wire.Record,
 	terminal := old.State == redisscript.Succeeded || old.State == redisscript.Failed
 	switch {
 	case terminal && old.Half() == [8]byte(c.Token[:8]):
-		// Sent again: the first reply, which said what was overwritten, is lost. Before the end of
-		// the claim that can only have been the claim, or that of a newer generation that had taken
-		// it over: which, is not known any more, and the effect has landed.
+		// This is a second send: the first reply, which said what was overwritten, is lost. Before
+		// the end of the claim that was either our claim, or the claim of a newer generation that
+		// had taken it over. Nobody knows which, and the effect has happened.
 		ans := t.undo(st, c, old, value)
 		ans.Held, ans.Written = !old.Late && time.Now().Before(c.Until), true
 		return ans
 	case terminal, c.Fence <= old.Floor:
 		return t.undo(st, c, old, value)
 	}
-	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
-	// is what Forget cuts owners off by.
+	// We overwrote the claim of somebody else, or what is left of one. Its fence must not be lost:
+	// Forget cuts off owners by it.
 	rec := wire.DoneRecord(c, t.At)
 	rec.Late, rec.Fence, rec.Attempt = true, max(rec.Fence, old.Fence),
 		max(rec.Attempt, old.Attempt)
@@ -487,9 +486,9 @@ func (t *exchange) overwrote(st *step, c *driver.Finish, old *wire.Record,
 	return driver.Answer{Written: true, Record: rec.View(c.Window, 0)}
 }
 
-// foreignKeep is how long a value is kept that could not be read and is put back. A record of a
-// newer version expires as ours do, because that version could not read it without an expiry
-// either. A value that is none of ours stays forever. Zero is forever.
+// foreignKeep is how long an unreadable value lives that is put back. A record of a newer version
+// expires as ours do, because that version could not read it without an expiry either. A foreign
+// value stays forever, which is zero.
 func foreignKeep(value string, window time.Duration) time.Duration {
 	if value != "" && value[0] > wire.RecordVersion && value[0] < ' ' {
 		return window
@@ -497,8 +496,8 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 	return 0
 }
 
-// undo puts back a value that must not be overwritten, and returns it. How long it had to live is
-// not known: the reply to SET GET does not say.
+// undo puts back a value that must not be overwritten, and returns it. The reply to SET GET does
+// not say how long the value had to live.
 func (t *exchange) undo(st *step, c *driver.Finish, old *wire.Record, value string) driver.Answer {
 	left, age, known := old.Remembered(t.At)
 	switch {
@@ -525,11 +524,11 @@ func (t *exchange) putBack(st *step, value string, keep time.Duration) {
 	})
 }
 
-// completable reports whether a completion may overwrite whatever is there: the effect has
-// happened, so "done" is true whoever holds the key, and nobody keeps a result of it
-// (Record.Plain). A value that it must not overwrite is put back by restore. To make that very
-// rare, a completion whose claim has ended by our clock, and may meet the next owner's claim, goes
-// to the script, and so does one that is sent again.
+// completable reports whether a completion may overwrite whatever the key holds. The effect has
+// happened, so "done" is true whoever holds the key, and the key keeps no result (Record.Plain).
+// When it has overwritten a value that must stay, restore puts that back. To make that very rare, a
+// completion goes to the script when its claim has ended by our clock, so that it may meet the next
+// owner's claim, and when it is sent again.
 func completable(c *driver.Finish, at wire.Reading) bool {
 	return c.MayOverwrite && c.Result == nil && at.Known() && c.EffectApplied && c.Fence != 0 &&
 		c.State == driver.StateSucceeded && c.Window > 0 &&

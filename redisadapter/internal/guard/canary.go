@@ -18,8 +18,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// A canary is a key without an expiry that nobody deletes: when it is gone, so is the data next to
-// it. Its value is "1 STATE EPOCH", EPOCH 16 random bytes in hexadecimal:
+// A canary is a key without an expiry that nobody deletes: when it is gone, the data next to it is
+// gone as well. Its value is "1 STATE EPOCH", EPOCH 16 random bytes in hexadecimal:
 //
 //	1 ok EPOCH           written by Init
 //	1 lost EPOCH MILLIS  written by a process that found it missing, with the server's time
@@ -32,8 +32,8 @@ const (
 )
 
 const (
-	// clusterCanaries are spread evenly over the slots of a Cluster, so that every master
-	// with 512 slots in a row holds at least one, wherever slots are moved.
+	// clusterCanaries are spread evenly over the slots of a Cluster, so that every master with 512
+	// slots in a row holds at least one, however slots are moved.
 	clusterCanaries = 64
 )
 
@@ -115,9 +115,9 @@ var canaryTags = sync.OnceValue(func() []string {
 	return tags
 })
 
-// guards returns, for each of n keys, the number of a canary on the same server, -1 where
-// that holds none. It asks the client's own picture of the Cluster, no server, and needs
-// no keys for a single server.
+// guards returns, for each of n keys, the number of a canary on the same server, or -1 if that
+// server holds none. It uses the client's own view of the Cluster, asks no server, and needs no
+// keys for a single server.
 func (c *Canaries) guards(ctx context.Context, keys []string, n int) []int {
 	at := make([]int, n)
 	if c.Cluster == nil {
@@ -146,7 +146,7 @@ func (c *Canaries) guards(ctx context.Context, keys []string, n int) []int {
 	return at
 }
 
-// holds reports whether the canary that is known for a node is still there: slots move.
+// holds reports whether a node still has the canary that is known for it: slots move.
 func (c *Canaries) holds(ctx context.Context, node *redis.Client,
 	holders map[*redis.Client]int) bool {
 	n, found := holders[node]
@@ -175,7 +175,7 @@ func (c *Canaries) Find(ctx context.Context) *map[*redis.Client]int {
 type Sight struct {
 	value   string
 	Missing bool
-	Err     error // it could not be looked at
+	Err     error // why it could not be read
 }
 
 func sightOf(cmd *redis.StringCmd) Sight {
@@ -185,7 +185,7 @@ func sightOf(cmd *redis.StringCmd) Sight {
 		return Sight{value: value}
 	case errors.Is(err, redis.Nil):
 		return Sight{Missing: true}
-	case wire.Classify(err) == wire.ClassUnreadable: // of another type: it is not ours any more
+	case wire.Classify(err) == wire.ClassUnreadable: // of another type, so not ours any more
 		return Sight{}
 	}
 	return Sight{Err: err}
@@ -206,8 +206,8 @@ func (c *Canaries) Read(ctx context.Context) []Sight {
 	return sights
 }
 
-// Write gives canaries a new value. Only a missing one is written when missing is set:
-// somebody else may have been faster.
+// Write gives canaries a new value. With missing it writes only canaries that do not exist: another
+// process may have been faster.
 func (c *Canaries) Write(ctx context.Context, which []int, missing bool,
 	value func() string) error {
 	if len(which) == 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Check is the looking at canaries during one exchange: at the end of every pipeline that
-// carries claims there is one GET for every server that they go to. The commands of one
-// server are executed in order, so that a canary which is there says that nothing was
-// lost before the claims. A claim that is redirected after that is not covered.
+// Check reads canaries during one exchange: every pipeline that carries claims ends with one GET
+// for every server that they go to. A server executes its commands in order, so a canary that
+// exists proves that nothing was lost before the claims. A claim that is redirected after that is
+// not covered.
 type Check struct {
 	g    *Amnesia
 	want *view
@@ -22,14 +22,14 @@ type Check struct {
 	cmds map[int][]*redis.StringCmd
 }
 
-// Looks are those of one round.
+// Looks are the canaries to read in one round.
 type Looks struct {
 	G    *Amnesia
 	Need []int
 	cmds map[int][]*redis.StringCmd
 }
 
-// NewCheck returns one for claims, whose keys are asked for on a Cluster.
+// NewCheck returns a Check for claims. It calls key for their keys only on a Cluster.
 func (g *Amnesia) NewCheck(ctx context.Context, claims int,
 	key func(i int) string) *Check {
 	var keys []string
@@ -43,7 +43,7 @@ func (g *Amnesia) NewCheck(ctx context.Context, claims int,
 		cmds: make(map[int][]*redis.StringCmd)}
 }
 
-// Round lists the canaries of the claims in a round. It returns nil for none.
+// Round lists the canaries of the claims in a round. It returns nil for a nil Check.
 func (c *Check) Round(claims iter.Seq[int]) *Looks {
 	if c == nil {
 		return nil
@@ -58,7 +58,7 @@ func (c *Check) Round(claims iter.Seq[int]) *Looks {
 	return l
 }
 
-// Queue returns what makes the commands of one pipeline.
+// Queue returns the function that makes the commands of one pipeline.
 func (l *Looks) Queue(ctx context.Context) func() []redis.Cmder {
 	if l == nil || len(l.Need) == 0 {
 		return nil
@@ -73,7 +73,8 @@ func (l *Looks) Queue(ctx context.Context) func() []redis.Cmder {
 	}
 }
 
-// Add takes a round that has come back. One that was left behind may still be at work.
+// Add takes the replies of a round that has come back. A round that was left behind may still be at
+// work.
 func (c *Check) Add(l *Looks) {
 	if l == nil {
 		return
@@ -95,7 +96,7 @@ func (c *Check) changed() bool {
 	return false
 }
 
-// Unseen is why the canary of request i could not be looked at, or nil.
+// Unseen is why the canary of request i could not be read, or nil.
 func (c *Check) Unseen(i int) error {
 	n := c.at[i]
 	if n < 0 {
@@ -119,7 +120,7 @@ func AcquiredOf(answers []driver.Answer) (granted []int) {
 	return granted
 }
 
-// Suspicious says why claims that a pipeline won must not be granted as usual, or nil.
+// Suspicious returns why claims that a pipeline won must not be granted as usual, or nil.
 func (g *Amnesia) Suspicious(ctx context.Context, t *Check) error {
 	changed := t.changed()
 	if changed {

@@ -15,9 +15,10 @@ import (
 
 // The record of evictions is a key without an expiry, "PREFIX:evictions", with one line "RUN COUNT"
 // for each master. COUNT is how many keys that server process had evicted when the guard was last
-// closed for it, or when Init was called. A server that has evicted more has evicted while no
-// process of ours was looking, and the next process to start closes the guard for it. A server that
-// is not in the record counts from zero, and so does one that has evicted the record itself.
+// closed for it, or when Init was called. A server that has evicted more did so while no process of
+// ours was looking, and the next process to start closes the guard for it. For a server that is not
+// in the record the count starts at zero, and so it does for one that has evicted the record
+// itself.
 
 // recordedServers bounds the lines that are read.
 const recordedServers = 4096
@@ -45,7 +46,7 @@ func parseEvictions(value string) map[string]uint64 {
 	return counts
 }
 
-// writeEvictions replaces the record by what servers have said of themselves.
+// writeEvictions replaces the record by the counts that servers have reported.
 func (c *Canaries) writeEvictions(ctx context.Context, heard map[string]wire.Info) error {
 	var b strings.Builder
 	for addr, i := range heard {
@@ -79,8 +80,8 @@ func (c *Canaries) RecordEvictions(ctx context.Context) error {
 	return c.writeEvictions(ctx, heard)
 }
 
-// MayEvict reports whether a server may evict keys, or does not say. Without a limit none
-// is evicted, whatever the policy.
+// MayEvict reports whether a server may evict keys, or does not say. Without a limit of memory no
+// key is evicted, whatever the policy.
 func MayEvict(i wire.Info) bool {
 	if i.Embedded() || i["maxmemory_policy"] == "noeviction" {
 		return false

@@ -33,8 +33,8 @@ var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
 
 const (
 	// DefaultSuspectFor is how long claims are refused after a failover or restart that
-	// kept the canary: replication lags by less than a second on a healthy link, a
-	// failover takes a few, and appendfsync everysec may lose two.
+	// kept the canary: replication lags by less than a second on a healthy link, a failover takes a
+	// few seconds, and appendfsync everysec may lose two seconds.
 	DefaultSuspectFor = 2 * time.Second
 
 	// rereadAfter is how often a store that refuses claims looks whether it may stop.
@@ -43,12 +43,11 @@ const (
 	remarkAfter = time.Minute
 )
 
-// Amnesia knows whether the server has lost data. All times are on our monotonic clock;
-// the time of a loss is kept in the canaries, by the server's clock, so that all
-// processes agree on it.
+// Amnesia knows whether the server has lost data. Its times are by our monotonic clock; the time of
+// a loss is kept in the canaries, by the server's clock, so that all processes agree on it.
 //
-// A loss counts for the whole deployment, also when one of several masters has lost its
-// data: whose slots were whose by then is not known.
+// A loss counts for the whole deployment, even when only one of several masters has lost its data:
+// nobody knows which slots it had by then.
 type Amnesia struct {
 	*Canaries
 	Policy     Policy
@@ -58,24 +57,24 @@ type Amnesia struct {
 	Report     func(preflight.Finding)
 
 	view    atomic.Pointer[view]
-	suspect atomic.Pointer[time.Time] // until when; nil: not
+	suspect atomic.Pointer[time.Time] // until when; nil: not suspected
 	// the client's connections when servers were last asked who they are
 	conns   atomic.Uint64
 	Flagged atomic.Uint64
 	Memory  memory
 	evicts  atomic.Bool               // a server may evict keys, as far as it was last asked
-	looked  atomic.Pointer[time.Time] // when lookDue was last true for its time
+	looked  atomic.Pointer[time.Time] // when lookDue was last true because of the time
 
-	recorded map[string]uint64 // what the record of evictions had when New read it
+	recorded map[string]uint64 // the record of evictions as New read it
 
-	mu       sync.Mutex // one at a time reads all, marks or compares servers
+	mu       sync.Mutex // held while reading all canaries, marking, or comparing servers
 	read     time.Time
 	marked   time.Time
 	reported time.Time
 	known    servers
 }
 
-// view is what was last learned of the canaries. It is never changed.
+// view is what was last learned of the canaries. A view is never changed.
 type view struct {
 	values []string  // what the canaries must hold
 	until  time.Time // zero: nothing is lost
@@ -83,10 +82,10 @@ type view struct {
 
 func (v *view) lost() bool { return v != nil && time.Now().Before(v.until) }
 
-// On reports whether anything is looked for.
+// On reports whether the guard looks for anything.
 func (g *Amnesia) On() bool { return g.Policy != off }
 
-// amnesic says why claims must not be granted as usual, or nil.
+// amnesic returns why claims must not be granted as usual, or nil.
 func (g *Amnesia) amnesic() error {
 	if v := g.view.Load(); v.lost() {
 		return fmt.Errorf("%w: claims are not safe for another %v", wire.ErrAmnesia,
@@ -99,8 +98,8 @@ func (g *Amnesia) amnesic() error {
 	return nil
 }
 
-// Closed says why no claim may be sent at all, or nil. Every now and then it looks at
-// the canaries again: an operator may have acknowledged the loss.
+// Closed returns why no claim may be sent at all, or nil. Now and then it reads the canaries again:
+// an operator may have acknowledged the loss.
 func (g *Amnesia) Closed(ctx context.Context) error {
 	if g.Policy != failClosed || g.amnesic() == nil {
 		return nil
@@ -124,8 +123,8 @@ func (g *Amnesia) Look(ctx context.Context) error {
 	return g.reread(ctx)
 }
 
-// reread needs mu. A canary that is missing, or changed without an acknowledgement, is written
-// down as lost, and then read again: another process may have been faster.
+// reread needs mu. It marks a canary as lost that is missing, or changed without an
+// acknowledgement, and reads it again: another process may have been faster.
 func (g *Amnesia) reread(ctx context.Context) error {
 	g.read = time.Now()
 	now, err := g.Client.Time(ctx).Result()
@@ -160,14 +159,14 @@ func (g *Amnesia) compare(sights []Sight) (missing, changed []int) {
 		}
 		c, err := ParseCanary(s.value)
 		if err != nil || c.State == CanaryOK && before != nil && s.value != before.values[i] {
-			changed = append(changed, i) // by whom? Init, after all was lost
+			changed = append(changed, i) // by Init, after all was lost
 		}
 	}
 	return missing, changed
 }
 
-// mark writes a loss down for all processes. When that fails (memory is full), this process
-// still knows.
+// mark writes a loss down for all processes. When that fails (memory is full), this process still
+// knows of the loss.
 func (g *Amnesia) mark(ctx context.Context, now time.Time, missing, changed []int) {
 	g.marked = time.Now()
 	value := func() string { return NewCanary(canaryLost, now) }
@@ -190,7 +189,7 @@ func (g *Amnesia) adopt(now time.Time, sights []Sight, fresh int) {
 			next.values[i] = s.value
 		}
 		if c, err := ParseCanary(s.value); err == nil && c.State == canaryLost {
-			// A clock that was set back must not keep it closed for longer than a window.
+			// A clock that was set back must not keep the guard closed for longer than a window.
 			left := min(c.lost.Add(g.window).Sub(now), g.window)
 			if until := time.Now().Add(left); left > 0 && until.After(next.until) {
 				next.until = until

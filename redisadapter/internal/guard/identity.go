@@ -24,12 +24,12 @@ type servers struct {
 	owed bool
 }
 
-// serverState is what was last seen of one of them.
+// serverState is what was last seen of one server.
 type serverState struct {
 	// replication id, which lasts until a replica is promoted.
 	replication string
-	// accounted is how many evicted keys have closed the guard, if it is on, and reported is how
-	// many have been given to Options.OnFinding.
+	// accounted is for how many evicted keys the guard was closed, if it is on, and reported is how
+	// many have been reported to Options.OnFinding.
 	accounted, reported uint64
 }
 
@@ -44,15 +44,14 @@ func Connections(client redis.UniversalClient) uint64 {
 	return n
 }
 
-// dialled reports whether there are connections over which no server has yet been asked
-// who it is.
+// dialled reports whether there are new connections, over which no server was asked yet who it is.
 func (g *Amnesia) dialled() bool { return Connections(g.Client) != g.conns.Load() }
 
 // lookDue reports whether the servers must be asked again before claims are granted. They must be
 // asked each time while one of them may evict keys, so that no claim is granted after an eviction
 // that is not accounted for. Otherwise they are asked every lookEvery, because an operator may
-// change the policy of a running server. That look is made by the call that wins claims, and not
-// by a goroutine: New starts none, and nobody would stop it.
+// change the policy of a running server. The call that wins claims asks, and not a goroutine: New
+// starts none, and nobody would stop it.
 func (g *Amnesia) lookDue() bool {
 	if g.evicts.Load() {
 		return true
@@ -89,8 +88,9 @@ func (g *Amnesia) identify(ctx context.Context) error {
 	return g.Meet(ctx, heard, conns)
 }
 
-// Meet compares servers with those that were known. A loss closes the guard before it counts as
-// known: a call that looks at the same moment must not find nothing new, and the guard still open.
+// Meet compares servers with those that were known. It closes the guard for a loss before it notes
+// the loss as known. Otherwise a call that looks at the same moment could find nothing new, and the
+// guard still open.
 func (g *Amnesia) Meet(ctx context.Context, heard map[string]wire.Info, conns uint64) error {
 	g.Memory.Evicting(slices.Collect(maps.Values(heard))...)
 	found, lost := g.compareServers(heard, conns)
@@ -154,11 +154,11 @@ func (g *Amnesia) compareServers(heard map[string]wire.Info,
 
 func isSuspect(f preflight.Finding) bool { return f.Code == wire.CodeSuspect }
 
-// newServer is the state of a server that was not seen before. The keys that it has evicted by then
-// count if they may have been ours. Of the first servers, those count that the guard's record does
-// not have. Of one that has replaced another, all that it has evicted since it was started count,
-// if that was after the last look. An older one is a replica that was promoted: it has evicted in
-// an earlier life as a master.
+// newServer is the state of a server that was not seen before. The keys that it has evicted so far
+// count if they may have been ours. For a server that the first look finds, the evictions beyond
+// the guard's record count. For a server that was started after the last look, all evictions count.
+// None count for an older one: it is a promoted replica, which evicted in an earlier life as a
+// master.
 func (g *Amnesia) newServer(run string, i wire.Info, evicted uint64, first bool) *serverState {
 	is := &serverState{accounted: evicted, reported: evicted}
 	switch uptime, known := i.Count("uptime_in_seconds"); {
@@ -171,8 +171,8 @@ func (g *Amnesia) newServer(run string, i wire.Info, evicted uint64, first bool)
 	return is
 }
 
-// account notes that the guard has been closed for all keys that servers had evicted when
-// they were heard, here and in the record of evictions.
+// account notes, here and in the record of evictions, that the guard has been closed for all keys
+// that servers had evicted when they answered.
 func (g *Amnesia) account(ctx context.Context, heard map[string]wire.Info) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,7 +199,7 @@ func runOf(addr string, i wire.Info) string {
 
 // forgetful recognizes a server that has been started since the last look, without an
 // append-only file: the canary may come from a snapshot, and what was written after that
-// is lost. A replica that was promoted is older, or is taken for one of these.
+// is lost. A promoted replica is older, or is taken for such a server.
 func forgetful(i wire.Info, since time.Duration) bool {
 	uptime, known := i.Count("uptime_in_seconds")
 	return known && i["aof_enabled"] == "0" && time.Duration(uptime)*time.Second < since

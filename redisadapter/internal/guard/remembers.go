@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// memory is the time since which the server has kept all that it was told, as far as this process
+// memory is the time since which the server has kept all that was written, as far as this process
 // knows. The zero memory knows of no loss.
 type memory struct {
 	lapse atomic.Pointer[time.Time] // nil: none was seen
@@ -25,7 +25,7 @@ func (m *memory) lapsed() {
 func (m *memory) Evicting(servers ...wire.Info) {
 	for _, fields := range servers {
 		if !fields.Embedded() && fields["maxmemory_policy"] != "noeviction" {
-			m.evict.Store(true) // it stays: nobody has counted the keys evicted by then
+			m.evict.Store(true) // forever: nobody has counted the keys evicted so far
 		}
 	}
 }

@@ -24,18 +24,19 @@ const (
 )
 
 // breakerWait is how long the breaker stays open: 125-250 ms, then 250-500 ms. A probe costs a
-// server nothing, and until it comes back nobody works. It must also be short next to the second
-// for which go-redis refuses to dial: a probe that meets this would wait once more.
+// server nothing, and nobody works until the server is back. The wait must also be short compared
+// with the second for which go-redis refuses to dial: a probe that is refused so would wait once
+// more.
 var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 500 * time.Millisecond,
 	Kind: backoff.Equal}
 
 // breaker fails calls at once while the server cannot be reached.
 //
-// Closed until limit calls in a row have failed to reach the server. Then open for a
-// jittered time; after it one call, of either purpose, is let through as a probe, and
-// the others still fail. Whoever learns that the server answers closes it; a probe that
-// fails opens it for longer. While open up to endsWhileOpen completions or renewals are
-// let through at once: they cannot be a storm, and each may save an effect's record.
+// It is closed until limit calls in a row have failed to reach the server. Then it is open for a
+// jittered time; after that it lets one call, of either purpose, through as a probe, and the others
+// still fail. Any call that learns that the server answers closes it; a probe that fails opens it
+// for longer. While it is open it lets up to endsWhileOpen completions or renewals through at once:
+// they cannot be a storm, and each may save an effect's record.
 type breaker struct {
 	limit int
 	now   func() time.Time
@@ -54,7 +55,7 @@ type Pass struct {
 	start      time.Time
 }
 
-// enter permits a call, or says why not.
+// enter permits a call, or returns why not.
 func (b *breaker) enter(why Purpose) (Pass, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,9 +118,9 @@ func (b *breaker) open() bool {
 	return !b.until.IsZero()
 }
 
-// learned is what the errors of a batch say about the server. One that answers a part is
-// there: on a Cluster the breaker is for the whole, so that a master that is down does
-// not keep the others from working.
+// learned is what the errors of a batch say about the server. One answered item is enough: a
+// Cluster has one breaker for all masters, and a master that is down must not keep the others from
+// working.
 func learned(took time.Duration, errs func(yield func(error) bool)) lesson {
 	v := nothing
 	for err := range errs {
@@ -141,7 +142,7 @@ func learnedFrom(took time.Duration, err error) lesson {
 	switch {
 	case errors.As(err, &bad), errors.Is(err, errNoRoom), errors.Is(err, redis.ErrPoolTimeout),
 		errors.Is(err, redis.ErrClosed):
-		return nothing // not sent, or no fault of the server
+		return nothing // not sent, or not the server's fault
 	}
 	switch wire.Classify(err) {
 	case wire.ClassContext:

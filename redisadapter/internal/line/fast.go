@@ -12,16 +12,16 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// A pipeline whose caller may leave runs in a goroutine of its own, for go-redis waits for
-// a reply whatever becomes of the caller's context. Waking that goroutine, and then the
-// caller, costs more CPU than the round trip. With a client that at least keeps the deadline
-// of a context, it is not always needed:
+// A pipeline whose caller may leave runs in a goroutine of its own, because go-redis waits for a
+// reply even after the caller's context has ended. Waking that goroutine, and then the caller,
+// costs more CPU than the round trip. With a client that at least keeps the deadline of a context,
+// the goroutine is not always needed:
 //
-//   - A context that ends by its deadline only is left to the client.
-//   - While the server is near, which means that it has recently answered at once, small
-//     pipelines have a deadline of their own: as long as anybody may be kept from leaving.
-//     One that is not answered by then is sent again the other way, as if its reply had been
-//     lost, and the server counts as far away for a while.
+//   - When a context ends only by its deadline, the client keeps that deadline.
+//   - While the server is near, which means that it has recently answered at once, small pipelines
+//     have a deadline of their own, fastPatience, for which a caller may be kept. A pipeline that
+//     is not answered by then is sent again from a goroutine, as if its reply had been lost, and
+//     the server counts as far away for a while.
 const (
 	// fastPatience is how much later than its context's end a call may return.
 	fastPatience = 50 * time.Millisecond
@@ -44,8 +44,8 @@ func (n *fastPath) may() bool {
 	return n.on && rtt > 0 && rtt < int64(fastRTT)
 }
 
-// note takes how long a small pipeline was under way. A round trip is long mostly because it has
-// waited, so that a single one says little, except for one that was not answered.
+// note takes how long a small pipeline was under way. Most long round trips are long because they
+// have waited, so a single one says little, unless it was not answered.
 func (n *fastPath) note(took time.Duration) {
 	old := n.rtt.Load()
 	if old == 0 {
@@ -58,14 +58,14 @@ func (n *fastPath) note(took time.Duration) {
 // far makes the server count as far away for the next dozens of pipelines.
 func (n *fastPath) far() { n.rtt.Store(int64(time.Second)) }
 
-// passed reports whether the deadline of ctx has passed: its own timer may be later than
-// that of a connection.
+// passed reports whether the deadline of ctx has passed: the timer of ctx may fire later than that
+// of a connection.
 func passed(ctx context.Context) bool {
 	d, ok := ctx.Deadline()
 	return ok && !time.Now().Before(d)
 }
 
-// timed reports whether ctx ends by its deadline only.
+// timed reports whether ctx ends only by its deadline.
 func (n *fastPath) timed(ctx context.Context) bool {
 	if !n.on {
 		return false
@@ -89,8 +89,8 @@ func inTime(replies []redisscript.Reply, cmds []redis.Cmder) bool {
 	return true
 }
 
-// late recognizes the error of a reply that did not come in time. A pool without a free
-// connection has been waited for already.
+// late recognizes the error of a reply that did not come in time. It is false when the pool has no
+// free connection, because the call has already waited for one.
 func late(err error) bool {
 	if err == nil || err == redis.Nil || errors.Is(err, redis.ErrPoolTimeout) { //nolint:errorlint // go-redis returns Nil as it is
 		return false

@@ -1,4 +1,4 @@
-// Package line is the way of pipelines to the server: a breaker in front, a bound on how many are
+// Package line sends pipelines to the server: with a breaker in front, a bound on how many are
 // under way, and no goroutine where none is needed.
 package line
 
@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
-// Purpose tells calls that begin work from those that end it, or keep it alive. Behind
-// those stands an effect that has begun: they matter more.
+// Purpose tells calls that begin work from those that end it, or keep it alive. The latter matter
+// more, because their effect has begun.
 type Purpose uint8
 
 const (
@@ -38,14 +38,15 @@ type Line struct {
 }
 
 // New returns a Line that has at most maxInFlight pipelines under way. After breakerAfter calls in
-// a row that have not reached the server the next ones fail at once, or never if it is negative.
+// a row that have not reached the server, the next ones fail at once; if breakerAfter is negative,
+// never.
 func New(runner *redisscript.Runner, maxInFlight, breakerAfter int) *Line {
 	return &Line{Runner: runner, bound: newBound(maxInFlight),
 		breaker: breaker{limit: breakerAfter, now: time.Now}}
 }
 
-// KeepsDeadlines says whether the client does: small pipelines may then do without a goroutine. It
-// is for before the first Send.
+// KeepsDeadlines sets whether the client keeps deadlines: small pipelines may then do without a
+// goroutine. Call it before the first Send.
 func (l *Line) KeepsDeadlines(yes bool) { l.fast.on = yes }
 
 // BreakerOpen reports whether calls fail at once.
@@ -63,7 +64,7 @@ func (l *Line) Call(why Purpose, do func(), errs func(yield func(error) bool)) e
 	}
 	returned := false
 	defer func() {
-		if !returned { // do panics, which says nothing about the server
+		if !returned { // do panicked, which says nothing about the server
 			errs = func(func(error) bool) {}
 		}
 		l.Leave(p, errs)
@@ -102,12 +103,12 @@ func (l *Line) Scripts(ctx context.Context, why Purpose,
 	})
 }
 
-// Pipeline is what Send sends: scripts, plain commands, and what the last makes.
+// Pipeline is what Send sends: scripts, plain commands, and the commands that Last makes.
 type Pipeline struct {
 	Calls []redisscript.Call
 	Plain []redis.Cmder
 	Last  func() []redis.Cmder
-	// Once has Send answer ErrUnanswered where it would send the pipeline a second time.
+	// Once makes Send return ErrUnanswered where it would send the pipeline a second time.
 	Once bool
 }
 
@@ -159,9 +160,9 @@ func (l *Line) Send(ctx context.Context, why Purpose, p Pipeline) ([]redisscript
 	return replies, err
 }
 
-// Bounded sends and returns at the latest when ctx ends: go-redis by itself reads on until
-// its ReadTimeout. The pipeline is then left behind in its goroutine, keeps its slot until
-// the client's own timeouts end it, and must not touch what the caller uses afterwards.
+// Bounded sends, and returns at the latest when ctx ends: go-redis itself would read until its
+// ReadTimeout. The pipeline is then left behind in its goroutine, keeps its slot until the client's
+// own timeouts end it, and must not touch what the caller uses afterwards.
 func (l *Line) Bounded(ctx context.Context, why Purpose,
 	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
 	if err := l.bound.enter(ctx, why); err != nil {
@@ -170,7 +171,7 @@ func (l *Line) Bounded(ctx context.Context, why Purpose,
 	return l.leaving(ctx, why, send)
 }
 
-// leaving is Bounded for a caller that has entered the bound, which it leaves.
+// leaving is Bounded for a caller that has entered the bound; leaving leaves it.
 func (l *Line) leaving(ctx context.Context, why Purpose,
 	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
 	if l.fast.timed(ctx) || ctx.Done() == nil {
@@ -193,9 +194,9 @@ func (l *Line) leaving(ctx context.Context, why Purpose,
 // errNoRoom: Options.MaxInFlight batches were under way until the context ended.
 var errNoRoom error = wire.NotSentError("too many batches are under way")
 
-// bound bound how many pipelines are under way, those that were left behind when their
-// context ended included. Calls that begin work must also find a slot in the smaller one,
-// so that they never keep those out that end it.
+// bound limits how many pipelines are under way, including those that were left behind when their
+// context ended. Calls that begin work also need a slot in first, the smaller one, so that they
+// never keep out calls that end work.
 type bound struct{ all, first chan struct{} }
 
 func newBound(n int) bound {
@@ -219,7 +220,7 @@ func (b *bound) enter(ctx context.Context, why Purpose) error {
 	return err
 }
 
-// take asks for the end of ctx only when there is no slot free: that may make a timer.
+// take asks ctx for its Done channel only when no slot is free: that may make a timer.
 func (b *bound) take(ctx context.Context, slot chan struct{}) error {
 	select {
 	case slot <- struct{}{}:

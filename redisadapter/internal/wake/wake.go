@@ -1,7 +1,6 @@
-// Package wake carries the news that a key has ended from one process to others. It uses sharded
-// pub/sub of Redis 7 (https://redis.io/docs/latest/develop/pubsub/), so that on a Cluster a message
-// stays with the servers of the key's slot. News that is lost costs latency alone, because waiters
-// also ask.
+// Package wake tells other processes that an attempt of a key has ended. It uses sharded pub/sub of
+// Redis 7 (https://redis.io/docs/latest/develop/pubsub/), so that on a Cluster a message stays with
+// the servers of the key's slot. A lost message costs only latency, because waiters also poll.
 package wake
 
 import (
@@ -16,11 +15,11 @@ import (
 )
 
 const (
-	// linger is how long a connection is kept for which nobody listens.
+	// linger is how long a connection without listeners is kept.
 	linger = time.Second
-	// maxNames is how many channels a connection subscribes to. Then a new one takes over, and it
-	// ends with its last listener: so no channel is ever unsubscribed, which would race with the
-	// next who subscribes.
+	// maxNames is how many channels a connection subscribes to. Then a new connection takes over,
+	// and the old one ends with its last listener. So no channel is ever unsubscribed, which would
+	// race with the next listener that subscribes.
 	maxNames = 1024
 )
 
@@ -48,8 +47,8 @@ func (c *Channels) Notify(ctx context.Context, names []string) error {
 	return err
 }
 
-// Listen calls woken for each message of a channel from when it has returned, which it does when
-// the server has confirmed it, until stop is called or the connection is lost. woken and stop do
+// Listen subscribes to a channel, and returns when the server has confirmed that. From then on it
+// calls woken for each message, until stop is called or the connection is lost. woken and stop do
 // not block.
 func (c *Channels) Listen(ctx context.Context, name string, woken func()) (stop func(),
 	err error) {
@@ -61,7 +60,7 @@ func (c *Channels) Listen(ctx context.Context, name string, woken func()) (stop 
 	f, ch, first := c.join(from, at, name, l)
 	stop = sync.OnceFunc(func() { f.leave(ch, l) })
 	if first {
-		go f.subscribe(name) // go-redis may dial, and does not look at ctx then
+		go f.subscribe(name) // in a goroutine: go-redis may dial, and ignores ctx then
 	}
 	select {
 	case <-ch.ready:
@@ -95,7 +94,7 @@ func (c *Channels) server(ctx context.Context, name string) (subscriber, string,
 	return node, node.Options().Addr, nil
 }
 
-// join adds a listener. first says that it is the one to subscribe to the channel.
+// join adds a listener. first says that this listener must subscribe to the channel.
 func (c *Channels) join(from subscriber, at, name string, l *listener) (f *feed, ch *channel,
 	first bool) {
 	c.mu.Lock()
@@ -125,8 +124,8 @@ type feed struct {
 	at   string
 	sub  *redis.PubSub
 	once sync.Once // receive
-	// asking makes channels one by one, so that those that wait for a connection do not each make
-	// another when it cannot be had.
+	// asking is held while subscribing, so that while no connection can be had, the channels that
+	// wait for it do not each make another.
 	asking sync.Mutex
 
 	// guarded by Channels.mu
@@ -137,7 +136,7 @@ type feed struct {
 }
 
 type channel struct {
-	ready     chan struct{} // closed when it is subscribed to, or the feed has ended
+	ready     chan struct{} // closed when the channel is subscribed to, or the feed has ended
 	confirmed bool
 	listeners map[*listener]struct{}
 }
@@ -163,11 +162,11 @@ func (f *feed) leave(ch *channel, l *listener) {
 	}
 }
 
-// nobody needs the mutex, as all conditions of endIf do.
+// nobody reports whether there is no listener. Like all conditions of endIf it needs the mutex.
 func (f *feed) nobody() bool { return f.listeners == 0 }
 
-// give gives up a channel that has not been confirmed in time, with its connection: the server may
-// be gone without a word.
+// give gives up a channel that was not confirmed in time, and its connection: the server may be
+// gone without a word.
 func (f *feed) give(ch *channel, err error) {
 	f.endIf(func() bool { return !ch.confirmed }, err)
 }
@@ -179,8 +178,8 @@ func (f *feed) ended() error {
 	return f.err
 }
 
-// end closes the connection. Its listeners are woken, because they hear no more: those that still
-// wait listen again.
+// end closes the connection. It wakes the listeners, because they get no more messages: those that
+// still wait listen again.
 func (f *feed) end(err error) { f.endIf(func() bool { return true }, err) }
 
 func (f *feed) endIf(still func() bool, err error) {
@@ -205,10 +204,10 @@ func (f *feed) endIf(still func() bool, err error) {
 	for _, l := range all {
 		l.woken()
 	}
-	go func() { _ = f.sub.Close() }() // which waits for a dial that is under way
+	go func() { _ = f.sub.Close() }() // waits for a dial that is under way
 }
 
-// subscribe asks for a channel; the connection that this makes is then read.
+// subscribe subscribes to a channel. The first call makes the connection, and starts receive.
 func (f *feed) subscribe(name string) {
 	f.asking.Lock()
 	defer f.asking.Unlock()

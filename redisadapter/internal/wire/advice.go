@@ -39,7 +39,7 @@ const (
 	CodeUnreachable = "unreachable"
 )
 
-// noEviction says how to set the policy, also where CONFIG SET is not allowed.
+// noEviction says how to set the policy, even where CONFIG SET is not allowed.
 const noEviction = "set maxmemory-policy noeviction, in redis.conf and with CONFIG SET. " +
 	"Or guard against evictions with Options.Amnesia FailClosed. " +
 	"Or accept them with Options.AllowEviction. " +

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// ClaimCall is the script for a request; asks is that of [redisscript.ClaimArgs].
+// ClaimCall is the script for a request; asks is the field of [redisscript.ClaimArgs].
 func ClaimCall(key string, r *driver.ClaimRequest, asks bool) redisscript.Call {
 	return redisscript.NewClaim(key, &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
@@ -83,7 +83,7 @@ func encodeFingerprint(f driver.Fingerprint) string {
 	return string(f[:])
 }
 
-// CloneResult is the result of a change that was written just now.
+// CloneResult is a copy of the result of a change that was just written.
 func CloneResult(c *driver.Finish) []byte {
 	if c.State == driver.StateReleased {
 		return nil

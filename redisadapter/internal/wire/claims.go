@@ -10,12 +10,12 @@ import (
 
 // Claimable reports whether a claim of an absent key may carry a fence of our own making.
 //
-// It must be larger than every fence the key ever had. A claim that we send now and that is
-// executed at the very end of its lease may meet a key that was claimed and done, or released, and
-// forgotten meanwhile. That takes a record that lives for less than the lease minus the time by
-// which the clock may be behind. On our side the lease is cut short by its margin of 1 % and 2 ms,
-// and a record lives for at least a lease. So a clock that is behind by less than the margin is
-// good enough.
+// The fence must be larger than every fence that the key ever had. The danger: we send a claim;
+// meanwhile others claim the key, complete or release it, and its record expires; then the server
+// executes our claim, at the very end of its lease, with an older fence. That takes a record that
+// lives for less than the lease minus the time by which our estimate of the clock is behind. We
+// count the lease as shorter by its margin of 1 % and 2 ms, and a record lives for at least a
+// lease. So an estimate that is behind by less than the margin is good enough.
 func Claimable(r *driver.ClaimRequest, at Reading) bool {
 	return at.Known() && r.Hold >= r.Lease && at.Error < r.Lease/100+2*time.Millisecond
 }
@@ -37,7 +37,7 @@ func Acquired(r *driver.ClaimRequest, at Reading) driver.Answer {
 	}}
 }
 
-// digested is an origin as a store gives it back.
+// digested is an origin as a store returns it.
 func digested(o driver.Origin) driver.Origin {
 	if o.Source != "" {
 		o.Source, o.SourceDigest = "", o.Digest()
@@ -45,8 +45,8 @@ func digested(o driver.Origin) driver.Origin {
 	return o
 }
 
-// ClaimedRecord is what the claim of a change has written, unless it was renewed with steps, or
-// follows a Forget.
+// ClaimedRecord is the record that the claim of a change has written, unless the claim was renewed
+// with steps, or follows a Forget.
 func ClaimedRecord(c *driver.Finish) Record {
 	return Record{
 		State: redisscript.InProgress, Fence: c.Fence, Attempt: uint32(c.Attempt),
@@ -74,8 +74,8 @@ func DoneView(c *driver.Finish) driver.Record {
 	}
 }
 
-// ClaimOf reports whether a value is the claim of a change, which has a fence. It looks at nothing
-// else: nearly every completion overwrites its own claim, which is not worth decoding.
+// ClaimOf reports whether a value is the claim of a change, which must have a fence. It looks at
+// nothing else: nearly every completion overwrites its own claim, which is not worth decoding.
 func ClaimOf(value string, c *driver.Finish) bool {
 	return len(value) >= HeaderSize+OwnerRest && value[0] == RecordVersion &&
 		value[1] == redisscript.InProgress &&

@@ -11,23 +11,23 @@ import (
 const (
 	// clockAge is how old an estimate may become before the next call asks again.
 	clockAge = 5 * time.Second
-	// ClockLimit is how old it may be used while another call is asking.
+	// ClockLimit is how old an estimate may be that is used while another call asks.
 	ClockLimit = 10 * time.Second
-	// ClockDrift bounds how far two clocks drift apart in that time: 500 ppm, what NTP
-	// may slew a clock by, of each.
+	// ClockDrift bounds how far two clocks drift apart in that time: by a thousandth, because NTP
+	// may slew each of them by 500 ppm.
 	ClockDrift = 1000
 	// clockPatience is how long a call waits for the answer, and clockPause how long
 	// after a failure nobody asks.
 	clockPatience, clockPause = 250 * time.Millisecond, time.Second
 )
 
-// Clock estimates the server's time on ours, so that a claim can carry a fence and a
-// record its age without a script. On a Cluster it follows the master whose clock is
-// furthest ahead: fences must grow whoever hands them out.
+// Clock estimates the server's time from our clock, so that a claim can carry a fence, and a record
+// its age, without a script. On a Cluster it follows the master whose clock is furthest ahead:
+// fences must grow, whichever master hands them out.
 type Clock struct {
 	Client redis.UniversalClient
-	// Exact asks before every use, and goes by nothing but the answer: for an embedded
-	// server, whose clock a test moves, or lets stand still.
+	// Exact makes the clock ask before every use, and use only the answer: for an embedded server,
+	// whose clock a test moves, or stops.
 	Exact bool
 
 	Asking sync.Mutex
@@ -38,12 +38,12 @@ type Clock struct {
 
 // Estimate is what the server said, and when.
 type Estimate struct {
-	Server   time.Time // of the server, when it answered
-	Received time.Time // ours, when the answer had come: the server is not behind this
+	Server   time.Time // the server's time when it answered
+	Received time.Time // our time when the answer had come: the server is not behind this
 	Error    time.Duration
 }
 
-// usable reports whether the estimate may be used, and fresh, that nobody need ask again.
+// usable reports whether the estimate may be used; fresh, that nobody need ask again.
 func (e *Estimate) usable() bool {
 	return !e.Received.IsZero() && time.Since(e.Received) <= ClockLimit
 }
@@ -52,11 +52,10 @@ func (e *Estimate) fresh() bool {
 	return !e.Received.IsZero() && time.Since(e.Received) < clockAge && e.Error < clockPatience
 }
 
-// off is by how much the estimate may be behind the server's clock by now.
+// off is how far the estimate may be behind the server's clock now.
 func (e *Estimate) off() time.Duration { return e.Error + 2*time.Since(e.Received)/ClockDrift }
 
-// Reading is a moment of the server's clock that has passed for certain, by at most
-// error.
+// Reading is a moment of the server's clock that has certainly passed, at most Error ago.
 type Reading struct {
 	At    time.Time
 	Error time.Duration
@@ -99,9 +98,8 @@ func (c *Clock) Now(ctx context.Context) Reading {
 	return Reading{est.Server.Add(age - age/ClockDrift), est.off()}
 }
 
-// asked is now without an estimate. The time that has passed on our clock says nothing about one
-// that stands still: the reading would be ahead, and time would count as certainly passed that has
-// not.
+// asked is Now without an estimate. A test's clock may stand still while ours runs: an estimate
+// would be ahead of it, and count time as certainly passed that has not.
 func (c *Clock) asked(ctx context.Context) Reading {
 	c.Asking.Lock()
 	defer c.Asking.Unlock()
@@ -120,8 +118,8 @@ func (c *Clock) last() Estimate {
 	return c.Est
 }
 
-// refresh asks, unless somebody did while we waited for our turn, or nobody answered
-// just now: then the scripts tell the time.
+// refresh asks, unless another call did while we waited for our turn, or nobody answered a moment
+// ago: then the scripts tell the time.
 func (c *Clock) refresh(ctx context.Context) {
 	if last := c.last(); !c.Exact && (last.fresh() || time.Since(c.Tried) < clockPause) {
 		return
@@ -132,7 +130,7 @@ func (c *Clock) refresh(ctx context.Context) {
 	go func() {
 		defer close(done)
 		c.ask(context.WithoutCancel(ctx), heard)
-		c.adopt(heard, time.Since(sent) > clockPatience) // also when nobody waits for it any more
+		c.adopt(heard, time.Since(sent) > clockPatience) // even when nobody waits for it any more
 	}()
 	patience := time.NewTimer(clockPatience)
 	defer patience.Stop()
@@ -144,8 +142,8 @@ func (c *Clock) refresh(ctx context.Context) {
 	}
 }
 
-// adopt makes the best of what was heard the estimate, unless there is a newer one. An
-// answer that was long on its way says little: it counts only where less is known.
+// adopt takes the best answer as the estimate, unless there is a newer one. A late answer says
+// little: it counts only where less is known.
 func (c *Clock) adopt(heard *hearing, late bool) {
 	heard.mu.Lock()
 	best := heard.best

@@ -18,14 +18,14 @@ type Commands struct {
 	*textBuffer          // nil when frozen
 	Text        []string // texts that no command has taken yet
 	args        []any
-	cmds        []redis.StringCmd // that nobody has taken yet
+	cmds        []redis.StringCmd // not taken yet
 	ms          int64
 	msAs        any // ms, boxed: a batch has mostly one expiry
 	arrays      *arrays
 }
 
-// arrays are what the commands of a pipeline are made of. They are used again when its replies have
-// been read, and never after a pipeline that was left behind.
+// arrays hold the commands of a pipeline. They are used again when its replies have been read, and
+// never after a pipeline that was left behind.
 type arrays struct {
 	text []string
 	args []any
@@ -35,8 +35,8 @@ type arrays struct {
 
 var arraysKept = sync.Pool{New: func() any { return new(arrays) }}
 
-// textBuffer is what texts are written into. It is used again: a command has the string that is
-// made of it.
+// textBuffer is the buffer for texts. It can be used again, because commands have a string that was
+// copied from it.
 type textBuffer struct {
 	Buf  []byte
 	ends []int // of each text in buf
@@ -89,7 +89,8 @@ func (b *Commands) Value(r *Record) {
 	b.End()
 }
 
-// Freeze ends the adding of texts. The commands take them in the order they were added.
+// Freeze says that all texts are added. The commands take them in the order in which they were
+// added.
 func (b *Commands) Freeze(commands int) {
 	d := b.textBuffer
 	all := string(d.Buf)
@@ -190,9 +191,9 @@ func (b *Commands) command(ctx context.Context, args []any) *redis.StringCmd {
 	return cmd
 }
 
-// ValueOf returns the value of a command. It comes before the error: when a connection
-// breaks in mid-pipeline, go-redis marks all its commands with that, also those whose
-// replies it has read. absent is true only for a reply that says so.
+// ValueOf returns the value of a command. A value counts more than the error: when a connection
+// breaks in mid-pipeline, go-redis sets that error in all commands, even in those whose replies it
+// has read. absent is true only for a reply that says so.
 func ValueOf(cmd *redis.StringCmd) (value string, absent bool, err error) {
 	value, err = cmd.Result()
 	switch {

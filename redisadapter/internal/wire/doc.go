@@ -1,3 +1,3 @@
-// Package wire is the ground floor of redisadapter, which everything above uses: the record as
-// Redis holds it, the estimate of a server's clock, the answer to INFO, and the classes of errors.
+// Package wire is the lowest layer of redisadapter: the record as Redis holds it, the estimate of a
+// server's clock, the answer to INFO, and the classes of errors.
 package wire

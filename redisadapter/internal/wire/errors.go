@@ -38,8 +38,8 @@ const (
 	ClassOther       = "other"
 )
 
-// replyClasses maps the first word of an error reply. A list, because go-redis also
-// strips an "ERR " in front.
+// replyClasses maps the first word of an error reply to its class. It is a list, because go-redis
+// also strips an "ERR " in front.
 var replyClasses = []struct {
 	prefix string
 	class  string
@@ -64,8 +64,8 @@ var replyClasses = []struct {
 	{"WRONGTYPE", ClassUnreadable},
 }
 
-// These begin the error of a script whose user lacks the right to a command inside it: of Redis,
-// and of Valkey 9.
+// The error of a script begins with one of these when the user lacks the right to a command inside
+// it: the first in Redis, the second in Valkey 9.
 const (
 	deniedInScript       = "The user executing the script"
 	deniedInValkeyScript = "ACL failure in script"
@@ -96,8 +96,9 @@ func Classify(err error) string {
 	return classifyTransport(err)
 }
 
-// classifyTransport looks at an error that is not a reply. A context's own error comes before the
-// timeout that it also is, and a refused dial before both: it names the cause.
+// classifyTransport looks at an error that is not a reply. It checks for a context's own error
+// before a timeout, which that error also is, and for a refused dial before both: the dial names
+// the cause.
 func classifyTransport(err error) string {
 	var op *net.OpError
 	var timeout net.Error
@@ -117,9 +118,9 @@ func classifyTransport(err error) string {
 	return ClassOther
 }
 
-// BrokenConnection recognizes a system call that found the connection gone. go-redis hands it
-// on as an os.SyscallError that is in no net.OpError: so it is when a server at maxclients
-// accepts a connection and closes it.
+// BrokenConnection recognizes a system call that found the connection gone. go-redis returns that
+// as an os.SyscallError without a net.OpError, for example when a server at maxclients accepts a
+// connection and closes it.
 func BrokenConnection(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.ECONNABORTED)
@@ -139,7 +140,7 @@ func lacksPermission(err error) bool {
 		redis.HasErrorPrefix(err, deniedInValkeyScript)
 }
 
-// Wrap gives an error its place, and the identity that package dedup looks for.
+// Wrap adds the operation to an error, and the identity that package dedup looks for.
 func Wrap(op string, err error) error {
 	if errors.Is(err, redisscript.ErrUnreadable) ||
 		Classify(err) == ClassUnreadable && !errors.Is(err, driver.ErrUnreadable) {

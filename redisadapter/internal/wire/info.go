@@ -39,7 +39,7 @@ func (i Info) Clock() (time.Time, bool) {
 	return time.UnixMicro(us), err == nil
 }
 
-// Embedded reports a server for tests that knows INFO, but not who it is.
+// Embedded reports whether the server is one for tests, which does not say who it is.
 func (i Info) Embedded() bool { return i == nil }
 
 // AskInfo asks one server for all it says by default, in one round trip. It returns nil
@@ -60,7 +60,8 @@ func AskInfo(ctx context.Context, client redis.UniversalClient) (Info, error) {
 	return fields, nil
 }
 
-// ServerInfo is askInfo of a server that may refuse INFO: it then has the field infoError alone.
+// ServerInfo is AskInfo for a server that may refuse INFO: the result then has only the field
+// InfoError.
 func ServerInfo(ctx context.Context, client redis.UniversalClient, addr string) (Info, error) {
 	fields, err := AskInfo(ctx, client)
 	if infoRefused(err) {
@@ -72,11 +73,11 @@ func ServerInfo(ctx context.Context, client redis.UniversalClient, addr string) 
 	return fields, nil
 }
 
-// InfoError is the field of an info that was refused: why.
+// InfoError is the field that says why INFO was refused.
 const InfoError = "error"
 
-// infoRefused reports whether a server answers, and not to INFO: the user may not run it,
-// or the service does not have it.
+// infoRefused reports whether a server answers but refuses INFO: the user may not run it, or the
+// service does not have it.
 func infoRefused(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) || redis.HasErrorPrefix(err, "NOAUTH") ||
@@ -87,8 +88,8 @@ func infoRefused(err error) bool {
 	return class == ClassDenied || class == ClassOther
 }
 
-// Missing lists the fields that the server does not have, of those by which it says whether
-// it can be used and may forget.
+// Missing lists the fields that the server lacks, of those that say whether it can be used, and
+// whether it may forget.
 func (i Info) Missing() (names []string) {
 	for _, name := range []string{"redis_version", "maxmemory_policy", "maxmemory"} {
 		if i[name] == "" && (name != "maxmemory" || i["maxmemory_policy"] != "noeviction") {
@@ -98,8 +99,8 @@ func (i Info) Missing() (names []string) {
 	return names
 }
 
-// EachServer calls visit for the server, or for every master of a Cluster, at the same
-// time. It returns how many were visited, and the first error.
+// EachServer calls visit for the server, or for all masters of a Cluster at the same time. It
+// returns how many were visited, and the first error.
 func EachServer(ctx context.Context, client redis.UniversalClient,
 	visit func(ctx context.Context, addr string, node redis.UniversalClient) error) (int, error) {
 	cluster, ok := client.(*redis.ClusterClient)
@@ -117,8 +118,8 @@ func EachServer(ctx context.Context, client redis.UniversalClient,
 	return visited, err
 }
 
-// Keys is how many keys the client's database has. INFO and not DBSIZE, for which
-// users.acl gives no right. Its line is db0:keys=3,expires=1,...
+// Keys is how many keys the client's database has. It reads INFO instead of DBSIZE, to which
+// users.acl gives no right. The line is db0:keys=3,expires=1,...
 func (i Info) Keys(client redis.UniversalClient) int64 {
 	of, ok := client.(interface{ Options() *redis.Options })
 	if !ok {

@@ -18,17 +18,17 @@ import (
 // Slots are the hash slots of a Cluster.
 const Slots = redisscript.Slots
 
-// The first part of a cursor says what it goes over: names, or the index of uncertain keys.
+// The first part of a cursor says what the list goes over: names, or the index of uncertain keys.
 const positionOfNames, positionOfIndex = "1", "2"
 
-// Position is where a listing continues: at a slot, with what is left of the SCAN of the server
-// that has it. A server's cursors mean nothing to another, nor to itself after a restart: the order
-// of its hash table is secret and new.
+// Position is where a listing continues: at a slot, with the rest of the SCAN of the server that
+// has that slot. A server's cursors mean nothing to another, nor to itself after a restart: the
+// order of its hash table is secret and new.
 type Position struct {
 	Slot   int
 	Run    uint64 // digest of the server's run id
 	Cursor uint64 // of SCAN, or of HSCAN
-	Index  bool   // it goes over the index
+	Index  bool   // the list goes over the index
 }
 
 // String is the cursor that callers keep.
@@ -63,14 +63,14 @@ func ParsePosition(s string) (p Position, err error) {
 type Master struct {
 	Client redis.Cmdable
 	Run    uint64
-	Keys   int64 // in the database, of everybody; 0 when the server does not say it
+	Keys   int64 // in the database, of all programs; 0 when the server does not say it
 	looked int64 // of them, on this page
-	// First is its first slot, and Last the one before the next master's first: its SCAN goes over
-	// all it has, so a master whose slots are not a single range is in the order once.
+	// First is its first slot, and Last the one before the next master's first. A SCAN goes over
+	// all slots of a master, so a master with several ranges of slots is listed once.
 	First, Last int
 }
 
-// Look counts n names that a SCAN was to look at: it looks at fewer where there are no more.
+// Look counts n names that a SCAN was to look at. Near the end the SCAN has looked at fewer.
 func (m *Master) Look(n int) int64 {
 	looked := int64(n)
 	if m.Keys > 0 {
@@ -100,7 +100,7 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]Master, error
 		return err
 	})
 	slices.SortFunc(all, func(a, b Master) int { return cmp.Compare(a.First, b.First) })
-	for i := range all { // each stands for what lies between it and the next
+	for i := range all { // each has the slots up to the next one's first
 		all[i].Last = Slots - 1
 		if i+1 < len(all) {
 			all[i].Last = all[i+1].First - 1
@@ -109,8 +109,8 @@ func Masters(ctx context.Context, client redis.UniversalClient) ([]Master, error
 	return all, err
 }
 
-// clusterMaster asks a node itself what it has: the address under which it is known to
-// the others may be another than the one under which we reach it.
+// clusterMaster asks a node itself which slots it has: the other nodes may know it by another
+// address than ours.
 func clusterMaster(ctx context.Context, node *redis.Client) (Master, error) {
 	m, err := masterOf(ctx, node)
 	m.First = Slots
@@ -121,7 +121,7 @@ func clusterMaster(ctx context.Context, node *redis.Client) (Master, error) {
 	if err != nil {
 		return m, err
 	}
-	// CLUSTER SLOTS, which CLUSTER SHARDS is to replace: users.acl grants it alone.
+	// CLUSTER SLOTS is deprecated for CLUSTER SHARDS, but users.acl grants only the former.
 	ranges, err := node.ClusterSlots(ctx).Result() //nolint:staticcheck // see above
 	for _, r := range ranges {
 		if len(r.Nodes) > 0 && r.Nodes[0].ID == me {
@@ -131,8 +131,8 @@ func clusterMaster(ctx context.Context, node *redis.Client) (Master, error) {
 	return m, err
 }
 
-// masterOf asks a server which life of it this is, of which it keeps a digest, and how many
-// keys it has. An embedded one says neither.
+// masterOf asks a server for its run id, of which it keeps a digest, and for how many keys it has.
+// An embedded server says neither.
 func masterOf(ctx context.Context, client redis.UniversalClient) (Master, error) {
 	fields, err := AskInfo(ctx, client)
 	h := fnv.New64a()

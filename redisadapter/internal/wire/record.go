@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// The record as it lies in Redis. internal/redisscript/lua/record.lua documents the
-// layout and reads and writes it at the server; a test holds the two together.
+// The record as it lies in Redis. internal/redisscript/lua/record.lua documents the layout, and
+// reads and writes it at the server; a test compares the two.
 const (
 	RecordVersion = 1
 	HeaderSize    = 34
@@ -43,14 +43,14 @@ type Record struct {
 	State       byte
 	NoResult    bool
 	danger      bool // the irreversible part may have begun
-	Late        bool // succeeded was written by somebody who held nothing
-	forgotten   bool // what Forget leaves behind
+	Late        bool // an owner that had lost its claim has written succeeded
+	forgotten   bool // Forget has left it behind
 	Plain       bool // an end that compares nothing may be on its way: no result is kept
 	Fence       uint64
 	Attempt     uint32
-	Span        uint64   // ms: the hold in progress, the server's clock at the end
-	Kept        uint64   // ms from the end for which it is remembered; 0 when not written
-	Owner       [16]byte // in progress; else its first half, and zeros
+	Span        uint64   // ms: the hold of a claim; for an end, the server's clock
+	Kept        uint64   // ms for which an end is remembered; 0 when not written
+	Owner       [16]byte // the token of a claim; for an end its first half, and zeros
 	Floor       uint64
 	Fingerprint driver.Fingerprint
 	Origin      driver.Origin // SourceDigest instead of Source
@@ -76,7 +76,7 @@ func (r *Record) View(left, age time.Duration) driver.Record {
 	}
 	state := States[r.State]
 	if state == driver.StateInProgress && r.danger && left <= 0 {
-		// It is remembered for its hold from when its lease lapsed.
+		// The record is kept for its hold after its lease has lapsed.
 		state, left = driver.StateUncertain, left+redisscript.FromMillis(int64(r.Span))
 	}
 	return driver.Record{
@@ -91,7 +91,7 @@ var errTruncated = errors.New("record is truncated")
 
 // DecodeRecord reads a record. It accepts exactly what record.lua accepts.
 func DecodeRecord(s string) (Record, error) {
-	var room [256]byte // on the stack: nothing of it is kept
+	var room [256]byte // on the stack, and not kept
 	b := append(room[:0], s...)
 	switch {
 	case len(b) < HeaderSize:
@@ -160,7 +160,7 @@ func (r *Record) decodeSections(b []byte, flags uint16) error {
 	return nil
 }
 
-// cursor takes bytes from the front and remembers when there were too few.
+// cursor takes bytes from the front, and remembers whether there were too few.
 type cursor struct {
 	rest  []byte
 	short bool
@@ -183,8 +183,8 @@ func (c *cursor) take(n int) []byte {
 // EncodeRecord writes a record: the twin of encode in record.lua.
 func EncodeRecord(r *Record) string { return string(AppendRecord(nil, r)) }
 
-// AppendRecord appends a record. It allocates nothing of its own: claims and plain
-// completions write their values with it, a batch into one buffer.
+// AppendRecord appends a record. It allocates nothing itself: claims and plain completions write
+// the values of a batch into one buffer with it.
 func AppendRecord(b []byte, r *Record) []byte {
 	begin := len(b)
 	b = append(b, RecordVersion, r.State, 0, 0, 0, 0, 0, 0)
@@ -284,11 +284,11 @@ func decodeOrigin(b []byte) driver.Origin {
 	}
 }
 
-// aheadLimit is how far ahead of ours the clock may have been that an end was written by.
+// aheadLimit is how far ahead of our clock the server's may have been when an end was written.
 const aheadLimit = 2 * time.Second
 
-// Remembered returns how long ago an end was and how much longer it is kept, if that is known
-// without the server.
+// Remembered returns how long ago an end was written, and how much longer it is kept, if that is
+// known without asking the server.
 func (r *Record) Remembered(at Reading) (left, age time.Duration, known bool) {
 	if r.State != redisscript.Succeeded && r.State != redisscript.Failed || r.Kept == 0 ||
 		!at.Known() {
@@ -303,7 +303,7 @@ func (r *Record) Remembered(at Reading) (left, age time.Duration, known bool) {
 	return left, age, left > 0
 }
 
-// Listed is the record as List shows it, ttl before it expires.
+// Listed is the record as List shows it; it expires after ttl.
 func (r *Record) Listed(ttl time.Duration, clock Reading) driver.Record {
 	left, age := ttl, time.Duration(0)
 	switch r.State {

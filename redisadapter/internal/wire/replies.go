@@ -53,7 +53,7 @@ func Finished(c *driver.Finish, r redisscript.Reply, rec driver.Record) (driver.
 	return ans, nil
 }
 
-// writtenResult is the result of a change as it was written, which is not kept of some keys.
+// writtenResult is the result of a change as it was written. For some keys no result is kept.
 func writtenResult(c *driver.Finish, rec *driver.Record) []byte {
 	if rec.NoResult {
 		return nil
@@ -74,7 +74,7 @@ func ErrorsOf(lists ...[]driver.Answer) func(yield func(error) bool) {
 	}
 }
 
-// AnswerOf reads the reply of a script, with read for what it says of the item.
+// AnswerOf reads the reply of a script; read reads what that says of the item.
 func AnswerOf[T any](op string, item *T, r redisscript.Reply,
 	read func(*T, redisscript.Reply, driver.Record) (driver.Answer, error)) driver.Answer {
 	if r.Err != nil {
@@ -99,8 +99,8 @@ func AnswerOf[T any](op string, item *T, r redisscript.Reply,
 	return ans
 }
 
-// EdgeError says that the buckets which a script was given do not cover the window
-// before the server's clock.
+// EdgeError says that the buckets that a script was given do not cover the window before the
+// server's clock.
 type EdgeError struct{ At time.Time }
 
 // Error implements error.
@@ -109,7 +109,7 @@ func (e *EdgeError) Error() string {
 		e.At.UTC().Format(time.RFC3339Nano))
 }
 
-// AtEdge returns the reading that a server has answered instead of a script's answer.
+// AtEdge returns the reading of its clock that a server returned instead of a script's answer.
 func AtEdge(err error, sent time.Time) (Reading, bool) {
 	var edge *EdgeError
 	if !errors.As(err, &edge) {

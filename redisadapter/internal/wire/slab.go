@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Slabs keep arrays of exchanges that are over for the next ones.
+// Slabs keep the arrays of past exchanges for later ones.
 type Slabs[T any] struct{ pool sync.Pool }
 
 // slabKept bounds the items of an array that is kept.
@@ -20,7 +20,7 @@ func (p *Slabs[T]) Get(n int) []T {
 	return make([]T, n, 1<<bits.Len(uint(max(n-1, 0))))
 }
 
-// Put gives back what Get returned, or more of it, when nobody refers to its items.
+// Put gives back the slice that Get returned, perhaps grown, when nobody refers to its items.
 func (p *Slabs[T]) Put(s []T) {
 	if cap(s) == 0 || cap(s) > slabKept {
 		return

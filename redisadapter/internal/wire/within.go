@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// Within is f, or the error of ctx when that ends first; f is then left behind.
+// Within runs f and returns its error, or the error of ctx if that ends first; f is then left
+// behind.
 func Within(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- f() }()
