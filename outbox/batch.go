@@ -11,25 +11,25 @@ type row struct {
 	Message
 	id       int64
 	attempts int
-	held     bool // until a time that has not come
+	held     bool // its retry time has not come
 	bad      error
 }
 
-// orderKey is what keeps order: messages of one topic and key.
+// orderKey identifies messages that keep an order: those of one topic and key.
 type orderKey struct{ topic, key string }
 
 func (r *row) orderKey() orderKey { return orderKey{r.Topic, string(r.Key)} }
 
-// selection is what of a shard is read.
+// selection is the part of a shard to read.
 type selection struct {
 	shard, limit int
 	low          int64    // only ids above it
 	topics       []string // without these
-	only         string   // or this one alone, if it is not empty
+	only         string   // only this one, if it is not empty
 }
 
-// read takes the oldest messages of the selection. Where most of them wait, others behind them
-// are looked for, and left says that those were left out.
+// read takes the oldest messages of the selection. When most of them wait, it reads again without
+// those that wait, and left says so.
 func (r *Relay) read(l *locked, where selection) (rows []row, full, left bool, err error) {
 	rows, full, err = r.query(l, r.statements.read, where)
 	if err != nil || !full || free(rows) > len(rows)/2 {
@@ -39,7 +39,7 @@ func (r *Relay) read(l *locked, where selection) (rows []row, full, left bool, e
 	return rows, full, true, err
 }
 
-// free counts those that pick would send.
+// free counts the rows that pick would send.
 func free(rows []row) int {
 	n := 0
 	blocked := map[orderKey]bool{}
@@ -76,7 +76,7 @@ func (r *Relay) query(l *locked, text string, where selection) (found []row, ful
 	if err := rows.Err(); err != nil {
 		return nil, false, err
 	}
-	// A connection that breaks while the rest is thrown away shows in the next statement.
+	// If the connection breaks while the other rows are discarded, the next statement fails.
 	return found, len(found) == where.limit || bytes >= r.cfg.BatchBytes, nil
 }
 
@@ -85,7 +85,7 @@ func (r *Relay) top(l *locked, no int) (id int64, err error) {
 	return id, l.reader.QueryRowContext(l.ctx, r.statements.top, no).Scan(&id)
 }
 
-// scan reads one row. Headers that cannot be read are an error of the message: it must not
+// scan reads one row. Headers that cannot be read are an error of that message only, which must not
 // hold up the others forever.
 func (r *Relay) scan(rows *sql.Rows) (row, int, error) {
 	var got row
@@ -103,7 +103,7 @@ func (r *Relay) scan(rows *sql.Rows) (row, int, error) {
 	return got, size, nil
 }
 
-// tidy tells nil from empty, which not every driver does.
+// tidy restores the difference between nil and empty, which not every driver keeps.
 func (m *Message) tidy(noPayload bool) {
 	if len(m.Key) == 0 {
 		m.Key = nil
@@ -113,26 +113,26 @@ func (m *Message) tidy(noPayload bool) {
 	}
 }
 
-// batch is what one call of the publisher gets.
+// batch has the messages of one call of the publisher.
 type batch struct {
 	rows     []*row
 	messages []Message
-	refused  []failure // before they were sent
+	refused  []failure // not sent, because they were refused before
 }
 
 // failure is a message that was not acknowledged.
 type failure struct {
 	row   *row
 	err   error
-	delay time.Duration // of one that waits for its topic
-	// checked says that it was refused before it was sent, and will be each time: it is parked at
-	// once.
+	delay time.Duration // of a message that waits for its topic
+	// checked says that a Checker refused it before it was sent, and would refuse it each time: it
+	// is parked at once.
 	checked bool
 }
 
-// pick leaves out the messages that must wait. These are a message that has failed and whose time
-// has not come, and the later ones of its key. So are those behind one that has failed before,
-// until that one is acknowledged: it may fail again, and they would overtake it.
+// pick leaves out the messages that must wait. A failed message waits until its time has come, and
+// the later ones of its key wait with it. They also wait while it is tried again, until it is
+// acknowledged: it may fail again, and they would overtake it.
 func (r *Relay) pick(rows []row) *batch {
 	b := &batch{rows: make([]*row, 0, len(rows)), messages: make([]Message, 0, len(rows))}
 	checker, _ := r.cfg.Publisher.(Checker)
@@ -161,14 +161,15 @@ func (r *Relay) pick(rows []row) *batch {
 	return b
 }
 
-// publishResult is what to do about the messages of a batch.
+// publishResult says what to do with the messages of a batch.
 type publishResult struct {
 	acknowledged []int64
-	failed       []failure // by themselves: the first of each key
+	failed       []failure // these count against the message itself: the first of each key
 	overtaken    []failure
-	// waiting are the first of each key when nothing that was sent has been acknowledged, and
-	// whole is the error of one of them. That is not held against any message, for it is likely
-	// the topic; but if it is these alone that fail, those behind them need a turn, too.
+	// waiting are the first messages of each key when no message that was sent was acknowledged,
+	// and whole is the error of one of them. It does not count as a failure of a message, because
+	// the topic is the likely reason. They wait nevertheless: if only these messages fail, those
+	// behind them need a turn, too.
 	waiting []failure
 	whole   error
 	topics  []*TopicError
@@ -178,7 +179,7 @@ func (v *publishResult) empty() bool {
 	return len(v.acknowledged)+len(v.failed)+len(v.waiting) == 0
 }
 
-// add joins what to do about several batches.
+// add adds the results of another batch.
 func (v *publishResult) add(other *publishResult) {
 	v.acknowledged = append(v.acknowledged, other.acknowledged...)
 	v.failed = append(v.failed, other.failed...)
@@ -187,7 +188,8 @@ func (v *publishResult) add(other *publishResult) {
 	v.topics = append(v.topics, other.topics...)
 }
 
-// judge lets a key's acknowledged messages count up to the first that is not.
+// judge turns results into a publishResult. Of each key it counts the acknowledged messages up to
+// the first that is not acknowledged.
 func (b *batch) judge(results []error) *publishResult {
 	v := &publishResult{acknowledged: make([]int64, 0, len(b.rows))}
 	broken := map[orderKey]error{}
@@ -214,7 +216,8 @@ func (b *batch) judge(results []error) *publishResult {
 	return v
 }
 
-// excuse leaves as failed what the broker has refused, and what has failed by itself before.
+// excuse moves messages from failed to waiting, except those that the broker has rejected and those
+// that have failed before.
 func (v *publishResult) excuse() {
 	all := v.failed
 	v.failed = nil

@@ -2,21 +2,21 @@ package outbox
 
 import "database/sql"
 
-// bounds are ids up to which the shards are empty for good, as a relay has found them. Lag of the
-// same database begins behind them.
+// bounds are ids, found by a relay, up to which the shards are empty for good. Lag of the same
+// database begins behind them.
 type bounds struct {
 	db     *sql.DB
 	server int64
 	low    string // an array of PostgreSQL
 }
 
-// publishBounds hands them to Lag.
+// publishBounds makes the bounds known to Lag.
 func (o *Outbox) publishBounds(d *dispatcher) {
 	if o.dialect.kind != Postgres {
 		return
 	}
 	known := false
-	for i := range d.shards { // a worker may have the other fields of a shard
+	for i := range d.shards { // a worker may be using the other fields of a shard
 		known = known || d.shards[i].final > 0
 	}
 	if _, out := d.relay.topics.now(); out || !known {

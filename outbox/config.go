@@ -24,8 +24,8 @@ const (
 	DefaultMaxAttempts    = 10
 )
 
-// maxPublishTimeout bounds how long a relay that has died may be waited for, and maxPause is what
-// nobody can mean to exceed. Sums of both stay far from what a time.Duration holds.
+// maxPublishTimeout bounds how long others may wait for a relay that has died. maxPause is longer
+// than any sensible pause. Sums of both stay far below what a time.Duration can hold.
 const (
 	maxPublishTimeout = time.Hour
 	maxPause          = 24 * time.Hour
@@ -33,53 +33,54 @@ const (
 
 // RelayConfig says what a relay does. Outbox, DB, Publisher and OnPark are required.
 type RelayConfig struct {
-	// Outbox it reads. No default.
+	// Outbox whose messages the relay publishes. No default.
 	Outbox *Outbox
-	// DB holds it. The relay uses one connection more than it has Workers, and one more for each
-	// shard that has a call of a slow or failing topic, 16 at most. With a pool that has not so
-	// many (SetMaxOpenConns) such calls are waited for, and hold up other topics for
+	// DB holds the Outbox. The relay uses one connection more than it has Workers, and one more for
+	// each shard with a call of a slow or failing topic, 16 at most. With a smaller pool
+	// (SetMaxOpenConns) the relay waits for such calls, which hold up other topics for
 	// PublishTimeout. SQLite: set a busy_timeout. No default.
 	DB *sql.DB
-	// Publisher it publishes to. No default.
+	// Publisher sends the messages. No default.
 	Publisher Publisher
-	// OnPark gets each message that has been parked, which nobody will publish unless somebody
-	// acts. It gets a message again when a COMMIT is lost and the message is parked once more.
-	// Several goroutines may call it at once; it must return soon. No default.
+	// OnPark gets each parked message. Nothing publishes such a message until somebody acts. OnPark
+	// gets a message again when a COMMIT is lost and the message is parked once more. Several
+	// goroutines may call it at once; it must return soon. No default.
 	OnPark func(ctx context.Context, parked Parked)
 
-	// OnError gets the errors after which the relay tries again: of the database, of a topic (a
-	// [*TopicError]), of a message. A [*SnapshotError] says why polls are slow. Several goroutines
-	// may call it at once; it must return soon. Default: errors are dropped.
+	// OnError gets the errors after which the relay tries again: those of the database, of a topic
+	// (a [*TopicError]) and of a message. A [*SnapshotError] says which old transaction makes polls
+	// slow. Several goroutines may call it at once; it must return soon. Default: errors are
+	// dropped.
 	OnError func(err error)
 	// BatchSize is how many messages are published at once, 1 to 10,000. Default:
 	// [DefaultBatchSize].
 	BatchSize int
-	// BatchBytes ends a batch whose messages have more, bodies, keys and headers counted; a
-	// batch has at least one message. Default: [DefaultBatchBytes]. Unit: bytes.
+	// BatchBytes ends a batch when its messages have that many bytes or more, counting bodies, keys
+	// and headers; a batch has at least one message. Default: [DefaultBatchBytes]. Unit: bytes.
 	BatchBytes int
-	// Workers is how many shards are worked on at once, each with a connection of its own, 1 to
-	// 16; of SQLite 1. Default: [DefaultWorkers], 1 with SQLite.
+	// Workers is how many shards the relay works on at once, each with its own connection, 1 to 16;
+	// with SQLite 1. Default: [DefaultWorkers], 1 with SQLite.
 	Workers int
 	// PublishTimeout is how long one call of Publisher may take, a millisecond to an hour. After
 	// that its messages count as failed, and its topic is left out until the call has returned and
-	// a delay is over. Default:
-	// [DefaultPublishTimeout].
+	// a delay is over. Default: [DefaultPublishTimeout].
 	PublishTimeout time.Duration
-	// StopTimeout is how long batches in hand may go on when the context of Run has ended, a
-	// millisecond to a day. Default: [DefaultStopTimeout].
+	// StopTimeout is how long batches that have begun may continue when the context of Run has
+	// ended, a millisecond to a day. Default: [DefaultStopTimeout].
 	StopTimeout time.Duration
-	// PollMin and PollMax bound how often the database is asked for messages without a call of
-	// Outbox.Notify: in between, after a hundredth of the time for which there have been none. Each
-	// poll is one statement. A poll that finds nothing is repeated after ten times as long as it
-	// took, even if that is more than PollMax. A millisecond to a day. Defaults: [DefaultPollMin],
-	// [DefaultPollMax].
+	// PollMin and PollMax bound the pause between polls without a call of Outbox.Notify. Between
+	// these bounds the pause is a hundredth of the time since the last message. Each poll is one
+	// statement. After a poll that finds nothing the pause is at least ten times as long as the
+	// poll took, even if that is more than PollMax. A millisecond to a day. Defaults:
+	// [DefaultPollMin], [DefaultPollMax].
 	PollMin, PollMax time.Duration
 	// RetryMin and RetryMax bound the delay after a failure, which doubles and is spread (full
 	// jitter, AWS Architecture Blog 2015). Nothing waits longer than twice RetryMax. A millisecond
 	// to a day. Defaults: [DefaultRetryMin], [DefaultRetryMax].
 	RetryMin, RetryMax time.Duration
-	// MaxAttempts is how many failures a message may have until one marked by [Reject] parks it, at
-	// least 1. A message that a [Checker] refuses is parked at once. Default: [DefaultMaxAttempts].
+	// MaxAttempts is the number of failures after which an error marked by [Reject] parks the
+	// message, at least 1. A message that a [Checker] refuses is parked at once. Default:
+	// [DefaultMaxAttempts].
 	MaxAttempts int
 }
 
@@ -108,7 +109,7 @@ func setDefault[T int | time.Duration](field *T, value T) {
 	}
 }
 
-// required refuses a configuration that lacks something without which there is no relay.
+// required refuses a configuration that lacks a required field.
 func (c RelayConfig) required() error {
 	switch {
 	case c.Outbox.ready() != nil:
@@ -124,7 +125,7 @@ func (c RelayConfig) required() error {
 	return nil
 }
 
-// check refuses what New cannot use; the defaults are filled in.
+// check refuses values that NewRelay cannot use; the defaults are already filled in.
 func (c RelayConfig) check() error {
 	numbers := []struct {
 		field         string
@@ -159,7 +160,7 @@ func (c RelayConfig) check() error {
 	return nil
 }
 
-// least is how long what has failed waits at the least, also where polls are rarer.
+// least is the shortest wait after a failure, even where polls are rarer.
 func (c RelayConfig) least() time.Duration { return min(c.PollMin, c.RetryMin) }
 
 func (c RelayConfig) retry() backoff.Policy {

@@ -39,16 +39,15 @@ func (d Dialect) String() string {
 //go:embed statement/*.sql
 var files embed.FS
 
-// shards of the engines in which several relays work side by side. It is in the statements
-// and the tables as well, and must never change.
+// shards is the number of shards in engines where several relays work at the same time. The number
+// is in the statements and the tables as well, and must never change.
 const shards = 16
 
 // dialect holds the statements for one outbox.
 type dialect struct {
 	kind   Dialect
 	shards int
-	// insert and schedule are the beginnings of an INSERT, of a message and of one that is not to
-	// be published before a time.
+	// insert is the INSERT of messages, and schedule that of messages with a NotBefore.
 	insert, schedule insertion
 
 	statements
@@ -61,7 +60,7 @@ type insertion struct {
 	tuple   func(b *strings.Builder, first int) // writes the parameters of one row
 }
 
-// statements are those of a dialect's file.
+// statements are the statements of a dialect's file.
 type statements struct {
 	busy, busyBehind, top, writers, lock, unlock, read, readFree string
 	lagBehind, holder                                            string
@@ -71,8 +70,8 @@ type statements struct {
 	form, formParked, formScheduled, formPublished               string
 }
 
-// of are the statements for one relay. A message that is put off for longer than this relay would
-// put it off does not wait: the clock has jumped, or the configuration was another one.
+// of returns the statements for one relay. A message that was put off for longer than this relay
+// would put it off does not wait: the clock has jumped, or the configuration has changed.
 func (d *dialect) of(cfg *RelayConfig) *statements {
 	s := d.statements
 	longest := strings.NewReplacer("{{longest}}",
@@ -101,19 +100,19 @@ func newDialect(kind Dialect, n names) (*dialect, error) {
 		strconv.FormatInt((maxPublishTimeout+grace).Milliseconds(), 10)).Replace)
 }
 
-// clocks are what the time is where there is an expression for it: in SQLite milliseconds since
-// 1970, once for a whole statement, and in MySQL microseconds. Its own times are those of a zone,
-// which may have one twice, or not at all.
+// clocks are expressions for the present time: in SQLite milliseconds since 1970, the same for a
+// whole statement, and in MySQL microseconds. MySQL's own times are those of a time zone, in which
+// a time may occur twice, or not at all.
 var clocks = map[Dialect]string{
 	SQLite: `(SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER))`,
 	MySQL:  `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
 }
 
-// run is when PostgreSQL was started, in microseconds since 1970: another after a restart, and on a
-// server that takes over from another.
+// run is when PostgreSQL was started, in microseconds since 1970. It differs after a restart, and
+// on a server that takes over.
 const run = `(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint`
 
-// load takes the statements from their file.
+// load reads the statements from their file.
 func (d *dialect) load(render func(string) string) error {
 	text, err := files.ReadFile("statement/" + d.kind.String() + ".sql")
 	if err != nil {
@@ -142,7 +141,7 @@ func (d *dialect) load(render func(string) string) error {
 	return nil
 }
 
-// withoutComments spares the server what is for the reader.
+// withoutComments removes comments, which the server does not need.
 func withoutComments(sql string) string {
 	var lines []string
 	for line := range strings.Lines(sql) {
@@ -153,8 +152,8 @@ func withoutComments(sql string) string {
 	return strings.Join(lines, " ")
 }
 
-// columnTypes casts each parameter, so that every mode of every driver agrees on the types. Times
-// are microseconds since 1970.
+// columnTypes casts each parameter, so that the types are the same in every mode of every driver.
+// Times are microseconds since 1970.
 var columnTypes = map[string]string{
 	"shard": "$::smallint", "topic": "$::text", "dedup_id": "$::text", "key": "$::bytea",
 	"headers": "$::bytea", "payload": "$::bytea",
@@ -190,8 +189,8 @@ func writeNumbered(b *strings.Builder, names []string, first int) {
 	b.WriteByte(')')
 }
 
-// timeOf is a time as the tables have it where they have a number, rounded up: microseconds since
-// 1970, which PostgreSQL makes a time of, and milliseconds in SQLite.
+// timeOf is a time as a number for the tables, rounded up: milliseconds since 1970 in SQLite, and
+// otherwise microseconds, which PostgreSQL converts to a time.
 func (d *dialect) timeOf(t time.Time) int64 {
 	unit := time.Microsecond
 	if d.kind == SQLite {
@@ -206,13 +205,14 @@ func (d *dialect) timeOf(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// inShard writes a shard into a statement that needs it where its parameter is not.
+// inShard writes the number of a shard into the text of a statement, in further places than its
+// parameter.
 func inShard(statement string, no int) string {
 	return strings.ReplaceAll(statement, "{{shard}}", strconv.Itoa(no))
 }
 
-// withIDs puts a list of ids into a statement, behind its other arguments: as an array where
-// there are arrays, and elsewhere as text of the statement, which integers may be.
+// withIDs puts a list of ids into a statement. With PostgreSQL the list is an array after the other
+// arguments. With other databases it is in the statement's text, which is safe for integers.
 func (d *dialect) withIDs(statement string, ids []int64, args ...any) (string, []any) {
 	var b strings.Builder
 	for i, id := range ids {
@@ -227,8 +227,8 @@ func (d *dialect) withIDs(statement string, ids []int64, args ...any) (string, [
 	return strings.Replace(statement, "{{ids}}", b.String(), 1), args
 }
 
-// selecting puts a selection into a statement that reads messages. The list of topics is padded, so
-// that there are not many texts of a statement, which drivers and servers keep prepared.
+// selecting puts a selection into a statement that reads messages. It pads the list of topics, so
+// that a statement has only a few different texts, which drivers and servers keep prepared.
 func (d *dialect) selecting(statement string, where selection) (string, []any) {
 	names, operator := where.topics, " AND topic NOT IN ("
 	if where.only != "" {
@@ -256,7 +256,7 @@ func (d *dialect) selecting(statement string, where selection) (string, []any) {
 	return strings.Replace(inShard(statement, where.shard), "{{topics}}", b.String(), 1), args
 }
 
-// placeholder is that of a text.
+// placeholder is the placeholder of a text parameter.
 func (d *dialect) placeholder(no int) string {
 	if d.kind == Postgres {
 		return "$" + strconv.Itoa(no) + "::text"
@@ -264,7 +264,7 @@ func (d *dialect) placeholder(no int) string {
 	return "?"
 }
 
-// padded is the next power of two.
+// padded rounds up to a power of two.
 func padded(n int) int {
 	p := 1
 	for p < n {
@@ -273,7 +273,7 @@ func padded(n int) int {
 	return p
 }
 
-// arrayOf is a number of each shard as an array of PostgreSQL.
+// arrayOf makes a PostgreSQL array with one number for each shard.
 func arrayOf(all []shard, of func(*shard) int64) string {
 	var b strings.Builder
 	for i := range all {
@@ -283,7 +283,7 @@ func arrayOf(all []shard, of func(*shard) int64) string {
 	return b.String() + "}"
 }
 
-// probing asks which shards have messages behind their bounds.
+// probing returns the statement that asks which shards have messages behind their bounds.
 func (d *dialect) probing(st *statements, all []shard) (string, []any) {
 	bounded := false
 	for i := range all {

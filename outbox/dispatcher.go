@@ -11,74 +11,78 @@ import (
 type dispatcher struct {
 	relay *Relay
 	jobs  chan job // to the workers
-	// back from them; has room for every shard, so that no worker is left behind on it
+	// from the workers; has room for every shard, so that no worker blocks on it
 	done   chan report
-	calls  chan int // shards, of which a call that took long has ended
+	calls  chan int // numbers of shards in which a long call has ended
 	over   chan struct{}
 	shards []shard
-	queue  []int // in hand, but not yet a worker's
-	epoch  int   // of the topics that the shards' bounds are about
+	queue  []int // in hand, but not yet given to a worker
+	epoch  int   // of the list of topics for which the shards' bounds hold
 	final  finality
 
 	timer  *time.Timer   // of the next poll
 	next   time.Time     // when that is
 	polled time.Time     // when the database was last asked
 	cost   time.Duration // of the last poll
-	idle   bool          // it has found nothing to do
-	deadTo time.Time     // until then the beginnings of the shards are taken for rows that are dead
+	idle   bool          // the last poll has found nothing to do
+	deadTo time.Time     // until then the relay assumes dead rows at the beginning of the shards
 	report reporter
 	found  time.Time // when there was last something to publish
 	askDue time.Time // when to ask for scheduled messages that are due
 	errors int       // of polls, in a row
 }
 
-// shard is the state of one in a running relay. The first fields belong to the worker that has it.
+// shard is the state of one shard in a running relay. The first fields belong to the worker that
+// has it.
 type shard struct {
 	limit    int       // messages to read, so that they fit BatchBytes
 	failures int       // of turns, in a row
 	sure     bool      // the last turn ended well: published messages can be deleted
-	waiting  time.Time // since when all its messages wait, or zero
-	until    time.Time // it waits
+	waiting  time.Time // when all its messages began to wait, or zero
+	until    time.Time // until then it rests
 	calls    []*call   // that have not ended
-	lock     *locked   // kept for them
+	lock     *locked   // kept for these calls
 
-	// The dispatcher's.
+	// These belong to the dispatcher.
 	inHand bool
-	again  bool // it had messages when it was in hand
-	ended  bool // a call has ended when it was in hand
+	again  bool // a poll found messages while it was in hand
+	ended  bool // a call has ended while it was in hand
 	bound
 }
 
-// bound is up to which id a shard is known to hold only messages of topics that are left out.
+// bound is the id up to which a shard is known to hold only messages of topics that are left out.
 type bound struct {
-	low    int64     // the polls begin behind it; zero: at the beginning
+	low    int64     // polls begin behind this id; zero: at the beginning
 	since  time.Time // when low was seen
-	next   int64     // what it may become
+	next   int64     // the candidate for the next low
 	seen   time.Time // when next was seen
-	lookAt time.Time // when the whole shard is looked at, though nothing is behind low
-	looked time.Time // when it was last taken only to move final
-	whole  bool      // the next turn looks at it
-	// final is up to which id nothing else can be committed either: reads begin behind it.
+	lookAt time.Time // when to read the whole shard, even if nothing is behind low
+	looked time.Time // when it was last read only to move final
+	whole  bool      // the next turn reads the whole shard
+	// final is the id up to which no other message can be committed any more: reads begin behind
+	// it.
 	final   int64
-	finalTo time.Time // when it is forgotten
+	finalTo time.Time // when final is forgotten
 }
 
 const (
-	// settled is how long after it was seen a bound takes the place of an earlier one: a message
-	// before it that is committed later than that is found when the whole shard is looked at.
+	// settled is how old a new bound must be before it replaces the current one. A message before
+	// the bound that is committed even later is found when the whole shard is read.
 	settled = time.Second
-	// wholeLook is how rarely that is. It is more often while a bound is new, so that a message
-	// that is committed d after it was seen is found within 2d.
+	// wholeLook is the longest pause between two reads of the whole shard. While a bound is new the
+	// pause is shorter, at least firstLook: a message that is committed d after the bound was seen
+	// is found within 2d.
 	wholeLook = 2 * time.Second
 	firstLook = 20 * time.Millisecond
-	// costly is a poll that more than rows that are there must have been read for.
+	// costly is how long a poll takes that must have read more than the existing rows.
 	costly = 2 * time.Millisecond
-	// behindShare bounds how much of the time a shard is read that has nothing but messages that
-	// are left out.
+	// behindShare bounds how much time goes into reading a shard that has only messages of topics
+	// that are left out: it rests behindShare times as long as a read took.
 	behindShare = 3
 )
 
-// saw moves the bound. Final is the id up to which the look has seen all that will ever be there.
+// saw moves the bound. final is the id up to which the look has seen every message that will ever
+// be there.
 func (b *bound) saw(l look, final int64) {
 	if l.low < 0 {
 		return
@@ -111,7 +115,7 @@ func (b *bound) saw(l look, final int64) {
 	b.lookAt = l.at.Add(min(max(2*l.at.Sub(b.since), firstLook), wholeLook))
 }
 
-// from is the id behind which the next turn looks.
+// from is the id behind which the next turn begins to read.
 func (b *bound) from() int64 {
 	if b.whole {
 		return 0
@@ -119,7 +123,8 @@ func (b *bound) from() int64 {
 	return b.low
 }
 
-// lookDue is when the whole shard is looked at. Behind a final id the polls find all there is.
+// lookDue is when to read the whole shard. When low is a final id, polls behind it find every
+// message.
 func (b *bound) lookDue() time.Time {
 	if b.final > 0 && b.low == b.final {
 		return b.finalTo
@@ -127,12 +132,12 @@ func (b *bound) lookDue() time.Time {
 	return b.lookAt
 }
 
-// report is what came of one turn.
+// report is the outcome of one turn.
 type report struct {
 	shard int
 	found bool // messages were published
-	more  bool // there are likely more
-	rests bool // it is to wait, until shard.until
+	more  bool // there are probably more
+	rests bool // the shard rests until shard.until
 	look  look
 }
 
@@ -189,9 +194,9 @@ func (d *dispatcher) job(no int) job {
 	return job{no, s.from(), s.final, d.epoch, d.final.server, d.isDead(time.Now())}
 }
 
-// isDead reports whether the relay looks for the part of each shard that has no messages any more.
-// It does so for a while after a poll that was expensive: rows that were deleted, and that an old
-// snapshot keeps the database from removing, are passed over by every read from the beginning.
+// isDead reports whether turns should find out up to where each shard is empty. They do so for a
+// while after an expensive poll. An old snapshot may keep the database from removing deleted rows,
+// and every read from the beginning passes over them.
 func (d *dispatcher) isDead(now time.Time) bool {
 	return d.relay.statements.writers != "" && now.Before(d.deadTo)
 }
@@ -201,13 +206,13 @@ func (d *dispatcher) pollAt(next time.Time) {
 	d.timer.Reset(time.Until(next))
 }
 
-// pollBy has the database asked at that time, unless it is asked before, or does not answer.
+// pollBy moves the next poll to that time, unless it is due earlier anyway, or polls fail.
 func (d *dispatcher) pollBy(at time.Time) {
 	if d.errors > 0 {
 		return
 	}
 	gap := max(pollGap, d.cost)
-	// A poll that finds nothing costs a tenth of the time, however often it is asked for.
+	// Polls that find nothing take at most a tenth of the time, however often they are asked for.
 	if d.idle {
 		gap = max(pollGap, costFactor*d.cost)
 	}
@@ -219,7 +224,7 @@ func (d *dispatcher) pollBy(at time.Time) {
 	}
 }
 
-// ended has a shard looked at of which a call has ended. It is called by any goroutine.
+// ended makes the dispatcher look at a shard in which a call has ended. Any goroutine may call it.
 func (d *dispatcher) ended(no int) {
 	select {
 	case d.calls <- no:
@@ -241,7 +246,7 @@ func (d *dispatcher) back(r report) {
 		d.take(r.shard)
 	case r.rests && !r.more:
 		d.pollBy(s.until)
-	case r.more, s.again: // also when nothing was found: it may have come after the turn had looked
+	case r.more, s.again: // also when nothing was found: a message may have come after the read
 		d.take(r.shard)
 	}
 	s.again, s.ended = false, false
@@ -252,7 +257,7 @@ func (d *dispatcher) back(r report) {
 	}
 }
 
-// renew forgets the bounds when a topic has come back: its messages are before them.
+// renew forgets the bounds when a topic has come back, because its messages are before them.
 func (d *dispatcher) renew() {
 	epoch, out := d.relay.topics.now()
 	tracks := out || d.isDead(time.Now())
@@ -262,7 +267,7 @@ func (d *dispatcher) renew() {
 	for i := range d.shards {
 		d.shards[i].bound = bound{}
 	}
-	if !tracks { // it may be long until a topic fails, and ids may count anew by then
+	if !tracks { // the next failure of a topic may be far away, and ids may start again by then
 		d.final = finality{}
 	}
 	if epoch != d.epoch {
@@ -276,8 +281,9 @@ func (d *dispatcher) take(no int) {
 	d.queue = append(d.queue, no)
 }
 
-// poll takes every shard that has messages and does not wait, in an order of its own, so that
-// relays do not follow each other around. It returns after what time to poll again.
+// poll takes every shard that has messages and does not rest. It takes them in a random order, so
+// that relays do not follow each other from shard to shard. It returns the pause before the next
+// poll.
 func (d *dispatcher) poll(ctx context.Context) time.Duration {
 	began := time.Now()
 	busy, err := d.relay.busy(ctx, d.shards)
@@ -292,7 +298,7 @@ func (d *dispatcher) poll(ctx context.Context) time.Duration {
 		if ctx.Err() == nil {
 			d.relay.cfg.OnError(err)
 		}
-		// No longer than at other times: when the database is back nobody tells.
+		// No longer than PollMax: nobody says when the database is back.
 		return min(max(d.relay.cfg.least(), d.relay.cfg.retry().Delay(d.errors-1, 0, nil)),
 			d.relay.cfg.PollMax)
 	}
@@ -319,8 +325,8 @@ func (d *dispatcher) poll(ctx context.Context) time.Duration {
 	return max(wait, costFactor*d.cost)
 }
 
-// overlooked takes the shards that no poll finds: those with a probe to make, and those that are
-// looked at as a whole. It returns when to do that again.
+// overlooked takes the shards that no poll finds: those with a probe to make, and those that must
+// be read as a whole. It returns the pause until the next such shard.
 func (d *dispatcher) overlooked() time.Duration {
 	probes, at := d.relay.topics.next()
 	for _, no := range probes {
@@ -353,8 +359,8 @@ func (d *dispatcher) overlooked() time.Duration {
 	return max(at.Sub(d.polled), pollGap)
 }
 
-// lookIsDue reports whether a shard is to be read only to learn up to where it is empty: the last
-// poll was expensive, and more ids have become final since the last such look.
+// lookIsDue reports whether to read a shard only to learn up to where it is empty: the last poll
+// was expensive, and more ids have become final since the last such read.
 func (d *dispatcher) lookIsDue(s *shard) bool {
 	return d.cost >= costly && d.isDead(d.polled) && s.final < d.final.id &&
 		s.looked.Before(d.final.at) && !d.polled.Before(s.until)

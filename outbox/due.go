@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// costFactor bounds what a statement that finds nothing may cost: a tenth of the time until it
-	// is run again.
+	// costFactor limits a statement that finds nothing: it runs again only after costFactor times
+	// as long as it took.
 	costFactor = 10
-	// moveFor is how long scheduled messages are moved at a time. Meanwhile the dispatcher hands no
-	// shard to a worker, and messages that were moved wait with all others.
+	// moveFor is how long one run moves scheduled messages. Meanwhile the dispatcher gives no shard
+	// to a worker, and the moved messages wait with all others.
 	moveFor = 100 * time.Millisecond
 )
 
-// releaseDue moves scheduled messages whose time has come to the messages. It asks when the next
-// one is due, or after PollMax for one that another process has inserted meanwhile. It returns how
-// long it is until the next poll.
+// releaseDue moves scheduled messages whose time has come to the messages. It asks the database
+// when the next one is due, and at least every PollMax, for those that another process has inserted
+// meanwhile. It returns the pause before the next poll.
 func (d *dispatcher) releaseDue(ctx context.Context) time.Duration {
 	now := time.Now()
 	if d.relay.box.askDue.Swap(false) {
@@ -35,10 +35,10 @@ func (d *dispatcher) releaseDue(ctx context.Context) time.Duration {
 	}
 	if moved {
 		d.found = time.Now()
-		return pollGap // they are found as all others are, and there may be more
+		return pollGap // the next poll finds them, and there may be more
 	}
 	wait := d.relay.cfg.PollMax
-	if err == nil { // after an error no longer than that: when the database is back nobody tells
+	if err == nil { // after an error no longer than PollMax: nobody says when the database is back
 		if next >= 0 {
 			wait = min(wait, next)
 		}
@@ -48,8 +48,8 @@ func (d *dispatcher) releaseDue(ctx context.Context) time.Duration {
 	return wait
 }
 
-// releaseDue returns how long it is until the next scheduled message is due, negative when there is
-// none or when another relay moves messages.
+// releaseDue returns the time until the next scheduled message is due, negative when there is none
+// or when another relay moves messages.
 func (r *Relay) releaseDue(ctx context.Context) (moved bool, next time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
@@ -63,7 +63,7 @@ func (r *Relay) releaseDue(ctx context.Context) (moved bool, next time.Duration,
 	return n > 0, -1, nil
 }
 
-// overdue is the time until a message whose time has come.
+// overdue is what nextDue returns for a message whose time has come.
 const overdue = -2
 
 // nextDue returns -1 when there is no scheduled message.
@@ -86,9 +86,9 @@ func (r *Relay) nextDue(ctx context.Context) (time.Duration, error) {
 	return time.Duration(min(until, maxPause.Microseconds())) * time.Microsecond, nil
 }
 
-// move moves what is due, a batch in a transaction, until there is nothing left or moveFor is over.
-// Each batch begins at the time of the one before it, and not at those that are deleted. It counts
-// what is committed.
+// move moves due messages, one batch in each transaction, until none is left or moveFor is over.
+// Each batch begins at the time where the batch before it ended, so that it does not read the
+// deleted rows again. It counts the committed messages.
 func (r *Relay) move(ctx context.Context) (all int, err error) {
 	began := time.Now()
 	for low := int64(math.MinInt64); ; {

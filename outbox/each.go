@@ -14,16 +14,16 @@ import (
 var errBehind = errors.New("outbox: not sent: an earlier message of its key has failed")
 
 // PublishEach is a [Publisher]'s Publish for brokers that acknowledge each message by itself. It
-// calls publish once for each message, and returns what publish returned.
+// calls publish at most once for each message, and returns what publish returned.
 //
 // Messages with different keys, and messages without a key, are published at the same time, at most
 // parallel of them; less than 1 counts as 1. Messages of one topic and key are published in their
 // order: each one after the one before it was acknowledged. After an error the later ones of the
-// key are not published. So a key has one message on its way, and a broker that refuses one of two
-// cannot accept the second one first.
+// key are not published. So a key has only one message on its way, and a broker cannot refuse one
+// message and accept a later one of the same key.
 //
-// When ctx ends, messages that are not on their way are not published. publish must return soon
-// then: PublishEach waits for it. A panic in publish is the error of that message.
+// When ctx ends, messages that are not yet on their way are not published. publish must return soon
+// then, because PublishEach waits for it. A panic in publish becomes the error of that message.
 func PublishEach(ctx context.Context, messages []Message, parallel int,
 	publish func(ctx context.Context, m *Message) error) []error {
 	results := slices.Repeat([]error{ErrUnacknowledged}, len(messages))

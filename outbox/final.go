@@ -7,38 +7,38 @@ import (
 	"time"
 )
 
-// finalFor is how long a shard is read from a final id on. Then it is read from the beginning once,
-// for rows that were not inserted under a new id: the topic of a row was changed by hand, or the
-// table was emptied and counts anew.
+// finalFor is how long a shard is read only from a final id on. Then it is read from the beginning
+// once, to find rows that did not get a new id: somebody has changed the topic of a row by hand, or
+// has emptied the table, so that its ids start again.
 const finalFor = time.Minute
 
-// prepared is the name of every transaction that is prepared, see statement/postgres.sql.
+// prepared is the common name of all prepared transactions, see statement/postgres.sql.
 const prepared = "prepared"
 
 // finality says which id of the table is final: every transaction that may have been given an id up
-// to it has ended, so that no smaller one can appear any more. Where the database does not say so,
-// no id is final.
+// to it has ended, so no smaller id can appear any more. Where the database cannot show this, no id
+// is final.
 type finality struct {
 	id     int64     // zero: not known
 	at     time.Time // a read that begins later sees all that was committed up to id
-	server int64     // that says so
+	server int64     // the server that says so
 
 	next    int64     // what id becomes when the writers have ended
 	since   time.Time // when next was seen
-	writers []string  // that may have been given an id up to next, and have not ended
+	writers []string  // transactions that may have an id up to next, and have not ended
 	askAt   time.Time // when to ask again
 }
 
-// writers are the transactions that insert.
+// writers are the transactions that insert messages.
 type writers struct {
-	top    int64 // an id that was given out before
+	top    int64 // an id that was given out before the query
 	server int64 // zero: the database cannot tell
 	open   []string
 }
 
-// saw takes an answer of the same server as before. A transaction that is not among f.writers has
-// begun after next was given out, and has a larger id. But one that is prepared may be one of them
-// under another name.
+// saw takes an answer of the same server as before. A transaction that is not among f.writers began
+// after next was given out, and has a larger id. The exception is a prepared transaction, which may
+// be one of them under another name.
 func (f *finality) saw(w writers, asked, answered time.Time) {
 	if f.next == 0 {
 		f.next, f.since, f.writers = w.top, asked, w.open
@@ -55,7 +55,7 @@ func (f *finality) saw(w writers, asked, answered time.Time) {
 	f.askAt = answered.Add(wholeLook)
 }
 
-// of is the id up to which a look has seen all that will ever be there, or zero.
+// of is the id up to which a look has seen every message that will ever be there, or zero.
 func (f *finality) of(l look) int64 {
 	if l.server != f.server || !l.at.After(f.at) {
 		return 0
@@ -64,7 +64,7 @@ func (f *finality) of(l look) int64 {
 }
 
 // checkFinality asks the database which transactions still insert, while a topic is left out or
-// rows that are dead make polls expensive. Without the right to see them no id is final.
+// dead rows make polls expensive. Without the right to see these transactions no id is final.
 func (d *dispatcher) checkFinality(ctx context.Context) {
 	_, out := d.relay.topics.now()
 	asked := time.Now()
@@ -89,8 +89,8 @@ func (d *dispatcher) checkFinality(ctx context.Context) {
 	}
 }
 
-// forget has every shard read from the beginning, until an id is final again. A server that has
-// taken over, or has crashed, may give out ids again that were given out before.
+// forget makes turns read every shard from the beginning, until an id is final again. A server that
+// has taken over, or has crashed, may give out the same ids again.
 func (d *dispatcher) forget() {
 	d.final = finality{}
 	for i := range d.shards {

@@ -5,11 +5,12 @@ import (
 	"errors"
 )
 
-// Headers are stored as one column: a version, how many, and of each the name with its
-// length before it, and the value with its length and one, zero for nil. Lengths are varints.
+// Headers are stored in one column: a version, the number of headers, and for each header its name
+// after the name's length, and its value after the value's length plus one; zero stands for a nil
+// value. Lengths are varints.
 const (
 	headerVersion = 1
-	headerCost    = 20 // bound of what the lengths of one header take
+	headerCost    = 20 // upper bound for the lengths of one header, in bytes
 )
 
 var errHeaders = errors.New("outbox: headers are not of a form this version reads")
@@ -34,7 +35,7 @@ func encodeHeaders(headers []Header) []byte {
 	return b
 }
 
-// decodeHeaders leaves room for one more header, the id's. The values are parts of b.
+// decodeHeaders leaves room for one more header, that of the id. The values share memory with b.
 func decodeHeaders(b []byte) ([]Header, error) {
 	if len(b) == 0 || b[0] != headerVersion {
 		return nil, errHeaders

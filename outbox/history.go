@@ -8,28 +8,29 @@ import (
 )
 
 const (
-	// sweepBatch is how many published messages are looked at, and deleted, in a statement.
+	// sweepBatch is how many published messages one statement reads or deletes.
 	sweepBatch = 1000
-	// maxSweepPause is the longest time between two sweeps; a quarter of Config.History is less for
-	// a short one.
+	// maxSweepPause is the longest pause between two sweeps. With a short Config.History the pause
+	// is a quarter of it.
 	maxSweepPause = time.Minute
 )
 
-// Published is a message that was published, and is kept for Config.History.
+// Published is a published message that is kept for Config.History.
 type Published struct {
 	Message
 	// Row identifies it in the table of published messages. It grows in the order of publishing.
 	Row int64
-	// Attempts is how often it had failed by itself before.
+	// Attempts is how many failures counted against it before; a failure of its whole topic does
+	// not.
 	Attempts int
-	// Created is when it was inserted, in UTC, or when its Message.NotBefore had come.
+	// Created is when it was inserted, in UTC, or its Message.NotBefore if that is later.
 	Created time.Time
-	// At is when the relay deleted it from the messages, in UTC.
+	// At is when the relay moved it from the messages to this table, in UTC.
 	At time.Time
 }
 
 // Published lists up to limit messages whose Row is larger than after, in ascending order: those
-// that were published within Config.History, and some that are older and not deleted yet. It is one
+// that were published within Config.History, and some older ones that are not deleted yet. One
 // round trip, three with MySQL.
 func (o *Outbox) Published(ctx context.Context, db *sql.DB, after int64, limit int) (
 	list []Published, err error) {
@@ -109,8 +110,8 @@ func (r *Relay) sweep(ctx context.Context) {
 	}
 }
 
-// sweepOnce goes by the order of publishing, up to the first that is to be kept. Each statement
-// begins behind what the one before it has deleted.
+// sweepOnce deletes in the order of publishing, up to the first message that must be kept. Each
+// statement begins behind the rows that the one before it has deleted.
 func (r *Relay) sweepOnce(ctx context.Context) error {
 	for low := int64(0); ; {
 		ids, err := r.expired(ctx, low)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has what
-// wraps one, such as sqlx's, bun's and ent's transactions. For a pgx.Tx it is two lines:
+// Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so do its wrappers,
+// such as the transactions of sqlx, bun and ent. For a pgx.Tx it takes two lines:
 //
 //	func (t tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 //		tag, err := t.Exec(ctx, query, args...)
@@ -20,28 +20,28 @@ type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// Bounds of one INSERT. PostgreSQL takes 65,535 parameters, SQLite 32,766; MySQL takes a
-// packet of 16 MiB by default.
+// Bounds of one INSERT. PostgreSQL takes 65,535 parameters, SQLite 32,766. MySQL takes a packet of
+// up to 16 MiB by default.
 const (
 	maxRows  = 500
 	maxBytes = 4 << 20
 )
 
 // InsertTx records messages in the caller's transaction: they are published when that commits, and
-// never when it rolls back. All of them are checked first; an [*InputError] names the message and
-// the field, before any statement. Of an error of the database the transaction must be rolled back.
-// Without a message there is no statement. Messages with a NotBefore go into a table of their own,
-// until a relay moves them.
+// never when it rolls back. It checks all of them first, before any statement; an [*InputError]
+// names the message and the field. After an error of the database roll the transaction back.
+// Without messages it runs no statement. Messages with a NotBefore go into a separate table, until
+// a relay moves them.
 //
-// A transaction that is repeated, because it deadlocked or its COMMIT was lost, inserts again, as
-// it has its effect again. So mark it in the same transaction (sqladapter.Ledger.MarkTx), and
-// insert when the mark is the first: a duplicate request then inserts nothing. [Do] does all of
-// that.
+// A transaction that is run again, because it deadlocked or its COMMIT was lost, runs its effect
+// again and inserts again. So mark the effect's key in the same transaction
+// (sqladapter.Ledger.MarkTx), and insert only when the mark is the first: a duplicate request then
+// inserts nothing. [Do] does all of that.
 //
 // Messages of one key are published in the order of the arguments. One round trip for each 500
-// messages or 4 MiB. A nil transaction, a connection pool, and a *sql.Conn on which no transaction
-// was begun are refused: there the message would be published whatever becomes of the effect. A
-// *sql.Conn costs two round trips more.
+// messages or 4 MiB. It refuses a nil transaction, a connection pool, and a *sql.Conn on which no
+// transaction was begun: the message would be published whatever becomes of the effect. A *sql.Conn
+// costs two round trips more.
 func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error {
 	if err := o.ready(); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error
 	return nil
 }
 
-// partition tells the messages that are to be published at once from those that are not.
+// partition separates the messages to publish at once from the scheduled ones.
 func partition(messages []Message) (now, later []Message) {
 	if !slices.ContainsFunc(messages, Message.isScheduled) {
 		return messages, nil
@@ -138,7 +138,7 @@ func (o *Outbox) appendRow(args []any, m Message) []any {
 		m.ID = newID()
 	}
 	if m.Key == nil {
-		m.Key = []byte{} // the column is not null
+		m.Key = []byte{} // the column is NOT NULL
 	}
 	var payload any
 	if m.Payload != nil {
@@ -148,7 +148,7 @@ func (o *Outbox) appendRow(args []any, m Message) []any {
 		m.Key, encodeHeaders(m.Headers), payload)
 }
 
-// checkTx refuses nil, also inside an interface, and connection pools.
+// checkTx refuses nil, even inside an interface, and connection pools.
 func checkTx(tx Tx) error {
 	if isNil(tx) {
 		return inputError("tx", "is nil")

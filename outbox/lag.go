@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// LagLimit is where [Lag] stops to count: more than it is as good as many, and counting all of
-// them would be a scan of the table.
+// LagLimit is where [Lag] stops counting. To count all messages would be a scan of the table, and
+// beyond the limit the exact number does not matter.
 const LagLimit = 10_001
 
 // Lag says how much waits to be published, and for how long.
@@ -21,15 +21,15 @@ type Lag struct {
 	// Scheduled messages, which have a Message.NotBefore and were not moved to the pending ones
 	// yet, up to [LagLimit].
 	Scheduled int
-	// Oldest is the age of the oldest pending message by the database's clock; zero when there
-	// is none. A scheduled message has an age from its Message.NotBefore on.
+	// Oldest is the age of the oldest pending message by the database's clock; zero when there is
+	// none. The age of a scheduled message begins at its Message.NotBefore.
 	Oldest time.Duration
 }
 
 // Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few
-// thousand rows. It also passes over rows that are deleted and that an old snapshot keeps in the
-// database: with PostgreSQL only where no relay of this Outbox runs on db in this process. Alarm on
-// Oldest, which also grows when no relay runs at all, and on Parked.
+// thousand rows. The statement also passes over deleted rows that an old snapshot keeps in the
+// database. With PostgreSQL it does not when a relay of this Outbox runs on db in this process.
+// Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
 func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	if err := o.checkDB(db); err != nil {
 		return Lag{}, err
@@ -55,8 +55,7 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 type Stats struct {
 	Published int64 // messages whose deletion is committed
 	Batches   int64 // transactions that have deleted some of them
-	// messages that failed by themselves, calls of which nothing was acknowledged, and turns that
-	// failed
+	// failures of single messages, calls that acknowledged nothing, and turns that failed
 	Failures  int64
 	Parked    int64 // messages
 	Overtaken int64 // messages of [ErrOvertaken]

@@ -9,13 +9,13 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// transaction is one at READ COMMITTED.
+// transaction is a transaction at READ COMMITTED.
 type transaction struct {
 	*sql.Tx
-	conn *sql.Conn // that it has to itself, or nil
+	conn *sql.Conn // its own connection, or nil
 }
 
-// end rolls back what is not committed. It must be called in any case.
+// end rolls back what is not committed. It must always be called.
 func (t *transaction) end() {
 	_ = t.Rollback() // after Commit it does nothing
 	if t.conn != nil {
@@ -26,9 +26,9 @@ func (t *transaction) end() {
 // begin begins a transaction in which every statement sees what is committed when it begins.
 //
 // On a pool of MySQL with autocommit off, any statement outside of a transaction opens one that
-// nobody ends, and then the server refuses another isolation level, on that connection forever.
-// A transaction on a connection that has come back to its pool is nobody's: it is rolled back, as
-// it would be at the connection's end.
+// nobody ends. Then the server refuses another isolation level, on that connection forever. A
+// transaction on a connection that has come back to its pool belongs to nobody. So begin rolls it
+// back, as the end of the connection would.
 func (o *Outbox) begin(ctx context.Context, db *sql.DB) (*transaction, error) {
 	opts := &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	tx, err := db.BeginTx(ctx, opts)
@@ -58,9 +58,9 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// fresh is where a statement sees what is committed now. On a connection of MySQL with autocommit
-// off, as sqladapter wants it, one outside of a transaction would open one that never ends, and
-// see its snapshot forever.
+// fresh returns where a statement sees what is committed now. On a connection of MySQL with
+// autocommit off, as sqladapter advises, a statement outside of a transaction would open one that
+// never ends, and later statements would see its snapshot forever.
 func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(), err error) {
 	if o.dialect.kind != MySQL {
 		return db, func() {}, nil
@@ -74,14 +74,14 @@ func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(
 
 // locked is a shard that no other relay publishes from.
 type locked struct {
-	tx     *transaction // whose end ends the lock; nil where a lease is held
+	tx     *transaction // its end releases the lock; nil where a lease is held
 	reader queryer
 	server int64 // the run of the server that has granted it: see writers
 
-	ctx     context.Context // of the part of the turn that is under way
+	ctx     context.Context // of the present part of the turn
 	next    func(time.Duration)
 	budget  func()
-	release func() // of what allows the lock to outlast its turn, or nil
+	release func() // gives up the permission to keep the lock after its turn; or nil
 }
 
 // end may be called twice.
@@ -101,8 +101,8 @@ func (r *Relay) lock(ctx context.Context, no int) (*locked, error) {
 	if r.box.dialect.kind == SQLite {
 		return r.lease(ctx, no)
 	}
-	// READ COMMITTED: the statement that reads must see what was deleted until the lock was
-	// had, not what there was when the transaction began to wait for it.
+	// READ COMMITTED: the statement that reads must see all deletes from before the lock was
+	// granted, not the rows that existed when the transaction began to wait for it.
 	tx, err := r.box.begin(ctx, r.cfg.DB)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: begin: %w", err)
@@ -119,8 +119,7 @@ func (r *Relay) lock(ctx context.Context, no int) (*locked, error) {
 	return nil, fmt.Errorf("outbox: lock: %w", err)
 }
 
-// lease is the lock of an engine with one writer, whose transaction must not last as long as a
-// broker takes.
+// lease is the lock of an engine with one writer, where no transaction may wait for a broker.
 func (r *Relay) lease(ctx context.Context, no int) (*locked, error) {
 	lasts := r.cfg.PublishTimeout + grace
 	result, err := r.cfg.DB.ExecContext(ctx, r.statements.lock, r.name, lasts.Milliseconds(),

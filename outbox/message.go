@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a [Message], in bytes unless it says otherwise. That of the payload is
-// Config.MaxPayload.
+// Bounds of a [Message], in bytes. The bound of the payload is Config.MaxPayload.
 const (
 	MaxID      = 255
 	MaxTopic   = 249
@@ -26,34 +25,35 @@ var (
 // Message is one message of the outbox.
 type Message struct {
 	// ID is what the consumer deduplicates by: at most [MaxID] bytes of UTF-8 without control
-	// characters. Name one that a repetition of the same effect would name as well. Default: 128
-	// random bits, drawn when it is inserted.
+	// characters. Choose one that a repetition of the same effect would choose again. Default: 128
+	// random bits, drawn at the INSERT.
 	ID string
 	// Topic it goes to, 1 to [MaxTopic] bytes of printable ASCII without spaces.
 	Topic string
 	// Key orders messages of one topic, at most [MaxKey] bytes. Default: none, and no order.
 	Key []byte
-	// Headers go with it, at most [MaxHeaders] bytes. None may have the name of Config.IDHeader.
+	// Headers are sent with it, at most [MaxHeaders] bytes. None may have the name of
+	// Config.IDHeader.
 	Headers []Header
-	// Payload is the body. Nil is kept apart from empty: to Kafka it is a tombstone.
+	// Payload is the body. Nil differs from empty: in Kafka nil is a tombstone.
 	Payload []byte
-	// NotBefore is the time, by the database's clock, before which the message is not published, in
-	// the years 1970 to 2199. It is rounded up to a microsecond, with SQLite to a millisecond. The
-	// message takes its place in the order of its key when that time has come, and holds up no
-	// other message until then. It may be published later by up to RelayConfig.PollMax. Publishers
-	// see zero. Default: zero, which is at once.
+	// NotBefore is the time, by the database's clock, before which the message is not published. It
+	// must be in the years 1970 to 2199. It is rounded up to a microsecond, with SQLite to a
+	// millisecond. The message takes its place in the order of its key when that time has come, and
+	// holds up no other message until then. It may be published up to RelayConfig.PollMax later.
+	// Publishers see zero. Default: zero, which means at once.
 	NotBefore time.Time
 }
 
 // Header is a header of a message. Names may occur more than once.
 type Header struct {
-	// Key is the name, of UTF-8.
+	// Key is the name, in UTF-8.
 	Key string
-	// Value may be nil, which is kept apart from empty.
+	// Value may be nil, which differs from empty.
 	Value []byte
 }
 
-// check refuses what cannot be stored; at is where the message stands in its call.
+// check refuses a message that cannot be stored; at is its position in the call.
 func (o *Outbox) check(m *Message, at int) error {
 	bad := func(field, reason string, args ...any) error {
 		return inputError(fmt.Sprintf("messages[%d].%s", at, field), fmt.Sprintf(reason, args...))
@@ -98,7 +98,7 @@ func (o *Outbox) checkHeaders(m *Message, bad func(field, reason string, args ..
 	return nil
 }
 
-// plain is what every database takes for text, and no log is broken by.
+// plain reports whether every database takes s for text, and s breaks no log.
 func plain(s string) bool {
 	for _, r := range s {
 		if unicode.IsControl(r) {
@@ -117,8 +117,8 @@ func printable(s string) bool {
 	return true
 }
 
-// shardOf keeps all messages of a key together. Where there is no order to keep it spreads.
-// It must never change: two versions of a program write to one table.
+// shardOf keeps all messages of a key together, and spreads messages without a key. It must never
+// change, because two versions of a program may write to one table.
 func shardOf(m *Message, shards int) int {
 	h := fnv.New64a()
 	if len(m.Key) > 0 {
@@ -131,5 +131,5 @@ func shardOf(m *Message, shards int) int {
 	return int((sum>>32 ^ sum) % uint64(shards))
 }
 
-// newID is 128 random bits as text.
+// newID returns 128 random bits as text.
 func newID() string { return rand.Text() }

@@ -11,26 +11,27 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// DefaultNotifyEvery is that of [NotifierConfig].
+// DefaultNotifyEvery is the default of NotifierConfig.Every.
 const DefaultNotifyEvery = 5 * time.Millisecond
 
 // NotifierConfig says how relays of other processes are woken. Outbox and DB are required.
 type NotifierConfig struct {
-	// Outbox whose Notify is passed on, of PostgreSQL. No default.
+	// Outbox whose Notify is passed on. It must be of PostgreSQL. No default.
 	Outbox *Outbox
-	// DB is the database. One connection of it is used at a time, and given back. No default.
+	// DB is the database. The Notifier uses one connection at a time, and gives it back. No
+	// default.
 	DB *sql.DB
-	// Every is the least time between two notifications, a millisecond to a minute: what Notify
-	// says meanwhile is one. Default: [DefaultNotifyEvery].
+	// Every is the shortest time between two notifications, a millisecond to a minute: all calls of
+	// Notify meanwhile become one. Default: [DefaultNotifyEvery].
 	Every time.Duration
-	// OnError gets the error of a notification that was not sent; its messages are found by
+	// OnError gets the error of a notification that was not sent; relays find its messages by
 	// polling. It must return soon. Default: errors are dropped.
 	OnError func(err error)
 }
 
-// Notifier tells relays of other processes, by NOTIFY, that there are messages. It has statements
-// of its own: in the transaction of an effect NOTIFY would have all commits of the server that
-// notify wait for each other. Make it with [NewNotifier], one for each process that inserts.
+// Notifier tells relays of other processes, by NOTIFY, that there are messages. It sends NOTIFY in
+// statements of its own: in the transaction of an effect it would make all commits of the server
+// that notify wait for each other. Make it with [NewNotifier], one for each process that inserts.
 type Notifier struct {
 	cfg     NotifierConfig
 	running atomic.Bool
@@ -61,9 +62,9 @@ func NewNotifier(cfg NotifierConfig) (*Notifier, error) {
 	return &Notifier{cfg: cfg}, nil
 }
 
-// Run passes on what Outbox.Notify says, until ctx ends; then it returns nil. The first after a
-// pause is sent at once. A failure is told to OnError and costs a growing pause, at most
-// [DefaultPollMax], and never a message. It runs once at a time, and may run again when it has
+// Run passes on calls of Outbox.Notify until ctx ends; then it returns nil. It sends the first one
+// after a pause at once. After a failure it calls OnError and pauses, longer each time, at most
+// [DefaultPollMax]; no message is lost. It runs once at a time, and may run again when it has
 // returned.
 func (n *Notifier) Run(ctx context.Context) error {
 	if n == nil || n.cfg.Outbox == nil {
@@ -107,6 +108,6 @@ func (n *Notifier) send(ctx context.Context) error {
 	return nil
 }
 
-// Sent is how many notifications have been sent since the Notifier was made. It may be called at
+// Sent returns how many notifications were sent since the Notifier was made. It may be called at
 // any time.
 func (n *Notifier) Sent() int64 { return n.sent.Load() }

@@ -11,11 +11,11 @@ import (
 const setOpen, releaseOpen = `SAVEPOINT onceward_open`, `RELEASE SAVEPOINT onceward_open`
 
 // checkOpen refuses a connection on which no transaction was begun: the message would be published
-// whatever becomes of the effect. A *sql.Tx is not asked. Two round trips, one with SQLite.
+// whatever becomes of the effect. It does not check a *sql.Tx. Two round trips, one with SQLite.
 //
-// PostgreSQL refuses a savepoint outside of a transaction. MySQL takes it, and drops it before it
-// can be released. SQLite begins a transaction with it, so there it is BEGIN that tells: inside of
-// one it is refused.
+// PostgreSQL refuses a savepoint outside of a transaction. MySQL accepts it, and drops it before it
+// can be released. In SQLite a savepoint begins a transaction, so checkOpen sends BEGIN, which
+// SQLite refuses inside of one.
 func (o *Outbox) checkOpen(ctx context.Context, tx Tx) error {
 	if !sqlerr.IsConn(tx) {
 		return nil
@@ -26,12 +26,12 @@ func (o *Outbox) checkOpen(ctx context.Context, tx Tx) error {
 		_, err := tx.ExecContext(ctx, `BEGIN`)
 		switch {
 		case err == nil:
-			// of what BEGIN has begun
+			// ends the transaction that BEGIN has begun
 			if _, err := tx.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); err != nil {
 				return fmt.Errorf("outbox: insert: %w", err)
 			}
 			return notOpen
-		case strings.Contains(err.Error(), "within a transaction"): // there is no number for it
+		case strings.Contains(err.Error(), "within a transaction"): // it has no number
 			return nil
 		}
 		return fmt.Errorf("outbox: insert: %w", err)

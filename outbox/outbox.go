@@ -20,7 +20,7 @@ const (
 	DefaultMaxPayload = 900_000
 )
 
-// maxMaxPayload keeps a row within the packets that MySQL takes by default.
+// maxMaxPayload keeps a row within the packet size that MySQL takes by default.
 const maxMaxPayload = 8 << 20
 
 const maxHistory = 10 * 365 * 24 * time.Hour
@@ -35,15 +35,15 @@ type Config struct {
 	// Table that holds the messages; same form as Schema. The other tables have names
 	// that begin with it. Default: [DefaultTable].
 	Table string
-	// IDHeader is the header that carries Message.ID, 1 to 255 bytes of UTF-8. Relays that work
-	// on one table need the same. Default: [DefaultIDHeader].
+	// IDHeader is the header that carries Message.ID, 1 to 255 bytes of UTF-8. All relays of one
+	// table need the same IDHeader. Default: [DefaultIDHeader].
 	IDHeader string
-	// MaxPayload is the largest Message.Payload that is taken, up to 8 MiB. It should be what
-	// the broker accepts. Default: [DefaultMaxPayload]. Unit: bytes.
+	// MaxPayload is the size of the largest Message.Payload, up to 8 MiB. It should be what the
+	// broker accepts. Default: [DefaultMaxPayload]. Unit: bytes.
 	MaxPayload int
 	// History is how long a published message is kept, in the table "<table>_published", for
-	// [Outbox.Published]: a second to 10 years. Relays delete what is older. It costs an INSERT for
-	// each message. Relays that work on one table need the same. Default: none are kept.
+	// [Outbox.Published]: a second to 10 years. Relays delete older ones. It costs an INSERT for
+	// each message. All relays of one table need the same History. Default: none are kept.
 	History time.Duration
 }
 
@@ -57,14 +57,15 @@ type Outbox struct {
 	channel    string
 	history    time.Duration
 
-	bounds atomic.Pointer[bounds] // that a relay of this process has found, or nil
-	// scheduled counts the calls of InsertTx with scheduled messages, and notified is what it was
-	// at the last Notify: where it has grown, askDue has a relay ask when they are due. InsertTx
-	// itself must not: a relay that asks before the COMMIT finds nothing, and does not ask again.
+	bounds atomic.Pointer[bounds] // as a relay of this process has found them, or nil
+	// scheduled counts the calls of InsertTx with scheduled messages, and notified is that number
+	// at the last Notify. When it has grown, Notify sets askDue, so that a relay asks when they are
+	// due. InsertTx must not set it: a relay that asks before the COMMIT finds nothing, and does
+	// not ask again.
 	scheduled, notified atomic.Int64
 	askDue              atomic.Bool
 
-	relays, notifiers bells // those that run in this process
+	relays, notifiers bells // of those that run in this process
 }
 
 // New checks the configuration; an [*InputError] names what is wrong. It does not touch the
@@ -107,7 +108,7 @@ func New(cfg Config) (*Outbox, error) {
 	}, nil
 }
 
-// ready refuses what New has not made, before any statement.
+// ready refuses an Outbox that New has not made, before any statement.
 func (o *Outbox) ready() error {
 	if o == nil || o.dialect == nil {
 		return inputError("Outbox", "is nil or was not made by New")
@@ -115,7 +116,7 @@ func (o *Outbox) ready() error {
 	return nil
 }
 
-// names holds what is put into statements, quoted, with the schema when there is one.
+// names holds the tables' names for statements, quoted, with the schema when there is one.
 type names struct{ table, parked, shards, scheduled, published string }
 
 func newNames(cfg Config) (names, error) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Parked is a message that the broker has refused for good. It is kept, in a table of its own,
-// until [Outbox.Requeue] puts it back or somebody deletes its row.
+// Parked is a message that the broker has refused for good. A separate table keeps it until
+// [Outbox.Requeue] puts it back or somebody deletes its row.
 type Parked struct {
 	Message
 	// Row identifies it in the table.
@@ -17,7 +17,7 @@ type Parked struct {
 	Attempts int
 	// Reason is the last error.
 	Reason string
-	// Created is when it was inserted, in UTC; zero in what RelayConfig.OnPark is told.
+	// Created is when it was inserted, in UTC; zero in a call of RelayConfig.OnPark.
 	Created time.Time
 	// At is when it was parked, in UTC.
 	At time.Time
@@ -55,7 +55,7 @@ func (o *Outbox) Parked(ctx context.Context, db *sql.DB, after int64, limit int)
 	return list, nil
 }
 
-// scanParked leaves headers out that cannot be read, which may be why the message is here.
+// scanParked leaves out headers that cannot be read, which may be why the message was parked.
 func scanParked(rows *sql.Rows) (p Parked, err error) {
 	var headers []byte
 	var created, at int64
@@ -68,9 +68,9 @@ func scanParked(rows *sql.Rows) (p Parked, err error) {
 	return p, err
 }
 
-// Requeue puts parked messages back into the outbox, under their ids, behind everything that
-// is there: later messages of their keys may have been published long ago. A row that is not
-// there is passed over; n is how many were put back. All of it is one transaction.
+// Requeue puts parked messages back into the outbox, under their ids, behind all other messages.
+// Later messages of their keys may have been published long ago. It skips rows that do not exist; n
+// is how many messages it has put back. All of it is one transaction.
 func (o *Outbox) Requeue(ctx context.Context, db *sql.DB, rows ...int64) (n int, err error) {
 	if err := o.checkDB(db); err != nil {
 		return 0, err

@@ -10,7 +10,7 @@ import (
 // probeRows is how many messages are read to find the one that a probe sends.
 const probeRows = 32
 
-// plan is what a turn is to hand to the publisher.
+// plan is what a turn gives to the publisher.
 type plan struct {
 	batches []*batch // each of one topic
 	probes  []probe
@@ -25,14 +25,14 @@ type probe struct {
 
 func (p *plan) empty() bool { return len(p.batches)+len(p.probes)+len(p.refused) == 0 }
 
-// give gives the probes back that are not made.
+// give gives back the probes of a turn that does not make them.
 func (p *plan) give(t *topics) {
 	for _, one := range p.probes {
 		t.postponed(one.counted)
 	}
 }
 
-// gather reads what there is to publish. The plan is never nil.
+// gather reads the messages to publish. The plan is never nil.
 func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, error) {
 	p := &plan{}
 	first, err := s.batches(l, j, state, p, o)
@@ -57,11 +57,11 @@ func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, err
 
 // batches plans a batch for each topic that is not left out. It returns the id of a row, or zero.
 //
-// Where a part of the shard was seen to hold only messages that are left out, it first looks behind
-// that part. When it finds a message there, it reads from the last final id on, or from the
-// beginning: a message with a smaller id may have been committed since, and have the same key. A
-// topic that has come back since the job was made has messages before the final id, and another
-// server may give out such ids again: both are read from the beginning.
+// If an earlier turn saw only messages of topics that are left out up to some id, it first looks
+// behind that id. When it finds a message there, it reads from the last final id on, or from the
+// beginning: a message with a smaller id may have been committed since, and have the same key. It
+// reads from the beginning in two cases. A topic that has come back since the job was made has
+// messages before the final id. Another server may give out such ids again.
 func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64,
 	err error) {
 	out, epoch := s.topics.names()
@@ -113,8 +113,9 @@ func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (
 	return first, nil
 }
 
-// withCalls adds the topics of which a call has not ended in this shard. Such a topic may have come
-// back meanwhile, by a call in another shard: the messages of the call would be published again.
+// withCalls adds the topics of calls in this shard that have not ended. Such a topic may have come
+// back meanwhile, by a call in another shard: without this the messages of the unfinished call
+// would be published again.
 func (s *shard) withCalls(out []string) []string {
 	for _, c := range s.calls {
 		if !slices.Contains(out, c.topic) {
@@ -128,7 +129,7 @@ func (s *shard) isCalling(topic string) bool {
 	return slices.ContainsFunc(s.calls, func(c *call) bool { return c.topic == topic })
 }
 
-// split makes a batch of each topic, without those that have been left out meanwhile.
+// split makes a batch for each topic, except for topics that have been left out meanwhile.
 func (b *batch) split(isOut func(topic string) bool) (all []*batch) {
 	of := map[string]*batch{}
 	for i, row := range b.rows {
@@ -155,8 +156,8 @@ func firstBehind(rows []row) int64 {
 	return rows[0].id - 1
 }
 
-// probes plans one message for each topic whose delay is over. A probe may take as long as a call
-// may: while no more locks can be kept for that there is none.
+// probes plans one message for each topic whose delay is over. A probe may take as long as any
+// call, so it needs a lock that can be kept: while no more locks can be kept there is no probe.
 func (s *session) probes(l *locked, no int, state *shard, p *plan) (first int64, err error) {
 	for topic, counted := range s.topics.due(no) {
 		if err != nil || state.isCalling(topic) || cap(s.kept) > 0 && !s.keep(l) {
@@ -188,7 +189,7 @@ func (s *session) probes(l *locked, no int, state *shard, p *plan) (first int64,
 // limitAfter is how many messages to read next, so that they fit BatchBytes.
 func (r *Relay) limitAfter(limit, read int, full bool) int {
 	switch {
-	case full && read < limit: // BatchBytes has ended it
+	case full && read < limit: // BatchBytes has ended the read
 		return max(1, read)
 	case full:
 		return min(2*limit, r.cfg.BatchSize)

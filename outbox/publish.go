@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// call is one call of the publisher. Its messages are of one topic, so that one that takes long, or
-// fails, holds up no other.
+// call is one call of the publisher. Its messages are of one topic, so that a topic that is slow or
+// fails holds up no other.
 type call struct {
 	topic   string
 	batch   *batch
 	probe   bool
 	began   time.Time
-	counted *failing // by which the topic is left out until the call has ended, or nil
-	watched bool     // the dispatcher is told when it has ended
+	counted *failing // leaves the topic out until the call has ended; or nil
+	watched bool     // the dispatcher will hear when it has ended
 
 	ended   chan struct{}
 	results []error
@@ -36,7 +36,7 @@ func (s *session) publish(b *batch, probe *failing) *call {
 	return c
 }
 
-// overdue is when a call is left behind.
+// overdue is when the relay stops waiting for a call.
 func (c *call) overdue(cfg *RelayConfig) time.Time {
 	return c.began.Add(cfg.PublishTimeout + linger)
 }
@@ -50,7 +50,7 @@ func (c *call) hasEnded() bool {
 	}
 }
 
-// await waits for the calls, but not for longer than that.
+// await waits for the calls, for at most limit.
 func await(calls []*call, limit time.Duration) {
 	if len(calls) == 0 {
 		return
@@ -66,9 +66,9 @@ func await(calls []*call, limit time.Duration) {
 	}
 }
 
-// call keeps the process alive when the publisher panics: a message that makes it would have it
-// panic again after every restart. One that ends its goroutine has returned nothing, which is not
-// nil.
+// call keeps the process alive when the publisher panics: otherwise the same message would make it
+// panic again after every restart. A publisher that ends its goroutine has returned no result,
+// which must not count as nil.
 func (r *Relay) call(ctx context.Context, messages []Message, results *[]error) {
 	returned := false
 	defer func() {
@@ -83,7 +83,7 @@ func (r *Relay) call(ctx context.Context, messages []Message, results *[]error) 
 	*results, returned = answered(answer, len(messages)), true
 }
 
-// answered is one result for each message, whatever the publisher has made of it.
+// answered returns one result for each message, whatever the publisher has returned.
 func answered(answer []error, n int) []error {
 	switch {
 	case answer == nil:
@@ -103,7 +103,7 @@ func unacknowledged(n int, why string) []error {
 	return results
 }
 
-// refusal is what the publisher's Check says of a message. It is not asked when there is none.
+// refusal is the error of the publisher's Check for a message, or nil when it has no Check.
 func refusal(checker Checker, m *Message) (err error) {
 	if checker == nil {
 		return nil

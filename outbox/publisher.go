@@ -2,31 +2,32 @@ package outbox
 
 import "context"
 
-// Publisher sends messages to a broker. Those of outbox/saramapub and outbox/franzpub send them to
-// Kafka, of outbox/natspub to NATS JetStream, of outbox/rabbitpub to RabbitMQ, and of
-// outbox/webhookpub to HTTP endpoints. For others see [PublishEach].
+// Publisher sends messages to a broker. There are publishers for Kafka (outbox/saramapub and
+// outbox/franzpub), NATS JetStream (outbox/natspub), RabbitMQ (outbox/rabbitpub) and HTTP endpoints
+// (outbox/webhookpub). For other brokers see [PublishEach].
 type Publisher interface {
-	// Publish sends the messages and returns a result for each, in their order. It is nil for one
-	// that is acknowledged by all the replicas the broker asks for (Kafka: acks=all), so that its
-	// row may be deleted. It is an error for one that is not, or of which that is not known. Nil
-	// for the whole means that all are acknowledged; any other length than that of messages that
-	// none is known to be.
+	// Publish sends the messages and returns a result for each, in their order. The result is nil
+	// when all the replicas that the broker requires have acknowledged the message (Kafka:
+	// acks=all), so that its row may be deleted. It is an error when they have not, or when that is
+	// not known. A nil slice means that all messages are acknowledged. A slice of another length
+	// than messages means that none is known to be.
 	//
 	// All messages of a call are of one topic, so that a topic that fails or is slow holds up no
-	// other. Messages of one key are to be sent in their order, and after one of them has
-	// failed the later ones should not be sent: see [ErrOvertaken]. [Reject] marks the error of
-	// a message that would always fail. The last header carries the ID.
+	// other. Send messages of one key in their order, and after one of them has failed do not send
+	// the later ones: see [ErrOvertaken]. [Reject] marks the error of a message that would always
+	// fail. The last header carries the ID.
 	//
-	// When ctx ends Publish should return soon, with errors for what is not acknowledged. A relay
-	// continues after RelayConfig.PublishTimeout in any case, and has the messages published again.
-	// ctx ends then, and for a call that takes long a second after Run was told to stop. Several
-	// goroutines call Publish at once. The messages must not be changed, nor kept when it returns.
+	// When ctx ends Publish should return soon, with errors for what is not acknowledged. After
+	// RelayConfig.PublishTimeout ctx ends, and the relay continues in any case and publishes the
+	// messages again. For a call that takes long ctx also ends a second after Run was told to stop.
+	// Several goroutines call Publish at once. It must neither change the messages nor keep them
+	// after it returns.
 	Publish(ctx context.Context, messages []Message) []error
 }
 
-// Checker is what a [Publisher] may have as well: it refuses, before anything is sent, what the
-// broker would refuse for what it is, such as a message that is too large. So the later messages of
-// its key are not sent before it. A message that is refused is parked at once, because it would be
+// Checker is an optional interface of a [Publisher]. Before anything is sent, it refuses messages
+// that the broker would refuse for what they are, such as one that is too large. So no later
+// message of its key overtakes it. The relay parks a refused message at once, because it would be
 // refused again each time.
 type Checker interface {
 	// Check returns why the message cannot be sent, or nil. Several goroutines call it at once.

@@ -12,22 +12,22 @@ import (
 )
 
 const (
-	// pollGap is the least time between two looks that Outbox.Notify asks for. Messages that are
-	// committed meanwhile are one batch.
+	// pollGap is the shortest time between two polls that Outbox.Notify asks for. Messages that are
+	// committed meanwhile become one batch.
 	pollGap = 2 * time.Millisecond
-	// idleShare of the time for which there was nothing is how long the next look is put off.
+	// idleShare divides the time since the last message: the next poll waits that long.
 	idleShare = 100
-	// grace is what the statements may take that end a turn, or look whether there is one to take.
+	// grace is how long the statements may take that end a turn, or poll.
 	grace = 5 * time.Second
-	// linger is how long something may go on after its context has ended.
+	// linger is how long something may continue after its context has ended.
 	linger = time.Second
-	// prepare is what a turn may take until it publishes. SQLite's lease, of PublishTimeout and
-	// grace, must not lapse before a call that lingers has been given up.
+	// prepare is how long a turn may take before it publishes. SQLite's lease, of PublishTimeout
+	// plus grace, must not lapse before the turn has given up a call that lingers.
 	prepare = grace - linger
 )
 
-// Relay publishes the messages of an outbox. Make it with [NewRelay]. Any number may work on
-// one table, in one process or in many.
+// Relay publishes the messages of an outbox. Make it with [NewRelay]. Any number of relays may work
+// on one table, in one process or in many.
 type Relay struct {
 	cfg        RelayConfig
 	box        *Outbox
@@ -53,15 +53,15 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 		topics: newTopics(&cfg, d.shards)}, nil
 }
 
-// Run publishes until ctx ends. Then it begins nothing more, lets the batches in hand end and
-// returns nil. Calls of the publisher that take long are told after a second to return. Batches
-// that have not ended after RelayConfig.StopTimeout are broken off, and will be published again:
-// [ErrHeldUp]. A call of the publisher that does not return then either is
-// left behind.
+// Run publishes until ctx ends. Then it begins nothing new, waits for the batches that have begun
+// and returns nil. After a second it cancels the context of the publisher's calls that still run.
+// After RelayConfig.StopTimeout it gives up the batches that have not ended, returns [ErrHeldUp],
+// and their messages will be published again. It does not wait for a call of the publisher that
+// does not return even then.
 //
-// It begins with [Outbox.Check] and returns its error, unless that may pass by itself. Later
-// errors are told to RelayConfig.OnError, and the database is asked again. A relay runs once at
-// a time; when Run has returned it may run again.
+// It begins with [Outbox.Check] and returns its error, unless that is a temporary one. Later errors
+// go to RelayConfig.OnError, and the relay tries again. A relay runs once at a time; when Run has
+// returned it may run again.
 func (r *Relay) Run(ctx context.Context) error {
 	if r == nil || r.box == nil {
 		return inputError("Relay", "is nil or was not made by NewRelay")
@@ -73,7 +73,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err := r.box.Check(ctx, r.cfg.DB); err != nil && ctx.Err() == nil && !sqlerr.Transient(err) {
 		return err
 	}
-	// Batches in hand outlive ctx, until StopTimeout is over.
+	// Batches that have begun outlive ctx, until StopTimeout is over.
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	calls, giveUp := context.WithCancel(work)
@@ -95,8 +95,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	return s.stop(work, &workers, cancel)
 }
 
-// roomForLocks is how many locks may be kept for calls that take long. Each has a connection, and
-// what is settled meanwhile needs those of the workers.
+// roomForLocks is how many locks may be kept for long calls. Each holds a connection; the workers
+// and the dispatcher need the others.
 func (r *Relay) roomForLocks() int {
 	most := r.cfg.DB.Stats().MaxOpenConnections
 	if most == 0 {
@@ -105,8 +105,8 @@ func (r *Relay) roomForLocks() int {
 	return min(r.box.dialect.shards, max(0, most-r.cfg.Workers-1))
 }
 
-// stop waits for the workers, who end when there are no more jobs, and for the calls that have
-// outlasted their turns. Those were told a moment after the end of Run's context to return.
+// stop waits for the workers, which end when there are no more jobs, and for the calls that have
+// outlasted their turns. The context of those calls ends a second after that of Run.
 func (s *session) stop(work context.Context, workers *sync.WaitGroup,
 	cancel context.CancelCauseFunc) error {
 	ended := make(chan struct{})
@@ -124,7 +124,7 @@ func (s *session) stop(work context.Context, workers *sync.WaitGroup,
 	return ErrHeldUp
 }
 
-// last settles what the calls that go on after the last turn come to.
+// last settles the calls that continue after the last turn.
 func (s *session) last(work context.Context) {
 	for no := range s.dispatcher.shards {
 		state := &s.dispatcher.shards[no]
@@ -151,7 +151,7 @@ func waitFor(ended <-chan struct{}, limit time.Duration) bool {
 	}
 }
 
-// leave ends the lease of SQLite, so that another relay need not wait for it to lapse.
+// leave ends the lease of SQLite, so that another relay does not have to wait for it to lapse.
 func (r *Relay) leave() {
 	if r.statements.unlock == "" {
 		return

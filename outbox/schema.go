@@ -16,7 +16,7 @@ import (
 var migrationFiles embed.FS
 
 // newMigrations are the versions of this outbox's tables. A table of another form is not recorded
-// as ours: it would be dropped on the way down.
+// as ours: a migration down would drop it.
 func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations, error) {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -39,7 +39,7 @@ func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations
 	return m, nil
 }
 
-// checkForm reads no message, of every column.
+// checkForm runs statements that read every column and no row.
 func checkForm(ctx context.Context, tx *sql.Tx, table string, forms ...string) error {
 	for _, text := range forms {
 		err := tx.QueryRowContext(ctx, text).Scan()
@@ -54,14 +54,14 @@ func checkForm(ctx context.Context, tx *sql.Tx, table string, forms ...string) e
 	return nil
 }
 
-// Migrate brings the tables to this program's version. Next to that of the messages they are
+// Migrate brings the tables to this program's version. Besides the table of messages there are
 // "<table>_parked" (refused by the broker), "<table>_scheduled" (with a Message.NotBefore) and
-// "<table>_published" (for Config.History). MySQL and SQLite also have
-// "<table>_shards", by which relays take turns. PostgreSQL has the functions "<table>_insert",
-// "_shard" and "_headers", see docs/reference/outbox-rows.md. Versions are recorded in
-// onceward_migrations. A role that is not the owner needs rights on new tables. Several processes
-// may call it at once; tables that have the version cost two round trips. A table of another form
-// that has their name is refused, and left as it is. It does not create Config.Schema.
+// "<table>_published" (for Config.History). MySQL and SQLite also have "<table>_shards", with which
+// relays take turns. PostgreSQL has the functions "<table>_insert", "_shard" and "_headers", see
+// docs/reference/outbox-rows.md. Versions are recorded in onceward_migrations. A role that is not
+// the owner needs rights on new tables. Several processes may call it at once; when the tables have
+// the version already it costs two round trips. It refuses a table of another form with one of
+// these names, and leaves it as it is. It does not create Config.Schema.
 func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := o.checkDB(db); err != nil {
 		return err
@@ -69,8 +69,8 @@ func (o *Outbox) Migrate(ctx context.Context, db *sql.DB) error {
 	return prefixed(o.migrations.Up(ctx, db, o.migrations.Newest()))
 }
 
-// MigrateUp is [Outbox.Migrate] up to a version, 1 to [Outbox.Newest]. It undoes nothing: tables
-// that have more are left as they are.
+// MigrateUp is [Outbox.Migrate] up to a version, 1 to [Outbox.Newest]. It undoes nothing: it leaves
+// tables with a higher version as they are.
 func (o *Outbox) MigrateUp(ctx context.Context, db *sql.DB, to int) error {
 	if err := o.checkDB(db); err != nil {
 		return err
@@ -78,8 +78,8 @@ func (o *Outbox) MigrateUp(ctx context.Context, db *sql.DB, to int) error {
 	return prefixed(o.migrations.Up(ctx, db, to))
 }
 
-// MigrateDown brings them back to an earlier version, with what is in them: 0 drops all messages,
-// published or not.
+// MigrateDown brings the tables back to an earlier version, and deletes what that version has no
+// room for: 0 drops all messages, published or not.
 func (o *Outbox) MigrateDown(ctx context.Context, db *sql.DB, to int) error {
 	if err := o.checkDB(db); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (o *Outbox) Newest() int {
 	return o.migrations.Newest()
 }
 
-// Version reads the version that is recorded, zero for none. Two round trips (MySQL: four), no
-// lock, and no right but to read.
+// Version reads the recorded version, zero for none. Two round trips (MySQL: four), no lock, and
+// only the right to read.
 func (o *Outbox) Version(ctx context.Context, db *sql.DB) (int, error) {
 	if err := o.checkDB(db); err != nil {
 		return 0, err
@@ -105,8 +105,8 @@ func (o *Outbox) Version(ctx context.Context, db *sql.DB) (int, error) {
 	return has, prefixed(err)
 }
 
-// Check reports tables of another version than this program's. It changes nothing and takes two
-// round trips. [Relay.Run] begins with it.
+// Check returns an error for tables of another version than this program's. It changes nothing and
+// takes two round trips. [Relay.Run] begins with it.
 func (o *Outbox) Check(ctx context.Context, db *sql.DB) error {
 	if err := o.checkDB(db); err != nil {
 		return err
@@ -114,8 +114,8 @@ func (o *Outbox) Check(ctx context.Context, db *sql.DB) error {
 	return prefixed(o.migrations.Check(ctx, db))
 }
 
-// Schema returns the newest tables as one text of SQL, for those who keep their schema by hand.
-// Each statement ends with a semicolon at the end of a line.
+// Schema returns the newest tables as one text of SQL, for schemas that are kept by hand. Each
+// statement ends with a semicolon at the end of a line.
 func (o *Outbox) Schema() string {
 	if o.ready() != nil {
 		return ""
@@ -124,8 +124,8 @@ func (o *Outbox) Schema() string {
 }
 
 // Migrations returns the versions as files for golang-migrate, 0001_name.up.sql and
-// 0001_name.down.sql, which record themselves where Check looks. With MySQL the tool's connection
-// must allow several statements at once. Nil if New has not made o.
+// 0001_name.down.sql. They also record the version where Check reads it. With MySQL the tool's
+// connection must allow several statements at once. Nil if New has not made o.
 func (o *Outbox) Migrations() fs.FS {
 	if o.ready() != nil {
 		return nil

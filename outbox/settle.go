@@ -12,14 +12,14 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// settleAgain is for the one writer of SQLite, who may have to wait for another.
+// settleAgain is for SQLite, where one writer may have to wait for another.
 var settleAgain = backoff.Policy{Base: 5 * time.Millisecond, Cap: 100 * time.Millisecond}
 
-// settle deletes what is acknowledged, puts off what has failed and parks what has done so too
+// settle deletes acknowledged messages, puts off failed ones and parks those that have failed too
 // often, in the transaction that holds the lock, and commits.
 //
-// A COMMIT whose answer is lost needs no question: messages that it has deleted are gone, and the
-// others are published again, under the same ids.
+// After a COMMIT whose answer is lost nothing must be asked: messages that it has deleted are gone,
+// and the others are published again, under the same ids.
 func (r *Relay) settle(ctx context.Context, l *locked, no int, v *publishResult) (parked []Parked,
 	err error) {
 	if l.tx != nil {
@@ -28,8 +28,8 @@ func (r *Relay) settle(ctx context.Context, l *locked, no int, v *publishResult)
 	return r.settleApart(ctx, no, v)
 }
 
-// settleApart does the same in a transaction of its own, which can be repeated: where a lease is
-// held, and where the one that holds the lock is kept.
+// settleApart does the same in a transaction of its own, which can be repeated. It is for a relay
+// that holds a lease, and for a lock whose transaction must stay open.
 func (r *Relay) settleApart(ctx context.Context, no int, v *publishResult) (parked []Parked,
 	err error) {
 	for try := 0; ; try++ {
@@ -62,7 +62,8 @@ func (r *Relay) apart(ctx context.Context) (*transaction, error) {
 	return &transaction{Tx: tx}, nil
 }
 
-// settleIn returns what is parked, also when that is not known: rather told twice than never.
+// settleIn returns the parked messages, even when COMMIT failed: OnPark should rather hear of a
+// message twice than never.
 func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *publishResult) (
 	parked []Parked, err error) {
 	err = r.remember(ctx, tx, no, v.acknowledged)
@@ -108,8 +109,8 @@ const (
 	back      = `ROLLBACK TO SAVEPOINT onceward_outbox`
 )
 
-// setAside keeps what fails apart from what is acknowledged: left says that it could not be done,
-// and must not have that published again.
+// setAside writes the failures behind a savepoint. left is the error when that fails: the
+// acknowledged messages can still be deleted, and are not published again.
 func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *publishResult) (
 	parked []Parked, left, err error) {
 	if len(v.failed)+len(v.waiting) == 0 {
@@ -128,7 +129,7 @@ func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *publishResu
 		len(v.failed)+len(v.waiting), left), nil
 }
 
-// write parks and puts off.
+// write parks messages, and puts the others off.
 func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *publishResult) (parked []Parked,
 	err error) {
 	var gone []int64
@@ -176,12 +177,12 @@ func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, cou
 	return nil
 }
 
-// rehearse deletes a row and takes that back: on a read replica, or without the right to delete,
-// what is published would be published again and again. It is done until a turn has ended well,
-// and after one that has not.
+// rehearse deletes a row and rolls that back: on a read replica, or without the right to delete,
+// the same messages would be published again and again. A turn does it unless the shard's last turn
+// has ended well.
 //
-// With MySQL it is a transaction of its own: a lock on a row outlives the savepoint there, and what
-// is settled apart would wait for it.
+// With MySQL it uses a separate transaction: there a row's lock outlives the savepoint, and
+// settleApart would wait for it.
 func (s *session) rehearse(l *locked, no int, id int64) error {
 	ctx := l.ctx
 	if l.tx == nil || s.box.dialect.kind == MySQL && cap(s.kept) > 0 {
@@ -202,7 +203,7 @@ func (s *session) rehearse(l *locked, no int, id int64) error {
 	return err
 }
 
-// newParked keeps what a database takes for text.
+// newParked makes the reason a text that every database takes.
 func newParked(f failure) Parked {
 	reason := strings.ReplaceAll(strings.ToValidUTF8(f.err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 	m := f.row.Message

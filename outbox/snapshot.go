@@ -13,8 +13,8 @@ import (
 type Snapshot struct {
 	// Kind is "session", "prepared transaction" or "replication slot".
 	Kind string
-	// Name is the process id of the session (MySQL: the connection id), the name of the prepared
-	// transaction or that of the slot.
+	// Name is the process id of the session (MySQL: the connection id), or the name of the prepared
+	// transaction or of the slot.
 	Name string
 	// Age of the transaction; zero for a slot.
 	Age time.Duration
@@ -31,9 +31,9 @@ type Snapshot struct {
 // OldestSnapshot names the transaction that holds the oldest snapshot of the database (MySQL: of
 // the server). While it lasts, PostgreSQL cannot vacuum, nor InnoDB purge, rows that were deleted
 // since: reads of an outbox pass over all messages that were published meanwhile. It returns a zero
-// Snapshot if there is none that the user may see: with PostgreSQL pg_read_all_stats shows those of
-// others. MySQL and MariaDB return an error without the right PROCESS. SQLite has none. One round
-// trip, three with MySQL.
+// Snapshot if there is none that the user may see: with PostgreSQL the role pg_read_all_stats may
+// see those of other users. MySQL and MariaDB return an error without the right PROCESS. SQLite has
+// none. One round trip, three with MySQL.
 func (o *Outbox) OldestSnapshot(ctx context.Context, db *sql.DB) (Snapshot, error) {
 	if err := o.checkDB(db); err != nil {
 		return Snapshot{}, err
@@ -61,7 +61,8 @@ func (o *Outbox) OldestSnapshot(ctx context.Context, db *sql.DB) (Snapshot, erro
 }
 
 // SnapshotError is given to RelayConfig.OnError, at most once in a minute, when a poll of a relay
-// is slow and an old transaction is the likely reason. Nothing has failed: polls become rarer.
+// is slow and an old transaction is the likely reason. Nothing has failed, but the relay polls less
+// often.
 type SnapshotError struct {
 	// Poll is how long the last poll took.
 	Poll time.Duration
@@ -78,17 +79,18 @@ func (e *SnapshotError) Error() string {
 }
 
 const (
-	// slowPoll is a poll that a user should hear of, if a transaction of oldSnapshot is open.
+	// slowPoll is how long a poll takes that is reported, if a transaction of at least oldSnapshot
+	// is open.
 	slowPoll    = 20 * time.Millisecond
 	oldSnapshot = 10 * time.Second
-	// reportEvery is the least time between two reports.
+	// reportEvery is the shortest time between two reports.
 	reportEvery = time.Minute
 )
 
-// reporter says how often the dispatcher has looked for the reason of slow polls.
+// reporter limits how often the dispatcher looks for the reason of slow polls.
 type reporter struct {
 	slow int       // polls in a row
-	next time.Time // no look before
+	next time.Time // no look before this time
 }
 
 // diagnose looks for the transaction that makes polls slow. A single slow poll is chance.

@@ -9,29 +9,30 @@ import (
 )
 
 const (
-	// leastPatience is how long a batch waits at the least for the calls of all its topics. It
-	// continues without those that take longer, and than four times as long as calls usually take.
+	// leastPatience is the shortest time that a batch waits for its calls. Usually it waits
+	// patienceFactor times as long as calls usually take. Then it continues without the calls that
+	// still run.
 	leastPatience  = 100 * time.Millisecond
 	patienceFactor = 4
 	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again. It
-	// is also for the calls of a topic that has acknowledged nothing yet: the topic may not exist,
-	// and all else in the shard would wait with it.
+	// also holds for calls of a topic that has acknowledged nothing yet: the topic may not exist,
+	// and everything else in the shard would wait with it.
 	probePatience = 10 * time.Millisecond
-	// maxKnown is how many topics that have acknowledged something are remembered.
+	// maxKnown is how many topics are remembered that have acknowledged something.
 	maxKnown = 10_000
-	// maxFailing is how many topics are left out of the reads at once. When more fail, it is the
-	// broker.
+	// maxFailing is how many topics are left out of the reads at once. When more fail, the reason
+	// is the broker.
 	maxFailing = 100
 )
 
-// FailingTopic is a topic of which a relay sends one message now and then, and no others, because
-// its messages fail or take far longer than those of other topics. See [Relay.Failing].
+// FailingTopic is a topic of which a relay sends only one message now and then, because its
+// messages fail or take far longer than those of other topics. See [Relay.Failing].
 type FailingTopic struct {
 	Topic string
-	// Since is when its first call failed, or was found to take long.
+	// Since is when its first call failed, or was found to be slow.
 	Since time.Time
-	// Failures counts the calls in a row of which nothing was acknowledged. Zero: the first one has
-	// not returned yet.
+	// Failures counts the calls in a row that acknowledged nothing. It is zero while the first one
+	// has not returned.
 	Failures int
 	// Err is the last error; nil when no call has failed yet.
 	Err error
@@ -43,11 +44,11 @@ type TopicError struct {
 	Topic string
 	// Failures counts such calls of the topic in a row, this one included.
 	Failures int
-	// Messages that the call had.
+	// Messages is how many messages the call had.
 	Messages int
-	// Delay until one message of the topic is tried again.
+	// Delay is the time until the relay tries one message of the topic again.
 	Delay time.Duration
-	// Err is the error of the first of them.
+	// Err is the error of the first of its messages.
 	Err error
 }
 
@@ -60,10 +61,11 @@ func (e *TopicError) Error() string {
 // Unwrap returns Err.
 func (e *TopicError) Unwrap() error { return e.Err }
 
-// topics is the circuit breaker of a relay: which topics are left out of what it reads, in all
-// shards. Each has a probe when its delay is over: one message, from one shard after the other of
-// those that are known to have some, and from all when those have none to send. It is kept in
-// memory alone. Another relay, and this one after a restart, finds out by itself.
+// topics is the circuit breaker of a relay: it has the topics that the relay leaves out of its
+// reads, in all shards. When a topic's delay is over the relay sends a probe, which is one message.
+// Probes go through the shards that are known to have messages of the topic, and through all shards
+// when those have none to send. This state is only in memory: after a restart the relay finds out
+// again, and so does any other relay.
 type topics struct {
 	retry  func(failures int) time.Duration
 	shards int
@@ -75,12 +77,12 @@ type topics struct {
 	epoch int                 // counts the topics that have come back
 }
 
-// failing is what is known of one topic that is left out.
+// failing is the state of one topic that is left out.
 type failing struct {
 	since    time.Time
 	failures int
 	err      error
-	calls    int       // that take long, were left behind, or are probes
+	calls    int       // that are slow, were abandoned, or are probes
 	until    time.Time // no probe before
 	shard    int       // of the next probe
 	known    uint32    // shards in which a call of it has failed, one bit each
@@ -94,9 +96,9 @@ func newTopics(cfg *RelayConfig, shards int) *topics {
 	}
 }
 
-// Failing returns the topics that this relay leaves out at the moment, but for one message now and
-// then, at most a hundred, in the order of their names. It asks nobody and may be called at any
-// time.
+// Failing returns the topics that this relay leaves out at the moment, except for one message now
+// and then. They are at most a hundred, in the order of their names. It does not ask the database
+// and may be called at any time.
 func (r *Relay) Failing() []FailingTopic {
 	if r == nil || r.topics == nil {
 		return nil
@@ -144,7 +146,7 @@ func (t *topics) patience() time.Duration {
 	return max(leastPatience, patienceFactor*t.usual)
 }
 
-// isKnown reports whether the last call of a topic that has ended acknowledged something.
+// isKnown reports whether the last ended call of a topic has acknowledged something.
 func (t *topics) isKnown(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,8 +154,8 @@ func (t *topics) isKnown(topic string) bool {
 	return known
 }
 
-// slow leaves a topic out while a call of it takes longer than others do. It returns what
-// counts the call; nil when too many topics are left out already.
+// slow leaves a topic out while one of its calls takes longer than others do. It returns the state
+// in which the call counts; nil when too many topics are left out already.
 func (t *topics) slow(topic string, shard int) *failing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +166,7 @@ func (t *topics) slow(topic string, shard int) *failing {
 	return f
 }
 
-// leave returns nil when too many are left out already.
+// leave leaves a topic out. It returns nil when too many are left out already.
 func (t *topics) leave(topic string, shard int) *failing {
 	f := t.out[topic]
 	if f == nil && len(t.out) < maxFailing {
@@ -174,8 +176,7 @@ func (t *topics) leave(topic string, shard int) *failing {
 	return f
 }
 
-// due takes the probes whose time has come, and whose turn it is in this shard. Each counts as a
-// call.
+// due takes the probes whose time has come and that are next in this shard. Each counts as a call.
 func (t *topics) due(shard int) map[string]*failing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,7 +195,8 @@ func (t *topics) due(shard int) map[string]*failing {
 	return all
 }
 
-// next returns the shards that have a probe to make now, and when there is another; zero for none.
+// next returns the shards that have a probe to make now, and when the next probe is due; zero for
+// none.
 func (t *topics) next() (shards []int, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,8 +213,8 @@ func (t *topics) next() (shards []int, at time.Time) {
 	return shards, at
 }
 
-// skipped ends a probe that was not made: in this shard, for now, there is nothing to send. A topic
-// that has no message in any shard is not left out any longer.
+// skipped ends a probe that was not made, because this shard has nothing to send for now. A topic
+// that has no message in any shard is no longer left out.
 func (t *topics) skipped(topic string, f *failing, missing bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,7 +233,7 @@ func (t *topics) skipped(topic string, f *failing, missing bool) {
 	}
 }
 
-// skipShard has the probes of a shard that another relay has made in the next one.
+// skipShard moves the probes of a shard to the next shard, because another relay has this one.
 func (t *topics) skipShard(shard int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +246,7 @@ func (t *topics) skipShard(shard int) {
 	}
 }
 
-// postponed ends a probe that could not be made, because the database has failed.
+// postponed ends a probe that could not be made; it is due again after a delay.
 func (t *topics) postponed(f *failing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -277,7 +279,7 @@ func (t *topics) succeeded(topic string, took time.Duration) {
 	}
 }
 
-// failed leaves a topic out, of which a call has acknowledged nothing, until it is probed.
+// failed leaves a topic out after a call that has acknowledged nothing, until it is probed.
 func (t *topics) failed(topic string, shard int, err error) (failures int, delay time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -297,8 +299,8 @@ func (t *topics) failed(topic string, shard int, err error) (failures int, delay
 	return f.failures, delay
 }
 
-// undecided is a call that says nothing about its topic: each of its messages was rejected, or has
-// failed by itself before.
+// undecided ends a call that says nothing about its topic: each of its messages was rejected, or
+// had failed before.
 func (t *topics) undecided(topic string, shard int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -314,7 +316,7 @@ func (t *topics) undecided(topic string, shard int) {
 	}
 }
 
-// returned ends a call that was counted.
+// returned ends a call that was counted in f.
 func (t *topics) returned(f *failing) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

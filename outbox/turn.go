@@ -12,26 +12,26 @@ import (
 type session struct {
 	*Relay
 	calls      context.Context // of the publisher's calls
-	kept       chan struct{}   // has room for each lock that may outlast its turn
+	kept       chan struct{}   // has one entry for each lock that outlasts its turn
 	dispatcher *dispatcher
 }
 
 // job is a shard to look at.
 type job struct {
 	shard int
-	// only messages of topics that are left out were seen up to this id; zero: not known
+	// up to this id only messages of topics that are left out were seen; zero: not known
 	low int64
-	// up to this id there is nothing else, for as long as the epoch and the server are these
+	// up to this id there is nothing else, as long as epoch and server stay the same
 	final  int64
 	epoch  int
 	server int64
-	// dead says that the turn tells up to where the shard is empty
+	// dead says that the turn should report up to where the shard is empty
 	dead bool
 }
 
-// look is what a turn has seen of its shard's beginning: see dispatcher.bound.
+// look is what a turn has seen at the beginning of its shard: see bound.
 type look struct {
-	// up to this id there is nothing but messages of topics that are left out; negative: not looked
+	// up to this id there are only messages of topics that are left out; negative: not looked
 	low    int64
 	at     time.Time
 	epoch  int   // of the list of those topics
@@ -39,23 +39,23 @@ type look struct {
 	all    bool  // no topic was left out: there is nothing at all up to low
 }
 
-// outcome is what came of one turn.
+// outcome is the outcome of one turn.
 type outcome struct {
 	publishResult *publishResult
 	parked        []Parked
 	waits         bool // there are messages, and all of them wait
-	behind        bool // there are none but those of topics that are left out
-	full          bool // there may be more behind what was read
+	behind        bool // there are only messages of topics that are left out
+	full          bool // there may be more behind the rows that were read
 	left          bool // there are others, which wait
-	slow          bool // calls go on, of topics that are left out from now on
+	slow          bool // calls continue, whose topics are left out from now on
 	look          look
-	err           error // the shard is to wait
+	err           error // the shard must rest
 }
 
 func (o *outcome) found() bool { return o.err == nil && len(o.publishResult.acknowledged) > 0 }
 
-// more says whether to look at once again. Where a topic is left out from now on, what is behind
-// its messages has its turn.
+// more says whether to read again at once. When a topic is left out from now on, the messages
+// behind those of the topic get their turn.
 func (o *outcome) more() bool {
 	return o.found() && (o.full || o.left) ||
 		o.err == nil && (o.slow || len(o.publishResult.failed)+len(o.publishResult.topics) > 0)
@@ -84,8 +84,9 @@ func (s *session) publishBatch(work context.Context, j job) report {
 	return rep
 }
 
-// rest puts off the next look at a shard in which all messages wait: rarer the longer it is so,
-// and the longer a look takes. Other shards may have the relay poll all the time.
+// rest puts off the next read of a shard in which all messages wait: further the longer they wait,
+// and the longer a read takes. Without it the relay would read such a shard at every poll, and
+// other shards may make it poll all the time.
 func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 	if !waits {
 		s.waiting = time.Time{}
@@ -101,8 +102,8 @@ func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 
 var errTooLong = errors.New("outbox: a part of a turn took too long")
 
-// budget is a context whose end is moved: each part of a turn has a time of its own, so that a
-// slow one leaves enough to the next. A context that has ended stays so.
+// budget is a context whose end can be moved: each part of a turn has its own time limit, so that a
+// slow part leaves enough time to the next. A context that has ended stays ended.
 func budget(ctx context.Context, first time.Duration) (inner context.Context,
 	next func(time.Duration), end func()) {
 	inner, cancel := context.WithCancelCause(ctx)
@@ -120,7 +121,7 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// hold takes the shard, or continues with the lock that a turn before has kept for calls that had
+// hold takes the shard, or continues with the lock that an earlier turn has kept for calls that had
 // not ended. It returns nil when another relay has the shard.
 func (s *session) hold(work context.Context, no int, state *shard) (*locked, error) {
 	if l := state.lock; l != nil {
@@ -139,8 +140,8 @@ func (s *session) hold(work context.Context, no int, state *shard) (*locked, err
 	return l, nil
 }
 
-// keep says whether the lock may outlast this turn: its connection is not there for others then. A
-// lease needs none.
+// keep reports whether the lock may outlast this turn, which occupies its connection. A lease
+// occupies none.
 func (s *session) keep(l *locked) bool {
 	if l.tx == nil || l.release != nil {
 		return true
@@ -154,7 +155,7 @@ func (s *session) keep(l *locked) bool {
 	}
 }
 
-// serve is the transaction of a turn, or what stands for it.
+// serve runs one turn, in the transaction that holds the lock, or under a lease.
 func (s *session) serve(work context.Context, j job, state *shard) (o outcome) {
 	began := time.Now()
 	o.publishResult, o.look.low = &publishResult{}, -1
@@ -172,7 +173,7 @@ func (s *session) serve(work context.Context, j job, state *shard) (o outcome) {
 		}
 	}()
 	p, err := s.gather(l, j, state, &o)
-	// A process that was stopped meanwhile may have lost the shard to another.
+	// A process that was suspended meanwhile may have lost the shard to another.
 	if err == nil && time.Since(began) >= prepare {
 		err = errTooLong
 	}
@@ -189,9 +190,8 @@ func (s *session) serve(work context.Context, j job, state *shard) (o outcome) {
 	return o
 }
 
-// send hands the publisher what there is, and takes what it has answered. Calls that take longer
-// than others go on: their topics are left out until they have ended, and the lock is kept for
-// them.
+// send gives the messages to the publisher and collects its answers. Calls that take longer than
+// others continue: their topics are left out until they have ended, and the lock is kept for them.
 func (s *session) send(l *locked, no int, state *shard, p *plan, o *outcome) {
 	l.next(s.cfg.PublishTimeout + linger)
 	var sent, probes []*call
@@ -245,8 +245,8 @@ func (s *session) collect(no int, state *shard) *publishResult {
 	return all
 }
 
-// abandon leaves a call behind. Others may have the shard from now on. Another call of the topic
-// could hang as well, and then there would be ever more of them: it has no probe until this one has
+// abandon stops waiting for a call, and other relays may take the shard. Another call of the topic
+// could hang as well, and calls would pile up. So the topic has no probe until this call has
 // returned.
 func (s *session) abandon(c *call) {
 	if c.counted == nil {
@@ -258,7 +258,8 @@ func (s *session) abandon(c *call) {
 	}()
 }
 
-// judge says what to do about the messages of a call, and what it says about their topic.
+// judge decides what to do with the messages of a call, and records what the call says about their
+// topic.
 func (s *session) judge(no int, c *call, results []error) *publishResult {
 	v := c.batch.judge(results)
 	switch {
@@ -273,14 +274,14 @@ func (s *session) judge(no int, c *call, results []error) *publishResult {
 			Err: v.whole,
 		})
 		for i := range v.waiting {
-			v.waiting[i].delay = 2 * delay // the next probe is for those behind them
+			v.waiting[i].delay = 2 * delay // the next probe is for the messages behind them
 		}
 	}
 	return v
 }
 
-// finish settles what is known. Where calls go on it does so in a transaction of its own, and the
-// lock is kept.
+// finish settles the known results. While calls continue it does so in a separate transaction, and
+// keeps the lock.
 func (s *session) finish(l *locked, no int, state *shard, o *outcome) {
 	if len(state.calls) == 0 {
 		if !o.publishResult.empty() {
@@ -300,7 +301,8 @@ func (s *session) finish(l *locked, no int, state *shard, o *outcome) {
 	s.watch(no, state)
 }
 
-// settleLate settles without the shard. Acknowledged messages are deleted, whoever has the shard.
+// settleLate settles without the lock of the shard. It deletes acknowledged messages, whoever has
+// the shard.
 func (s *session) settleLate(work context.Context, no int, state *shard, o *outcome) {
 	v := s.collect(no, state)
 	if !v.empty() {
@@ -312,7 +314,7 @@ func (s *session) settleLate(work context.Context, no int, state *shard, o *outc
 	s.watch(no, state)
 }
 
-// watch has the dispatcher look at the shard when one of its calls has ended, or is overdue.
+// watch makes the dispatcher look at the shard when one of its calls has ended or is overdue.
 func (s *session) watch(no int, state *shard) {
 	for _, c := range state.calls {
 		if c.watched {
@@ -326,8 +328,8 @@ func (s *session) watch(no int, state *shard) {
 	}
 }
 
-// notify reports what came of a turn, whose transaction has ended, or waits for calls to end. The
-// callbacks may use the database.
+// notify reports the outcome of a turn. Its transaction has ended, or stays open for calls that
+// have not. So the callbacks may use the database.
 func (s *session) notify(ctx context.Context, o *outcome) {
 	for _, p := range o.parked {
 		s.cfg.OnPark(context.WithoutCancel(ctx), p)
@@ -339,7 +341,7 @@ func (s *session) notify(ctx context.Context, o *outcome) {
 	}
 }
 
-// reportFailures reports messages that have failed by themselves, and topics.
+// reportFailures reports failures of topics and of single messages.
 func (r *Relay) reportFailures(v *publishResult) {
 	for _, t := range v.topics {
 		r.stats.failures.Add(1)

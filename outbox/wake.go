@@ -3,9 +3,9 @@ package outbox
 import "sync"
 
 // Notify says that there are messages: it wakes the relays of this process that use this Outbox
-// and, where a [Notifier] runs, those of other processes that listen. Call it after the commit of
-// a transaction with [Outbox.InsertTx]: before it, there is nothing to be seen. It never blocks
-// and asks nothing of the database. Without it messages are found by polling.
+// and, where a [Notifier] runs, those of other processes that listen. Call it after the commit of a
+// transaction with [Outbox.InsertTx]: before the commit relays see nothing. It never blocks and
+// does not use the database. Without it relays find messages by polling.
 func (o *Outbox) Notify() {
 	if o == nil {
 		return
@@ -17,8 +17,8 @@ func (o *Outbox) Notify() {
 	o.notifiers.ring()
 }
 
-// Wake wakes the relays of this process alone. It is for a program that another process has woken,
-// whose Notify would wake that process in turn: outbox/pgxlisten calls it for each NOTIFY. It never
+// Wake wakes only the relays of this process. It is for a program that another process has woken:
+// its Notify would wake that process in turn. outbox/pgxlisten calls it for each NOTIFY. It never
 // blocks.
 func (o *Outbox) Wake() {
 	if o != nil {
@@ -26,9 +26,9 @@ func (o *Outbox) Wake() {
 	}
 }
 
-// Channel is the name under which a [Notifier] sends: that of the table and "_wake", shortened
-// where it is long. Outboxes of several schemas may share one, and wake each other's relays for
-// nothing. To LISTEN its name must be quoted.
+// Channel is the name under which a [Notifier] sends: the table's name and "_wake", shortened where
+// it is long. Outboxes of several schemas may share one, and then wake each other's relays
+// needlessly. Quote the name in LISTEN.
 func (o *Outbox) Channel() string {
 	if o == nil {
 		return ""
@@ -36,7 +36,7 @@ func (o *Outbox) Channel() string {
 	return o.channel
 }
 
-// bells are rung together. Each remembers one ring until it is heard.
+// bells are rung together. Each remembers one ring until it is received.
 type bells struct {
 	mu  sync.Mutex
 	all map[chan struct{}]struct{}
@@ -48,7 +48,7 @@ func (b *bells) ring() {
 	for one := range b.all {
 		select {
 		case one <- struct{}{}:
-		default: // it has been told already
+		default: // it has a ring already
 		}
 	}
 }

@@ -20,12 +20,13 @@ import (
 // An empty batch runs no statement.
 //
 // Keys are inserted in the order of their digests, so that overlapping batches wait for each other
-// and do not deadlock (with MySQL they can when one that has marked the same keys rolls back, which
-// is a [Retryable] error). Several calls in one transaction have no common order and still can:
-// that is a [Retryable] error. So can, with MySQL above READ COMMITTED, transactions that save
-// results and have met duplicates without one: each locks the gap where that would be.
-// [Ledger.DoBatch] does not. A batch holds its keys until the transaction ends; a few hundred are
-// the best trade, thousands only hold them longer.
+// and do not deadlock. A deadlock is still possible in three cases, and is a [Retryable] error. The
+// first is MySQL, when a transaction that has marked the same keys rolls back. The second is
+// several calls in one transaction, because they have no common order. The third is MySQL above
+// READ COMMITTED: a transaction that meets a duplicate without a result locks the gap where that
+// would be, and two such transactions that save results deadlock. [Ledger.DoBatch] avoids the
+// third. A batch holds its keys until the transaction ends: a few hundred keys are best, thousands
+// are only held longer.
 func (m *Ledger) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([]Mark, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
@@ -62,8 +63,8 @@ func (m *Ledger) markBatch(ctx context.Context, tx Tx, b *batch) error {
 	return nil
 }
 
-// readResults of the duplicates whose marks were read without. Before the effect they are
-// read with locks. Afterwards nothing waits that could deadlock, and no lock is needed.
+// readResults reads the results of the duplicates whose marks were read without them. Before the
+// effect it reads with locks. After the effect it needs none, and so cannot deadlock.
 func (m *Ledger) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
 	if err := m.giveResults(ctx, tx, b, b.unread, locked); err != nil || m.previous == nil {
 		return err
@@ -71,7 +72,7 @@ func (m *Ledger) readResults(ctx context.Context, tx Tx, b *batch, locked bool) 
 	return m.previous.giveResults(ctx, tx, b, inPrevious(b.unreadPrevious), locked)
 }
 
-// giveResults reads them from the table of m.
+// giveResults reads the results of es from the table of m.
 func (m *Ledger) giveResults(ctx context.Context, tx Tx, b *batch, es []entry, locked bool) error {
 	for chunk := range slices.Chunk(es, m.dialect.chunk) {
 		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk),
@@ -84,15 +85,15 @@ func (m *Ledger) giveResults(ctx context.Context, tx Tx, b *batch, es []entry, l
 	return nil
 }
 
-// batch keeps which requests ask for the same key.
+// batch has the requests of a call, and which of them ask for the same key.
 type batch struct {
 	marks   []Mark
 	entries []entry
-	// order has the positions of the good requests, by id; of one id ascending.
+	// order has the positions of the good requests, sorted by id; those of one id ascend.
 	order []int
-	// unread are the marks of others that came without their results.
+	// unread are the entries of duplicates whose results were not read with their marks.
 	unread []entry
-	// unreadPrevious are those of them that are in the previous table.
+	// unreadPrevious are such entries that are in the previous table.
 	unreadPrevious []entry
 }
 
@@ -117,8 +118,8 @@ func (m *Ledger) newBatch(reqs []dedup.Request) *batch {
 	return b
 }
 
-// sorted returns the first entry of every id in ascending order. Two transactions that
-// insert overlapping ids in different orders each hold what the other waits for.
+// sorted returns the first entry of every id in ascending order. Without it two transactions that
+// insert overlapping ids in different orders would each hold what the other waits for.
 func (b *batch) sorted() []entry {
 	es := make([]entry, 0, len(b.order))
 	for n, i := range b.order {
@@ -134,7 +135,7 @@ func (b *batch) isFirst(n int) bool {
 	return n == 0 || b.entries[b.order[n-1]].id != b.entries[b.order[n]].id
 }
 
-// forget what another transaction has learned of the good requests.
+// forget drops what an earlier try has learned of the good requests.
 func (b *batch) forget() {
 	for _, i := range b.order {
 		b.marks[i] = Mark{}
@@ -142,7 +143,7 @@ func (b *batch) forget() {
 	b.unread, b.unreadPrevious = b.unread[:0], b.unreadPrevious[:0]
 }
 
-// judge: of several requests for an id the first position alone can be the one that runs.
+// judge sets the marks. Of several requests for an id, only the first position can run the effect.
 func (b *batch) judge(rows map[driver.ID]row) {
 	for n, i := range b.order {
 		e := &b.entries[i]
@@ -161,7 +162,7 @@ func (b *batch) judge(rows map[driver.ID]row) {
 	}
 }
 
-// give the duplicates their results.
+// give gives the duplicates their results.
 func (b *batch) give(rows []row) {
 	results := make(map[driver.ID][]byte, len(rows))
 	for _, r := range rows {

@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// CommitStatus is what became of a transaction whose COMMIT was not answered.
+// CommitStatus is the outcome of a transaction whose COMMIT was not answered.
 type CommitStatus uint8
 
 const (
@@ -19,24 +19,25 @@ const (
 	// CommittedByAnother means that it was rolled back, and that another transaction with the
 	// same key is committed: the effect is done.
 	CommittedByAnother
-	// NotCommitted means that it was rolled back, for good, and the effect is not done.
+	// NotCommitted means that it was rolled back and can no longer commit, and the effect is not
+	// done.
 	NotCommitted
 )
 
-// Confirm reports the end of a transaction that the caller has sent COMMIT, and that was
-// not answered: the connection was lost, or the context ended. mark is what [Ledger.MarkTx] or
-// [Ledger.MarkBatchTx] returned for key in that transaction, and was the first. Whoever can run
-// the whole transaction again need not ask; [Ledger.Do] does that by itself.
+// Confirm reports the outcome of a transaction whose COMMIT was sent and not answered: the
+// connection was lost, or the context ended. mark is what [Ledger.MarkTx] or [Ledger.MarkBatchTx]
+// returned for key in that transaction, and was the first. If you can run the whole transaction
+// again you need not ask; [Ledger.Do] does that by itself.
 //
-// It inserts the mark in a transaction of its own, on another connection, and rolls that back
-// in any case. The INSERT waits while a server is still committing, or has not yet noticed
-// that its client has gone; a SELECT would call that absent, and the row appear afterwards.
-// Its waits are bounded by ctx and the database's lock timeout.
+// It inserts the mark in a transaction of its own, on another connection, and rolls that back in
+// any case. The INSERT waits while a server is still committing, or has not yet noticed that its
+// client has gone; a SELECT would find no mark, and the row could appear afterwards. Its waits are
+// bounded by ctx and the database's lock timeout.
 //
-// The answer is final. It is Undecided exactly when there is an error: [Retryable] says
-// whether to ask again, and a lock timeout is [dedup.ErrInFlight]. It holds as long as the
-// mark would be kept: ask within the window. A mark that is not a first's, or is of another key,
-// is a [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
+// The answer is final. It is Undecided exactly when there is an error: [Retryable] says whether to
+// ask again, and a lock timeout is [dedup.ErrInFlight]. It is right only while the mark would be
+// kept: ask within the window. A mark that is not the first, or is of another key, is a
+// [*dedup.InputError]. Of the options only the scope counts, as in MarkTx. Three round trips, four
 // when the mark is there, four more with MySQL, two more with SQL Server.
 func (m *Ledger) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark,
 	opts ...dedup.Option) (CommitStatus, error) {
@@ -55,7 +56,7 @@ func (m *Ledger) confirm(ctx context.Context, begin beginner, key string, mark M
 	if !mark.First() || mark.stamp == 0 {
 		return Undecided, inputError("mark", "is not a first's, as MarkTx has returned it")
 	}
-	if mark.id != e.id { // nobody could have committed that one
+	if mark.id != e.id { // the mark of another key says nothing about this one
 		return Undecided, inputError("mark", "is of another key, scope or namespace")
 	}
 	tx, err := begin(ctx, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// generation holds the names of one: its table while it is open and when it is sealed, and the
+// generation holds the names of a generation: of its table while open and when sealed, and of the
 // table of its results.
 type generation struct {
 	number                int64
@@ -26,8 +26,8 @@ func (t tableName) sealedBare(number int64) string {
 	return t.quote(fmt.Sprintf("_g%d", number))
 }
 
-// newPostgresGenerations has the statements that are the same for all generations. Marks are
-// read by those who wait for nobody through views of both tables.
+// newPostgresGenerations has the statements that are the same for all generations. peek reads marks
+// through views of both tables.
 func newPostgresGenerations(t tableName, window time.Duration) *statements {
 	d := newPostgres(t, window)
 	zero, one := t.generation(0), t.generation(1)
@@ -42,7 +42,7 @@ func newPostgresGenerations(t tableName, window time.Duration) *statements {
 	return d
 }
 
-// postgresKind counts the tables that are of another kind than wanted.
+// postgresKind counts the tables of t's name that are not of the wanted kind.
 func postgresKind(t tableName, want string) string {
 	return `SELECT count(*) FROM pg_class WHERE oid = to_regclass('` + t.full +
 		`') AND relkind <> '` + want + `'`
@@ -70,14 +70,14 @@ func postgresView(name, columns string, tables []string) string {
 
 // inGeneration has the statements for marks while this generation is open.
 //
-// OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
-// the open table was small would otherwise read all of it, for as long as the plan is kept:
-// nothing analyzes these tables, and so nothing makes plans anew.
+// OFFSET 0 makes the planner look into the index once for each id. Otherwise a plan that was made
+// when the open table was small would read the whole table for as long as the plan is kept: nothing
+// analyzes these tables, so nothing renews the plans.
 func (d *statements) inGeneration(t tableName, number int64) *statements {
 	open, sealed := t.generation(number), t.generation(number-1)
 	into := `INSERT INTO ` + open.open + ` (id, stamp`
-	// The generation that is open in the transaction's snapshot: it may be older than the
-	// names, which are always those of now.
+	// The generation that is open in the transaction's snapshot, which may be older than the
+	// present one. The names of tables are always the present ones.
 	current := fmt.Sprintf(` WHERE (SELECT generation FROM %s) = %d`, t.state, number)
 	before := func(id string) string {
 		return ` AND NOT EXISTS (SELECT 1 FROM ` + sealed.sealed + ` AS p WHERE p.id = ` +

@@ -10,10 +10,10 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// nameCycle holds the names of MySQL's generations, which stay: tables are moved from name to name,
-// from next to open to sealed to gone. Of those that are in use, open is the first in the order
-// of bytes, in which RENAME TABLE takes its locks, and every transaction touches it first. So
-// RENAME never holds one for which the holder of another waits.
+// nameCycle holds the names of MySQL's generations. The names stay, and tables move from name to
+// name: from next to open to sealed to gone. RENAME TABLE takes its locks in the order of the
+// names' bytes. Of the names in use, open is the first in that order, and every transaction also
+// touches it first. So RENAME never holds a table for which the holder of another table waits.
 type nameCycle struct {
 	next, open, sealed, gone tablePair
 }
@@ -21,8 +21,8 @@ type nameCycle struct {
 // tablePair is a table of marks and that of their results.
 type tablePair struct{ marks, results string }
 
-// newNameCycle cuts all names to one stem: cut one by one, their order would depend on how long the
-// table's own name is.
+// newNameCycle cuts all names to the same stem. If each were cut by itself, their order would
+// depend on the length of the table's own name.
 func newNameCycle(t tableName) nameCycle {
 	stem := dialect.Stem(t.name)
 	name := func(suffix string) tablePair {
@@ -43,10 +43,10 @@ var birth = hexLiteral(make([]byte, len(driver.ID{})))
 
 // newMySQLGenerations: marks are inserted into the open table, unless the sealed one has them.
 //
-// LOCK IN SHARE MODE reads what is committed now, at every level; a plain read at REPEATABLE
-// READ shows the sealed table as it was when the transaction began to read. It locks rows there
-// that nobody wants to write. The open table is read so only for keys that the INSERT has found in
-// it, and locked: for one that is absent the gap would be locked, against everybody's inserts.
+// LOCK IN SHARE MODE reads what is committed now, at every level; a plain read at REPEATABLE READ
+// shows the sealed table as it was when the transaction began to read. It locks rows of the sealed
+// table, which nobody writes. In the open table it reads only keys that the INSERT has found there
+// and locked: for an absent key it would lock the gap, and block everybody's inserts.
 func newMySQLGenerations(t tableName, window time.Duration) *statements {
 	g := newNameCycle(t)
 	in := func(s tablePair) *statements {
@@ -71,14 +71,16 @@ func newMySQLGenerations(t tableName, window time.Duration) *statements {
 	return d
 }
 
-// shareSealed locks the rows of the sealed table. MySQL refuses LOCK IN SHARE MODE here, because it
-// takes in the table that JSON_TABLE makes ("Table b appears in multiple locking clauses", error
-// 3569), and MariaDB does not know OF. Each runs the comment that is meant for it: MariaDB takes no
-// comment of MySQL's with a version above 5.7, and MySQL none that begins with M.
+// shareSealed locks the rows of the sealed table. MySQL refuses LOCK IN SHARE MODE here, because
+// that includes the table that JSON_TABLE makes ("Table b appears in multiple locking clauses",
+// error 3569), and MariaDB does not know OF. Each server runs only the comment that is meant for
+// it: MariaDB skips MySQL's comments with a version above 5.7, and MySQL skips those that begin
+// with M.
 const shareSealed = ` /*!80000 FOR SHARE OF p */ /*M! LOCK IN SHARE MODE */`
 
-// mysqlInsertUnless gives the rows as a table, to be joined, in the order of the ids, so that
-// batches do not deadlock. JSON_TABLE costs the server a third less than a SELECT for each row.
+// mysqlInsertUnless sends the rows as a table that the server joins, in the order of the ids, so
+// that batches do not deadlock. JSON_TABLE costs the server a third less than a SELECT for each
+// row.
 func mysqlInsertUnless(g nameCycle) func([]entry, int64) statement {
 	insert := `INSERT INTO ` + g.open.marks + ` (id, owner, fingerprint) SELECT UNHEX(b.id), `
 	from := `, UNHEX(b.fingerprint) FROM JSON_TABLE('[`
@@ -92,7 +94,7 @@ func mysqlInsertUnless(g nameCycle) func([]entry, int64) statement {
 	}
 }
 
-// appendPair is an array of an id and its fingerprint, if it has one.
+// appendPair appends a JSON array of an id and its fingerprint, if it has one.
 func appendPair(b []byte, e *entry) []byte {
 	b = append(hex.AppendEncode(append(b, `["`...), e.id[:]), '"')
 	if e.fingerprint != (driver.Fingerprint{}) {

@@ -9,23 +9,24 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Not UNIX_TIMESTAMP, which goes by the session's time zone and repeats an hour a year.
+// Not UNIX_TIMESTAMP, which uses the session's time zone and repeats an hour a year.
 const mysqlNow = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000`
 
 // newMySQL writes digests and numbers into the text instead of parameters: drivers that
 // prepare every statement with parameters would need three round trips for one. Digests are
 // hexadecimal, so there is nothing to escape.
 //
-// The upsert changes nothing in a row that is there. IGNORE would do as much, and swallow
-// every other error; an alias for the new row is not known to MariaDB. It takes an exclusive
-// lock on the rows that it finds, so the locking read of load waits for nobody. A plain read
-// would not see what was committed after the transaction's snapshot. Without FORCE INDEX a
-// batch that is a good part of the table is read by a scan, which locks rows of others on
-// its way: sorted batches would deadlock.
+// The upsert changes nothing in an existing row. IGNORE would change nothing either, but swallow
+// every other error; MariaDB does not know an alias for the new row. The upsert takes an exclusive
+// lock on the rows that it finds, so the locking read of load waits for nobody. A plain read would
+// not see what was committed after the transaction's snapshot. Without FORCE INDEX the server reads
+// a batch that is a large part of the table by a scan, which locks other transactions' rows on its
+// way: sorted batches would deadlock.
 //
-// Above READ COMMITTED a locking read of a row that is absent locks the gap where it would be: two
-// that have done so may both have it, and then neither can insert there. So the results of a batch
-// are read apart from its marks, and never of those that it has just made, which have none yet.
+// Above READ COMMITTED a locking read of an absent row locks the gap where it would be. Two
+// transactions may both hold that lock, and then neither can insert there. So the results of a
+// batch are read apart from its marks, and never for marks that it has just made, which have none
+// yet.
 func newMySQL(t tableName, window time.Duration) *statements {
 	const now = mysqlNow
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
@@ -39,8 +40,8 @@ func newMySQL(t tableName, window time.Duration) *statements {
 		raise: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ` +
 			windowText(window) + `)` +
 			` ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, ` + windowText(window) + `)`,
-		// From 1000 values on MariaDB takes an IN for a table to join, and reads, and locks, every
-		// mark there is (in_predicate_conversion_threshold). It also bounds the text to 120 KB.
+		// With 1000 values or more MariaDB turns IN into a join with a table, and reads and locks
+		// every mark (in_predicate_conversion_threshold). The limit also bounds the text to 120 KB.
 		chunk: 900,
 		insert: func(es []entry, salt int64) statement {
 			owner := `, ` + strconv.FormatInt(salt, 10) + `, `
@@ -90,8 +91,8 @@ func newMySQL(t tableName, window time.Duration) *statements {
 	}
 }
 
-// mysqlForget deletes rows that are locked, and reads no others: left to itself the server reads
-// all of a small table, and waits for rows that are not committed.
+// mysqlForget deletes rows that are locked, and reads no others. Without FORCE INDEX the server
+// reads all of a small table, and waits for rows that are not committed.
 func mysqlForget(t tableName) func([]entry) []string {
 	return func(es []entry) []string {
 		ids := ` AS m FORCE INDEX (PRIMARY) WHERE m.id IN (` + idLiterals(es) + `)`
@@ -99,7 +100,7 @@ func mysqlForget(t tableName) func([]entry) []string {
 	}
 }
 
-// mysqlKind counts the tables that are of another kind than wanted.
+// mysqlKind counts the tables of t's name that are not of the wanted kind.
 func mysqlKind(t tableName, want string) string {
 	return `SELECT COUNT(*) FROM information_schema.tables WHERE ` + mysqlNamed(t, t.name) +
 		` AND table_type <> '` + want + `'`
@@ -135,7 +136,7 @@ func appendFingerprint(b []byte, f driver.Fingerprint) []byte {
 }
 
 func listOf(es []entry, text func([]byte, *entry) []byte) string {
-	b := make([]byte, 0, 72*len(es)) // of an id, an owner and NULL
+	b := make([]byte, 0, 72*len(es)) // bytes of an id, an owner and NULL
 	for i := range es {
 		if i > 0 {
 			b = append(b, ", "...)

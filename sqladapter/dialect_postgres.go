@@ -16,7 +16,7 @@ const (
 	postgresStamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20 | $2::bigint)`
 )
 
-// arrays are the form in which the ids and fingerprints of many rows travel.
+// arrays is the form in which the ids and fingerprints of many rows are sent.
 type arrays struct {
 	ids, fingerprints string // as parameters, $1 and $3
 	fingerprint       string // of a row b
@@ -24,8 +24,8 @@ type arrays struct {
 	fingerprintArray  func([]entry) any
 }
 
-// asText is for database/sql: text that is cast is what every driver and every query mode agrees
-// on; a []byte would be taken for bytea where the driver does not ask the server for parameter
+// asText is for database/sql: every driver and every query mode can send text that the statement
+// casts. A []byte would be taken for bytea where the driver does not ask the server for parameter
 // types (the simple protocol).
 var asText = arrays{
 	ids: `$1::text::uuid[]`, fingerprints: `$3::text::text[]`,
@@ -72,8 +72,9 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 		now + `, r.result FROM ` + t.full + ` AS m`
 	results := ` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id`
 	load := columns + results + ` WHERE m.id = $1::uuid`
-	// OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
-	// the table was small would otherwise read all of it, for as long as a connection keeps it.
+	// OFFSET 0 makes the planner look into the index once for each id. Otherwise a plan that was
+	// made when the table was small would read the whole table, for as long as a connection keeps
+	// the plan.
 	loadMany := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + now +
 		`, f.result` +
 		` FROM unnest(` + a.ids + `) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM ` + t.full + ` AS m` +
@@ -122,9 +123,9 @@ func newPostgresWith(t tableName, window time.Duration, a arrays) *statements {
 	}
 }
 
-// postgresExpire is for servers before 14, which keep the index by age. ctid: rows are never
-// updated, and a slot that is reused meanwhile is not visible to this statement's snapshot. SKIP
-// LOCKED: sweepers do not queue.
+// postgresExpire is for servers before 14, which keep the index by age. It can use ctid because
+// rows are never updated, and a row that reuses a slot meanwhile is not visible to this statement's
+// snapshot. SKIP LOCKED keeps sweepers from waiting for each other.
 func postgresExpire(t tableName) string {
 	return `WITH gone AS (DELETE FROM ` + t.full +
 		` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
@@ -141,8 +142,8 @@ func postgresWritten(table string) func(entry) statement {
 	return func(e entry) statement { return statement{text, []any{dialect.UUID(e.id)}} }
 }
 
-// postgresInsert has texts of INSERT: of one row, of many, and of many that have no fingerprint,
-// which costs both ends less than an array of NULL.
+// postgresInsert has the texts of INSERT: for one row, for many, and for many without fingerprints,
+// which costs client and server less than an array of NULL.
 type postgresInsert struct{ one, many, plain string }
 
 func (p postgresInsert) with(a arrays) func([]entry, int64) statement {

@@ -9,8 +9,8 @@ import (
 )
 
 // newSQLite takes many rows at once, as one blob of ids and one of fingerprints. Inside the process
-// a parameter is dear, and so is a text that has to be read again because it is as long as the
-// batch. One writer at a time cannot deadlock.
+// a parameter is expensive, and so is a text whose length depends on the batch, because SQLite must
+// parse it each time. With one writer at a time there is no deadlock.
 func newSQLite(t tableName, window time.Duration) *statements {
 	const (
 		now  = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)`
@@ -64,7 +64,7 @@ func newSQLite(t tableName, window time.Duration) *statements {
 	}
 }
 
-// idBlob is all ids in a row.
+// idBlob is all ids, one after the other.
 func idBlob(es []entry) []byte {
 	ids := make([]byte, 0, len(es)*len(driver.ID{}))
 	for i := range es {
@@ -73,8 +73,8 @@ func idBlob(es []entry) []byte {
 	return ids
 }
 
-// fingerprintBlob is all fingerprints in a row, or nil when there are none. Zeros stand for
-// none.
+// fingerprintBlob is all fingerprints, one after the other, or nil when no entry has one. Zeros
+// stand for an entry without one.
 func fingerprintBlob(es []entry) any {
 	if !slices.ContainsFunc(es, func(e entry) bool {
 		return e.fingerprint != driver.Fingerprint{}

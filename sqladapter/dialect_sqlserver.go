@@ -13,12 +13,12 @@ import (
 // The clock in milliseconds since 1970; SYSUTCDATETIME does not know of time zones.
 const sqlserverNow = `DATEDIFF_BIG(millisecond, CAST('19700101' AS datetime2(3)), SYSUTCDATETIME())`
 
-// sqlserverWrite stands before what writes a mark, in the same round trip. Statements with
-// parameters run in sp_executesql, which gives the options back as they were when it returns
-// ("SET Statements": dynamic SQL). NOCOUNT would hide how many rows were new. Under XACT_ABORT,
-// which many sessions have set, a row that is there would take the transaction with it ("SET
-// XACT_ABORT"). A transaction that the server has ended, or that cannot be committed any more,
-// is refused ("XACT_STATE"): outside of one the mark would be committed by itself.
+// sqlserverWrite stands before a statement that writes a mark, in the same round trip. Statements
+// with parameters run in sp_executesql, which restores the options when it returns ("SET
+// Statements": dynamic SQL). NOCOUNT would hide how many rows were new. Under XACT_ABORT, which
+// many sessions have set, a row that already exists would roll back the transaction ("SET
+// XACT_ABORT"). It refuses a transaction that the server has ended, or that cannot be committed any
+// more ("XACT_STATE"): outside of one the mark would be committed by itself.
 const sqlserverWrite = `SET NOCOUNT OFF; SET XACT_ABORT OFF;` +
 	` IF XACT_STATE() <> 1 THROW ` + sqlserverNotOpenText +
 	`, N'onceward: there is no transaction that can be committed', 1; `
@@ -29,29 +29,31 @@ const (
 	sqlserverNotOpenText = `50916`
 )
 
-// sqlserverImpatient bounds a wait for the probe, in milliseconds.
+// sqlserverImpatient bounds how long an insert of the probe waits, in milliseconds.
 const sqlserverImpatient = `SET LOCK_TIMEOUT 200; `
 
-// newSQLServer has no server to be measured on: its statements are those whose behavior is
-// documented, and Migrate and Check look at what they rely on (probe, probeWait).
+// newSQLServer was never tested on a real server. So it uses only statements whose behavior is
+// documented, and Migrate and Check verify what they rely on (probe, probeWait).
 //
-// The key has IGNORE_DUP_KEY: a row that is there is left out, with a message that is not an
+// The key has IGNORE_DUP_KEY: a row that already exists is left out, with a message that is not an
 // error, and the transaction continues whatever XACT_ABORT says; the rest of a batch is inserted
-// ("CREATE TABLE", index options). The key is clustered, where the row is inserted first and found
-// to be a duplicate then (sql.kiwi, "Why IGNORE_DUP_KEY is slower on clustered indexes"). It waits,
-// as any INSERT does, for a transaction that has written the same key and not ended. On an index
-// that is not clustered it takes locks on ranges (aboutsqlserver.com, "Range lock deadlocks"),
-// which others' keys lie in; so would NOT EXISTS with UPDLOCK and HOLDLOCK, without which it is
-// check-then- insert. MERGE is that, too, and does not know IGNORE_DUP_KEY. A key without the
-// option is as good: 2627 undoes the statement alone, and what is left is inserted after the load.
+// ("CREATE TABLE", index options). The key is clustered: there the server inserts the row first and
+// then finds that it is a duplicate (sql.kiwi, "Why IGNORE_DUP_KEY is slower on clustered
+// indexes"). So the INSERT waits, as any INSERT does, for a transaction that has written the same
+// key and not ended. On an index that is not clustered it locks ranges (aboutsqlserver.com, "Range
+// lock deadlocks"), and others' keys lie in them. NOT EXISTS with UPDLOCK and HOLDLOCK locks
+// ranges, too; without these hints it is check-then-insert. So is MERGE, which does not know
+// IGNORE_DUP_KEY. A key without the option works as well: 2627 undoes only the statement, and what
+// is left is inserted after the load.
 //
-// The owner of a row says which statement has inserted it, as in MySQL: rows of OUTPUT count for
-// nothing when the statement fails after them ("OUTPUT clause").
+// The owner of a row says which statement has inserted it, as in MySQL. Rows of OUTPUT prove
+// nothing, because the statement may fail after them ("OUTPUT clause").
 func newSQLServer(t tableName, window time.Duration) *statements {
 	into := `INSERT INTO ` + t.full + ` (id, owner, fingerprint) VALUES `
 	return &statements{
 		form: `SELECT id, owner, created_at, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
-		// No race: of two INSERTs one is left out, and an UPDATE waits for the other.
+		// There is no race: of two INSERTs one is left out, and of two UPDATEs one waits for the
+		// other.
 		raise: sqlserverWindow(t, windowText(window)) + ` AND window_ms < ` + windowText(window),
 		// A request has 2100 parameters at most, VALUES of an INSERT 1000 rows.
 		chunk: 500,
@@ -70,12 +72,13 @@ func newSQLServer(t tableName, window time.Duration) *statements {
 		counts: true,
 		salt:   63,
 		load:   sqlserverLoad(t, `READCOMMITTEDLOCK, FORCESEEK`),
-		// Locked rows are not committed, and not there.
+		// Locked rows are not committed, so they count as absent.
 		peek:      sqlserverLoad(t, `READCOMMITTEDLOCK, READPAST`),
 		window:    `SELECT window_ms FROM ` + t.meta,
 		setWindow: sqlserverWindow(t, `@p1`),
 		tick:      time.Millisecond,
-		// Two sweepers do not queue, and neither waits for the newest mark to be committed.
+		// Two calls of DeleteExpired do not wait for each other, nor for the newest mark to be
+		// committed.
 		clock: `SELECT ` + sqlserverNow,
 		expire: `SELECT TOP (@p2) m.id FROM ` + t.full + ` AS m WITH (UPDLOCK, READPAST, ROWLOCK)` +
 			` CROSS JOIN (SELECT MAX(created_at) AS created_at FROM ` + t.full +
@@ -97,9 +100,9 @@ func newSQLServer(t tableName, window time.Duration) *statements {
 	}
 }
 
-// sqlserverLoad reads with locks at every isolation level, and where the database keeps row
-// versions: a snapshot would not have what was committed after it. FORCESEEK keeps it from a
-// scan, which would wait for everybody's rows, and deadlock with those that wait for ours. The CAST
+// sqlserverLoad reads with locks at every isolation level, even where the database keeps row
+// versions: a snapshot would not have what was committed after it. FORCESEEK prevents a scan, which
+// would wait for everybody's rows, and deadlock with transactions that wait for ours. The CAST
 // makes the parameter, or NULL, the type of its column.
 func sqlserverLoad(t tableName, hints string) func([]entry) statement {
 	head := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + sqlserverNow +
@@ -118,8 +121,8 @@ func sqlserverLoad(t tableName, hints string) func([]entry) statement {
 	}
 }
 
-// sqlserverWindow puts a window on record. One that is there is changed under the condition
-// that the caller appends.
+// sqlserverWindow puts a window on record. It changes an existing one under the condition that the
+// caller appends.
 func sqlserverWindow(t tableName, millis string) string {
 	return `INSERT INTO ` + t.meta + ` (one, window_ms) SELECT 1, ` + millis +
 		` WHERE NOT EXISTS (SELECT 1 FROM ` + t.meta +

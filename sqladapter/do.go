@@ -10,55 +10,54 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Do has the effect of key once: it begins a transaction, marks key in it, runs effect if
-// the mark is the first, and commits. A duplicate is told by the Mark, with a nil error,
-// and effect is not run.
+// Do makes the effect of key happen once: it begins a transaction, marks key in it, runs effect if
+// the mark is the first, and commits. For a duplicate the Mark says so, the error is nil, and
+// effect is not run.
 //
-// nil means that the effect is committed, and the message may be acknowledged. It says
-// nothing about who committed it: after a lost COMMIT the whole is run again, and finds the
-// mark that this very call has made. So [dedup.Duplicate] is "done, by somebody or by me",
-// and whoever counts effects must count in the transaction.
+// nil means that the effect is committed, and the message may be acknowledged. It does not say who
+// committed it: after a lost COMMIT Do runs everything again, and finds the mark that this very
+// call has made. So [dedup.Duplicate] means "done, by somebody or by me". If you count effects,
+// count them in the transaction.
 //
-// Any error means: do not acknowledge, call Do again. Nothing is committed then, but for an error
-// of COMMIT, which leaves that open; the next call finds out. effect's own error is returned as it
-// is, but for one that reads like a lost connection and is not: see below. A panic of effect passes
-// through. Both roll back. For a key that cannot be used (a [*dedup.InputError]) and one that is
-// bound to another payload ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition fixes
-// them. The Mark says what was learned of the key, and is Unknown where the transaction failed.
+// Any error means: do not acknowledge, call Do again. Nothing is committed then, except that an
+// error of COMMIT leaves that open; the next call finds out. effect's own error is returned as it
+// is, except for one that reads like a lost connection and is not: see below. A panic of effect
+// passes through. Both roll back. dedup.IsPermanent is true for a key that cannot be used (a
+// [*dedup.InputError]) and for one that is bound to another payload ([dedup.ErrMismatch]): no retry
+// fixes them. The Mark says what was learned of the key, and is Unknown where the transaction
+// failed.
 //
-// When [Retryable] says so of the error of any step, effect's included, all of it is run again from
-// BEGIN, up to five times with a short backoff. So effect must have no other effect than through
-// tx, which it must neither commit nor roll back. Not repeated are an error for which
-// dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long the
-// caller was to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, of a payload or of
-// a call to another system, is not a lost connection. Do asks the database, with one round trip,
-// and runs all of it again only when that does not answer. Otherwise it returns the error, wrapped
-// so that Retryable is false of it; errors.Is and errors.As find it.
+// When [Retryable] is true of the error of any step, effect's included, Do runs everything again
+// from BEGIN, up to five times with a short backoff. So effect must write through tx alone, and
+// must neither commit nor roll it back. Do does not repeat after an error for which
+// dedup.IsPermanent is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
+// long the caller wants to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, from a
+// payload or a call to another system, is not a lost connection. Do asks the database, with one
+// round trip, and runs everything again only when that does not answer. Otherwise it returns the
+// error, wrapped so that Retryable is false of it; errors.Is and errors.As find it.
 //
 // effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. Its
 // work until then is committed, and its work afterwards is not. Nor must it roll back: with
 // PostgreSQL what it writes after a COMMIT or ROLLBACK of its own may be committed statement by
-// statement. Do sees all that before its COMMIT, sends none, and the error is permanent. A
-// savepoint is the effect's own affair.
+// statement. Do detects all that before its COMMIT, sends no COMMIT, and returns a permanent error.
+// effect may use savepoints of its own.
 //
-// When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given another
-// five seconds for its answer: to break it off would leave open what it has done. (Where the
-// driver's COMMIT watches its context, as those of pgx and modernc do, and go-sql-driver's does
-// not.)
+// When ctx ends the transaction is rolled back, but a COMMIT that was sent gets another five
+// seconds for its answer: to cancel it would leave open whether it has committed. (The five seconds
+// hold where the driver's COMMIT watches its context: pgx and modernc do, go-sql-driver does not.)
 //
 // Scope and fingerprint of the options count, as in [Ledger.MarkTx]. The isolation level is
 // [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an
 // effect that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with
 // SQLite, or a pool that is used up, db would wait for this very transaction. Do of the same key
-// and the same db inside effect, with effect's context, is [dedup.ErrInFlight] at once: it would
-// wait for itself. With another context, or through another pool of the same database, it is not
-// seen, nor is [Ledger.MarkTx] in a transaction of its own: these wait until their context ends or
-// the database's lock timeout does.
+// and the same db inside effect, with effect's context, returns [dedup.ErrInFlight] at once: it
+// would wait for itself. Do cannot detect this with another context, through another pool of the
+// same database, or for [Ledger.MarkTx] in a transaction of its own: these wait until their context
+// ends or the database's lock timeout expires.
 //
-// A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), a primary that was
-// demoted and has kept its connections, is [Retryable]; the idle connections of db that take no
-// writes are closed before the next try. Four round trips and those of effect; a duplicate takes
-// four.
+// A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), such as a demoted
+// primary that has kept its connections, is [Retryable]; Do closes the idle connections of db that
+// take no writes before the next try. Four round trips and those of effect; a duplicate takes four.
 func (m *Ledger) Do(
 	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error,
 	opts ...dedup.Option,
@@ -70,7 +69,7 @@ func (m *Ledger) Do(
 		func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
 }
 
-// doBounded is do with Config.LockTimeout for the mark, and not for the effect.
+// doBounded is do with Config.LockTimeout for the mark only, not for the effect.
 func (m *Ledger) doBounded(
 	ctx context.Context, db any, begin beginner, key string,
 	effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
@@ -119,7 +118,7 @@ func (m *Ledger) do(
 	case errors.Is(err, dedup.ErrMismatch) && mark.Outcome == dedup.Mismatch:
 		err = dedup.Permanent(err)
 	case mark.Outcome != dedup.InFlight:
-		mark = Mark{} // it went with its transaction
+		mark = Mark{} // it was rolled back with its transaction
 	}
 	mark.Err = err
 	return mark, err
@@ -129,21 +128,22 @@ func (m *Ledger) do(
 // together or not at all. effect gets the positions in keys that are first, ascending, and
 // is not called when there is none. The marks are in the order of keys.
 //
-// One bad key does not fail the batch: its Mark carries Err, for which dedup.IsPermanent is
-// true; it is left out, and must not be acknowledged. A nil error speaks for all the others.
-// A key that occurs twice is run once, at its first position; the later ones are duplicates
-// of it. An error of the call is as in Do, and no mark counts: the batch is rolled back, or
-// a COMMIT was lost. Whoever calls again with each key alone finds the one that always fails.
+// One bad key does not fail the batch: its Mark carries Err, for which dedup.IsPermanent is true;
+// the key is left out, and must not be acknowledged. A nil error holds for all the others. A key
+// that occurs twice is run once, at its first position; the later ones are duplicates of it. An
+// error of the call is as in Do, and no mark counts: the batch is rolled back, or a COMMIT was
+// lost. To find the key that always fails, call again with each key alone.
 //
-// Keys are marked in one order everywhere, so batches that overlap wait for each other and do not
+// All batches mark keys in the same order. So batches that overlap wait for each other and do not
 // deadlock over their marks, nor over the results that effect saves, at any isolation level. With
 // MySQL and MariaDB that holds as long as none of them rolls back. A batch that deadlocks over a
 // mark that was rolled back, or over the rows of its effect, is run again as in Do. An empty batch,
-// and one of bad keys alone, begin no transaction.
+// and one of bad keys only, begin no transaction.
 //
 // The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError], because it
-// is of one payload: [Ledger.MarkBatchTx] takes one for each. Four round trips and those of effect,
-// one more when some are duplicates; with MySQL another one then, after effect, for their results.
+// belongs to one payload: [Ledger.MarkBatchTx] takes one for each. Four round trips and those of
+// effect, one more when some are duplicates; with MySQL a further one then, after effect, for their
+// results.
 func (m *Ledger) DoBatch(
 	ctx context.Context, db *sql.DB, keys []string,
 	effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
@@ -201,9 +201,9 @@ func (m *Ledger) doBatch(
 	return b.marks, nil
 }
 
-// lateResults are read after the effect. By then nothing can have begun to read before all the
-// marks were there. So a read without locks reads what is committed, and with SERIALIZABLE,
-// which locks by itself, nobody is waited for afterwards.
+// lateResults reads the results after the effect. The transaction's snapshot can then not be older
+// than its marks, so a read without locks sees every committed result. With SERIALIZABLE, where
+// reads lock by themselves, the transaction waits for nobody after this read.
 func (m *Ledger) lateResults(ctx context.Context, tx transaction, b *batch) error {
 	if err := m.readResults(ctx, tx, b, false); err != nil {
 		return m.whetherEnded(ctx, tx, err)
@@ -229,7 +229,7 @@ func (m *Ledger) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
 	for i := range b.marks {
 		err := badKey(b.marks[i].Err)
 		if err != nil && !dedup.IsPermanent(err) {
-			return nil, err // it is wrong for every key
+			return nil, err // every key has the same error
 		}
 		b.marks[i].Err = err
 	}
@@ -245,7 +245,7 @@ func firsts(marks []Mark) (first []int) {
 	return first
 }
 
-// checkDo refuses what no transaction can be begun with.
+// checkDo refuses arguments with which no transaction can begin.
 func (m *Ledger) checkDo(ctx context.Context, field string, missing, noEffect bool) error {
 	switch {
 	case m.ready() != nil:
@@ -260,8 +260,8 @@ func (m *Ledger) checkDo(ctx context.Context, field string, missing, noEffect bo
 	return nil
 }
 
-// badKey marks the errors that are about one message, and stay with it, as permanent. Bad
-// options are the program's, and the message must not be given up for them.
+// badKey marks as permanent the errors that are about one message and stay with it. Bad options are
+// the program's fault, and the message must not be given up for them.
 func badKey(err error) error {
 	var input *dedup.InputError
 	if errors.As(err, &input) && input.Field == "key" {

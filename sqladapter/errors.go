@@ -19,22 +19,22 @@ func unlearnt(err error) Mark {
 	return Mark{Outcome: dedup.Unknown, Err: fmt.Errorf("sqladapter: %w", err)}
 }
 
-// Retryable reports whether the whole transaction, from BEGIN, may succeed when it is
-// run again. That is so after a serialization failure, a deadlock, a lock timeout, and SQLite's
-// busy and locked; when a server is starting or stopping or takes no writes any more (run it on
-// another connection). A lost connection is one of them, also when it was lost during COMMIT, and
-// so is a table of marks that was rotated. Never repeat the failed statement alone.
+// Retryable reports whether the whole transaction, from BEGIN, may succeed when it is run again. It
+// is true after a serialization failure, a deadlock, a lock timeout, SQLite's busy and locked, and
+// a lost connection, even one lost during COMMIT. It is also true when the server is starting or
+// stopping, when it takes no writes any more (run the transaction on another connection), and when
+// the table of marks was rotated. Never repeat the failed statement alone.
 //
 // Ask it about the errors of this package, of statements and of COMMIT. An effect's own io.EOF or
 // net.Error reads like a lost connection: [Ledger.Do], [Ledger.DoBatch], [Fence.Do] and a [Runner]
-// ask the database whether it is one, and Retryable is false of what they return then. It cannot
-// tell for an effect of your own transaction.
+// ask the database whether it is one; if not, Retryable is false of the error that they return. For
+// an effect in your own transaction it cannot tell.
 //
-// It answers true for a lost COMMIT because the repeated transaction meets its own mark;
-// that holds only when MarkTx and the effect are in it. It is false for bad input, a
-// mismatch, an ended context and everything it does not know. It needs no driver: it
-// reads the errors of pgx and lib/pq, go-sql-driver's MySQL, modernc's SQLite and go-mssqldb
-// by what they have in common; for another driver, ask the driver.
+// It is true for a lost COMMIT because the repeated transaction meets its own mark; this is right
+// only when MarkTx and the effect are both in it. It is false for bad input, a mismatch, an ended
+// context and everything it does not know. It needs no driver: it reads the errors of pgx and
+// lib/pq, go-sql-driver's MySQL, modernc's SQLite and go-mssqldb by what they have in common; for
+// another driver, ask the driver.
 func Retryable(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),

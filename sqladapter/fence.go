@@ -17,12 +17,13 @@ import (
 // defaultFenceTable is the table of a [FenceConfig] that names none.
 const defaultFenceTable = "onceward_fence"
 
-// FenceConfig says where positions are kept, and whose. Dialect and Group are required.
+// FenceConfig says where positions are kept, and for which consumer group. Dialect and Group are
+// required.
 type FenceConfig struct {
 	// Dialect of the database. No default.
 	Dialect Dialect
-	// Group is the consumer group whose positions these are, 1-255 bytes of UTF-8. Two
-	// groups have their effects, and their positions, apart. No default.
+	// Group is the consumer group whose positions these are, 1-255 bytes of UTF-8. Each group has
+	// its own effects and positions. No default.
 	Group string
 	// Schema that holds the table (MySQL: the database, SQLite: the attached database), of
 	// the form [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Default: the connection's own.
@@ -34,19 +35,19 @@ type FenceConfig struct {
 	Isolation sql.IsolationLevel
 }
 
-// Fence keeps, for every partition, the offset that comes next, and moves it in the transaction
-// of the effects: one row for a batch instead of a row for each message. A message that is
-// delivered again, by a crash, a rebalance, or a former owner that has not noticed yet, finds the
-// fence moved, and is not done again.
+// Fence keeps the next offset of every partition, and moves it in the transaction of the effects:
+// one row for a batch instead of a row for each message. A message that is delivered again after a
+// crash or a rebalance, or to a former owner that has not noticed yet, finds the fence moved, and
+// is not done again.
 //
-// It catches redeliveries alone. A message that a producer has sent twice lies under two offsets:
-// where that happens use [Ledger.MarkBatchTx] as well, or instead.
+// It catches only redeliveries. A message that a producer has sent twice has two offsets: where
+// that happens use [Ledger.MarkBatchTx] as well, or instead.
 //
-// It is right only for messages of a partition that are handled in the order of their offsets,
-// each span beginning where the one before it has ended. A span that overtakes an earlier one
-// would have that one taken for done, and lost. kafkaadapter's RangeHandler keeps to that, other
-// handlers do not. It must not be used where Kafka may give an offset to a second message: on a
-// topic that allows an unclean election of its leader.
+// It is right only for messages of a partition that are handled in the order of their offsets, each
+// span beginning where the one before it has ended. If a span overtakes an earlier one, the earlier
+// one counts as done and is lost. kafkaadapter's RangeHandler keeps this order, other handlers do
+// not. Do not use a Fence where Kafka may give an offset to a second message: on a topic that
+// allows an unclean leader election.
 //
 // Make it with [NewFence]. It holds no connection and is safe for concurrent use.
 type Fence struct {
@@ -57,8 +58,8 @@ type Fence struct {
 	migrations *migration.Set
 }
 
-// NewFence checks the configuration, and returns a [*dedup.InputError] that names the field
-// that is wrong. It does not touch the database; see [Fence.Migrate].
+// NewFence checks the configuration, and returns a [*dedup.InputError] that names the wrong field.
+// It does not touch the database; see [Fence.Migrate].
 func NewFence(cfg FenceConfig) (*Fence, error) {
 	build, ok := fenceDialects[cfg.Dialect]
 	if !ok {
@@ -97,8 +98,8 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	return f, nil
 }
 
-// Migrate is [migration.Set.Up] of the fence's table. A table of another form that has its name is
-// refused, and left as it is.
+// Migrate is [migration.Set.Up] of the fence's table. It refuses a table of another form with the
+// same name, and leaves it as it is.
 func (f *Fence) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := f.ready(); err != nil {
 		return err
@@ -121,17 +122,17 @@ func (f *Fence) ready() error {
 	return nil
 }
 
-// AdvanceTx moves the fence of a position from where it is to to, in the caller's transaction.
-// It answers from where on the effects of the messages in [from, to) are to be had, in the same
-// transaction, and before it is committed. The fence never moves back.
+// AdvanceTx moves the fence of a position to the offset to, in the caller's transaction. It returns
+// the offset in [from, to) from which on the caller must run the effects, in the same transaction,
+// before it commits. The fence never moves back.
 //
 // It waits for another open transaction that has moved the same fence, as long as ctx and the
-// database's lock timeout allow; a timeout is [dedup.ErrInFlight]. A span above what is stored
-// is accepted, see [Advance.Gap]. A to that is not above from, a bad position, a nil transaction
-// and a connection pool are [*dedup.InputError]s, before any statement. After any other error
-// roll back: [Retryable] says whether the transaction may be run again, as after an error of
-// its COMMIT, for it finds what it has done. One round trip; four in MySQL and two in SQLite,
-// which are asked first whether there is a transaction at all.
+// database's lock timeout allow; a timeout is [dedup.ErrInFlight]. A span that begins above the
+// stored offset is accepted, see [Advance.Gap]. A to that is not above from, a bad position, a nil
+// transaction and a connection pool are [*dedup.InputError]s, before any statement. After any other
+// error roll back: [Retryable] says whether the transaction may be run again. It may after an error
+// of its COMMIT, because the fence shows what has been done. One round trip; four in MySQL and two
+// in SQLite, to check first whether there is a transaction at all.
 func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64) (Advance, error) {
 	all, err := f.AdvanceBatchTx(ctx, tx, []Span{{Position: p, From: from, To: to}})
 	if err != nil {
@@ -141,9 +142,9 @@ func (f *Fence) AdvanceTx(ctx context.Context, tx Tx, p Position, from, to int64
 }
 
 // AdvanceBatchTx is [Fence.AdvanceTx] for several positions, each once; the answers are in the
-// order of the spans. It goes by the order of the positions, so that two of them wait for each
-// other and do not deadlock. An empty batch runs no statement. One round trip with PostgreSQL;
-// with others as many as single calls.
+// order of the spans. It moves the fences in the order of their positions, so that two calls wait
+// for each other and do not deadlock. An empty batch runs no statement. One round trip with
+// PostgreSQL; with other databases as many as single calls.
 func (f *Fence) AdvanceBatchTx(ctx context.Context, tx Tx, spans []Span) ([]Advance, error) {
 	if err := f.ready(); err != nil {
 		return nil, err
@@ -169,8 +170,8 @@ func (f *Fence) AdvanceBatchTx(ctx context.Context, tx Tx, spans []Span) ([]Adva
 	return found, nil
 }
 
-// advance moves the fences, and returns what was stored before for each, unless all of the span
-// was done.
+// advance moves the fences, and returns the offset stored before for each position, except where
+// all of the span was already done.
 func (f *Fence) advance(ctx context.Context, tx Tx, spans []Span) (map[Position]int64, error) {
 	stored := make(map[Position]int64, len(spans))
 	for chunk := range slices.Chunk(spans, f.statements.chunk) {
@@ -205,9 +206,9 @@ func scanPositions(ctx context.Context, tx Tx, s statement, into map[Position]in
 	return rows.Err()
 }
 
-// Lookup reads the offset that comes next of a position; found is false when there is none. It
-// takes a transaction or a connection pool, changes nothing and waits for nobody: a transaction
-// may be about to move it. One round trip, three on a pool of MySQL.
+// Lookup reads the next offset of a position; found is false when there is none. It takes a
+// transaction or a connection pool, changes nothing and waits for nobody: an open transaction may
+// be about to move the fence. One round trip, three on a pool of MySQL.
 func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found bool, err error) {
 	if err := cmp.Or(f.ready(), p.check()); err != nil {
 		return 0, false, err
@@ -226,9 +227,9 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 	return next, found, nil
 }
 
-// Forget removes what is stored of a position, in the caller's transaction. It is for operators who
-// have rewound the group on purpose, with its consumers stopped: everything that is delivered from
-// then on is done again. One round trip.
+// Forget removes the stored offset of a position, in the caller's transaction. It is for operators
+// who have rewound the group on purpose, with its consumers stopped: everything that is delivered
+// from then on runs again. One round trip.
 func (f *Fence) Forget(ctx context.Context, tx Tx, p Position) error {
 	if err := cmp.Or(f.ready(), p.check()); err != nil {
 		return err

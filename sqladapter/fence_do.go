@@ -6,23 +6,24 @@ import (
 	"errors"
 )
 
-// Do has the effects of the messages in [from, to) of a position once: it begins a transaction,
-// moves the fence in it, runs effect for what is left, and commits. effect has the messages from
-// start on; when nothing is left it is not run.
+// Do makes the effects of the messages in [from, to) of a position happen once: it begins a
+// transaction, moves the fence in it, runs effect for what is left, and commits. effect handles the
+// messages from start on; when nothing is left it is not run.
 //
 // nil means that the effects of all of [from, to) are committed, and the messages may be
 // acknowledged. Any error means: do not acknowledge, call Do again. Nothing is committed then,
-// but for an error of COMMIT, which leaves that open; the next call finds out. effect's own error
-// is returned as it is; a panic of effect passes through. Both roll back.
+// except that an error of COMMIT leaves that open; the next call finds out. effect's own error is
+// returned as it is; a panic of effect passes through. Both roll back.
 //
-// When [Retryable] says so of the error of any step, effect's included, all of it is run again from
-// BEGIN, up to five times with a short backoff. So effect must have no other effect than through
-// tx, which it must neither commit nor roll back. After a lost COMMIT it finds its own fence, and
-// the answer is that nothing was left. Not repeated are an error for which dedup.IsPermanent is
-// true, and [dedup.ErrInFlight]: the database's lock timeout is how long the caller was to wait. An
-// effect's own io.EOF or net.Error is not a lost connection, as in [Ledger.Do]. When ctx ends the
-// transaction is rolled back, but a COMMIT that has been sent is given another five seconds for its
-// answer. Effect must not run what MySQL commits by itself, as in [Ledger.Do].
+// When [Retryable] is true of the error of any step, effect's included, Do runs everything again
+// from BEGIN, up to five times with a short backoff. So effect must write through tx alone, and
+// must neither commit nor roll it back. After a lost COMMIT Do finds the fence that it has moved
+// itself, and answers that nothing was left. It does not repeat after an error for which
+// dedup.IsPermanent is true, nor after [dedup.ErrInFlight]: the database's lock timeout says how
+// long the caller wants to wait. An effect's own io.EOF or net.Error is not a lost connection, as
+// in [Ledger.Do]. When ctx ends the transaction is rolled back, but a COMMIT that was sent gets
+// another five seconds for its answer. effect must not run statements that commit by themselves in
+// MySQL, as in [Ledger.Do].
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
 // not db, as in [Ledger.Do]. It may also call [Ledger.MarkBatchTx] with tx, for keys of its own.
@@ -63,7 +64,7 @@ func (f *Fence) do(ctx context.Context, db any, begin beginner, span Span,
 				watch(tx, func() statement { return f.of(f.statements.written, p) })
 				return true, ofEffect(ctx, tx, effect(inside, tx, found.Start))
 			case errors.Is(before, errRolledBack):
-				// or another owner did it meanwhile, as the next call tells
+				// or another owner did it meanwhile, which the next call finds out
 				return false, errCommittedItself
 			}
 			return false, nil // the rollback gives the row's lock back

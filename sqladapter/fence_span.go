@@ -11,8 +11,8 @@ import (
 type Position struct {
 	// Topic is its name.
 	Topic string
-	// TopicID is its UUID, as Kafka's tools write it: a topic that was deleted and created
-	// again has the same name and offsets, and other messages.
+	// TopicID is its UUID, as Kafka's tools write it. A topic that was deleted and created again
+	// has the same name and offsets, but other messages.
 	TopicID string
 	// Partition is the number of the partition.
 	Partition int32
@@ -27,14 +27,13 @@ type Span struct {
 	To int64
 }
 
-// Advance is what moving the fence has found.
+// Advance is the answer of a call that moves a fence.
 type Advance struct {
-	// Start is the first offset whose effect has not been had: From, or more when a part of
-	// the span is done. At To there is nothing left to do.
+	// Start is the first offset whose effect has not happened yet: From, or more when a part of the
+	// span is done. When it is To there is nothing left to do.
 	Start int64
-	// Gap is how many offsets lie between what was stored and From, and are passed over:
-	// retention or compaction has removed them, or their messages were put aside. Zero when
-	// nothing was stored.
+	// Gap is how many offsets lie between the stored one and From, and are skipped: retention or
+	// compaction has removed them, or their messages were parked. Zero when nothing was stored.
 	Gap int64
 	// New says that nothing was stored for this position.
 	New bool

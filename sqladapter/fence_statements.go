@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// fenceStatements are those of one table. Where they return rows these are topic, topic id,
+// fenceStatements are the statements for one table. The rows that they return have topic, topic id,
 // partition, and an offset.
 type fenceStatements struct {
 	// chunk is how many spans advance takes at once.
 	chunk int
 	// advance moves the fences of spans in their order, and returns what was stored before, or
-	// nothingStored. A span of which everything is done may be left out.
+	// nothingStored. It may leave out a span that is already done.
 	advance func(group string, spans []Span) []statement
 	lookup  string
 	forget  string
-	written string // counts the row that this transaction has written; of PostgreSQL
+	written string // counts the row that this transaction has written; for PostgreSQL only
 	// guard is against transactions that end without their owner's knowledge.
 	guard txGuard
 }
@@ -30,14 +30,16 @@ const (
 	fenceFound   = `topic, topic_id, part, `
 )
 
-// moveFence keeps what was stored for RETURNING, which sees the new row alone. A fence that is
-// there already is not written again: the row is still locked, and nothing is returned.
+// moveFence keeps the old offset in the row for RETURNING, which sees only the new row. A fence
+// that is already at the offset or beyond is not written: its row is locked anyway, and nothing is
+// returned.
 const moveFence = ` ON CONFLICT ` + fenceKey +
 	` DO UPDATE SET previous_offset = f.next_offset, next_offset = excluded.next_offset` +
 	` WHERE f.next_offset < excluded.next_offset RETURNING ` + fenceFound + `previous_offset`
 
-// postgresFence takes names as array literals, since database/sql has no arrays, and casts every
-// parameter: without the types of the server a driver would send what it guesses.
+// postgresFence takes names as array literals, since database/sql has no arrays. It casts every
+// parameter, because a driver that does not ask the server for types sends the type that it
+// guesses.
 func postgresFence(table string) *fenceStatements {
 	insert := `INSERT INTO ` + table + ` AS f ` + fenceColumns +
 		` SELECT $1::text, s.topic, s.topic_id, s.part, -1, s.next_offset` +
@@ -56,8 +58,8 @@ func postgresFence(table string) *fenceStatements {
 	}
 }
 
-// spanArrays are the columns of spans. Nothing in them needs an escape, see kafkaName; the
-// marks keep a topic called NULL from being one.
+// spanArrays are the columns of spans. Nothing in them needs an escape, see kafkaName. The quotes
+// keep a topic named NULL from being read as NULL.
 func spanArrays(spans []Span) []any {
 	column := func(value func(Span) string) string {
 		values := make([]string, len(spans))
@@ -91,8 +93,9 @@ func sqliteFence(table string) *fenceStatements {
 	}
 }
 
-// mysqlFence asks for what was stored with a second statement. It locks, because the snapshot of
-// a transaction that did not change the row need not have it. Assignments go from left to right.
+// mysqlFence reads the previous offset with a second statement. That one locks, because an upsert
+// that changes nothing does not make the row visible to the transaction's older snapshot. MySQL
+// runs the assignments of the upsert from left to right.
 func mysqlFence(table string) *fenceStatements {
 	insert := `INSERT INTO ` + table + ` ` + fenceColumns + ` VALUES (?, ?, ?, ?, -1, ?)` +
 		` ON DUPLICATE KEY UPDATE previous_offset = next_offset, next_offset = GREATEST(next_offset, ?)`

@@ -10,26 +10,27 @@ import (
 	"github.com/onceward/onceward/sqladapter/native"
 )
 
-// Retention is how marks go when their window has passed.
+// Retention is how marks are removed when their window has passed.
 type Retention uint8
 
 const (
-	// DeleteRows keeps marks in one table. [Ledger.DeleteExpired] deletes those that have expired
-	// row by row, and a vacuum has to follow it.
+	// DeleteRows keeps marks in one table. [Ledger.DeleteExpired] deletes expired marks row by row,
+	// and a vacuum has to follow it.
 	DeleteRows Retention = iota
-	// Generations keeps marks in a row of tables, of which only the newest is open for more, and
-	// without an index by age. [Ledger.Rotate] seals the open one when it is a window old, opens
-	// the next, and drops the one that is not looked at any more: expiry costs nothing per row, and
-	// leaves nothing to vacuum. A mark looks into two tables instead of one, which costs the
-	// server about a sixth more, with MySQL a third, where a duplicate may cost one more round
-	// trip, too. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on another
-	// node does not keep a table from being renamed.
+	// Generations keeps marks in a series of tables without an index by age. Only the newest is
+	// open for new marks. [Ledger.Rotate] seals the open table when it is a window old, opens the
+	// next, and drops the one that marks no longer look at: expiry costs nothing per row, and
+	// leaves nothing to vacuum. A mark looks into two tables instead of one. This costs the server
+	// about a sixth more, with MySQL a third, and with MySQL a duplicate may take one more round
+	// trip. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on another node
+	// does not prevent the renaming of a table.
 	//
-	// With PostgreSQL a rotation is learned from an error, for which [Retryable] is true:
-	// [Ledger.Do] and [Ledger.DoBatch] run their transactions again, and so must callers of MarkTx.
-	// With MySQL it is so only for a transaction whose snapshot is older than the rotation.
+	// With PostgreSQL the first statement after a rotation fails with an error for which
+	// [Retryable] is true: [Ledger.Do] and [Ledger.DoBatch] run their transactions again, and so
+	// must callers of MarkTx. With MySQL this happens only to a transaction whose snapshot is older
+	// than the rotation.
 	//
-	// The name in Config.Table is a view of all marks, to be read by people.
+	// The name in Config.Table is a view of all marks, for people to read.
 	Generations
 )
 
@@ -45,29 +46,28 @@ func (r Retention) text() string {
 	}
 }
 
-// A mark is inserted into the open generation unless the sealed one before it has it. Why an id
-// is in no two of them: whoever has marked in a table holds a lock on it until its transaction
-// ends. To rename it takes a lock that waits for all of those, and afterwards the name by which
-// it could be marked in is gone. So who inserts into generation n finds n-1 complete, and
-// everything in it ended before the statement began to read. A transaction that keeps an older
-// snapshot than that sees an older number in the table of the generation, too, and inserts
-// nothing.
+// A mark is inserted into the open generation unless the sealed one before it has it. An id is
+// never in two generations, for this reason. A transaction that has marked in a table holds a lock
+// on it until it ends. Renaming the table waits for all such locks, and afterwards the name that
+// marks use is gone. So a statement that inserts into generation n finds n-1 complete, and every
+// transaction that marked there ended before the statement began to read. A transaction with an
+// older snapshot also sees an older number in the table of the generation, and inserts nothing.
 
-// generations is what a Ledger knows of the tables in turn.
+// generations is what a Ledger knows of the series of tables.
 type generations struct {
 	read string // the number of the open one
 	at   func(number int64) *statements
-	// known is the newest that was heard of. It never goes back: a transaction with an old
-	// snapshot reads an old number.
+	// known has the statements of the newest generation known. It never goes back, although a
+	// transaction with an old snapshot reads an old number.
 	known atomic.Pointer[statements]
-	// gone is the newest that was found sealed.
+	// gone is the newest generation that was found sealed.
 	gone atomic.Int64
 }
 
 func (m *Ledger) useGenerations(d Dialect) {
 	if d == MySQL {
 		m.dialect = newMySQLGenerations(m.table, m.window)
-		return // their names stay, so there is nothing to know of them
+		return // their names stay, so nothing has to be remembered
 	}
 	m.dialect = newPostgresGenerations(m.table, m.window)
 	m.generations = &generations{
@@ -79,13 +79,14 @@ func (m *Ledger) useGenerations(d Dialect) {
 var (
 	// errSealed says that the generation of a statement is not open any more.
 	errSealed = errors.New("the table of marks has been rotated")
-	// errOldSnapshot says that marks of the sealed generation cannot be seen.
+	// errOldSnapshot says that the transaction cannot see the marks of the sealed generation.
 	errOldSnapshot = errors.New(
 		"the transaction's snapshot is from before the last rotation of the table of marks")
 )
 
-// statements are those for the tables that are open now, to the best of what is known: when it
-// is not so they fail, see rotated. One round trip when it is not known.
+// statements returns the statements for the tables that are open now, as far as m knows. If a
+// rotation has come in between they fail: see rotated. One round trip when m does not know the open
+// generation.
 func (m *Ledger) statements(ctx context.Context, tx Tx) (*statements, error) {
 	g := m.generations
 	if g == nil {
@@ -104,7 +105,8 @@ func (m *Ledger) statements(ctx context.Context, tx Tx) (*statements, error) {
 	return g.learn(number), nil
 }
 
-// openStatements are those that a transaction has just marked with: it keeps its generation open.
+// openStatements are those with which a transaction has just marked: its lock keeps the generation
+// open.
 func (m *Ledger) openStatements() *statements {
 	if g := m.generations; g != nil {
 		return g.known.Load()
@@ -128,7 +130,8 @@ func (g *generations) learn(number int64) *statements {
 	}
 }
 
-// rotated looks for the error of a statement that names a sealed generation as the open one.
+// rotated recognizes the error of a statement that used the open name of a generation that is
+// sealed.
 func (m *Ledger) rotated(d *statements, err error) error {
 	if m.generations == nil || !sqlerr.NoTable(err) {
 		return err
@@ -154,7 +157,7 @@ func queryNumber(ctx context.Context, tx Tx, text string) (number int64, err err
 	return number, rows.Scan(&number)
 }
 
-// checkKind refuses tables that another kind of retention has made.
+// checkKind refuses tables that were made for another Retention.
 func (m *Ledger) checkKind(ctx context.Context, tx Tx) error {
 	if m.dialect.kind == "" {
 		return nil

@@ -13,18 +13,18 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// MySQL rolls a transaction back by itself after some errors and tells nobody but the
-// statement that met them. database/sql still takes its Tx for open, and what is sent next
-// is in no transaction, or in a new one. A savepoint tells: it is gone with its transaction.
+// After some errors MySQL rolls a transaction back by itself, and only the statement that met the
+// error learns of it. database/sql still takes its Tx for open, and the next statement runs in no
+// transaction, or in a new one. A savepoint shows it: it is gone with its transaction.
 const (
 	setGuard, releaseGuard = `SAVEPOINT onceward_guard`, `RELEASE SAVEPOINT onceward_guard`
 	undoGuard              = `ROLLBACK TO SAVEPOINT onceward_guard`
-	// Outside of a transaction this savepoint is gone before it can be released. It has a name
-	// of its own: one that is set again replaces the first.
+	// Outside of a transaction this savepoint is gone before it can be released. Its name differs
+	// from the guard's: a second savepoint of the same name would replace the first.
 	setOpen, releaseOpen = `SAVEPOINT onceward_open`, `RELEASE SAVEPOINT onceward_open`
 )
 
-// guard is what is done about transactions that end without their owner's knowledge.
+// txGuard says how to detect that a transaction has ended without its owner's knowledge.
 type txGuard uint8
 
 const (
@@ -34,30 +34,29 @@ const (
 	guardPostgres
 )
 
-// errNotOpen refuses what would be committed by itself.
+// errNotOpen refuses a statement that would be committed by itself.
 var errNotOpen = inputError("tx",
 	"is in no transaction: it was not begun, or the database has rolled it back after an error")
 
 // errRolledBack says that the server has ended a transaction before its owner did.
 var errRolledBack = errors.New("the database has rolled the transaction back")
 
-// errNotSent says that it was not found out whether a transaction is open, so that no COMMIT was
-// sent.
+// errNotSent says that COMMIT was not sent, because nobody knows whether the transaction is open.
 var errNotSent = errors.New("COMMIT was not sent")
 
-// errCommittedItself says that the transaction of a try was not rolled back when it had ended
-// before its COMMIT. Some statements of MySQL commit what is open, and any database a COMMIT of
-// the effect's own.
+// errCommittedItself says that the transaction of a try had ended before its COMMIT, and was not
+// rolled back but committed. Some statements of MySQL commit the open transaction, and so does an
+// effect's own COMMIT in any database.
 var errCommittedItself = errors.New(
 	"the transaction has committed by itself before its effect had ended: " +
 		"TRUNCATE, LOCK TABLES and DDL do that in MySQL; what the effect did after that is rolled back")
 
 // endedTries are the stamps of marks whose transactions had ended before their COMMIT. A duplicate
-// of one of them is not an effect that is done.
+// of such a mark does not prove that the effect is done.
 type endedTries map[int64]bool
 
-// note takes the marks of the try that before has ended, unless that was sent COMMIT. Why it has
-// ended does not matter: it may have been a deadlock, after the mark was committed.
+// note adds the marks of the try that ended with the error before, unless its COMMIT was sent. The
+// kind of error does not matter: it may be a deadlock that came after the mark was committed.
 func (e *endedTries) note(before error, marks ...Mark) {
 	var sent *commitFailed
 	if before == nil || errors.As(before, &sent) {
@@ -73,7 +72,7 @@ func (e *endedTries) note(before error, marks ...Mark) {
 	}
 }
 
-// check is permanent: to run it again would only find the mark.
+// check returns a permanent error: to run the effect again would only find the mark.
 func (e endedTries) check(marks ...Mark) error {
 	for _, mark := range marks {
 		if !mark.First() && e[mark.stamp] {
@@ -87,9 +86,9 @@ func (m *Ledger) checkOpen(ctx context.Context, tx Tx) error {
 	return checkOpen(ctx, tx, m.dialect.guard)
 }
 
-// checkOpen refuses, for the dialects where a transaction can end behind its owner's back,
-// one that is not open: the record would be committed by itself, and the message lost with
-// the next crash. It cannot tell a transaction that has begun anew, with autocommit off.
+// checkOpen refuses a transaction that is not open, for the dialects where one can end without its
+// owner's knowledge: the record would be committed by itself, and the next crash would lose the
+// message. With autocommit off it cannot recognize a transaction that has begun anew.
 func checkOpen(ctx context.Context, tx Tx, g txGuard) error {
 	switch g {
 	case noGuard:
@@ -110,9 +109,9 @@ func checkOpen(ctx context.Context, tx Tx, g txGuard) error {
 	return err
 }
 
-// whetherEnded looks, for an error of ours that follows the effect, whether that has ended its
-// transaction: then its marks may be committed, and only another try would tell them from those of
-// an effect that is done.
+// whetherEnded is for an error of ours after the effect. It checks whether the effect has ended its
+// transaction. If so, its marks may be committed, and only another try can tell them from the marks
+// of an effect that is done.
 func (m *Ledger) whetherEnded(ctx context.Context, tx transaction, err error) error {
 	if m.dialect.guard != guardMySQL {
 		return err
@@ -123,9 +122,9 @@ func (m *Ledger) whetherEnded(ctx context.Context, tx transaction, err error) er
 	return err
 }
 
-// probe inserts the same row twice in a transaction that is rolled back. The count of the
-// second must say that it was there, and afterwards it must be gone. Not needed where INSERT
-// returns the rows that are new.
+// probe inserts the same row twice in a transaction that is rolled back. The count of the second
+// INSERT must say that the row was there, and after the rollback the row must be gone. This is not
+// needed where INSERT returns the new rows.
 func (m *Ledger) probe(ctx context.Context, db *sql.DB) error {
 	if !m.dialect.counts {
 		return nil
@@ -155,9 +154,9 @@ func (m *Ledger) probe(ctx context.Context, db *sql.DB) error {
 	return m.wantGone(ctx, db, e)
 }
 
-// alone runs statements that read, and stand by themselves on a pool. With MySQL they get a
-// transaction: on a connection with autocommit off, as Preflight advises, they would begin one
-// that nobody ends. Whoever gets the connection next would read what was there when it began, and
+// alone runs reads that are in no transaction of the caller. On a pool of MySQL they get a
+// transaction of their own: on a connection with autocommit off, as Preflight advises, they would
+// begin one that nobody ends. The next user of that connection would read an old snapshot, and
 // could not choose a level (1568).
 func alone(ctx context.Context, q Tx, g txGuard, work func(q Tx) error) error {
 	p, pool := q.(interface {
@@ -179,7 +178,7 @@ func (m *Ledger) alone(ctx context.Context, q Tx, work func(q Tx) error) error {
 	return alone(ctx, q, m.dialect.guard, work)
 }
 
-// write runs one statement that stands by itself, and commits it: see alone.
+// write runs one statement in a transaction of its own, and commits it: see alone.
 func (m *Ledger) write(ctx context.Context, db *sql.DB, s statement) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -192,7 +191,7 @@ func (m *Ledger) write(ctx context.Context, db *sql.DB, s statement) error {
 	return tx.Commit()
 }
 
-// newID is one that nobody has.
+// newID returns an id that no key has.
 func newID() (id driver.ID) {
 	_, _ = rand.Read(id[:])
 	return id
@@ -213,11 +212,11 @@ func (m *Ledger) wantGone(ctx context.Context, db *sql.DB, e []entry) error {
 	return nil
 }
 
-// exec runs a statement of a dialect that counts rows. checkTx has seen that it can.
+// exec runs a statement of a dialect that counts rows. checkTx has checked that tx has ExecContext.
 func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
 	res, err := tx.(execTx).ExecContext(ctx, s.text, s.args...) //nolint:errcheck,forcetypeassert // see above
 	if sqlerr.Duplicate(err) {
-		return 0, nil // of SQL Server, which has undone the statement and nothing else
+		return 0, nil // from SQL Server, which has undone only the statement
 	}
 	if err != nil {
 		return 0, serverRefusal(err)
@@ -226,20 +225,20 @@ func exec(ctx context.Context, tx Tx, s statement) (int64, error) {
 }
 
 // guardedTx is a transaction of MySQL that begins with a savepoint, and releases it before it
-// commits. Autocommit is off. Otherwise the statements that follow after the server has rolled back
-// would be committed one by one. Now they are in a transaction that has no such savepoint, and
-// is never committed.
+// commits. Autocommit is off. Otherwise, after the server has rolled back, each following statement
+// would commit by itself. With autocommit off they are in a transaction that has no such savepoint,
+// and is never committed.
 type guardedTx struct {
 	*sql.Tx
 	conn      *sql.Conn
 	committed bool
-	back      string // what else is to be put back on the connection; empty when nothing is
+	back      string // a further setting to restore on the connection; empty when there is none
 }
 
 const (
-	// To switch it on commits what was left open on a connection where it is off, as BEGIN would;
-	// but before BEGIN there is the choice of a level, which is refused as long as that is open
-	// (1568).
+	// Switching autocommit on first commits what was left open on a connection where it is off.
+	// BEGIN would do so too, but the level is chosen before BEGIN, and MySQL refuses that while a
+	// transaction is open (1568).
 	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 1, autocommit = 0`
 	autocommitBack = `SET autocommit = @onceward_autocommit`
 	rollbackNow    = `ROLLBACK`
@@ -265,7 +264,7 @@ func beginGuarded(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (*guarde
 	return g, nil
 }
 
-// Commit is not sent when the savepoint is gone.
+// Commit does not send COMMIT when the savepoint is gone.
 func (g *guardedTx) Commit(ctx context.Context) error {
 	_, err := g.ExecContext(ctx, releaseGuard)
 	if sqlerr.NoSavepoint(err) {
@@ -279,11 +278,11 @@ func (g *guardedTx) Commit(ctx context.Context) error {
 	return err
 }
 
-// Rollback gives the connection back as it was, also after Commit.
+// Rollback returns the connection with its old settings, also after Commit.
 //
-// The transaction must have ended before autocommit is put back: switched on, autocommit commits
-// it. When its context ends database/sql rolls back by itself, in a goroutine of its own, and
-// answers here that it is done before it is. So the server is told once more.
+// The transaction must have ended before autocommit is switched back on, because that commits an
+// open one. When the context ends, database/sql rolls back in a goroutine of its own, and says here
+// that the transaction is done before that ROLLBACK has run. So Rollback sends another one.
 func (g *guardedTx) Rollback(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 // know, and each next statement is committed by itself (sqlite.org/lang_transaction.html, section
 // 3).
 const (
-	// Refused inside of a transaction. Outside it begins one.
+	// Inside of a transaction SQLite refuses it. Outside it begins one.
 	beginAnother = `BEGIN`
 	// A transaction of beginAnother, or of a SAVEPOINT of the effect, has no such savepoint.
 	setOwn, releaseOwn = `SAVEPOINT onceward_own`, `RELEASE onceward_own`
 )
 
-// errEndedEarly is not repeated: an effect that has continued after that may have written, and
-// would write again.
+// After errEndedEarly nothing is run again: the effect may have continued and written, and would
+// write again.
 var errEndedEarly = errors.New(
 	"SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
 		"effect has written after that is committed; return the first error, or open the database with OpenSQLite")
@@ -31,12 +31,12 @@ func withinAnother(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "within a transaction")
 }
 
-// endedEarly reports that a savepoint of ours is gone, and so its transaction.
+// endedEarly reports that a savepoint of ours is gone, and with it the transaction.
 func endedEarly(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "no such savepoint: onceward_")
 }
 
-// checkSQLite refuses a transaction that is not open. It asks in the only way there is.
+// checkSQLite refuses a transaction that is not open. To send BEGIN is the only way to ask.
 func checkSQLite(ctx context.Context, tx Tx) error {
 	err := run(ctx, tx, beginAnother)
 	if withinAnother(err) {
@@ -45,14 +45,14 @@ func checkSQLite(ctx context.Context, tx Tx) error {
 	if err != nil {
 		return err
 	}
-	// of what BEGIN has begun
+	// ends the transaction that BEGIN has begun
 	if err := run(context.WithoutCancel(ctx), tx, `ROLLBACK`); err != nil {
 		return err
 	}
 	return errNotOpen
 }
 
-// run runs a statement that returns no rows in what has no ExecContext.
+// run runs a statement that returns no rows on a Tx without ExecContext.
 func run(ctx context.Context, tx Tx, text string) error {
 	return runStatement(ctx, tx, statement{text: text})
 }
@@ -62,12 +62,12 @@ func runStatement(ctx context.Context, tx Tx, s statement) error {
 	if err != nil {
 		return err
 	}
-	for rows.Next() { // there is none, and a driver may begin here
+	for rows.Next() { // there is no row, but some drivers run the statement only here
 	}
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// sqliteTx is a transaction that is not committed when SQLite has ended it.
+// sqliteTx is a transaction that sends no COMMIT when SQLite has ended it.
 type sqliteTx struct{ *sql.Tx }
 
 func beginSQLite(ctx context.Context, tx *sql.Tx) (transaction, error) {
@@ -78,7 +78,7 @@ func beginSQLite(ctx context.Context, tx *sql.Tx) (transaction, error) {
 	return sqliteTx{tx}, nil
 }
 
-// Commit is not sent when the savepoint is gone.
+// Commit does not send COMMIT when the savepoint is gone.
 func (t sqliteTx) Commit(ctx context.Context) error {
 	_, err := t.ExecContext(ctx, releaseOwn)
 	if endedEarly(err) {
@@ -90,5 +90,5 @@ func (t sqliteTx) Commit(ctx context.Context) error {
 	return t.Tx.Commit()
 }
 
-// Rollback also ends what the effect has begun instead of the transaction.
+// Rollback also ends a transaction that the effect has begun after ending this one.
 func (t sqliteTx) Rollback(context.Context) error { return t.Tx.Rollback() }

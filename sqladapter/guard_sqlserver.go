@@ -10,10 +10,10 @@ import (
 )
 
 // serverTx is a transaction of SQL Server that is committed only if it is the one that was begun.
-// XACT_ABORT is on, so that no part of an effect is committed whose error was ignored. Statements
-// that follow when the server has ended the transaction would be committed one by one:
-// go-mssqldb before 1.10 sends them anyway. With IMPLICIT_TRANSACTIONS they are in another
-// transaction, which has another id, and is rolled back ("SET IMPLICIT_TRANSACTIONS").
+// XACT_ABORT is on: when the effect ignores an error, no part of the effect is committed. When the
+// server has ended the transaction, later statements would be committed one by one: go-mssqldb
+// before 1.10 sends them anyway. With IMPLICIT_TRANSACTIONS they are in another transaction, which
+// has another id and is rolled back ("SET IMPLICIT_TRANSACTIONS").
 type serverTx struct {
 	*sql.Tx
 	conn *sql.Conn
@@ -22,9 +22,9 @@ type serverTx struct {
 	aborts bool
 }
 
-// XACT_ABORT is bit 16384 of @@OPTIONS. These run without parameters, or the options would be
-// back with the end of the statement. IMPLICIT_TRANSACTIONS is set in the transaction: before it,
-// BEGIN would open two, and COMMIT end one of them.
+// XACT_ABORT is bit 16384 of @@OPTIONS. These run without parameters; with parameters the server
+// would restore the options at the end of the statement. IMPLICIT_TRANSACTIONS is set inside the
+// transaction. Set before it, BEGIN would open two transactions, and COMMIT would end one of them.
 const (
 	serverBegun = `DECLARE @was int = @@OPTIONS; SET XACT_ABORT ON; SET IMPLICIT_TRANSACTIONS ON;` +
 		` SELECT CAST(@was & 16384 AS bigint), CAST(@@TRANCOUNT AS bigint), CURRENT_TRANSACTION_ID()`
@@ -59,8 +59,8 @@ func beginServer(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transact
 	return t, nil
 }
 
-// Commit is not sent for another transaction, nor for one that the effect has begun a second in:
-// COMMIT would end that alone.
+// Commit sends no COMMIT when the transaction is another one, nor when the effect has begun a
+// nested one: COMMIT would end only the nested one.
 func (t *serverTx) Commit(ctx context.Context) error {
 	var same int64
 	if err := t.QueryRowContext(ctx, serverSame, t.id).Scan(&same); err != nil {
@@ -72,7 +72,7 @@ func (t *serverTx) Commit(ctx context.Context) error {
 	return t.Tx.Commit()
 }
 
-// Rollback gives the session back as it was, also after Commit.
+// Rollback restores the options of the session, also after Commit.
 func (t *serverTx) Rollback(ctx context.Context) error {
 	err := t.Tx.Rollback()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
@@ -97,8 +97,8 @@ func serverRefusal(err error) error {
 	return err
 }
 
-// probeWait inserts what an open transaction has inserted, in another one: it must wait. Where
-// the pool has one connection alone there is no other.
+// probeWait inserts in a second transaction what an open one has inserted: the second must wait. It
+// does nothing where the pool allows only one connection.
 func (m *Ledger) probeWait(ctx context.Context, db *sql.DB, e []entry) error {
 	if m.dialect.impatient == "" || db.Stats().MaxOpenConnections == 1 {
 		return nil

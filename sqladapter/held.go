@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// held are the keys, or the positions of a fence, of the effects that a context belongs to.
+// held has the keys, or the positions of a fence, whose effects run under a context.
 type held[K comparable] struct {
 	db    any
 	table string
@@ -20,9 +20,9 @@ type held[K comparable] struct {
 
 type heldKey[K comparable] struct{}
 
-// hold returns the context for the effect of these keys. When ctx is that of an effect of one of
-// them already, in the same table of the same pool, the new transaction would wait for the outer
-// one, which waits for it. No database sees that deadlock, because one half of it is in this
+// hold returns the context for the effect of these keys. It refuses when ctx already belongs to an
+// effect of one of them, in the same table of the same pool: the new transaction would wait for the
+// outer one, which waits for it. No database sees that deadlock, because one half of it is in this
 // program.
 func hold[K comparable](ctx context.Context, db any, table string,
 	ids ...K) (context.Context, error) {

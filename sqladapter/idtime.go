@@ -25,7 +25,7 @@ const (
 	Snowflake
 )
 
-// String names the kind as errors do.
+// String returns the name of the kind, as in errors.
 func (k IDTime) String() string {
 	switch k {
 	case UUIDv7:
@@ -39,9 +39,9 @@ func (k IDTime) String() string {
 	}
 }
 
-// idForm is how the ids of rows are made from keys.
+// idForm says how the ids of rows are made from keys.
 type idForm struct {
-	kind  IDTime // zero: of the digest alone
+	kind  IDTime // zero: from the digest alone
 	epoch int64  // of a Snowflake, in ms since 1970
 }
 
@@ -65,8 +65,8 @@ func newIDForm(cfg Config) (idForm, error) {
 	return idForm{kind: cfg.IDTime}, nil
 }
 
-// text is what is on record for a table. It never changes: a program reads it to know whether its
-// own ids are the table's.
+// text is the form on record for a table. It never changes: a program reads it to know whether its
+// own ids have the table's form.
 func (f idForm) text() string {
 	switch f.kind {
 	case 0:
@@ -96,11 +96,11 @@ func parseIDForm(text string) (f idForm, ok bool) {
 	return idForm{Snowflake, epoch}, ok && err == nil
 }
 
-// id is that of a row: the digest, or four bytes of the key's own time before 96 bits of it. The
-// time is in whole seconds, so that ids of one moment fall on several pages of an index, and not
-// all writers wait for the last one. Whether it is right does not matter: it is a function of the
-// key, so a duplicate has the same. Nothing but the order of rows follows from it. It wraps around
-// after 136 years, for an id that claims to be of another era, too.
+// id is the id of a row: the digest, or four bytes of the key's own time followed by 96 bits of the
+// digest. The time is in whole seconds, so that ids of one moment fall on several pages of an
+// index, and not all writers wait for the last page. Whether the time is right does not matter: it
+// is a function of the key, so a duplicate has the same, and it only orders rows. It wraps around
+// after 136 years, also for an id that claims to be of another era.
 func (f idForm) id(namespace, scope, key string) (driver.ID, error) {
 	id, err := driver.NewID(namespace, scope, key)
 	if err != nil || f.kind == 0 {
@@ -128,7 +128,7 @@ func (f idForm) millis(key string) (int64, bool) {
 	}
 }
 
-// uuidMillis wants the version and the variant, so no other UUID is taken for one with a time.
+// uuidMillis checks the version and the variant, so no other UUID is taken for one with a time.
 func uuidMillis(key string) (int64, bool) {
 	const size, version, variant = 36, 14, 19
 	if len(key) != size || key[8] != '-' || key[13] != '-' || key[18] != '-' || key[23] != '-' ||
@@ -146,7 +146,7 @@ func uuidMillis(key string) (int64, bool) {
 // crockford has the digits of base 32 in the order of their values.
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// ulidMillis refuses what does not fit into 128 bits, as the specification says.
+// ulidMillis refuses text that does not fit into 128 bits, as the specification says.
 func ulidMillis(key string) (ms int64, ok bool) {
 	const size, timeSize = 26, 10
 	if len(key) != size || key[0] > '7' {
@@ -164,8 +164,8 @@ func ulidMillis(key string) (ms int64, ok bool) {
 	return ms, true
 }
 
-// snowflakeMillis takes one text for a number, without sign and leading zeros: two texts of one id
-// would be two keys.
+// snowflakeMillis accepts only one text for a number, without sign and leading zeros: two texts of
+// one id would be two keys.
 func (f idForm) snowflakeMillis(key string) (int64, bool) {
 	if key[0] < '1' || key[0] > '9' {
 		return 0, false

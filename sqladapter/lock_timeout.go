@@ -29,7 +29,7 @@ func (m *Ledger) impatient(begin beginner, limit time.Duration) (bounded beginne
 	if limit == 0 || m.dialect.bound == nil {
 		return begin, func(context.Context) error { return nil }
 	}
-	var back func(ctx context.Context) error // of the transaction that was begun last
+	var back func(ctx context.Context) error // for the transaction that was begun last
 	bounded = func(ctx context.Context, before error) (transaction, error) {
 		tx, err := begin(ctx, before)
 		if err != nil {
@@ -49,13 +49,14 @@ func (m *Ledger) impatient(begin beginner, limit time.Duration) (bounded beginne
 	}
 }
 
-// A bounder bounds how long the statements of a transaction wait for locks. Its function takes the
-// bound back.
+// A bounder bounds how long the statements of a transaction wait for locks. The function that it
+// returns restores the old bound.
 type bounder func(ctx context.Context, tx transaction,
 	limit time.Duration) (back func(ctx context.Context) error, err error)
 
 // postgresBound sets a bound that ends with the transaction, however that ends. The same round trip
-// reads the old setting first: PostgreSQL makes the list of a SELECT from the rows below it.
+// reads the old setting first, because PostgreSQL computes the CTE's row before the list of the
+// SELECT.
 func postgresBound(ctx context.Context, tx transaction,
 	limit time.Duration) (func(context.Context) error, error) {
 	millis := strconv.FormatInt(ceil(limit, time.Millisecond), 10)
@@ -73,8 +74,8 @@ const (
 	rowWaitBack = `SET innodb_lock_wait_timeout = @onceward_lock_wait`
 )
 
-// mysqlBound sets what stays with the connection, so a transaction that ends before the bound is
-// taken back takes it back, or has its connection closed.
+// mysqlBound sets a bound that stays with the connection. So a transaction that ends while it is
+// set restores the old bound, or closes its connection.
 func mysqlBound(ctx context.Context, tx transaction,
 	limit time.Duration) (func(context.Context) error, error) {
 	g := tx.(*guardedTx) //nolint:errcheck,forcetypeassert // beginIn makes no other for MySQL

@@ -46,8 +46,8 @@ func (m *Ledger) Lookup(ctx context.Context, q Tx, key string, opts ...dedup.Opt
 
 // RecordedIDTime returns the [Config.IDTime] and [Config.SnowflakeEpoch] for which the table of m
 // was made, whatever those of m are. It is for tools that look into the tables of other programs:
-// a Ledger with these two can. kind is zero where ids are digests. One round trip, three on a pool
-// of MySQL, and none with [SQLite] and [Generations], where all ids are digests.
+// they need a Ledger with these two values. kind is zero where ids are digests. One round trip,
+// three on a pool of MySQL, and none with [SQLite] and [Generations], where all ids are digests.
 func (m *Ledger) RecordedIDTime(ctx context.Context, q Tx) (kind IDTime, epoch time.Time,
 	err error) {
 	if err := m.ready(); err != nil {

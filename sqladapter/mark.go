@@ -21,15 +21,15 @@ type Mark struct {
 	// the key is bound to another payload, [dedup.InFlight] when the wait for another transaction
 	// was cut short, and [dedup.Unknown] when nothing could be learned.
 	Outcome driver.Outcome
-	// At is when the stored mark was made, in UTC by the database's clock. It is zero for the
-	// first with MySQL and SQL Server, which do not tell.
+	// At is when the stored mark was made, in UTC by the database's clock. It is zero for the first
+	// with MySQL and SQL Server, whose INSERT does not return it.
 	At time.Time
 	// Age of the stored mark by the database's clock; zero for the first.
 	Age time.Duration
 	// Fingerprint that is stored; zero when the mark was made without one.
 	Fingerprint driver.Fingerprint
-	// Result is what [Ledger.SaveResultTx] has kept with the stored mark, for a duplicate; nil
-	// when that was nothing, or empty.
+	// Result is what [Ledger.SaveResultTx] has kept with the stored mark, for a duplicate. It is
+	// nil when nothing was kept, or an empty result.
 	Result []byte
 	// Err says why the item may be neither run nor acknowledged: bad input, or
 	// [dedup.ErrMismatch]. It is nil for Acquired and Duplicate.
@@ -48,18 +48,18 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // a duplicate of the first.
 //
 // It waits for another open transaction that has marked the key, as long as ctx and the database's
-// lock timeout allow, and also for one of this very goroutine. So inside an effect of [Ledger.Do]
-// mark other keys, with its own transaction. A key bound to another fingerprint is
-// [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable. After any other
-// error roll back: [Retryable] says whether the transaction may be run again. A nil transaction, a
-// connection pool and a bad key are [*dedup.InputError]s, before any statement.
+// lock timeout allow. It also waits for one of the same goroutine. So inside an effect of
+// [Ledger.Do] mark only other keys, and in the effect's own transaction. A key bound to another
+// fingerprint is [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable.
+// After any other error roll back: [Retryable] says whether the transaction may be run again. A nil
+// transaction, a connection pool and a bad key are [*dedup.InputError]s, before any statement.
 //
-// Of the options, scope and fingerprint count; origin and label are not kept here. The fingerprint
-// is unkeyed unless the caller keys it.
+// Of the options only scope and fingerprint count; origin and label are not kept here. The
+// fingerprint is an unkeyed digest, unless the caller digests a keyed hash of the payload.
 //
-// One round trip, two for a duplicate. To see whether there is a transaction at all, MySQL takes
-// two more, SQLite one, and PostgreSQL two on a connection of database/sql. A Ledger's first mark
-// takes one more with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
+// One round trip, two for a duplicate. To check whether there is a transaction at all, MySQL takes
+// two more, SQLite takes one, and on a *sql.Conn PostgreSQL takes two. A Ledger's first mark takes
+// one more with PostgreSQL and MySQL, to compare the table with its [Config.IDTime].
 func (m *Ledger) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark,
 	error) {
 	e, err := m.entry(key, opts)
@@ -127,9 +127,9 @@ func (m *Ledger) digest(req dedup.Request) (entry, error) {
 	return e, err
 }
 
-// settle inserts the entries that are absent and returns the row of each, whoever wrote
-// it. The entries have distinct ids, in ascending order. Those of a batch may come without
-// their results: see readResults.
+// settle inserts the entries that are absent and returns the row of each entry, whoever wrote it.
+// The entries have distinct ids, in ascending order. The rows of a batch may come without their
+// results: see readResults.
 //
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
 // snapshot: an INSERT that waited for another transaction and a SELECT next to it, in
@@ -167,7 +167,7 @@ func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
 			}
 		}
 		if d.generation > 0 {
-			return nil, errOldSnapshot // from a generation nothing is deleted
+			return nil, errOldSnapshot // nothing is ever deleted from a generation
 		}
 		// Retention deleted a row between the two statements: insert again.
 	}
@@ -175,7 +175,7 @@ func (m *Ledger) settle(ctx context.Context, tx Tx, left []entry,
 		len(left), maxRounds)
 }
 
-// loading is a statement that returns rows, and how they are read.
+// loading is a statement that returns rows, and the function that reads them.
 type loading struct {
 	of  func([]entry) statement
 	row func(*columns, native.Rows, *row) error
@@ -201,8 +201,8 @@ func missing(es []entry, found map[driver.ID]row) []entry {
 	return left
 }
 
-// insertRows returns the rows that it has inserted, or none where the dialect only counts them
-// and some were there.
+// insertRows returns the rows that it has inserted. Where the dialect only counts them, it returns
+// none when some of the rows were already there.
 func (d *statements) insertRows(ctx context.Context, tx Tx, es []entry, salt int64) ([]row, error) {
 	if d.counts {
 		return d.insertCounted(ctx, tx, es, salt)

@@ -29,12 +29,12 @@ const minWindow = time.Millisecond
 type Config struct {
 	// Dialect of the database. No default.
 	Dialect Dialect
-	// Namespace the keys belong to, 1-64 bytes of letters, digits, '_', '.', '-'. Two
-	// namespaces share a table without sharing keys. They do share its window. No default.
+	// Namespace the keys belong to, 1-64 bytes of letters, digits, '_', '.', '-'. Namespaces can
+	// share a table; they do not share keys, but they share the table's window. No default.
 	Namespace string
 	// Schema that holds the table (SQLite: the attached database), of the form
-	// [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Names are always quoted, so
-	// PostgreSQL tells upper from lower case. Default: the connection's own.
+	// [A-Za-z_][A-Za-z0-9_]{0,62}. It must exist. Names are always quoted, so PostgreSQL
+	// distinguishes upper and lower case. Default: the connection's own.
 	Schema string
 	// Table that holds the marks; same form as Schema. Default: onceward_marks.
 	Table string
@@ -45,54 +45,56 @@ type Config struct {
 	Window time.Duration
 	// Retention is how expired marks are removed: [DeleteRows] or [Generations]. A table stays with
 	// the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
-	// tables so large that deletes, and the vacuum behind them, are felt. Default: DeleteRows.
+	// tables so large that deletes, and the vacuum after them, cost too much. Default: DeleteRows.
 	Retention Retention
 	// IDTime says that every key is an id of this kind, and carries the time at which it was made.
-	// The rows then stand in the order of that time, and new ones are on a few pages of the index
-	// instead of anywhere. The time orders rows and nothing else: when a mark expires is decided by
-	// the database's clock. A key of another kind is a [*dedup.InputError] on "key". A row keeps 96
-	// bits of the key's digest instead of 128. A table stays with the kind that it was made for,
-	// and a Ledger of another one is refused at its first mark: see Previous. For PostgreSQL and
-	// MySQL with DeleteRows. Default: zero, keys of any form.
+	// The rows then stand in the order of that time, and new ones go to a few pages of the index
+	// instead of anywhere in it. The time only orders rows: the database's clock decides when a
+	// mark expires. A key of another kind is a [*dedup.InputError] on "key". A row keeps 96 bits of
+	// the key's digest instead of 128. A table keeps the kind that it was made for, and a Ledger
+	// with another kind is refused at its first mark: see Previous. For PostgreSQL and MySQL with
+	// DeleteRows. Default: zero, keys of any form.
 	IDTime IDTime
-	// SnowflakeEpoch is the instant that ids count from, in ms. Required for [Snowflake], for which
-	// it is a part of the kind, and zero for any other. No default.
+	// SnowflakeEpoch is the instant from which ids count, in ms. It is required for [Snowflake],
+	// where it is a part of the kind, and must be zero for any other kind. No default.
 	SnowflakeEpoch time.Time
 	// Previous is the Ledger of the table that this one takes over from, such as one with another
 	// IDTime. Keys are marked in both tables, and one that is in either is a duplicate. Programs
-	// with the old table alone may run at the same time. Take Previous out when a window has passed
-	// since the last of them. It needs DELETE on the old table, has the same Dialect, PostgreSQL or
-	// MySQL, and DeleteRows. A new key takes one round trip more. Default: nil.
+	// with the old table alone may run at the same time. Remove Previous when a window has passed
+	// since the last of them ended. It needs DELETE on the old table, the same Dialect (PostgreSQL
+	// or MySQL), and DeleteRows. A new key takes one round trip more. Default: nil.
 	Previous *Ledger
 	// ResultLimit bounds what [Ledger.SaveResultTx] keeps, in bytes. Default: 262144, which is
 	// 256 KiB.
 	ResultLimit int
-	// Isolation of the transactions that [Ledger.Do] and [Ledger.DoBatch] begin: what the effect
-	// needs. Marks are right at every level. With PostgreSQL concurrent duplicates fail above READ
-	// COMMITTED with serialization errors, and are run again. With MySQL nothing fails, and
-	// READ COMMITTED locks the least. It must be zero for SQLite, which has one level. Default:
-	// [sql.LevelDefault], what the database or the connection has set, in MySQL REPEATABLE READ.
+	// Isolation of the transactions that [Ledger.Do] and [Ledger.DoBatch] begin: choose what the
+	// effect needs. Marks are right at every level. With PostgreSQL concurrent duplicates fail
+	// above READ COMMITTED with serialization errors, and are run again. With MySQL nothing fails,
+	// and READ COMMITTED locks the least. It must be zero for SQLite, which has one level. Default:
+	// [sql.LevelDefault], which is what the database or the connection has set; in MySQL that is
+	// REPEATABLE READ unless changed.
 	Isolation sql.IsolationLevel
 	// LockTimeout is how long the marks of [Ledger.Do], [Ledger.DoBatch] and [Runner.Run] wait for
 	// another transaction that has marked the same key, before the answer is [dedup.ErrInFlight]: 1
 	// ms to 1 h. Without it an owner that hangs holds up every caller of its key. It replaces the
-	// database's lock timeout for the mark alone, and the effect has that back, at two round trips
-	// more. MySQL counts in whole seconds, so it is rounded up there. It must be zero for SQLite,
-	// whose busy_timeout is of the connection. Default: zero, the database's own lock timeout (of
-	// PostgreSQL none, of MySQL 50 s); a Runner takes 1 s.
+	// database's lock timeout for the mark only; the effect gets the database's own back. This
+	// takes two round trips more. MySQL counts in whole seconds, so the value is rounded up there.
+	// It must be zero for SQLite, where busy_timeout belongs to the connection. Default: zero,
+	// which means the database's own lock timeout (PostgreSQL: none, MySQL: 50 s); a Runner takes 1
+	// s.
 	LockTimeout time.Duration
 }
 
-// Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so has
-// what wraps one. A *sql.Conn fits while a transaction is open on it. With MySQL a Tx needs the
-// ExecContext of *sql.Tx too. A transaction that is not of database/sql is a [native.Tx].
+// Tx runs a statement in the caller's transaction. *sql.Tx has this method, and so do its wrappers.
+// A *sql.Conn fits while a transaction is open on it. With MySQL a Tx needs the ExecContext of
+// *sql.Tx too. For a transaction that is not of database/sql see [native.Tx].
 type Tx interface {
 	// QueryContext is that of *sql.Tx. The rows are read and closed before the next call.
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// execTx is what a transaction of MySQL or SQL Server must be as well: *sql.Tx and *sql.Conn
-// are, and most of what wraps them.
+// execTx is the further method that a transaction of MySQL or SQL Server needs: *sql.Tx and
+// *sql.Conn have it, and so do most of their wrappers.
 type execTx interface {
 	Tx
 	// ExecContext is that of *sql.Tx.
@@ -105,9 +107,9 @@ type Ledger struct {
 	namespace string
 	name      Dialect
 	ids       idForm
-	// previous is the one whose table is marked in as well; nil where there is none.
+	// previous is the Ledger whose table also gets the marks; nil where there is none.
 	previous *Ledger
-	// idsKnown says that the table's ids have been seen to be of this form.
+	// idsKnown says that the table's ids were read once and have this form.
 	idsKnown  atomic.Bool
 	window    time.Duration
 	isolation sql.IsolationLevel
@@ -117,15 +119,16 @@ type Ledger struct {
 	retention   Retention
 	table       tableName
 	dialect     *statements
-	// binary is dialect for transactions that send arrays as they are; nil where there are none.
+	// binary is dialect for transactions that send arrays in binary; nil where there are none.
 	binary   *statements
 	versions *migration.Set
-	// generations is nil with another retention, and where generations keep their names.
+	// generations is nil with another retention, and with MySQL, where generations keep their
+	// names.
 	generations *generations
 }
 
-// New checks the configuration. It does not touch the database; see [Ledger.Migrate].
-// An error of it is a [*dedup.InputError] that names the field that is wrong.
+// New checks the configuration. It does not touch the database; see [Ledger.Migrate]. Its error is
+// a [*dedup.InputError] that names the wrong field.
 func New(cfg Config) (*Ledger, error) {
 	build, ok := dialects[cfg.Dialect]
 	if !ok {
@@ -202,7 +205,7 @@ func checkIsolation(d Dialect, level sql.IsolationLevel) error {
 	return nil
 }
 
-// checkNamespace digests some key, so that the rules are those that keys will meet.
+// checkNamespace digests a key, so that a namespace is checked by the same rules as with keys.
 func checkNamespace(namespace string) error {
 	_, err := driver.NewID(namespace, "", "x")
 	var input *dedup.InputError
@@ -212,7 +215,7 @@ func checkNamespace(namespace string) error {
 	return err
 }
 
-// ready refuses what New has not made, before any statement.
+// ready refuses a Ledger that New has not made, before any statement.
 func (m *Ledger) ready() error {
 	if m == nil || m.dialect == nil {
 		return inputError("Ledger", "is nil or was not made by New")
@@ -238,8 +241,8 @@ func checkTx(tx Tx, executes bool) error {
 	return nil
 }
 
-// isPool sees a *sql.DB, what wraps one, and gorm's pool of prepared statements, whose transaction
-// has the same methods, and Commit.
+// isPool recognizes a *sql.DB, its wrappers, and gorm's pool of prepared statements. gorm's
+// transaction has the same methods as its pool, and Commit.
 func isPool(tx Tx) bool {
 	if _, pool := tx.(interface{ SetMaxOpenConns(n int) }); pool {
 		return true

@@ -12,10 +12,10 @@ type tableName struct {
 	name    string // of the table, bare
 	full    string // with the schema, when there is one
 	bare    string // the table alone
-	index   string // of the retention index, as CREATE INDEX wants it
+	index   string // the retention index, as CREATE INDEX wants it
 	results string // the table of results
-	meta    string // the table of one row that has the window
-	state   string // the table of one row that tells the generation
+	meta    string // the table whose one row has the window
+	state   string // the table whose one row has the generation
 
 	quote  func(suffix string) string // the name with a suffix, quoted
 	derive func(suffix string) string // the same with the schema, when there is one

@@ -10,30 +10,29 @@ import (
 )
 
 // Native has [Ledger.Do], [Ledger.DoBatch] and [Ledger.Confirm] for transactions that are not of
-// database/sql. Package sqladapter/pgxv5 is it for pgx. Ledger and Begin are required, and it is as
-// safe for concurrent use as they are. Begin can have a transaction begin with SAVEPOINT
-// onceward_guard, and its Commit send RELEASE SAVEPOINT onceward_guard together with COMMIT: an
-// effect that has ended the transaction by itself is then an error with PostgreSQL, as everywhere
-// else.
+// database/sql. Package sqladapter/pgxv5 uses it for pgx. Ledger and Begin are required, and it is
+// as safe for concurrent use as they are. To detect an effect that has ended its transaction, as Do
+// does elsewhere, Begin of PostgreSQL can send SAVEPOINT onceward_guard after BEGIN, and Commit can
+// send RELEASE SAVEPOINT onceward_guard together with COMMIT.
 type Native struct {
-	// Ledger as [New] has made them, of any dialect but [MySQL] and SQL Server.
+	// Ledger is one that [New] has made, of any dialect except [MySQL] and SQL Server.
 	Ledger *Ledger
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (native.Transaction, error)
-	// DB tells databases apart: a Do inside the effect of another one, with the same key and the
-	// same DB, would wait for itself, and is refused. Any comparable value; nil refuses nothing.
-	// Default: nil.
+	// DB tells databases apart: a Do inside the effect of another Do, with the same key and the
+	// same DB, would wait for itself, and is refused. It is any comparable value; with nil nothing
+	// is refused. Default: nil.
 	DB any
 	// Reset drops the idle connections of DB. It is called before the next Begin, when the server
-	// has said that it takes no writes. Default: nil, nothing is dropped.
+	// has answered that it takes no writes. Default: nil, nothing is dropped.
 	Reset func()
 	// Attach puts a transaction into the context of the effect of a [Runner]. Default: nil, the
 	// effect cannot find it.
 	Attach func(ctx context.Context, tx native.Transaction) context.Context
 }
 
-// check also refuses the dialects where Do keeps to a connection of database/sql.
+// check also refuses the dialects where Do needs a connection of database/sql.
 func (n Native) check(ctx context.Context, noEffect bool) error {
 	if err := n.Ledger.checkDo(ctx, "Begin", n.Begin == nil, noEffect); err != nil {
 		return err
@@ -82,7 +81,7 @@ func (n Native) Confirm(ctx context.Context, key string, mark Mark,
 	return n.Ledger.confirm(ctx, n.at(n.Ledger.dialect.weakest), key, mark, opts)
 }
 
-// Runner is [Ledger.Runner]. Attach is what an effect finds its transaction by.
+// Runner is [Ledger.Runner]. An effect finds its transaction through Attach.
 func (n Native) Runner() (*Runner, error) {
 	if err := n.check(context.Background(), false); err != nil {
 		return nil, err
@@ -115,7 +114,7 @@ func (n Native) FenceDo(
 		})
 }
 
-// asTx is what the statements of an effect go through.
+// asTx returns the Tx through which the statements of an effect go.
 func asTx(tx transaction) Tx {
 	if native, ok := tx.(native.Transaction); ok {
 		return native
@@ -139,7 +138,7 @@ func (n Native) at(level sql.IsolationLevel) beginner {
 		}
 		tx, err := n.Begin(ctx, level)
 		if err != nil {
-			return nil, err // whatever tx is, it must not be a transaction
+			return nil, err // tx may be a nil pointer inside an interface
 		}
 		if isNil(tx) {
 			return nil, inputError("Begin", "has returned neither a transaction nor an error")

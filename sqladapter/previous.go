@@ -11,16 +11,16 @@ import (
 
 // A ledger with a previous one marks in two tables, in one transaction: first in the table that it
 // takes over from, then in its own. A key is first when it is new to both. Programs of three kinds
-// can meet, and each two that may run at once have a table in common, whose index decides:
+// can meet. Any two that may run at once share a table, whose index decides:
 //
-//   - old, with the previous table alone, and both: the previous table;
-//   - both, and new, with the new table alone: the new table.
+//   - old (only the previous table) and both: the previous table;
+//   - both and new (only the new table): the new table.
 //
-// Old and new programs may not run at once, and a new one not before every mark in the previous
-// table is a window old. All programs take the tables in this order, and the keys of a table in the
-// order of its ids, so batches do not deadlock over marks.
+// Old and new programs must not run at once, and a new one must not run before every mark in the
+// previous table is a window old. All programs take the tables in this order, and the keys of a
+// table in the order of its ids, so batches do not deadlock over marks.
 
-// checkPrevious refuses what could not share a transaction and a way of counting with m.
+// checkPrevious refuses a ledger that could not share a transaction and a way of counting with m.
 func (m *Ledger) checkPrevious(cfg Config) error {
 	p := cfg.Previous
 	switch {
@@ -39,8 +39,9 @@ func (m *Ledger) checkPrevious(cfg Config) error {
 	return nil
 }
 
-// settleBoth is settle in the previous table and in that of m. A row of the previous one comes with
-// the id that it would have here. A first has its stamp there, where [Ledger.Confirm] looks first.
+// settleBoth is settle in the previous table and in that of m. A row of the previous table comes
+// with the id that it would have in the new one. The mark of a first has the stamp of its row in
+// the previous table, where [Ledger.Confirm] looks first.
 func (m *Ledger) settleBoth(ctx context.Context, tx Tx, es []entry,
 	batch bool) (map[driver.ID]row, error) {
 	if m.previous == nil {
@@ -80,9 +81,9 @@ func (m *Ledger) settleBoth(ctx context.Context, tx Tx, es []entry,
 	return found, m.takeBack(ctx, tx, inPrevious(back))
 }
 
-// takeBack deletes the marks in the previous table of keys that were marked in the new one alone.
-// They are of this very call. If they stayed, the next duplicate would be answered by them, without
-// the result and the fingerprint of the first.
+// takeBack deletes from the previous table the marks that this very call has made for keys that
+// only the new table had. If they stayed, they would answer the next duplicate, without the result
+// and the fingerprint of the first.
 func (m *Ledger) takeBack(ctx context.Context, tx Tx, es []entry) error {
 	for chunk := range slices.Chunk(es, m.previous.dialect.chunk) {
 		s := m.previous.dialect.takeBack(chunk)

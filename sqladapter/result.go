@@ -7,21 +7,21 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// SaveResultTx keeps what the effect of key has returned, in the transaction that has marked
-// key and holds the effect. Whoever meets the mark finds it in [Mark.Result], byte for byte,
-// until [Ledger.DeleteExpired] removes both. Call it once for a key, when its mark is the
-// first: inside the effect of [Ledger.Do] and [Ledger.DoBatch], or after [Ledger.MarkTx]. An
-// empty result comes back as nil, as if there were none.
+// SaveResultTx keeps what the effect of key has returned, in the transaction that has marked key
+// and holds the effect. A duplicate finds it in [Mark.Result], byte for byte, until
+// [Ledger.DeleteExpired] removes both. Call it once for a key, when its mark is the first: inside
+// the effect of [Ledger.Do] and [Ledger.DoBatch], or after [Ledger.MarkTx]. An empty result comes
+// back as nil, as if there were none.
 //
-// A result that is larger than [Config.ResultLimit] is a [*dedup.InputError], before any
-// statement. So is a key that is not marked, or has a result already, which leaves the
-// transaction usable. It cannot tell who made the mark: not to call it for a duplicate is up
-// to the caller. After any other error roll back, as for MarkTx.
+// A result that is larger than [Config.ResultLimit] is a [*dedup.InputError], before any statement.
+// So is a key that is not marked, or already has a result; the transaction stays usable. It cannot
+// tell who made the mark: the caller must not call it for a duplicate. After any other error roll
+// back, as for MarkTx.
 //
 // With MySQL a transaction of the caller's own should be READ COMMITTED: see [Ledger.MarkBatchTx].
 //
-// Scope of the options counts, as in MarkTx. One round trip. The load that finds
-// duplicates brings the results: bound the batch where they are large.
+// Of the options only the scope counts, as in MarkTx. One round trip. Reading duplicates also reads
+// their results: keep batches small where results are large.
 func (m *Ledger) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte,
 	opts ...dedup.Option) error {
 	e, err := m.entry(key, opts)

@@ -17,30 +17,32 @@ import (
 // Several processes may call it at once.
 //
 // With PostgreSQL 14 and newer, and with MySQL and MariaDB, the table has no index by age, and
-// DeleteExpired walks over it. It reads slices of 32 pages, or of 2000 marks, one transaction each,
+// DeleteExpired walks over it. It reads slices of 64 pages, or of 2000 marks, one transaction each,
 // and finishes a pass in a quarter of the window. A call reads the slices that are due by then, and
-// all of a table of one slice. Where the pass stands is on record in the database, so it does not
-// matter which process calls, or how often. While one reads a slice, the call of another returns
-// zero. A mark is deleted when it is older than the window, and at the latest when it is one and a
-// quarter windows old. Where new marks are rare it is a little later, because the walk learns from
-// the marks that it sees how new the newest is. With SQLite and older servers
-// the oldest mark goes first, by the index, and it may outlive the window by two seconds.
+// always reads all of a table of one slice. The position of the pass is on record in the database,
+// so it does not matter which process calls, or how often. While one process reads a slice, the
+// calls of others return zero. A mark is deleted when it is older than the window, and at the
+// latest when it is one and a quarter windows old. Where new marks are rare this can be a little
+// later, because the walk learns only from the marks that it sees how new the newest is. With
+// SQLite and older servers DeleteExpired deletes the oldest mark first, by the index; a mark may
+// outlive the window by two seconds.
 //
 // All namespaces of a table share its window: the one on record ([Ledger.Migrate] raises it,
-// [Ledger.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before.
+// [Ledger.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before that
+// window has passed.
 //
 // Age is counted back from the newest mark of the table, not from the present. So when the
 // consumers were down for longer than the window, the marks that they will need for redelivered
 // messages are still there. A table that gets no more marks keeps its last window forever. A mark
-// from the future, left by a wrong clock, counts as one of now; one that was made while the
-// database's clock was behind looks older than it is by that much, and goes earlier. A clock of the
-// database that has jumped ahead makes nothing old: the present is the earlier one of the
-// database's clock and this process's. A process whose own clock is behind deletes later by as
+// from the future, left by a wrong clock, counts as one made now. A mark that was made while the
+// database's clock was behind looks older than it is by that much, and is deleted that much
+// earlier. When the database's clock jumps ahead nothing becomes old: the present is the earlier of
+// the database's clock and this process's. A process whose own clock is behind deletes later by as
 // much.
 //
-// It is an error when Config.Window is zero, or the table is on record to be kept forever, or is
-// partitioned. With an error it still returns how many it has deleted. Six round trips with
-// PostgreSQL and one slice, more elsewhere.
+// It is an error when Config.Window is zero, when the table's recorded window is forever, and when
+// the table is partitioned. Even with an error it returns how many marks it has deleted. Six round
+// trips with PostgreSQL and one slice, more elsewhere.
 func (m *Ledger) DeleteExpired(ctx context.Context, db *sql.DB, limit int) (int64, error) {
 	switch {
 	case m.ready() != nil:
@@ -94,8 +96,8 @@ func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	if err := scanOne(ctx, tx, m.dialect.clock, &now); err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
-	// A database's clock that has jumped ahead would make fresh marks old: the window is longer by
-	// as much as it is ahead of this process's clock.
+	// If the database's clock has jumped ahead, fresh marks would look old. So the window is longer
+	// by as much as that clock is ahead of this process's.
 	window += max(0, time.Duration(now-time.Now().UnixMilli())*time.Millisecond)
 	ticks := ceil(window, m.dialect.tick)
 	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}},
@@ -112,11 +114,11 @@ func (m *Ledger) expire(ctx context.Context, db *sql.DB, window time.Duration,
 	return int64(len(rows)), nil
 }
 
-// forgetAtOnce bounds the text of a statement to about 40 KB. From 1000 values on MariaDB would
-// read all of the table.
+// forgetAtOnce bounds the text of a statement to about 40 KB. With 1000 values or more MariaDB
+// would read all of the table.
 const forgetAtOnce = 900
 
-// forgetRows deletes what forget says of rows that are locked.
+// forgetRows deletes rows that are locked, with the statements that forget returns.
 func forgetRows(ctx context.Context, tx *sql.Tx, rows []row, forget func([]entry) []string) error {
 	gone := make([]entry, len(rows))
 	for i, r := range rows {
@@ -144,12 +146,12 @@ func (m *Ledger) recordedWindow(ctx context.Context, db *sql.DB) (time.Duration,
 	return time.Duration(min(millis, forever)) * time.Millisecond, nil
 }
 
-// recordedForever is what recordedWindow answers for a window without end.
+// recordedForever is what recordedWindow returns for a window that never ends.
 const recordedForever = time.Duration(forever) * time.Millisecond
 
-// SetWindow puts Config.Window on record for the whole table, also when it is shorter than
-// the one that is there. Call it once, by hand, when no user of the table needs the longer
-// one any more: the marks that it had kept may be deleted at once. Three round trips.
+// SetWindow puts Config.Window on record for the whole table, even when it is shorter than the
+// recorded one. Call it once, by hand, when no user of the table needs the longer window any more:
+// marks that only the longer window kept may be deleted at once. Three round trips.
 func (m *Ledger) SetWindow(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err

@@ -13,53 +13,51 @@ import (
 )
 
 const (
-	// lockTries is how often Rotate asks for a lock before it gives up, and lockWait how long
-	// the first of them waits; each next waits twice as long, in case transactions that mark
-	// are always longer than that. Whoever wants to mark meanwhile waits behind it.
+	// lockTries is how often Rotate asks for a lock before it gives up. The first try waits
+	// lockWait, and each next one twice as long, in case transactions that mark always take longer.
+	// Marks that come meanwhile wait behind it.
 	lockTries = 4
 	lockWait  = 50 * time.Millisecond
-	// frozen is after how long the server ends the transaction of a rotator that has stopped
-	// between two statements: it holds the lock that every mark needs.
+	// frozen is how long a rotator may stop between two statements before the server ends its
+	// transaction, which holds the lock that every mark needs.
 	frozen = time.Second
 )
 
-// lockPause leaves the marks that waited behind a rotation several times that to go on.
+// lockPause is several times lockWait, so that the marks that waited behind a rotation can go on.
 var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond,
 	Cap: 4 * time.Second}
 
 // Rotate is what [Ledger.DeleteExpired] is for tables with [Generations]: call it from time to
-// time, several times in a window, from one process or from all. It opens a new generation when
-// the present one is a window old, and reports whether it has; and it drops what is not looked
-// at any more.
+// time, several times in a window, from one process or from all. It opens a new generation when the
+// present one is a window old, and reports whether it has. It drops the generations that marks no
+// longer look at.
 //
-// A mark is kept for one window at least, from when its transaction ended, and for two and the time
-// between two calls of Rotate at most. The window is the table's, as in DeleteExpired. Time is the
-// database's clock, or this process's where that is behind it, and it is held back while there are
-// no marks: a generation is sealed only when it has a mark that is a window younger than it. So
-// when the consumers were down for longer than the window, the marks they will need are still
-// there.
+// A mark is kept for at least one window after its transaction ended, and for at most two windows
+// plus the time between two calls of Rotate. The window is the table's, as in DeleteExpired. Rotate
+// uses the database's clock or this process's, whichever is behind, and waits while there are no
+// marks: it seals a generation only when that has a mark that is a window younger than it. So when
+// the consumers were down for longer than the window, the marks they will need are still there.
 //
-// To seal a generation it needs a moment without any transaction that has marked in it. It waits 50
-// ms for that moment, during which other marks wait, too, gives up, lets them go on, and tries
-// again, three times, waiting twice as long each time. With MySQL it waits a second each time,
-// which is the shortest wait that MySQL knows. A mark whose own lock_timeout is shorter than that
-// may be told that its key is in flight. When a transaction is left hanging, or a backup runs
-// for hours, nothing is sealed, and marks go on; the error is [Retryable], and the next call tries
-// again.
+// To seal a generation Rotate needs a moment without any open transaction that has marked in it. It
+// waits 50 ms for that moment, and other marks wait behind it. Then it gives up, lets them go on,
+// and tries again, three times, waiting twice as long each time. With MySQL it waits a second each
+// time, which is the shortest wait that MySQL knows. A mark whose own lock_timeout is shorter than
+// that may get [dedup.ErrInFlight]. When a transaction is left open, or a backup runs for hours,
+// nothing is sealed, and marks go on; the error is [Retryable], and the next call tries again.
 //
-// All of a rotation is one transaction in PostgreSQL: a rotator that dies leaves nothing half
-// done. One that freezes is cut off by the server after a second. In MySQL its steps commit one by
-// one. Marks do not notice when it dies in between, and the next call finishes what it has begun;
-// a backup that reads without locks (mysqldump --single-transaction) may have to be made again
-// when a rotation comes in between.
+// All of a rotation is one transaction in PostgreSQL: a rotator that dies leaves nothing half done.
+// When one freezes, the server ends its transaction after a second. In MySQL the steps commit one
+// by one. Marks do not notice when a rotator dies in between, and the next call finishes what it
+// has begun; a backup that reads without locks (mysqldump --single-transaction) may have to be
+// repeated when a rotation comes in between.
 //
 // With PostgreSQL the role that calls it must own the tables and the views, or be a member of the
 // role that does, and needs CREATE in the schema. The new tables get the owner and the rights of
-// the old ones, in the same transaction; rights on single columns are not carried. [Ledger.Check]
-// reports what would keep the owner from it. With MySQL rights go by name and stay; the rotator
-// needs CREATE, ALTER, DROP, INSERT and SELECT for the schema, or for the names. It is an error
-// with another retention, and for a table that is on record to be kept forever. Two round trips
-// while nothing is due.
+// the old ones, in the same transaction; rights on single columns are not copied. [Ledger.Check]
+// reports what would prevent the owner from rotating. With MySQL rights belong to names and stay;
+// the rotator needs CREATE, ALTER, DROP, INSERT and SELECT for the schema, or for the names. Rotate
+// is an error with another retention, and for a table whose recorded window is forever. Two round
+// trips while nothing is due.
 func (m *Ledger) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
 	case m.ready() != nil:
@@ -84,7 +82,7 @@ func (m *Ledger) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error
 	return sealed, nil
 }
 
-// rotate drops also when it cannot seal.
+// rotate drops old generations even when it cannot seal.
 func (m *Ledger) rotate(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
 	err error) {
 	var number, oldest, opened, now int64
@@ -93,7 +91,7 @@ func (m *Ledger) rotate(ctx context.Context, db *sql.DB, window time.Duration) (
 		return false, err
 	}
 	end := opened + windowMillis(window)
-	// no clock alone makes a generation old: see DeleteExpired
+	// both clocks must agree that a generation is old: see DeleteExpired
 	due := min(now, time.Now().UnixMilli()) >= end
 	if due {
 		due, err = m.hasMarkSince(ctx, db, number, end)
@@ -109,7 +107,7 @@ func (m *Ledger) rotate(ctx context.Context, db *sql.DB, window time.Duration) (
 	return sealed, err
 }
 
-// hasMarkSince is false, too, when another has sealed the generation.
+// hasMarkSince is also false when another process has sealed the generation.
 func (m *Ledger) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64) (bool, error) {
 	for _, pages := range tails {
 		var newest int64
@@ -125,9 +123,9 @@ func (m *Ledger) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64)
 	return false, nil
 }
 
-// tails are how much is read of the end of a table, in pages, to find a new mark. Nothing is ever
-// deleted from it, so new marks are there; but a table that many write to grows by up to 512
-// pages at once, which are then filled in any order.
+// tails says how many pages at the end of a table are read to find a new mark. Nothing is ever
+// deleted from the table, so new marks are at its end. But a table with many writers grows by up to
+// 512 pages at once, which are then filled in any order.
 var tails = [...]int{64, 1024}
 
 // newestMark is the newest of the last pages of a table, in ms. There is no index by age.
@@ -147,7 +145,7 @@ func (m *Ledger) briefly(ctx context.Context, db *sql.DB,
 	return done, err
 }
 
-// patiently tries again, after a pause, what has waited for a lock in vain.
+// patiently runs work, and runs it again after a pause when it has waited for a lock in vain.
 func patiently(ctx context.Context, work func(try int) error) (err error) {
 	for try := range lockTries {
 		if try > 0 {
@@ -184,11 +182,12 @@ func (m *Ledger) bounded(ctx context.Context, db *sql.DB, wait time.Duration,
 	return true, tx.Commit()
 }
 
-// seal opens the next generation. It answers false when another has done so, or is about to.
+// seal opens the next generation. It returns false when another process has done so, or is doing
+// so.
 //
-// The views come first, and in one order, which is that in which they are read: whoever holds
-// one of them and wants a table meets nobody who holds the table and wants the view. The clock
-// is read when all marks of the sealed generation have ended.
+// The views come first, in the order in which they are read. So a reader that holds a view and
+// wants a table never meets a rotator that holds the table and wants the view. The clock is read
+// after the transactions of all marks in the sealed generation have ended.
 func (m *Ledger) seal(ctx context.Context, tx *sql.Tx, number int64) (bool, error) {
 	found := 0
 	turn := fmt.Sprintf(`SELECT 1 FROM %s WHERE generation = %d FOR UPDATE SKIP LOCKED`,
@@ -226,10 +225,10 @@ func (m *Ledger) sealing(number int64) []string {
 	}
 }
 
-// carryGrants gives a new table the owner and the rights of the one that it takes the place of, no
-// more and no less: rights by ALTER DEFAULT PRIVILEGES that the old one has not are taken back. The
-// owner stays the rotator where the old one may not own tables in the schema, and has the rights by
-// a grant then. Rights on single columns are not carried.
+// carryGrants gives a new table exactly the owner and the rights of the table that it replaces: it
+// revokes rights from ALTER DEFAULT PRIVILEGES that the old table does not have. When the old owner
+// may not create tables in the schema, the rotator stays the owner, and the old owner gets its
+// rights by a grant. Rights on single columns are not copied.
 func carryGrants(from, to string) string {
 	return `DO $onceward$ DECLARE old pg_class%ROWTYPE; r record; BEGIN` +
 		` SELECT * INTO old FROM pg_class WHERE oid = '` + from + `'::regclass;` +
@@ -248,10 +247,11 @@ func carryGrants(from, to string) string {
 		to + ` TO ' || r.who || r.option; END LOOP; END $onceward$`
 }
 
-// toRotate is what a role needs for it.
+// toRotate is what a role needs for a rotation.
 const toRotate = "to own the tables and views of marks, as itself or as a member of the role that does, and CREATE in the schema"
 
-// mayRotate says what would keep the owner of the views from a rotation; empty for nothing.
+// mayRotate is a query for what would prevent the owner of the views from rotating; it answers with
+// an empty text when nothing does.
 func (t tableName) mayRotate(number int64) string {
 	g := t.generation(number)
 	owned := []string{t.full, t.results, g.open, t.generation(number - 1).sealed, g.results,
@@ -268,8 +268,8 @@ func (t tableName) mayRotate(number int64) string {
 		` SELECT coalesce(string_agg(problem, '; '), '') FROM problems`
 }
 
-// checkRotation reports what would make the next rotation fail. Otherwise the table grows until
-// somebody looks.
+// checkRotation reports what would make the next rotation fail. Without this check the table would
+// grow until somebody notices.
 func (m *Ledger) checkRotation(ctx context.Context, db *sql.DB) error {
 	if m.generations == nil {
 		return nil
@@ -290,9 +290,9 @@ func (m *Ledger) checkRotation(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// dropNotAttempted drops generations one by one. Marks are looked for in the open one and the one
-// before it: that one was sealed when the open one was opened, and the one before that a window
-// earlier.
+// dropNotAttempted drops generations one by one. It keeps the open one and the one before it, where
+// marks are looked for. Everything older was sealed at least a window before the open one was
+// opened.
 func (m *Ledger) dropNotAttempted(ctx context.Context, db *sql.DB) error {
 	for {
 		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) {

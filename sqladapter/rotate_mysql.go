@@ -8,38 +8,39 @@ import (
 	"time"
 )
 
-// DDL of MySQL commits by itself, so a rotation that dies leaves its steps behind. Marks do not
-// notice any of them, and the next call continues from there:
+// DDL of MySQL commits by itself, so a rotation that dies leaves some of its steps done. Marks do
+// not notice, and the next call continues from there:
 //
 //	next is made            it is dropped and made again
 //	the tables are renamed  how old the open one is, is not on record: it counts as new
 //	that is on record       what is gone has not been dropped: it is
 
 const (
-	// rotatorSettings of the session. A second is the shortest wait that MySQL knows: of the
-	// first kind for transactions that have named a table, of the second for those that have
-	// lost their session, prepared ones of XA. A session whose client has stopped between two
-	// steps is ended, and its lock with it: that is longer than the longest pause.
+	// rotatorSettings are for the session. A second is the shortest wait that MySQL knows.
+	// lock_wait_timeout bounds the wait for transactions that use a table, innodb_lock_wait_timeout
+	// the wait for prepared XA transactions that have lost their session. wait_timeout ends a
+	// session whose client has stopped between two steps, and releases its lock; it is longer than
+	// the longest pause.
 	rotatorSettings = `SET SESSION autocommit = 1, lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, wait_timeout = 30`
-	// sampled is how many marks are looked at for a new one. Ids are digests, so the first in
-	// their order are as good as any. One of a week's marks is among them half a minute after
-	// there was one to be found.
+	// sampled is how many marks are read in search of a new one. Ids are digests, so the first ones
+	// in their order are a random sample. With a window of a week, half a minute of new marks is
+	// enough for one to be in the sample.
 	sampled = 20_000
 )
 
 // step is how far the open generation has come.
 type rotationStep struct {
-	// dated: when it was opened is on record.
+	// dated says that the time of its opening is on record.
 	dated bool
-	// due: it is a window old, and has a mark that is a window younger than it.
+	// due says that it is a window old, and has a mark that is a window younger than it.
 	due bool
-	// litter: one that is gone has not been dropped.
+	// litter says that the generation named gone was not dropped yet.
 	litter bool
 }
 
-// rotateMySQL is rotate for tables that keep their names. All that is done is done in one
-// session, which holds a lock by which rotators keep apart. It is asked again under that lock
-// whether there is anything to do.
+// rotateMySQL is rotate for tables that keep their names. It does everything in one session, which
+// holds a lock that admits one rotator at a time. Under that lock it checks again whether there is
+// anything to do.
 func (m *Ledger) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
 	err error) {
 	t := newNameCycle(m.table)
@@ -71,7 +72,7 @@ func (m *Ledger) rotateMySQL(ctx context.Context, db *sql.DB, window time.Durati
 	return m.advance(ctx, conn, t, s)
 }
 
-// advance finishes what another rotator has left, and seals when it is time.
+// advance finishes what another rotator has left undone, and seals when it is due.
 func (m *Ledger) advance(ctx context.Context, conn *sql.Conn, t nameCycle,
 	s rotationStep) (sealed bool,
 	err error) {
@@ -95,7 +96,8 @@ func (m *Ledger) advance(ctx context.Context, conn *sql.Conn, t nameCycle,
 	return true, execAll(ctx, conn, []string{t.date(), t.drop(t.gone)})
 }
 
-// step names the sealed table, too: nothing may be dropped when that is not there.
+// step reads the sealed table, too, so that it fails when that is missing: nothing may be dropped
+// then.
 func (m *Ledger) step(ctx context.Context, q Tx, t nameCycle, window time.Duration) (s rotationStep,
 	err error) {
 	var opened, now, litter int64
@@ -104,7 +106,7 @@ func (m *Ledger) step(ctx context.Context, q Tx, t nameCycle, window time.Durati
 	}
 	s = rotationStep{dated: opened > 0, litter: litter > 0}
 	end := opened + windowMillis(window)
-	if !s.dated || min(now, time.Now().UnixMilli()) < end { // no clock alone makes a generation old
+	if !s.dated || min(now, time.Now().UnixMilli()) < end { // both clocks must agree that it is old
 		return s, nil
 	}
 	var newest int64
@@ -128,7 +130,7 @@ func (t nameCycle) newest() string {
 		t.open.marks, sampled)
 }
 
-// date puts on record that the open generation was opened, at the latest now.
+// date records now as the opening time of the open generation, if none is on record.
 func (t nameCycle) date() string {
 	return `INSERT INTO ` + t.open.marks + ` (id, owner) VALUES (` +
 		birth + `, 0) ON DUPLICATE KEY UPDATE id = id`
@@ -146,7 +148,7 @@ func (t nameCycle) preparing() []string {
 	}
 }
 
-// rename is atomic, in a crash of the server, too.
+// rename is atomic, even when the server crashes.
 func (t nameCycle) rename() string {
 	moves := []tablePair{t.sealed, t.gone, t.open, t.sealed, t.next, t.open}
 	var parts []string
@@ -172,7 +174,8 @@ func (m *Ledger) rotatorLock() string {
 		m.table.name + `')), 256), 32))`
 }
 
-// releaseRotator does so before the session is closed, which the server may notice later.
+// releaseRotator releases the lock before the session is closed, because the server may notice the
+// closing later.
 func (m *Ledger) releaseRotator(ctx context.Context, conn *sql.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
 	defer cancel()

@@ -19,7 +19,7 @@ type row struct {
 	at          time.Time
 	age         time.Duration
 	result      []byte
-	// unread says that the result, if there is one, was not asked for.
+	// unread says that the result, if there is one, was not read.
 	unread bool
 	// inPrevious says that the row is in the previous table.
 	inPrevious bool
@@ -28,7 +28,7 @@ type row struct {
 	ours bool
 }
 
-// query asks a transaction for rows, a native one in its own way.
+// query asks a transaction for rows; a native one has its own method.
 func query(ctx context.Context, tx Tx, s statement) (native.Rows, error) {
 	if native, ok := tx.(native.Tx); ok {
 		return native.QueryRows(ctx, s.text, s.args...)
@@ -40,7 +40,7 @@ func query(ctx context.Context, tx Tx, s statement) (native.Rows, error) {
 	return rows, nil
 }
 
-// scanOne reads one row; sql.ErrNoRows says that there is none.
+// scanOne reads one row; its error is sql.ErrNoRows when there is none.
 func scanOne(ctx context.Context, tx Tx, text string, dest ...any) error {
 	return scanRow(ctx, tx, statement{text: text}, dest...)
 }
@@ -85,7 +85,7 @@ func queryRows(ctx context.Context, tx Tx, s statement, expected int,
 	return found, rows.Err()
 }
 
-// columns is what rows are scanned into; one serves all rows of a query.
+// columns has the variables that rows are scanned into; one serves all rows of a query.
 type columns struct {
 	id, fingerprint []byte
 	stamp, at, now  int64
@@ -133,14 +133,14 @@ func (c *columns) resultAlone(rows native.Rows, r *row) error {
 	return r.setColumns(c.id, nil)
 }
 
-// setResult makes an empty one none: some drivers do not tell it from NULL.
+// setResult makes an empty result nil: some drivers do not distinguish it from NULL.
 func (r *row) setResult() {
 	if len(r.result) == 0 {
 		r.result = nil
 	}
 }
 
-// idAlone reads nothing else.
+// idAlone reads an id.
 func (c *columns) idAlone(rows native.Rows, r *row) error {
 	if err := rows.Scan(&c.id); err != nil {
 		return err

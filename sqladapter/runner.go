@@ -14,21 +14,21 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// runnerLockTimeout is the LockTimeout of a Runner whose Config has none.
+// runnerLockTimeout is the LockTimeout of a Runner whose Config sets none.
 const runnerLockTimeout = time.Second
 
 const (
-	// runnerBound is how long the transaction of a Runner may take before its effect, and after it.
+	// runnerBound is how long the transaction of a Runner may take before its effect, and again
+	// after it.
 	runnerBound = 30 * time.Second
 )
 
 var errRunnerBound = fmt.Errorf("%w: the database has not answered within %v", dedup.ErrUnknown,
 	runnerBound)
 
-// Runner has the effect of a key once, and keeps its result next to it: record, effect and result
-// are one transaction, at the level Atomic. It is an httpadapter.Runner. Make it with
-// [Ledger.Runner], one for a table; it starts no goroutine that outlives a call, and is safe for
-// concurrent use.
+// Runner makes the effect of a key happen once, and keeps its result: record, effect and result are
+// one transaction, at level Atomic. It is an httpadapter.Runner. Make it with [Ledger.Runner], one
+// for a table; it starts no goroutine that outlives a call, and is safe for concurrent use.
 type Runner struct {
 	marks   *Ledger
 	db      any // tells databases apart
@@ -39,9 +39,9 @@ type Runner struct {
 	running sync.Map // driver.ID, of the calls that run
 }
 
-// Runner returns what runs effects in transactions of db, for PostgreSQL, MySQL and MariaDB, and
-// SQLite. It sends nothing; see [Ledger.Migrate]. A nil db and a ledger of SQL Server are a
-// [*dedup.InputError].
+// Runner returns a Runner that runs effects in transactions of db, for PostgreSQL, MySQL and
+// MariaDB, and SQLite. It sends nothing; see [Ledger.Migrate]. A nil db and a ledger of SQL Server
+// are a [*dedup.InputError].
 func (m *Ledger) Runner(db *sql.DB) (*Runner, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
@@ -67,25 +67,25 @@ func (m *Ledger) newRunner(r *Runner) *Runner {
 // Namespace is [Config.Namespace], to which the keys belong.
 func (r *Runner) Namespace() string { return r.marks.namespace }
 
-// Window is [Config.Window]: how long a key is remembered, at least. 0 says forever.
+// Window is [Config.Window]: how long a key is remembered, at least. 0 means forever.
 func (r *Runner) Window() time.Duration { return r.marks.window }
 
 // ResultLimit is [Config.ResultLimit], in bytes.
 func (r *Runner) ResultLimit() int { return r.marks.limit }
 
-// Atomic says true: what is released leaves nothing behind, and Step and MarkIrreversible of
-// package dedup have no place in effect.
+// Atomic returns true: a key that is released leaves nothing behind, and effect must not use Step
+// and MarkIrreversible of package dedup.
 func (*Runner) Atomic() bool { return true }
 
-// txKey is that of the transaction in the context of an effect.
+// txKey is the context key of an effect's transaction.
 type txKey struct{}
 
-// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]. Everything that
-// is written through it is committed with the record, or not at all. It must be neither committed
-// nor rolled back, nor used when the effect has returned. A row that is written through the pool,
-// or through a connection of one's own, is in no transaction with the record: it stays when the
-// effect is taken back, and happens again when that is run again. false says that ctx is not that
-// of an effect.
+// TxFrom returns the transaction of the effect of a [Runner] that runs under ctx. Everything that
+// is written through it is committed with the record, or not at all. Neither commit it nor roll it
+// back, and do not use it after the effect has returned. A row that is written through the pool, or
+// through another connection, is not in one transaction with the record: it stays when the effect
+// is rolled back, and is written again when the effect runs again. TxFrom returns false when ctx is
+// not that of an effect.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
@@ -93,41 +93,42 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 
 // Run calls effect unless the key is done, in a transaction that [TxFrom] finds in effect's
 // context, keeps its result there, and commits. effect must write through that transaction, and
-// never through the pool: only what is in the transaction is had once. The Result has the outcome
+// never through the pool: only what is in the transaction happens once. The Result has the outcome
 // Acquired and effect's own value, or Duplicate and the value that is stored: nil where it is
 // empty, or where the key was marked without one.
 //
-// undo keeps the result and takes back whatever else effect has written: a savepoint is set after
-// the mark. An error of effect takes all of it back and is returned as it is, also one of
-// [dedup.Permanent], which is not stored here; a panic does, and continues. A result of more than
-// ResultLimit bytes is a [*dedup.InputError], and takes the effect back as well.
+// When effect returns undo, Run keeps the result and rolls back everything else that effect has
+// written, to a savepoint that it sets after the mark. An error of effect rolls back everything and
+// is returned as it is. So is one of [dedup.Permanent], which is not stored here. A panic rolls
+// back everything, too, and continues. A result of more than ResultLimit bytes is a
+// [*dedup.InputError], and rolls the effect back as well.
 //
-// Of the calls of one key one runs. The others are [dedup.ErrInFlight] at once, without a
-// connection, where it is in the same Runner, also inside the effect of that key, and after
-// [Config.LockTimeout] where it is in another process. Record.Remaining is zero then: there is no
-// lease, and nothing to wait for the other's answer with: ask again. SQLite has one writer for all
+// Of the concurrent calls of one key, one runs. In the same Runner the others return
+// [dedup.ErrInFlight] at once, without a connection, even inside the effect of that key. In another
+// process they return it after [Config.LockTimeout]. Record.Remaining is zero then: there is no
+// lease, and no way to wait for the other's answer, so ask again. SQLite has one writer for all
 // keys: a file that is busy for longer than its busy_timeout is an error for which [Retryable] is
-// true. So an effect must not Run another key there. Open it with [OpenSQLite], or return the first
-// error of a statement: see the package.
+// true. So an effect must not Run another key there. Open the file with [OpenSQLite], or return the
+// first error of a statement: see the package.
 //
 // It runs again after the same errors as [Ledger.Do], up to five times. So effect may run several
-// times, one after the other, and must have no other effect than through the transaction. The same
-// statements must not stand in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL). A bound
-// of effect inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing
+// times, one after the other, and must write through the transaction alone. It must not use the
+// statements that Do forbids (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL). A timeout
+// inside effect, such as the Timeout of package httpadapter, begins anew with each run. Nothing
 // counts the calls that have failed: an error that comes back each time is returned each time.
-// After a lost COMMIT it is the record that tells: the outcome is then Duplicate, with the result
-// of this very call or of another one. Where even that could not be asked, and after every other
-// error of COMMIT that does not prove that nothing is committed, dedup.OutcomeUnknown is true of
-// the error, and the Result has effect's value.
+// After a lost COMMIT the record decides: the outcome is then Duplicate, with the result of this
+// very call or of another one. dedup.OutcomeUnknown is true of the error, and the Result has
+// effect's value, when the record could not be read either, and after every other error of COMMIT
+// that does not prove that nothing is committed.
 //
-// Until effect begins Run goes with ctx. Then it leaves it, but for its values: effect's context is
-// not canceled with its caller, and neither is COMMIT. Bound effect inside; everything else
-// gets 30 s before it and after it.
+// Until effect begins, Run ends with ctx. From then on only the values of ctx count: the end of ctx
+// cancels neither effect's context nor COMMIT. Set a timeout inside effect; Run has one of 30 s
+// before effect and another after it.
 //
 // A key bound to another fingerprint is [dedup.ErrMismatch]. Scope and fingerprint of the options
 // count. A nil effect or ctx, and a bad key, are a [*dedup.InputError]. Attempt counts the runs of
-// effect in this call, and is 1 for a duplicate: what was rolled back has left no trace. Eight
-// round trips and those of effect (MySQL twelve); a duplicate takes five, MySQL nine.
+// effect in this call, and is 1 for a duplicate: attempts that were rolled back leave no trace.
+// Eight round trips and those of effect (MySQL twelve); a duplicate takes five, MySQL nine.
 func (r *Runner) Run(
 	ctx context.Context, key string,
 	effect func(ctx context.Context) (result []byte, undo bool, err error), opts ...dedup.Option,
@@ -166,7 +167,7 @@ func inFlight() dedup.Result[[]byte] {
 		Record: dedup.Record{State: driver.StateInProgress}}
 }
 
-// answer is what the transaction has come to.
+// answer turns the outcome of the transaction into the Result of the call.
 func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) {
 	switch {
 	case err == nil && mark.First():
@@ -175,7 +176,7 @@ func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) 
 		return dedup.Result[[]byte]{Value: mark.Result, Outcome: dedup.Duplicate, Attempt: 1,
 			Record: c.record(mark)}, nil
 	case mark.Outcome == dedup.Mismatch:
-		// No failure of an effect, which Permanent is about.
+		// Not Permanent, which is about the failure of an effect.
 		return dedup.Result[[]byte]{Outcome: dedup.Mismatch, Record: c.record(mark)},
 			fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
 	case c.landed && !undone(err):
@@ -197,8 +198,8 @@ func (c *runnerCall) record(mark Mark) dedup.Record {
 	return rec
 }
 
-// undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it,
-// proves that nothing is committed. An unknown one leaves it open.
+// undone reports whether err proves that nothing is committed. err is of a try that was to send
+// COMMIT, or of a later one. An unknown error proves nothing.
 func undone(err error) bool {
 	var sent *commitFailed
 	if errors.As(err, &sent) {

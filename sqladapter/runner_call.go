@@ -9,8 +9,9 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// The rows of an effect can be taken back without its mark. MySQL drops the savepoint when a
-// transaction ends before its time, as any database does when the effect has sent COMMIT.
+// A savepoint after the mark lets a Runner roll back the rows of an effect without its mark. MySQL
+// drops the savepoint when it ends the transaction early. Any database drops it when the effect has
+// sent COMMIT.
 const setUndo, releaseUndo, rollbackToUndo = `SAVEPOINT onceward_undo`,
 	`RELEASE SAVEPOINT onceward_undo`, `ROLLBACK TO SAVEPOINT onceward_undo`
 
@@ -28,12 +29,11 @@ type runnerCall struct {
 
 	patient func(ctx context.Context) error // gives the transaction its own lock timeout back
 	value   []byte                          // of the last run
-	// that run was to be committed, and nobody has denied it since
+	// that run was to be committed, and nothing since has shown that it was not
 	landed bool
 }
 
-// work is what follows the first mark. Whoever is first here knows that no earlier try is
-// committed.
+// work runs after a mark that is the first, which proves that no earlier try is committed.
 func (c *runnerCall) work(ctx context.Context, tx transaction) error {
 	c.landed = false
 	q := asTx(tx)
@@ -60,7 +60,7 @@ func (c *runnerCall) work(ctx context.Context, tx transaction) error {
 	return nil
 }
 
-// run has the effect, which its caller's end does not reach any more.
+// run calls the effect, which the end of the caller's context no longer cancels.
 func (c *runnerCall) run(ctx context.Context, tx transaction) ([]byte, bool, error) {
 	if !c.left && !c.leave() {
 		<-ctx.Done() // the caller's end is on its way
@@ -73,8 +73,8 @@ func (c *runnerCall) run(ctx context.Context, tx transaction) ([]byte, bool, err
 	return c.effect(c.runner.attach(ctx, tx))
 }
 
-// endUndo also finds out whether the transaction is still that of the mark: a result that is saved
-// in another one would be committed by itself.
+// endUndo also checks that the transaction is still that of the mark: a result that is saved in
+// another transaction would be committed by itself.
 func endUndo(ctx context.Context, tx Tx, undo bool) error {
 	text := releaseUndo
 	if undo {

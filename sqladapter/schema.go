@@ -18,7 +18,7 @@ import (
 //go:embed schema/fence schema/marks schema/generations
 var migrationFiles embed.FS
 
-// newMigrations takes names that have been checked.
+// newMigrations builds the migrations of names that were checked before.
 func newMigrations(d Dialect, cfg sqlmigrate.Config) (*migration.Set, error) {
 	files, err := fs.Sub(migrationFiles, "schema/"+cfg.Component)
 	if err != nil {
@@ -32,8 +32,8 @@ func newMigrations(d Dialect, cfg sqlmigrate.Config) (*migration.Set, error) {
 	return migration.New(versions), nil
 }
 
-// newMigrations has the versions of the tables, and looks at what it has made before that is on
-// record.
+// newMigrations has the versions of the tables. It checks the form of the tables that a version has
+// made before the version is recorded.
 func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	component := "marks"
 	if m.retention == Generations {
@@ -51,8 +51,8 @@ func (m *Ledger) newMigrations(cfg Config) (*migration.Set, error) {
 	})
 }
 
-// Migrations are the versions of the tables; nil when m was not made by New. Those of
-// [Generations] are not those of [DeleteRows], which are other tables.
+// Migrations are the versions of the tables; nil when m was not made by New. [Generations] and
+// [DeleteRows] have different versions, because their tables differ.
 func (m *Ledger) Migrations() *migration.Set {
 	if m == nil {
 		return nil
@@ -60,15 +60,15 @@ func (m *Ledger) Migrations() *migration.Set {
 	return m.versions
 }
 
-// Migrate is [migration.Set.Up], and puts Config.Window on record where it is longer than what is
-// there. Several processes may call it at once. A table of another form, an older one of this
-// package's own included, is refused and left as it is. So is a table that is on record and gone:
-// [migration.Set.To] zero undoes what is left of it. It does not create Config.Schema.
+// Migrate is [migration.Set.Up], and puts Config.Window on record where it is longer than the
+// recorded window. Several processes may call it at once. A table of another form, an older one of
+// this package's own included, is refused and left as it is. So is a table that is on record and
+// gone: [migration.Set.To] zero undoes what is left of it. It does not create Config.Schema.
 //
-// With MySQL it refuses a connection that reports the rows it has found for those it has
-// changed (clientFoundRows in the DSN), because a duplicate would look new, and a table whose
-// engine has no transactions. Such a table exists then, and is empty. With SQL Server it
-// refuses a table where the second transaction with a key does not wait for the first.
+// With MySQL it refuses a connection that reports found rows instead of changed rows
+// (clientFoundRows in the DSN), because a duplicate would look new. It also refuses a table whose
+// engine has no transactions; that table then exists, and is empty. With SQL Server it refuses a
+// table where the second transaction with a key does not wait for the first.
 func (m *Ledger) Migrate(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -94,9 +94,9 @@ func (m *Ledger) Migrate(ctx context.Context, db *sql.DB) error {
 	return m.probe(ctx, db)
 }
 
-// whyNot looks for a table of another form when a migration has failed: what its statements say
-// of one does not tell. Only an error that proves another form says so: a missing right, a missing
-// table or a server that is gone proves nothing.
+// whyNot looks for a table of another form when a migration has failed, because the errors of the
+// migration's statements do not reveal one. It reports another form only when an error proves it: a
+// missing right, a missing table or a server that is gone proves nothing.
 func (m *Ledger) whyNot(ctx context.Context, db *sql.DB, err error) error {
 	var level *migration.LevelError
 	if errors.As(err, &level) {
@@ -109,7 +109,8 @@ func (m *Ledger) whyNot(ctx context.Context, db *sql.DB, err error) error {
 	return fmt.Errorf("sqladapter: migrate: %w", m.otherForm(err))
 }
 
-// raiseWindow writes only where it must, so a role that may only mark may call Migrate, too.
+// raiseWindow writes only where it must, so a role that has only the rights to mark can call
+// Migrate, too.
 func (m *Ledger) raiseWindow(ctx context.Context, db *sql.DB) error {
 	if window, err := m.recordedWindow(ctx, db); err == nil && m.longEnough(window) {
 		return nil
@@ -125,12 +126,12 @@ func (m *Ledger) longEnough(recorded time.Duration) bool {
 	return recorded >= recordedForever || m.window > 0 && recorded >= m.window
 }
 
-// Check reports whether the tables are there, in the version that this program needs
-// ([*migration.LevelError]), in this package's form and with a window that is long enough, and
-// refuses what [Ledger.Migrate] refuses. It is for those who migrate with their own tool, to be
-// called at start. With [Generations] on PostgreSQL it also reports what would keep the owner of
-// the tables from a rotation. It leaves nothing behind. Four round trips; six with PostgreSQL,
-// seven with Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
+// Check returns an error unless the tables exist, in the version that this program needs (otherwise
+// a [*migration.LevelError]), in this package's form and with a window that is long enough. It also
+// refuses what [Ledger.Migrate] refuses. Call it at start if you migrate with your own tool. With
+// [Generations] on PostgreSQL it also reports what would prevent the owner of the tables from
+// rotating. It leaves nothing behind. Four round trips; six with PostgreSQL, seven with
+// Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
 func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -164,12 +165,12 @@ func (m *Ledger) Check(ctx context.Context, db *sql.DB) error {
 	return m.probe(ctx, db)
 }
 
-// checkIDs refuses a table whose ids are of another form than those of m, where a key that one
-// program has marked would be new to the other. It asks until it has had the right answer once,
-// because a table never changes its form.
+// checkIDs refuses a table whose ids have another form than those of m: a key that one program has
+// marked would be new to the other. After one right answer it does not ask again, because a table
+// never changes its form.
 //
 // It reads after the marks. On MySQL a read without locks takes the transaction's snapshot, which
-// must not be older than the marks (see lateResults), and one with locks would keep retention out.
+// must not be older than the marks (see lateResults), and a read with locks would block retention.
 // The marks of a refused transaction are rolled back.
 func (m *Ledger) checkIDs(ctx context.Context, tx Tx) error {
 	if m.previous != nil {
@@ -220,9 +221,8 @@ func (m *Ledger) checkForm(ctx context.Context, tx Tx) error {
 	return nil
 }
 
-// otherForm says what to do. Tables that are gone are not made anew by themselves: it could be a
-// restore that has not come to them yet, and everything that is delivered meanwhile would run
-// again.
+// otherForm adds what to do to the error. Nothing recreates tables that are gone: a restore may not
+// have reached them yet, and everything that is delivered meanwhile would run again.
 func (m *Ledger) otherForm(err error) error {
 	if sqlerr.NoTable(err) {
 		return fmt.Errorf("a table of %s is gone, while %s has it on record: somebody has dropped or not restored it; "+

@@ -8,17 +8,17 @@ import (
 	"fmt"
 )
 
-// OpenSQLite is sql.Open for SQLite, whose transactions cannot end unseen. SQLite rolls a
-// transaction back by itself when a statement that writes is interrupted, because its context has
-// ended, or finds the disk full, and then commits each next statement alone. Here these are
-// refused, as PostgreSQL does it, and so is COMMIT, until the transaction is rolled back;
-// [Retryable] is true of that error. It holds for every transaction that BeginTx of the pool or of
-// a *sql.Conn has begun, whoever uses it.
+// OpenSQLite is sql.Open for SQLite, with transactions that cannot end unnoticed. When a write is
+// interrupted because its context has ended, or finds the disk full, SQLite rolls the transaction
+// back by itself, and then commits each next statement alone. This pool refuses those statements,
+// and COMMIT, until the transaction is rolled back, as PostgreSQL does; [Retryable] is true of that
+// error. It does so for every transaction that BeginTx of the pool or of a *sql.Conn has begun,
+// whoever uses it.
 //
-// driverName is of a driver that is registered: "sqlite", "sqlite3". Like sql.Open it connects to
-// nothing yet. The function of [sql.Conn.Raw] is given a value whose method Unwrap() driver.Conn
-// returns the connection of the driver. Every statement of a transaction costs one more that SQLite
-// refuses at once, some microseconds and no access to the file.
+// driverName is the name of a registered driver: "sqlite", "sqlite3". Like sql.Open it connects to
+// nothing yet. The function of [sql.Conn.Raw] gets a value whose method Unwrap() driver.Conn
+// returns the driver's connection. Each statement of a transaction sends a BEGIN first, which
+// SQLite refuses at once: some microseconds, without access to the file.
 func OpenSQLite(driverName, dsn string) (*sql.DB, error) {
 	db, err := sql.Open(driverName, dsn)
 	if err != nil {
@@ -56,8 +56,8 @@ func (c liteConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &liteConn{Conn: conn}, nil
 }
 
-// liteConn asks before each statement of a transaction whether that is still open. database/sql
-// makes one call at a time. Calls that the driver's connection does not have are left to
+// liteConn checks before each statement of a transaction whether it is still open. database/sql
+// makes one call at a time. liteConn leaves methods that the driver's connection does not have to
 // database/sql.
 type liteConn struct {
 	driver.Conn
@@ -78,12 +78,12 @@ func (c *liteConn) open() error {
 		if withinAnother(err) {
 			return nil
 		}
-		c.ended = true // also where that was not learned
+		c.ended = true // also when BEGIN failed and nobody knows
 	}
 	return fmt.Errorf("sqladapter: %w: SQLite does so after an error of a statement", errRolledBack)
 }
 
-// begin is without a context: an interrupt would not be an answer.
+// begin uses no context: an interrupted BEGIN would not answer the question.
 func (c *liteConn) begin() error {
 	ctx := context.Background()
 	if e, ok := c.Conn.(driver.ExecerContext); ok {
@@ -190,13 +190,14 @@ func (c *liteConn) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// liteTx is one of a liteConn.
+// liteTx is a transaction of a liteConn.
 type liteTx struct {
 	driver.Tx
 	conn *liteConn
 }
 
-// Commit rolls back what is in the transaction's place, and then says so.
+// Commit returns an error when SQLite has ended the transaction, and rolls back the one that was
+// begun instead.
 func (t liteTx) Commit() error {
 	if err := t.conn.open(); err != nil {
 		return errors.Join(err, t.Rollback())
@@ -211,7 +212,7 @@ func (t liteTx) Rollback() error {
 	return t.Tx.Rollback()
 }
 
-// liteStmt may have been prepared before the transaction that it is run in.
+// liteStmt may have been prepared before the transaction in which it runs.
 type liteStmt struct {
 	driver.Stmt
 	conn *liteConn

@@ -16,26 +16,25 @@ import (
 const (
 	// maxTries bounds how often a transaction is run.
 	maxTries = 5
-	// commitGrace is how long a COMMIT, or a ROLLBACK, may go on when its caller has been
-	// canceled.
+	// commitGrace is how much longer a COMMIT or a ROLLBACK may take after its caller was canceled.
 	commitGrace = 5 * time.Second
 )
 
-// again spreads what deadlocked or was refused as not serializable. Longer waits, such
-// as for a server that starts, are for the caller's own repetitions.
+// again spreads the next tries of transactions that deadlocked or were refused as not serializable.
+// Longer waits, such as for a server that starts, are up to the caller's own retries.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
 
 var errNoCommitReply = fmt.Errorf("%w: COMMIT was not answered within %v of the end of the context",
 	dedup.ErrUnknown, commitGrace)
 
-// transaction is one that Do has begun, and ends. Rollback is called in any case, last.
+// transaction is one that Do begins and ends. Rollback is always called, last.
 type transaction interface {
 	Tx
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
 }
 
-// beginner begins one. before is the error of the last try, or nil.
+// beginner begins a transaction. before is the error of the last try, or nil.
 type beginner func(ctx context.Context, before error) (transaction, error)
 
 // sqlTx is a transaction of database/sql, which takes the context when it begins.
@@ -77,9 +76,9 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, g txGuard) beginner {
 	}
 }
 
-// dropReadOnly closes the idle connections of a pool that take no writes: their server was the
-// primary and is one no more, and the pool, which has not lost them, would hand them out again. It
-// stops at the first that takes writes, and at the first that cannot be asked.
+// dropReadOnly closes the idle connections of a pool that take no writes. Their server was the
+// primary and no longer is. The connections still work, so the pool would hand them out again. It
+// stops at the first connection that takes writes, and at the first that cannot be asked.
 func dropReadOnly(ctx context.Context, db *sql.DB, g txGuard) {
 	ask := `SELECT current_setting('transaction_read_only') = 'on'`
 	if g == guardMySQL {
@@ -117,9 +116,9 @@ func ofSQL(tx transaction) *sql.Tx {
 	}
 }
 
-// transact runs work in a transaction until one try ends for certain, and commits when work
-// has written. work must undo nothing itself, and may be called several times; before is the
-// error of the last try that has begun.
+// transact runs work in a transaction until the outcome of a try is certain, and commits when work
+// has written. work must undo nothing itself, and may be called several times; before is the error
+// of the last try whose transaction had begun.
 func transact(ctx context.Context, begin beginner,
 	work func(tx transaction, before error) (write bool, err error)) error {
 	var before, last error
@@ -148,14 +147,15 @@ func transact(ctx context.Context, begin beginner,
 	}
 }
 
-// repeatable is Retryable for a transaction that holds its own mark, but for what the
-// caller has said not to wait for, or not to repeat.
+// repeatable is Retryable for a transaction that holds its own mark, except for a lock timeout,
+// which says how long the caller wants to wait, and for an error that the caller has marked as
+// permanent.
 func repeatable(err error) bool {
 	return Retryable(err) && !errors.Is(err, dedup.ErrInFlight) && !dedup.IsPermanent(err)
 }
 
-// attempt is one transaction. Its context ends with the caller's until COMMIT is sent:
-// broken off after that, nobody would know what it has done.
+// attempt is one transaction. Its context ends with the caller's until COMMIT is sent. To cancel a
+// COMMIT that was sent would leave open whether it has committed.
 func attempt(ctx context.Context, last error, begin beginner,
 	work func(tx transaction) (write bool, err error)) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -185,24 +185,24 @@ func attempt(ctx context.Context, last error, begin beginner,
 	return nil
 }
 
-// rollback continues when the caller has left, or another caller would wait for its locks.
+// rollback continues when the caller has left. Otherwise another caller would wait for the locks.
 func rollback(ctx context.Context, tx transaction) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitGrace)
 	defer cancel()
 	_ = tx.Rollback(ctx)
 }
 
-// breakOff ends a COMMIT whose caller has left, unless it ends first.
+// breakOff cancels a COMMIT whose caller has left, unless the COMMIT ends within commitGrace.
 func breakOff(inner context.Context, cancel context.CancelCauseFunc) {
 	if backoff.Sleep(inner, commitGrace) == nil {
 		cancel(errNoCommitReply)
 	}
 }
 
-// commitFailed is the error of a COMMIT that was sent, of which nobody knows the end.
+// commitFailed is the error of a COMMIT that was sent and may or may not have committed.
 type commitFailed struct{ error }
 
-// Unwrap returns what the COMMIT was answered, or why it was not.
+// Unwrap returns the server's answer to COMMIT, or why there was none.
 func (c *commitFailed) Unwrap() error { return c.error }
 
 func commitError(inner context.Context, err error) error {
@@ -216,7 +216,7 @@ func commitError(inner context.Context, err error) error {
 	return err
 }
 
-// because says why, besides what came of it.
+// because adds the cause to an error that does not have it yet.
 func because(cause, err error) error {
 	if errors.Is(err, cause) {
 		return err

@@ -10,45 +10,45 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// A table without an index by age is walked. A pass reads all of it in a quarter of the window, in
-// slices of one transaction each. Where the pass stands is in the row of _meta, which a slice
-// locks. So one process walks at a time, and any may take the next slice. A process that dies
-// leaves the position of the last slice that was committed.
+// DeleteExpired walks over a table without an index by age. A pass reads all of it in a quarter of
+// the window, in slices of one transaction each. The position of the pass is in the row of _meta,
+// which a slice locks. So one process walks at a time, and any process may take the next slice. A
+// process that dies leaves the position of the last slice that was committed.
 //
-// The position says only from where to read on. Whether a mark is old is decided by its own age, in
-// the statement that deletes it, or under its lock. By then another mark may be where the old one
-// was, because a vacuum has freed the place, or because the key was marked again.
+// The position says only from where to read on. The statement that deletes a mark checks its age,
+// or the walk checks it under the mark's lock. By then another mark may be where the old one was,
+// because a vacuum has freed the place, or because the key was marked again.
 //
-// Age counts back from the newest mark. The walk knows it from below: the newest that it has seen
-// so far. So it deletes later, never earlier.
+// Age counts back from the newest mark. The walk knows only the newest that it has seen so far,
+// which may be older than the newest of all. So it deletes later, never earlier.
 
-// passes is how many of them there are in a window.
+// passes is how many passes there are in a window.
 const passes = 4
 
-// pass is the walk over the table, as the row of _meta has it.
+// pass is the state of a walk over the table, as the row of _meta has it.
 type pass struct {
-	window int64 // ms, the one on record or the Ledger's
+	window int64 // ms, the longer of the recorded one and the Ledger's
 	begun  int64 // ms, by the database's clock
 	now    int64 // ms: the earlier of the database's clock and this process's
 	newest int64 // ms: the newest mark that was seen, at most now
 	// walked is how much of the table the pass has walked, from 0 to 1.
 	walked float64
 
-	page, pages int64  // of PostgreSQL: the next, and how many there are now
-	file        int64  // of PostgreSQL: what the pages are of
-	after       []byte // of MySQL: the last id that was walked
-	last        []byte // of MySQL: the last id of the next slice
-	rows        int64  // of MySQL: the marks in it
-	// of MySQL, for ids that carry their time: how many marks the pass has walked, and how many
-	// there are, as the server estimates it
+	page, pages int64  // PostgreSQL: the next page, and how many there are now
+	file        int64  // PostgreSQL: the file to which the pages belong
+	after       []byte // MySQL: the last id that was walked
+	last        []byte // MySQL: the last id of the next slice
+	rows        int64  // MySQL: the number of marks in it
+	// MySQL, for ids that carry their time: how many marks the pass has walked, and how many there
+	// are by the server's estimate
 	counted, total int64
 }
 
 // cut is the instant in ms before which marks are old.
 func (p *pass) cut() int64 { return max(0, p.newest-p.window) }
 
-// due reports whether the pass has not walked more than it should have by now. A pass that has just
-// begun is due, so a small table is walked by each call.
+// due reports whether the pass has walked no more than it should have by now. A pass that has just
+// begun is due, so each call walks a small table.
 func (p *pass) due() bool {
 	return p.walked <= float64(p.now-p.begun)/float64(p.window)*passes
 }
@@ -73,8 +73,8 @@ type walker interface {
 // errByIndex says that the table keeps its index by age.
 var errByIndex = errors.New("the server cannot read a table page by page")
 
-// walk takes slices until limit marks are deleted, or the pass is where it should be. It returns
-// how many are deleted, also with an error.
+// walk takes slices until limit marks are deleted, or the pass is as far as it should be. It
+// returns how many it has deleted, even with an error.
 func (m *Ledger) walk(ctx context.Context, db *sql.DB, w walker, limit int64) (deleted int64,
 	err error) {
 	for more := true; more && deleted < limit && err == nil; {
@@ -85,7 +85,7 @@ func (m *Ledger) walk(ctx context.Context, db *sql.DB, w walker, limit int64) (d
 	return deleted, err
 }
 
-// walkSlice is one transaction. more says that the next slice is due.
+// walkSlice walks one slice in one transaction. more says that the next slice is due.
 func (m *Ledger) walkSlice(ctx context.Context, db *sql.DB, w walker,
 	limit int64) (deleted int64, more bool, err error) {
 	tx, release, err := dialect.BeginAt(ctx, db, m.dialect.weakest)
@@ -96,7 +96,7 @@ func (m *Ledger) walkSlice(ctx context.Context, db *sql.DB, w walker,
 	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
 	p, err := w.lock(ctx, tx)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, false, nil // another process is at it
+		return 0, false, nil // another process is walking
 	}
 	if err == nil {
 		if p.begin(m.window); !p.due() {
@@ -118,8 +118,8 @@ func (m *Ledger) walkSlice(ctx context.Context, db *sql.DB, w walker,
 	return deleted, more, nil
 }
 
-// begin completes what was read. A database's clock that has jumped ahead makes nothing old: the
-// process's has to agree. A pass that was begun by a clock that was ahead begins now.
+// begin completes the state that was read. When the database's clock jumps ahead nothing becomes
+// old: the process's clock has to agree. A pass whose recorded begin is in the future begins now.
 func (p *pass) begin(window time.Duration) {
 	if window > 0 {
 		p.window = max(p.window, windowMillis(window))

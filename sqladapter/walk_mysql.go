@@ -10,20 +10,20 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// sliceRows is how many marks a slice has. Where ids are digests, marks of every age are among
-// them, and the newest of a slice is about as new as the newest of all.
+// sliceRows is how many marks a slice has. Where ids are digests, a slice has marks of every age,
+// and its newest is about as new as the newest of all.
 const sliceRows = 2000
 
-// mysqlWalk reads the primary key in order. Its transactions are READ COMMITTED, because at the
-// default level the locking read of a slice keeps the gaps between the marks locked until COMMIT,
-// and every new mark waits that falls into one of them. At READ COMMITTED it keeps the locks of old
-// marks alone, and it leaves out what others have locked, such as marks that are not committed.
+// mysqlWalk reads the primary key in order. Its transactions are READ COMMITTED. At the default
+// level the locking read of a slice keeps the gaps between the marks locked until COMMIT, and every
+// new mark that falls into one of them waits. At READ COMMITTED the read keeps only the locks of
+// old marks, and it skips what others have locked, such as marks that are not committed.
 type mysqlWalk struct {
 	table, meta string
 	state       string
 	forget      func([]entry) []string
-	// extent is set for ids that carry their time. It reads how many marks the pass has walked, how
-	// many there are in the table, about, and when the newest of the last ones was made.
+	// extent is set for ids that carry their time. It reads how many marks the pass has walked,
+	// about how many the table has, and when the newest of the last ones was made.
 	extent string
 }
 
@@ -33,9 +33,9 @@ func newMySQLWalk(t tableName, forget func([]entry) []string) *mysqlWalk {
 			t.meta + ` FOR UPDATE SKIP LOCKED`}
 }
 
-// lock looks for the end of the next slice, without locks, and for the newest mark in it. The pass
-// counts a slice less than it has walked: a call that has stopped in its slice, because of its
-// limit, leaves the rest to the next call, which is due at once.
+// lock looks for the end of the next slice, without locks, and for the newest mark in it. It counts
+// one slice less than the pass has walked. So when a call stops inside a slice, because of its
+// limit, the next call is due at once and takes the rest.
 func (w *mysqlWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	var p pass
 	if err := scanOne(ctx, tx, w.state, &p.window, &p.begun, &p.newest, &p.now,
@@ -62,7 +62,7 @@ func (w *mysqlWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	return &p, nil
 }
 
-// before is how much of the table the pass has walked, without its last slice.
+// before is the part of the table that the pass has walked, without its last slice.
 func (w *mysqlWalk) before(p *pass) float64 {
 	if w.extent != "" {
 		return p.countedOf(p.counted - sliceRows)
@@ -71,7 +71,7 @@ func (w *mysqlWalk) before(p *pass) float64 {
 	return max(0, at-(keyFraction(p.last)-at))
 }
 
-// upTo is how much of the table the pass has walked now.
+// upTo is the part of the table that the pass has walked.
 func (w *mysqlWalk) upTo(p *pass) float64 {
 	if w.extent != "" {
 		return p.countedOf(p.counted)
@@ -79,21 +79,21 @@ func (w *mysqlWalk) upTo(p *pass) float64 {
 	return keyFraction(p.after)
 }
 
-// countedOf is a part of the marks that the server believes to be there. A pass ends at the last
-// one, and not where they should have ended.
+// countedOf divides by the server's estimate of how many marks there are. It stays below 1, because
+// a pass ends at the last mark, not where the estimate says.
 func (p *pass) countedOf(marks int64) float64 {
 	const nearly = 0.999
 	return min(nearly, float64(max(0, marks))/float64(max(1, p.total)))
 }
 
-// lastMarks are at the end of a table whose ids carry their time: where new ones are, and those
-// with an id from the future.
+// lastMarks is how many marks are read at the end of a table whose ids carry their time: new marks
+// are there, and those with an id from the future.
 const lastMarks = 100
 
-// inTime is for ids that carry their time. The key does not tell how much of the table is before
-// it. All ids of a window have nearly the same first bytes, and one that claims to be of the next
-// century is far from them. So the pass counts marks. New ones are not in every slice either, but
-// at the end.
+// inTime is for ids that carry their time. There an id does not show how much of the table is
+// before it: all ids of a window have nearly the same first bytes, and one that claims to be of the
+// next century is far from them. So the pass counts marks. New marks are at the end of the table,
+// not in every slice.
 func (w *mysqlWalk) inTime(t tableName) *mysqlWalk {
 	in := *w
 	in.extent = `SELECT walk_rows, (SELECT COALESCE(MAX(table_rows), 0) FROM` +
@@ -108,8 +108,8 @@ func (w *mysqlWalk) from(after []byte) string {
 	return ` FROM ` + w.table + ` FORCE INDEX (PRIMARY) WHERE id > ` + hexLiteral(after)
 }
 
-// slice locks what is old in the slice, and deletes it. Numbers and ids are in the text, so a
-// driver does not prepare.
+// slice locks the old marks of the slice, and deletes them. Numbers and ids are in the text, so a
+// driver does not prepare it.
 func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64) (deleted int64,
 	err error) {
 	if p.rows > 0 {
@@ -140,7 +140,7 @@ func (w *mysqlWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64)
 	return deleted, nil
 }
 
-// keyFraction is how much of the key space is up to an id: ids are digests.
+// keyFraction is the part of the key space up to an id. It holds where ids are digests.
 func keyFraction(id []byte) float64 {
 	if len(id) < len(driver.ID{}) {
 		return 0

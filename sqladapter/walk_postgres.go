@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// slicePages is how many pages a slice has: of marks without fingerprints some 10,000.
+	// slicePages is how many pages a slice has. They hold some 10,000 marks without fingerprints.
 	slicePages = 64
-	// looks is how many pages are read for new marks, besides those of the slice: the last one,
-	// and others at random. In a table that is full of marks, those that were made in a window's
-	// last hundredth are in 4 of 100 pages, where a vacuum has left room.
+	// looks is how many pages are read for new marks, besides those of the slice: the last page,
+	// and others at random. In a full table, the marks of a window's last hundredth are in 4 of 100
+	// pages, where a vacuum has left room.
 	looks = 16
 )
 
-// walksSince is the first version that reads a range of pages and no more: TID range scans.
+// walksSince is the first version that can read only a range of pages: it has TID range scans.
 const walksSince = 140000
 
-// postgresWalk reads ranges of ctid. An address is never kept: the same statement finds an old mark
-// and deletes it, and has the mark's age as a condition of both. The snapshot of a statement keeps
-// what it sees at its address; after the statement a vacuum may put another mark there.
+// postgresWalk reads ranges of ctid. It never keeps an address: one statement finds an old mark and
+// deletes it, and checks the mark's age in both steps. While a statement runs, its snapshot keeps a
+// row at its address; afterwards a vacuum may free the address for another mark.
 type postgresWalk struct {
 	state string // locks and reads
 	text  string // deletes
@@ -38,8 +38,8 @@ func newPostgresWalk(t tableName) *postgresWalk {
 			` pg_relation_size('` + t.full + `') / current_setting('block_size')::bigint,` +
 			` current_setting('server_version_num')::bigint` +
 			` FROM ` + t.meta + ` FOR UPDATE SKIP LOCKED`,
-		// OFFSET 0 keeps each page that is looked at a range of its own. A mark from the future
-		// counts as one of now.
+		// OFFSET 0 makes each sampled page a range scan of its own. A mark from the future counts
+		// as one made now.
 		text: `WITH young AS MATERIALIZED (SELECT least($4::bigint, greatest($3::bigint,` +
 			` (SELECT max(stamp >> 20) FROM ` + t.full + ` WHERE ` + between + `),` +
 			` (SELECT max(f.stamp >> 20) FROM unnest($7::text::bigint[]) AS b(page) CROSS JOIN LATERAL` +
@@ -54,8 +54,9 @@ func newPostgresWalk(t tableName) *postgresWalk {
 	}
 }
 
-// lock begins at the first page when the table was written anew (VACUUM FULL, CLUSTER, TRUNCATE):
-// marks may have moved to pages that were read. The pass keeps its time, so it hurries.
+// lock begins again at the first page when the table was rewritten (VACUUM FULL, CLUSTER,
+// TRUNCATE): marks may have moved to pages that were already read. The pass still ends at its old
+// time, so it goes faster.
 func (w *postgresWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	var p pass
 	var file, version int64
@@ -76,8 +77,8 @@ func (w *postgresWalk) lock(ctx context.Context, tx *sql.Tx) (*pass, error) {
 	return &p, nil
 }
 
-// slice goes by how many pages there are now: those that were added since the pass began are
-// walked, too.
+// slice uses the present number of pages: pages that were added since the pass began are walked,
+// too.
 func (w *postgresWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int64) (deleted int64,
 	err error) {
 	end := p.page + slicePages
@@ -95,7 +96,7 @@ func (w *postgresWalk) slice(ctx context.Context, tx *sql.Tx, p *pass, limit int
 	return deleted, nil
 }
 
-// through is how much of the pages there are now the pass has walked.
+// through is the part of the present pages that the pass has walked.
 func (p *pass) through() float64 {
 	if p.page < p.pages {
 		return float64(p.page) / float64(p.pages)
@@ -108,7 +109,7 @@ func (w *postgresWalk) save(ctx context.Context, tx *sql.Tx, p *pass) error {
 	return err
 }
 
-// somePages are the last one and others at random, as an array literal.
+// somePages are the last page and others at random, as an array literal.
 func somePages(pages int64) string {
 	if pages == 0 {
 		return "{}"

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// limits are those by which kgo refuses a record before it sends anything.
+// limits are the limits by which kgo refuses a record before it sends anything.
 type limits struct {
 	batch    func(topic string) int32 // kgo.ProducerBatchMaxBytes
 	buffered int64                    // kgo.MaxBufferedBytes, or zero
@@ -24,13 +24,13 @@ func limitsOf(client *kgo.Client) limits {
 	return l
 }
 
-// batchOverhead is the size of a batch without its records. To a broker that kgo does not know
-// yet it may count three bytes more.
+// batchOverhead is the size of a batch without its records, in bytes. For a broker that kgo does
+// not know yet it may count three bytes more.
 const batchOverhead = 62
 
-// Check refuses a message that kgo would: larger than ProducerBatchMaxBytes, which is 1,000,012
-// bytes by default, or MaxBufferedBytes. kgo itself fails only that record, and sends the later
-// ones of its key.
+// Check refuses a message that kgo would refuse: one that is larger than ProducerBatchMaxBytes,
+// which is 1,000,012 bytes by default, or than MaxBufferedBytes. Without it kgo would fail only
+// that record, and send the later ones of its key.
 func (p *Publisher) Check(m *outbox.Message) error {
 	user, record := sizes(m)
 	if record+batchOverhead > int64(p.limits.batch(m.Topic)) ||
@@ -40,10 +40,10 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	return nil
 }
 
-// sizes are the bytes that the message itself has, and those of its record by the format of Kafka,
-// as the first of its batch.
+// sizes are the bytes of the message itself, and those of its record in Kafka's format, as the
+// first of its batch.
 func sizes(m *outbox.Message) (user, record int64) {
-	record = 1 + 1 + 1 // attributes, and the differences of time and offset
+	record = 1 + 1 + 1 // attributes, and the deltas of time and offset
 	record += part(len(m.Key)) + part(len(m.Payload)) + varint(int64(len(m.Headers)))
 	user = int64(len(m.Key) + len(m.Payload))
 	for _, h := range m.Headers {
@@ -53,7 +53,7 @@ func sizes(m *outbox.Message) (user, record int64) {
 	return user, record + varint(record)
 }
 
-// part is so many bytes with their length before them.
+// part is the size of n bytes with their length before them.
 func part(n int) int64 { return varint(int64(n)) + int64(n) }
 
 func varint(n int64) int64 {

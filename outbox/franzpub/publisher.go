@@ -6,8 +6,8 @@
 //	...
 //	relay, err := outbox.NewRelay(outbox.RelayConfig{Publisher: publisher, ...})
 //
-// kgo's defaults are what is needed: an idempotent producer that waits for all in-sync replicas,
-// and keys that stay in their partitions. [New] says what is wrong with other settings.
+// kgo's defaults are right: an idempotent producer that waits for all in-sync replicas, and keys
+// that stay in their partitions. The error of [New] says which other setting is wrong.
 package franzpub
 
 import (
@@ -33,9 +33,9 @@ var (
 	_ outbox.Checker   = (*Publisher)(nil)
 )
 
-// New checks the client, which belongs to the caller: it is closed when every relay that uses it
-// has stopped. An [*outbox.InputError] names the first option under which a message would be
-// lost, sent twice without a crash, or sent out of order.
+// New checks the client, which belongs to the caller. Close it when every relay that uses it has
+// stopped. An [*outbox.InputError] names the first option under which a message would be lost, sent
+// twice without a crash, or sent out of order.
 func New(client *kgo.Client) (*Publisher, error) {
 	bad := func(option, reason string) error {
 		return &outbox.InputError{Field: "kgo." + option, Reason: reason}
@@ -65,18 +65,17 @@ func New(client *kgo.Client) (*Publisher, error) {
 	return &Publisher{client, limitsOf(client)}, nil
 }
 
-// Publish sends the messages with one ProduceSync. A message that is too large for its topic
-// makes the broker refuse the whole batch of records it is in; then they are sent again one by
-// one, and that one is rejected. kgo fails what comes after a message that it gives up, so
-// nothing overtakes.
+// Publish sends the messages with one ProduceSync. When a message is too large for its topic the
+// broker refuses its whole batch of records. Then Publish sends them again one by one, and rejects
+// that one. When kgo gives up a message it also fails those after it, so no message overtakes.
 //
-// kgo tries a record, or waits for the leader of its partition, until ctx ends, which is the
-// relay's PublishTimeout, or the client's RecordDeliveryTimeout if it has one. The results of a
-// call come together, so the messages that it has published are deleted then; each call has
-// messages of one topic.
+// kgo tries a record, or waits for the leader of its partition, until ctx ends after the relay's
+// PublishTimeout, or until the client's RecordDeliveryTimeout if it has one. All results of a call
+// come together, so the relay deletes published messages only then. Each call has messages of one
+// topic.
 //
-// When ctx ends kgo gives up what is not on its way yet; of what is, it waits for the answer,
-// and the relay does not wait for it.
+// When ctx ends kgo gives up records that are not on their way yet. For the others it waits for the
+// answer; the relay does not wait for that.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	results := p.send(ctx, messages)
 	batchsplit.Resend(ctx, messages, results, refused, func(i int) error {
@@ -90,10 +89,12 @@ func refused(err error) bool {
 		errors.Is(err, kerr.InvalidTopicException)
 }
 
-// errNoResult is a record that kgo has said nothing of: that must not count as acknowledged.
+// errNoResult is the result of a record for which kgo has returned none: it must not count as
+// acknowledged.
 var errNoResult = errors.New("franzpub: kgo returned no result")
 
-// send returns a result for each. ProduceSync's are in the order in which they ended.
+// send returns a result for each message. ProduceSync returns them in the order in which they
+// ended.
 func (p *Publisher) send(ctx context.Context, messages []outbox.Message) []error {
 	records := make([]*kgo.Record, len(messages))
 	at := make(map[*kgo.Record]int, len(messages))

@@ -8,25 +8,25 @@
 //	...
 //	relay, err := outbox.NewRelay(outbox.RelayConfig{Publisher: publisher, ...})
 //
-// A message's topic is its subject, and a stream must have that subject: without one the message
-// stays in the outbox and is tried again. It is acknowledged when the stream has stored it.
+// A message's topic is its subject, and a stream must have that subject: without a stream the
+// message stays in the outbox and is tried again. It is acknowledged when the stream has stored it.
 //
-// By default a server of NATS syncs its files to disk every two minutes. A message that a stream
-// acknowledged before can be lost when its machines crash at once, or the only one does. With
+// By default a NATS server syncs its files to disk every two minutes. A message that the stream has
+// acknowledged since then can be lost when all its machines crash at once, or its only one. With
 // sync_interval: always the server syncs first (Jepsen on NATS 2.12.1, December 2025).
 //
 // # Duplicates
 //
-// The header Nats-Msg-Id is the subject, a space, and Message.ID. So a stream drops what is
-// published again within its duplicate window, two minutes by default. The subject is part of it
-// because a stream compares it with those of all its subjects: with the ID alone, a message would
-// be lost when another one with that ID went to another subject of the stream. After the window a
-// consumer deduplicates by the ID, which is in the header onceward-id.
+// The header Nats-Msg-Id is the subject, a space, and Message.ID. So a stream drops a message that
+// is published again within its duplicate window, two minutes by default. The subject is part of
+// the header because a stream compares the headers of all its subjects: with only the ID, a message
+// would be lost when another one with that ID went to another subject of the stream. After the
+// window a consumer deduplicates by the ID, which is in the header onceward-id.
 //
 // # Order
 //
-// Messages of one key have one on its way, the next one after the acknowledgement. A key itself is
-// not sent: if consumers need it, insert it as a header.
+// A key has only one message on its way, and the next one follows after the acknowledgement. The
+// key itself is not sent: if consumers need it, insert it as a header.
 package natspub
 
 import (
@@ -44,10 +44,10 @@ import (
 // parallel is how many messages of a call are on their way at once.
 const parallel = 256
 
-// maxHeader is the size of all headers that a replica of a stream keeps, in bytes.
+// maxHeader is how many bytes of headers a replica of a stream keeps.
 const maxHeader = 1<<16 - 1
 
-// tooLarge is the code with which a server refuses a message that is larger than its stream takes.
+// tooLarge is the code with which a server refuses a message that is too large for its stream.
 const tooLarge jetstream.ErrorCode = 10054
 
 // Publisher sends messages to JetStream, those of one subject and key in their order. Make it with
@@ -59,9 +59,9 @@ var (
 	_ outbox.Checker   = (*Publisher)(nil)
 )
 
-// New checks the connection, which belongs to the caller: it is closed when every relay that uses
-// it has stopped. An [*outbox.InputError] names an option with which the client would give up an
-// outage, 60 tries by default, and never publish again.
+// New checks the connection, which belongs to the caller. Close it when every relay that uses it
+// has stopped. An [*outbox.InputError] names an option with which the client would give up during
+// an outage, by default after 60 tries, and never publish again.
 func New(js jetstream.JetStream) (*Publisher, error) {
 	bad := func(option, reason string) error {
 		return &outbox.InputError{Field: "nats." + option, Reason: reason}
@@ -81,7 +81,8 @@ func New(js jetstream.JetStream) (*Publisher, error) {
 
 // Check refuses a message that NATS cannot carry as it is. With its headers it may have at most
 // max_payload of the server, which is 1 MiB by default, and 65,535 bytes of headers. No header may
-// have a line break, a space at an end, or a name of other characters than NATS allows.
+// have a line break, a value that begins or ends with a space, or a name with characters that NATS
+// does not allow.
 func (p *Publisher) Check(m *outbox.Message) error {
 	size := len("NATS/1.0\r\n\r\n")
 	for key, values := range header(m) {
@@ -100,7 +101,7 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	if size > maxHeader {
 		return fmt.Errorf("natspub: the headers are %d bytes, more than %d", size, maxHeader)
 	}
-	// It is 0 before the first connection.
+	// MaxPayload is 0 before the first connection.
 	limit := p.js.Conn().MaxPayload()
 	if size += len(m.Payload); limit > 0 && int64(size) > limit {
 		return fmt.Errorf("natspub: %d bytes: %w: %d", size, nats.ErrMaxPayload, limit)
@@ -110,7 +111,7 @@ func (p *Publisher) Check(m *outbox.Message) error {
 
 // Publish sends the messages with [outbox.PublishEach], 256 at once. When ctx ends it returns at
 // once. A message that was on its way then may still be stored; a later copy of it has the same
-// Nats-Msg-Id. While the client reconnects, messages wait for ctx to end.
+// Nats-Msg-Id. While the client reconnects, messages wait until ctx ends.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	return outbox.PublishEach(ctx, messages, parallel, p.publish)
 }

@@ -15,7 +15,7 @@ import (
 // patience is how long one step on the connection may take.
 const patience = 4 * time.Second
 
-// channel is listened to on a connection of its own.
+// channel listens on a connection of its own.
 type channel struct {
 	name    string
 	connect func(ctx context.Context) (*pgx.Conn, error)
@@ -26,7 +26,7 @@ type channel struct {
 	running  atomic.Bool
 }
 
-// complete sets the defaults, or says which field is wrong.
+// complete sets the defaults, and says which field is wrong, if one is.
 func (c *channel) complete() (field, reason string) {
 	if c.silence == 0 {
 		c.silence = DefaultSilence
@@ -44,7 +44,7 @@ func (c *channel) complete() (field, reason string) {
 	return "", ""
 }
 
-// again spreads those who have lost the same server.
+// again spreads the processes that have lost the same server.
 var again = backoff.Policy{Base: 50 * time.Millisecond, Cap: 5 * time.Second}
 
 // run listens until ctx ends.
@@ -69,7 +69,7 @@ func (c *channel) run(ctx context.Context) error {
 	}
 }
 
-// session is one connection, until it is lost.
+// session listens on one connection, until it is lost.
 func (c *channel) session(ctx context.Context) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *channel) dial(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// wait returns when there is a notification. A silent connection is tried, for as long as it
+// wait returns when there is a notification. It pings a silent connection, and waits on while that
 // answers.
 func (c *channel) wait(ctx context.Context, conn *pgx.Conn) (payload string, err error) {
 	for {
@@ -136,7 +136,7 @@ func (c *channel) ping(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Ping(ctx)
 }
 
-// close says goodbye, when there is somebody to say it to.
+// close ends the session on the server, for at most a second.
 func (c *channel) close(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

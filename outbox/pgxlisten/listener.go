@@ -1,5 +1,5 @@
 // Package pgxlisten wakes the relays of a process when another process has inserted messages: it
-// listens for what an outbox.Notifier sends.
+// listens for the notifications of an outbox.Notifier.
 //
 //	// in a process that inserts
 //	notifier, err := outbox.NewNotifier(outbox.NotifierConfig{Outbox: box, DB: db})
@@ -16,7 +16,7 @@
 //	go listener.Run(ctx)
 //	err = relay.Run(ctx)
 //
-// A notification that is missed costs the time until the next poll, and nothing else.
+// A missed notification costs only the time until the next poll.
 //
 // A [Waker] does the same for the waiters of a dedup.Deduper over sqlstore.Store.
 package pgxlisten
@@ -30,18 +30,18 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// DefaultSilence is that of [Config].
+// DefaultSilence is the default of Config.Silence.
 const DefaultSilence = 10 * time.Second
 
 // Config says where to listen. Outbox and Connect are required.
 type Config struct {
 	// Outbox whose relays are woken. No default.
 	Outbox *outbox.Outbox
-	// Connect returns a connection of its own, which the Listener closes. It must not go through
-	// a pooler that gives the server's connection to others after a transaction. No default.
+	// Connect returns a new connection, which the Listener closes. It must not go through a pooler
+	// that gives the server's connection to others after a transaction. No default.
 	Connect func(ctx context.Context) (*pgx.Conn, error)
-	// Silence is after how long without a notification the connection is tried: one that is lost
-	// may say nothing. A millisecond to an hour. Default: [DefaultSilence].
+	// Silence is the time without a notification after which the Listener pings the connection: a
+	// lost one may not show an error. A millisecond to an hour. Default: [DefaultSilence].
 	Silence time.Duration
 	// OnError gets the error of a connection that was lost or could not be made. It must return
 	// soon. Default: errors are dropped.
@@ -64,14 +64,14 @@ func New(cfg Config) (*Listener, error) {
 	if field, reason := c.complete(); field != "" {
 		return nil, bad(field, reason)
 	}
-	// Also when it has connected: what was sent before has not been heard.
+	// It is also called after connecting, because earlier notifications were missed.
 	c.notified = func(string) { cfg.Outbox.Wake() }
 	return &Listener{c}, nil
 }
 
-// Run listens until ctx ends; then it returns nil. It connects again when the connection is lost,
-// after a growing pause, and wakes the relays then for what it may have missed. It runs once at a
-// time, and may run again when it has returned.
+// Run listens until ctx ends; then it returns nil. When the connection is lost it connects again,
+// after a growing pause, and wakes the relays, because it may have missed notifications. It runs
+// once at a time, and may run again when it has returned.
 func (l *Listener) Run(ctx context.Context) error {
 	if l == nil || l.channel == nil {
 		return &outbox.InputError{Field: "Listener", Reason: "is nil or was not made by New"}

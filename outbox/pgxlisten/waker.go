@@ -15,9 +15,10 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// WakerConfig says how the news of ended keys travels. DB and Connect are required.
+// WakerConfig says how processes tell each other that keys have ended. DB and Connect are required.
 type WakerConfig struct {
-	// DB to send on: a pool that others may use too. One statement for up to 256 ends. No default.
+	// DB sends the notifications: a pool that others may use too. One statement for up to 256 keys
+	// that have ended. No default.
 	DB *sql.DB
 	// Channel of all processes that share a store: 1-63 bytes. Default: "onceward_wake".
 	Channel string
@@ -28,9 +29,9 @@ type WakerConfig struct {
 }
 
 // Waker is a [driver.Waker] over LISTEN and NOTIFY of PostgreSQL
-// (https://www.postgresql.org/docs/current/sql-notify.html), for sqlstore.Options.Waker. Make
-// it with [NewWaker], and call Run in every process whose Dedupers have a Config.Wait. While Run
-// has no connection nobody is woken, and waiters poll.
+// (https://www.postgresql.org/docs/current/sql-notify.html), for sqlstore.Options.Waker. Make it
+// with [NewWaker], and call Run in every process whose Dedupers have a Config.Wait. While Run has
+// no connection it wakes nobody, and waiters poll.
 type Waker struct {
 	db      *sql.DB
 	channel *channel
@@ -64,8 +65,8 @@ func NewWaker(cfg WakerConfig) (*Waker, error) {
 	return w, nil
 }
 
-// Run listens until ctx ends; then it returns nil. It connects again when the connection is lost,
-// after a growing pause, and wakes everybody then. It runs once at a time.
+// Run listens until ctx ends; then it returns nil. When the connection is lost it connects again,
+// after a growing pause, and then wakes all waiters. It runs once at a time.
 func (w *Waker) Run(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return err
@@ -89,14 +90,14 @@ func (w *Waker) Wake(ctx context.Context, ids []driver.ID) error {
 	for i, id := range ids {
 		names[i] = hex.EncodeToString(id[:])
 	}
-	// One text, because drivers differ in what they take for an array.
+	// One text, because drivers differ in how they take arrays.
 	_, err := w.db.ExecContext(ctx,
 		"SELECT pg_notify($1, id) FROM unnest(string_to_array($2, ',')) AS id", w.channel.name,
 		strings.Join(names, ","))
 	return err
 }
 
-// Listen implements [driver.Waker]. It asks nobody.
+// Listen implements [driver.Waker]. It does not use the database.
 func (w *Waker) Listen(_ context.Context, id driver.ID, woken func()) (stop func(), err error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -119,7 +120,7 @@ func (w *Waker) Listen(_ context.Context, id driver.ID, woken func()) (stop func
 }
 
 // notified wakes the listeners of a key, or all of them when a connection has begun to listen: they
-// may have missed what came before.
+// may have missed earlier notifications.
 func (w *Waker) notified(payload string) {
 	var id driver.ID
 	n, err := hex.Decode(id[:], []byte(payload[:min(len(payload), hex.EncodedLen(len(id)))]))

@@ -13,12 +13,13 @@ import (
 )
 
 // parallel is how many messages of a call are on their way at once. Each may be returned, and the
-// client drops a return that nobody takes for five seconds: so this is the room for them.
+// client drops a return that nobody takes within five seconds. So the channel of returns has room
+// for all of them.
 const parallel = 256
 
 var errNack = errors.New("rabbitpub: RabbitMQ refused the message (basic.nack); is a queue full?")
 
-// channel is one of AMQP that confirms what it takes.
+// channel is an AMQP channel that confirms messages.
 type channel struct {
 	*amqp.Channel
 	returns <-chan amqp.Return
@@ -46,7 +47,7 @@ func open(conn *amqp.Connection) (*channel, error) {
 	return c, nil
 }
 
-// discard waits for the broker, or for the end of the connection.
+// discard closes the channel. It waits for the broker, or for the end of the connection.
 func (c *channel) discard() { _ = c.Close() }
 
 func (c *channel) publish(ctx context.Context, exchange string, m *outbox.Message) error {
@@ -69,10 +70,10 @@ func (c *channel) publish(ctx context.Context, exchange string, m *outbox.Messag
 	return c.unroutable(m.ID)
 }
 
-// unroutable says that a confirmed message was returned, because no queue took it. RabbitMQ sends
-// the return before the confirmation, and the client's one reader puts it into the channel's room
-// before it wakes who waits for the confirmation: so it is there. A returned message has no number.
-// If two have one ID, each return is taken for one of them.
+// unroutable returns an error when a confirmed message was returned, because no queue took it.
+// RabbitMQ sends the return before the confirmation. The client has one reader, which puts the
+// return into c.returns before it wakes the waiter for the confirmation. So the return is there. A
+// return has no number: when two messages have the same ID, each return is taken for one of them.
 func (c *channel) unroutable(id string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,25 +9,25 @@
 //
 // A message's topic is its routing key. It is persistent, and mandatory: if no queue takes it, it
 // stays in the outbox and is tried again. Otherwise it is acknowledged when RabbitMQ confirms it:
-// every durable queue has it on disk, every quorum queue on a majority of its replicas
+// then every durable queue has it on disk, and every quorum queue on a majority of its replicas
 // (rabbitmq.com/docs/confirms).
 //
 // Message.ID is the property message-id, and the header onceward-id. RabbitMQ does not deduplicate,
-// so consumers do. A header that occurs more than once is an array of its values; a nil value is
-// an empty one.
+// so consumers do. A header that occurs more than once is sent as an array of its values; a nil
+// value is sent as an empty one.
 //
 // # Order
 //
-// Messages of one key have one on its way, the next one after the confirmation: a queue that is
-// full refuses one (overflow reject-publish) and may accept the next one. A key itself is not sent:
-// if consumers need it, insert it as a header.
+// A key has only one message on its way, and the next one follows after the confirmation: a full
+// queue may refuse one message (overflow reject-publish) and accept the next. The key itself is not
+// sent: if consumers need it, insert it as a header.
 //
 // # Outages
 //
-// After its connection is lost, the next call dials again. While RabbitMQ blocks the connection,
+// After the connection is lost, the next call dials again. While RabbitMQ blocks the connection,
 // because of an alarm about memory or disk (rabbitmq.com/docs/connection-blocked), calls fail at
-// once. A frozen broker is noticed after three heartbeats, 30 seconds by default; meanwhile calls
-// wait until their context ends, and a call that is writing until the connection is closed.
+// once. The client notices a frozen broker after three heartbeats, 30 seconds by default. Meanwhile
+// calls wait until their context ends; a call that is writing waits until the connection is closed.
 package rabbitpub
 
 import (
@@ -48,23 +48,23 @@ import (
 const DefaultMaxSize = 16 << 20
 
 const (
-	maxIdle      = 16 // channels that are kept
+	maxIdle      = 16 // channels that are kept open
 	maxName      = 255
 	closeTimeout = 5 * time.Second
 )
 
 // Config says how to reach RabbitMQ. Dial is required.
 type Config struct {
-	// Dial opens a connection, such as by amqp.Dial, which gives up after 30 seconds. Leave
+	// Dial opens a connection, for example with amqp.Dial, which gives up after 30 seconds. Leave
 	// amqp.Config.Recovery nil: the Publisher calls Dial whenever it has no connection, one call at
-	// a time. It closes what Dial returns. No default.
+	// a time. It closes the connection. No default.
 	Dial func() (*amqp.Connection, error)
-	// Exchange takes the messages. Default: the default exchange of RabbitMQ, which hands a message
-	// to the queue that has the name of its topic.
+	// Exchange takes the messages. Default: the default exchange of RabbitMQ, which gives a message
+	// to the queue with the name of its topic.
 	Exchange string
-	// MaxSize is the max_message_size of RabbitMQ, in bytes. RabbitMQ closes the channel for a
-	// larger payload, so that all messages on their way fail. [Publisher.Check] refuses such a
-	// message before. Default: [DefaultMaxSize].
+	// MaxSize is the max_message_size of RabbitMQ, in bytes. For a larger payload RabbitMQ closes
+	// the channel, and all messages on their way fail. So [Publisher.Check] refuses such a message
+	// before it is sent. Default: [DefaultMaxSize].
 	MaxSize int
 }
 
@@ -103,7 +103,8 @@ func New(cfg Config) (*Publisher, error) {
 var errClosed = errors.New("rabbitpub: the publisher is closed")
 
 // Close closes the connection. Call it when every relay that uses the Publisher has stopped. Later
-// calls of Publish fail. Close waits for a call of Dial, and five seconds for RabbitMQ.
+// calls of Publish fail. Close waits for a running call of Dial, and up to five seconds for
+// RabbitMQ.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,9 +115,9 @@ func (p *Publisher) Close() error {
 	return p.conn.CloseDeadline(time.Now().Add(closeTimeout))
 }
 
-// Check refuses a message for which RabbitMQ would close the channel or the connection, so that
-// all messages on their way fail. These have a payload larger than MaxSize, a header name of more
-// than 255 bytes, or a header CC or BCC, by which RabbitMQ sends to other queues.
+// Check refuses a message for which RabbitMQ would close the channel or the connection, so that all
+// messages on their way fail: one with a payload larger than MaxSize, or with a header name of more
+// than 255 bytes. It also refuses the headers CC and BCC, by which RabbitMQ sends to other queues.
 func (p *Publisher) Check(m *outbox.Message) error {
 	if len(m.Payload) > p.cfg.MaxSize {
 		return fmt.Errorf("rabbitpub: the payload is %d bytes, more than Config.MaxSize, %d",
@@ -132,7 +133,7 @@ func (p *Publisher) Check(m *outbox.Message) error {
 
 // Publish sends the messages with [outbox.PublishEach], 256 at once, on a channel that no other
 // call uses meanwhile. When ctx ends it returns soon, and a message that is not confirmed counts as
-// failed, though RabbitMQ may have it.
+// failed, although RabbitMQ may have it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	c, err := p.take(ctx)
 	if err != nil {
@@ -151,8 +152,8 @@ func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []er
 	return results
 }
 
-// take returns a channel. To open one may take as long as the broker does not answer, so ctx does
-// not wait for it; then the next call has the channel.
+// take returns a channel. Opening one may take as long as the broker does not answer, so take
+// returns when ctx ends; a later call then gets the channel.
 func (p *Publisher) take(ctx context.Context) (*channel, error) {
 	if why := p.blocked.Load(); why != nil {
 		return nil, fmt.Errorf("rabbitpub: RabbitMQ blocks the connection: %s", *why)
@@ -188,7 +189,7 @@ func (p *Publisher) put(c *channel) {
 	}
 }
 
-// channel returns one that is idle, or opens one.
+// channel returns an idle channel, or opens one.
 func (p *Publisher) channel() (*channel, error) {
 	for {
 		select {
@@ -224,7 +225,7 @@ func (p *Publisher) connection() (*amqp.Connection, error) {
 	return conn, nil
 }
 
-// watch ends with its connection.
+// watch records whether RabbitMQ blocks the connection, until that ends.
 func (p *Publisher) watch(notices <-chan amqp.Blocking) {
 	var why *string
 	for notice := range notices {

@@ -6,8 +6,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// SafeConfig sets in c what [CheckConfig] asks for, and returns it. All other
-// settings stay.
+// SafeConfig sets what [CheckConfig] requires in c, and returns c. All other settings stay.
 func SafeConfig(c *sarama.Config) *sarama.Config {
 	if !c.Version.IsAtLeast(sarama.V0_11_0_0) {
 		c.Version = sarama.V2_1_0_0

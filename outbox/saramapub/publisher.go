@@ -6,8 +6,8 @@
 //	...
 //	relay, err := outbox.NewRelay(outbox.RelayConfig{Publisher: publisher, ...})
 //
-// The producer must be idempotent and wait for all in-sync replicas; [CheckConfig] says what
-// is wrong with one that does not.
+// The producer must be idempotent and wait for all in-sync replicas; [CheckConfig] says which
+// setting is wrong.
 package saramapub
 
 import (
@@ -32,7 +32,7 @@ type Publisher struct {
 	producers map[string]*producer // of each topic
 }
 
-// producer is made by the first call that needs it. Those of its topic alone wait for that.
+// producer is made by the first call that needs it. Only calls of the same topic wait for that.
 type producer struct {
 	make func() (sarama.SyncProducer, error)
 }
@@ -45,17 +45,17 @@ var (
 // New checks the configuration of the client, which must pass [CheckConfig]. The client belongs to
 // the caller, who closes it after the Publisher.
 //
-// Each topic has a producer of its own on that client: one goroutine of a producer hands out the
-// messages of all its topics, and stands still while a topic is looked for that is missing.
+// Each topic has its own producer on that client: one goroutine of a producer dispatches the
+// messages of all its topics, and it blocks while sarama looks for a missing topic.
 //
-// Producer.MaxMessageBytes should not exceed max.message.bytes of the topics: a message that a
-// topic refuses takes its whole batch down, and sarama may still send the next batch of the
-// partition. Then the messages of that one have overtaken those of the first: see
-// [outbox.ErrOvertaken]. With a limit that is low enough sarama makes no batch that is refused.
+// Producer.MaxMessageBytes should not exceed max.message.bytes of the topics. When a topic refuses
+// a message the whole batch fails, and sarama may still send the next batch of the partition. Then
+// the messages of the second batch have overtaken those of the first: see [outbox.ErrOvertaken].
+// With a low enough limit sarama makes no batch that is refused.
 //
-// The same comes of a batch whose Producer.Retry is used up while the next one waits: three times
-// 100 ms by default. Have it go on for longer than a partition is without a leader, or without
-// enough replicas.
+// The same happens when a batch has used up its Producer.Retry, three times 100 ms by default,
+// while the next one waits. Set it to retry for longer than a partition may be without a leader, or
+// without enough replicas.
 func New(client sarama.Client) (*Publisher, error) {
 	if client == nil {
 		return nil, &outbox.InputError{Field: "sarama.Client", Reason: "is nil"}
@@ -70,8 +70,8 @@ func New(client sarama.Client) (*Publisher, error) {
 
 var errClosed = errors.New("saramapub: the publisher is closed")
 
-// Close ends the producers. Call it when every relay that uses the Publisher has stopped.
-// Publishing after it fails.
+// Close ends the producers. Call it when every relay that uses the Publisher has stopped. Later
+// calls of Publish fail.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -87,7 +87,8 @@ func (p *Publisher) Close() error {
 	return errors.Join(errs...)
 }
 
-// of returns the producer of a topic. It asks the cluster for an id when there is none yet.
+// of returns the producer of a topic. If there is none yet it makes one, and asks the cluster for a
+// producer id.
 func (p *Publisher) of(topic string) (sarama.SyncProducer, error) {
 	p.mu.Lock()
 	if p.closed {
@@ -113,10 +114,11 @@ func (p *Publisher) of(topic string) (sarama.SyncProducer, error) {
 	return made, err
 }
 
-// recordVersion is that of a record batch, with headers.
+// recordVersion is the version of record batches that have headers.
 const recordVersion = 2
 
-// Check refuses a message that sarama would: larger than Producer.MaxMessageBytes.
+// Check refuses a message that sarama would refuse: one that is larger than
+// Producer.MaxMessageBytes.
 func (p *Publisher) Check(m *outbox.Message) error {
 	if message(m).ByteSize(recordVersion) > p.limit {
 		return sarama.ErrMessageSizeTooLarge
@@ -124,13 +126,13 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	return nil
 }
 
-// Publish sends the messages with one SendMessages for each topic. A message that is too large for
-// its topic, though not for Producer.MaxMessageBytes, makes the broker refuse all that sarama has
-// put into one request with it. Then they are sent again one by one, and that one is rejected.
+// Publish sends the messages with one SendMessages for each topic. When a message is too large for
+// its topic, though not for Producer.MaxMessageBytes, the broker refuses everything that sarama has
+// put into one request with it. Then Publish sends these messages again one by one, and rejects
+// that one.
 //
-// SendMessages knows no context: nothing is sent when ctx has ended, but while the cluster is down
-// it takes as long as the timeouts and repetitions of the configuration make it; the relay does not
-// wait for it.
+// SendMessages takes no context. Publish sends nothing when ctx has ended. But while the cluster is
+// down a call takes as long as the configured timeouts and retries; the relay does not wait for it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	if err := context.Cause(ctx); err != nil {
 		results := make([]error, len(messages))
@@ -152,7 +154,7 @@ func tooLarge(err error) bool {
 		errors.Is(err, sarama.ErrInvalidTopic)
 }
 
-// send returns a result for each.
+// send returns a result for each message.
 func (p *Publisher) send(messages []outbox.Message) []error {
 	results := make([]error, len(messages))
 	of := map[string][]int{}
@@ -170,7 +172,7 @@ func (p *Publisher) send(messages []outbox.Message) []error {
 	return results
 }
 
-// sendTo sends those of the messages that are of one topic.
+// sendTo sends the messages of one topic.
 func (p *Publisher) sendTo(topic string, messages []outbox.Message, which []int, results []error) {
 	out := make([]*sarama.ProducerMessage, len(which))
 	at := make(map[*sarama.ProducerMessage]int, len(which))
@@ -199,7 +201,8 @@ func (p *Publisher) sendTo(topic string, messages []outbox.Message, which []int,
 func message(m *outbox.Message) *sarama.ProducerMessage {
 	out := &sarama.ProducerMessage{Topic: m.Topic,
 		Headers: make([]sarama.RecordHeader, len(m.Headers))}
-	// A nil encoder is a nil key or value: no partition of its own, and a tombstone.
+	// A nil encoder is a nil key, which has no fixed partition, or a nil value, which is a
+	// tombstone.
 	if m.Key != nil {
 		out.Key = sarama.ByteEncoder(m.Key)
 	}

@@ -19,20 +19,21 @@
 //
 // # Answers
 //
-// 2xx acknowledges the message. 400, 410, 413, 415 and 422 are about the message, or final, and
-// marked by [outbox.Reject]: RelayConfig.MaxAttempts parks the message. The relay tries again after
-// every other answer, also after a redirect, which is not followed. After an answer with
-// Retry-After the Publisher sends nothing to that URL before then, for at most [MaxRetryAfter]. It
-// remembers that in memory alone.
+// 2xx acknowledges the message. 400, 410, 413, 415 and 422 are final or about the message, and are
+// marked by [outbox.Reject]: after RelayConfig.MaxAttempts failures the relay parks the message.
+// The relay tries again after every other answer, even after a redirect, which is not followed.
+// After an answer with Retry-After the Publisher sends nothing to that URL before then, for at most
+// [MaxRetryAfter]. It remembers that only in memory.
 //
 // # Topics and endpoints
 //
 // A message with several endpoints is acknowledged when all of them have answered 2xx. Until then
-// it is sent to all of them again. A relay leaves a topic out while nothing of it is acknowledged,
-// so a topic for each endpoint keeps a slow endpoint from holding up others.
+// each attempt sends it to all of them again. A relay leaves a topic out while nothing of it is
+// acknowledged, so use a topic for each endpoint: then a slow endpoint holds up no other.
 //
-// A call of Publish has RelayConfig.PublishTimeout. Set that to more than the time limit of a
-// request, and BatchSize to the number of messages that the slowest endpoint answers meanwhile.
+// A call of Publish must end within RelayConfig.PublishTimeout. Set that to more than the time
+// limit of a request, and BatchSize to the number of messages that the slowest endpoint answers in
+// that time.
 package webhookpub
 
 import (
@@ -55,31 +56,31 @@ import (
 const (
 	DefaultTimeout  = 15 * time.Second
 	DefaultParallel = 16
-	// MaxRetryAfter bounds what a Retry-After can ask for.
+	// MaxRetryAfter bounds the wait that a Retry-After can ask for.
 	MaxRetryAfter = time.Hour
 
-	maxAnswer = 64 << 10 // bytes of an answer that are read, or its connection is not used again
+	maxAnswer = 64 << 10 // bytes read of an answer, so that its connection can be used again
 	maxQuote  = 200      // bytes of an answer that an error shows
 )
 
 // Endpoint is where a webhook goes.
 type Endpoint struct {
-	// URL with http or https. Errors show its host alone. If customers choose it, give
-	// Config.Client a transport that refuses addresses of your own network.
+	// URL with http or https. Errors show only its host. If customers choose it, give Config.Client
+	// a transport that refuses addresses of your own network.
 	URL string
-	// Secrets sign the webhook, one signature each: at least one, and the old and the new one while
-	// they change. A secret is whsec_ and base64 of 24 to 64 bytes.
+	// Secrets sign the webhook, with one signature each. Give at least one, and the old and the new
+	// one while you change it. A secret is whsec_ and base64 of 24 to 64 bytes.
 	Secrets []string
 }
 
 // Config says where webhooks go. Endpoints is required.
 type Config struct {
-	// Endpoints returns those of a topic, at least one. It is called once for each call of
+	// Endpoints returns the endpoints of a topic, at least one. It is called once for each call of
 	// Publish, by several goroutines at once. An error fails the messages of that call; mark it by
 	// [outbox.Reject] if the topic is gone for good. No default.
 	Endpoints func(ctx context.Context, topic string) ([]Endpoint, error)
-	// Client sends the requests. The Publisher uses a copy, which follows no redirects, and whose
-	// Timeout is DefaultTimeout if it is 0. Default: a client of its own.
+	// Client sends the requests. The Publisher uses a copy that follows no redirects; if Timeout is
+	// 0 the copy has DefaultTimeout. Default: a new client.
 	Client *http.Client
 	// Parallel is how many messages one call of Publish sends at once, 1 to 1000. Default:
 	// [DefaultParallel].
@@ -102,7 +103,7 @@ var (
 	_ outbox.Checker   = (*Publisher)(nil)
 )
 
-// New checks the configuration. An [*outbox.InputError] names what is wrong with it.
+// New checks the configuration. An [*outbox.InputError] names what is wrong.
 func New(cfg Config) (*Publisher, error) {
 	if cfg.Parallel == 0 {
 		cfg.Parallel = DefaultParallel
@@ -132,8 +133,9 @@ func New(cfg Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Check refuses a message whose ID cannot be a webhook-id: one with a dot, a space, or anything
-// else that is not visible ASCII. With a dot, two messages could have the same signed text.
+// Check refuses a message whose ID cannot be a webhook-id: one with a dot, a space, or any
+// character that is not visible ASCII. With dots in IDs, two messages could have the same signed
+// text.
 func (p *Publisher) Check(m *outbox.Message) error {
 	if i := strings.IndexFunc(m.ID, func(c rune) bool {
 		return c <= ' ' || c > '~' || c == '.'
@@ -143,8 +145,8 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	return nil
 }
 
-// Publish sends each message to the endpoints of its topic, with [outbox.PublishEach]. All
-// messages are of one topic. When ctx ends, requests on their way are given up. An endpoint that
+// Publish sends each message to the endpoints of its topic, with [outbox.PublishEach]. All messages
+// are of one topic. When ctx ends it gives up the requests that are on their way. An endpoint that
 // has received one of them gets the message again, with the same webhook-id.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	if len(messages) == 0 {
@@ -164,8 +166,8 @@ func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []er
 		})
 }
 
-// deliver asks every endpoint, so that one that fails does not keep a message from the others.
-// The message is rejected only when every answer left is final.
+// deliver sends to every endpoint, so that one that fails does not keep a message from the others.
+// It rejects the message only when every error is final.
 func (p *Publisher) deliver(ctx context.Context, m *outbox.Message, to []Endpoint) (all error) {
 	allFinal := true
 	for i := range to {
@@ -216,14 +218,14 @@ func (p *Publisher) post(ctx context.Context, m *outbox.Message, to *Endpoint) (
 		body[:min(len(body), maxQuote)])
 }
 
-// rest is how long nothing may be sent to a URL.
+// rest is how long nothing may be sent to a URL from now on.
 func (p *Publisher) rest(to string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.until[to].Sub(now)
 }
 
-// retryAfter keeps a Retry-After in seconds, or with a date (RFC 9110, 10.2.3).
+// retryAfter remembers a Retry-After, in seconds or as a date (RFC 9110, 10.2.3).
 func (p *Publisher) retryAfter(to, text string, now time.Time) {
 	until, err := http.ParseTime(text)
 	if seconds, bad := strconv.ParseUint(text, 10, 32); bad == nil {

@@ -1,7 +1,7 @@
 // Package migration has the numbered versions of the tables of packages sqladapter and sqlstore.
 //
 // A program that migrates by itself calls Migrate of its ledger, store or fence, and needs nothing
-// of this package. For a tool of your own, their Migrations return a [Set].
+// of this package. For a tool of your own, the method Migrations of these returns a [Set].
 package migration
 
 import (
@@ -15,19 +15,19 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// Set is the numbered versions of one component's tables, from 1, under the names that
-// its configuration gives them. Applied versions are recorded in the table
-// onceward_migrations, in the same schema. They are safe for concurrent use.
+// Set has the numbered versions of one component's tables, from 1, with the names from its
+// configuration. Applied versions are recorded in the table onceward_migrations, in the same
+// schema. A Set is safe for concurrent use.
 //
-// A team that leaves them to a tool exports them: [Set.Files] for golang-migrate,
-// [Set.GooseFiles] for goose, [Set.SQL] for a hand. Exported files record what
-// they do, too, so that [Set.Check] holds for all of them.
+// If you migrate with a tool, export the versions: [Set.Files] for golang-migrate, [Set.GooseFiles]
+// for goose, [Set.SQL] to apply by hand. Exported files also record what they do, so that
+// [Set.Check] works with all of them.
 type Set struct{ versions *sqlmigrate.Migrations }
 
-// LevelError says that tables have another version than the program needs: less, and they are
-// to be migrated; more, and the program is older than its tables.
+// LevelError says that tables have another version than the program needs. If it is lower, migrate
+// the tables; if it is higher, the program is older than its tables.
 type LevelError struct {
-	// Component is what the tables are for: "fence".
+	// Component says what the tables are for, such as "fence".
 	Component string
 	// Table is the name of the first of them.
 	Table string
@@ -43,14 +43,14 @@ func (e *LevelError) Error() string {
 		Has: e.Has, Needs: e.Needs}).Error()
 }
 
-// New is for the packages of this module, which have the versions.
+// New is for the packages of this module, which define the versions.
 func New(versions *sqlmigrate.Migrations) *Set { return &Set{versions} }
 
 // Newest is the version that this program needs.
 func (s *Set) Newest() int { return s.versions.Newest() }
 
-// Version reads the version that is recorded, zero for none. Two round trips, no lock, and no
-// right but to read.
+// Version reads the version that is recorded, zero for none. Two round trips, no lock, and only the
+// right to read.
 func (s *Set) Version(ctx context.Context, db *sql.DB) (int, error) {
 	if db == nil {
 		return 0, dialect.InputError("db", "is nil")
@@ -69,15 +69,15 @@ func (s *Set) Check(ctx context.Context, db *sql.DB) error {
 }
 
 // Up applies every version that is missing. Several processes may call it at once: one applies
-// them, the others wait and find them applied. Where nothing is missing it costs two round
-// trips and takes no lock. It does not create the schema. A version is one transaction; in
-// MySQL, where each statement commits by itself, one that was cut off is begun again by the
-// next call. So is one that drops an index of a table in use, which PostgreSQL does outside of a
-// transaction. Tables that are newer than this program are a [*LevelError].
+// them, the others wait and find them applied. Where nothing is missing it costs two round trips
+// and takes no lock. It does not create the schema. A version is one transaction. In MySQL, where
+// each statement commits by itself, the next call begins a version again that was interrupted. The
+// same holds for a version that drops an index of a table in use, which PostgreSQL does outside of
+// a transaction. Tables that are newer than this program are a [*LevelError].
 func (s *Set) Up(ctx context.Context, db *sql.DB) error { return s.To(ctx, db, s.Newest()) }
 
-// UpTo applies what is missing up to a version. Unlike [Set.To] it undoes nothing: tables
-// that have more are left as they are. Otherwise it is [Set.Up].
+// UpTo applies what is missing up to a version. Unlike [Set.To] it undoes nothing: it leaves tables
+// with a higher version as they are. Otherwise it is [Set.Up].
 func (s *Set) UpTo(ctx context.Context, db *sql.DB, version int) error {
 	switch {
 	case db == nil:
@@ -111,18 +111,18 @@ func (s *Set) To(ctx context.Context, db *sql.DB, version int) error {
 	return public(s.versions.Up(ctx, db, version))
 }
 
-// Files returns the versions for golang-migrate: 0001_name.up.sql and 0001_name.down.sql. Give
-// each component a directory, and a table for the tool's own versions, of its own. With MySQL
-// the tool's connection must allow several statements at once; with PostgreSQL it must send them
-// one by one (x-multi-statement=true), because one of them runs in no transaction.
+// Files returns the versions for golang-migrate: 0001_name.up.sql and 0001_name.down.sql. Give each
+// component its own directory, and its own table for the tool's versions. With MySQL the tool's
+// connection must allow several statements at once; with PostgreSQL it must send them one by one
+// (x-multi-statement=true), because one of them runs in no transaction.
 func (s *Set) Files() fs.FS { return s.versions.Files() }
 
 // GooseFiles returns the versions for goose: 0001_name.sql, both directions in one file. Give
 // each component a table for goose's own versions.
 func (s *Set) GooseFiles() fs.FS { return s.versions.GooseFiles() }
 
-// SQL returns everything that makes the newest version from nothing, each statement ended by a
-// semicolon at the end of a line.
+// SQL returns all statements that make the newest version from nothing, each ended by a semicolon
+// at the end of a line.
 func (s *Set) SQL() string { return s.versions.SQL() }
 
 func public(err error) error {

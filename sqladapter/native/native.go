@@ -11,8 +11,8 @@ import (
 type Tx interface {
 	// QueryContext is that of *sql.Tx, so that a Tx is also a sqladapter.Tx. It is never called.
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	// QueryRows runs a statement and returns its rows, none for a statement that has none.
-	// They are read and closed before the next call.
+	// QueryRows runs a statement and returns its rows, if it has any. They are read and closed
+	// before the next call.
 	QueryRows(ctx context.Context, query string, args ...any) (Rows, error)
 }
 
@@ -30,7 +30,7 @@ type Rows interface {
 	Next() bool
 	// Scan reads the columns of the row.
 	Scan(dest ...any) error
-	// Err says why Next has ended early.
+	// Err returns the error that made Next return false early.
 	Err() error
 	// Close may be called again.
 	Close() error
@@ -39,9 +39,9 @@ type Rows interface {
 // Transaction is a [Tx] that sqladapter.Native ends.
 type Transaction interface {
 	Tx
-	// Commit may be broken off by its context.
+	// Commit may return early when its context ends.
 	Commit(ctx context.Context) error
-	// Rollback is called last in any case, also after Commit, where it does nothing. Its
-	// context ends some seconds later at the latest, and not with the caller's.
+	// Rollback is always called last, also after Commit, where it must do nothing. Its context does
+	// not end with the caller's, but some seconds later at the latest.
 	Rollback(ctx context.Context) error
 }

@@ -1,4 +1,4 @@
-// Package pgxv5 has the marks of package sqladapter in transactions of pgx, version 5.
+// Package pgxv5 makes the marks of package sqladapter in transactions of pgx, version 5.
 //
 //	ledger, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "payments"})
 //	...
@@ -7,18 +7,18 @@
 //		return err
 //	})
 //
-// [Do], [DoBatch], [Confirm], [FenceDo] and [Runner] are those of sqladapter, with its repetitions
-// and its answers to a lost COMMIT. In a transaction of your own call [Mark], or wrap it:
+// [Do], [DoBatch], [Confirm], [FenceDo] and [Runner] are those of sqladapter, with its retries and
+// its handling of a lost COMMIT. In a transaction of your own call [Mark], or wrap it:
 // ledger.MarkTx(ctx, pgxv5.Wrap(tx), key), and commit tx yourself. Migrate takes a *sql.DB, which
-// stdlib.OpenDBFromPool of pgx makes of a pool. [NewStore] keeps claims and records over a pool,
+// stdlib.OpenDBFromPool of pgx makes from a pool. [NewStore] keeps claims and records over a pool,
 // for effects that are elsewhere.
 //
-// Every query mode of pgx fits. Behind PgBouncer in transaction mode use cache_describe, exec or
+// Every query mode of pgx works. Behind PgBouncer in transaction mode use cache_describe, exec or
 // simple_protocol. Use the default, cache_statement, only where PgBouncer keeps prepared statements
-// (max_prepared_statements, since 1.21), and describe_exec for transactions alone: outside of one
-// the pooler may give the second half of a statement to another connection.
+// (max_prepared_statements, since 1.21). Use describe_exec only in transactions: outside of one the
+// pooler may give the second half of a statement to another connection.
 //
-// An error of Commit that is not the server's leaves open what became of it, whatever
+// An error of Commit that is not from the server leaves open whether it has committed, whatever
 // pgconn.SafeToRetry says: some versions call a lost COMMIT safe to repeat.
 package pgxv5
 
@@ -39,21 +39,21 @@ import (
 	"github.com/onceward/onceward/sqladapter/native"
 )
 
-// Beginner begins transactions: *pgxpool.Pool, and *pgx.Conn when nobody else uses it. A
-// connection that is lost stays lost, so a pool alone can run a transaction again.
+// Beginner begins transactions: *pgxpool.Pool, and *pgx.Conn when nobody else uses it. A lost
+// connection stays lost, so only a pool can run a transaction again.
 type Beginner interface {
 	// BeginTx is that of *pgxpool.Pool.
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Tx is a pgx.Tx as sqladapter takes it. Make it with [Wrap].
+// Tx is a pgx.Tx in the form that sqladapter takes. Make it with [Wrap].
 type Tx struct {
 	// Tx is the transaction; its own methods are for the effect.
 	pgx.Tx
 }
 
-// Wrap makes a transaction of pgx fit for [sqladapter.Ledger.MarkTx] and all else that takes a
-// transaction. It does not end it. A nil tx gives nil, which is refused there.
+// Wrap makes a transaction of pgx usable in [sqladapter.Ledger.MarkTx] and wherever sqladapter
+// takes a transaction. It does not end the transaction. A nil tx gives nil, which these refuse.
 func Wrap(tx pgx.Tx) *Tx {
 	if v := reflect.ValueOf(tx); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil
@@ -61,7 +61,7 @@ func Wrap(tx pgx.Tx) *Tx {
 	return &Tx{tx}
 }
 
-// ExecContext is that of *sql.Tx, for outbox.Outbox.InsertTx and its like. The result has no
+// ExecContext is that of *sql.Tx, for outbox.Outbox.InsertTx and similar methods. The result has no
 // LastInsertId, which PostgreSQL does not know.
 func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	tag, err := t.Exec(ctx, query, args...)
@@ -76,7 +76,7 @@ func (*Tx) QueryContext(context.Context, string, ...any) (*sql.Rows, error) {
 	return nil, errors.New("pgxv5: a transaction of pgx has no *sql.Rows")
 }
 
-// TakesArrays is that of [native.Arrays]: ids travel in binary form.
+// TakesArrays is that of [native.Arrays]: ids are sent in binary form.
 func (*Tx) TakesArrays() {}
 
 // QueryRows runs a statement. A [][16]byte among args is an array of uuid.
@@ -93,7 +93,7 @@ func (t *Tx) QueryRows(ctx context.Context, query string, args ...any) (native.R
 	return rows{found}, nil
 }
 
-// uuids has a type that pgx knows in every query mode.
+// uuids returns a type that pgx knows in every query mode.
 func uuids(ids [][16]byte) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(ids))
 	for i := range ids {
@@ -102,7 +102,7 @@ func uuids(ids [][16]byte) []pgtype.UUID {
 	return all
 }
 
-// rows closes as those of database/sql do. Closing reads what is left, and meets its error.
+// rows has the Close of database/sql. It reads the remaining rows, and returns their error.
 type rows struct{ pgx.Rows }
 
 func (r rows) Close() error {
@@ -111,9 +111,10 @@ func (r rows) Close() error {
 }
 
 // Do is [sqladapter.Ledger.Do] in a transaction of db, at three round trips and those of effect. A
-// savepoint travels with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT
-// or ROLLBACK as text is an error. A db that wraps a pool must hand BeginQuery and CommitQuery of
-// the options on. A nil db or effect, and marks that New has not made, are a [*dedup.InputError].
+// savepoint is sent with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT
+// or ROLLBACK as text is an error. A db that wraps a pool must pass on BeginQuery and CommitQuery
+// of the options. A nil db or effect, and a ledger that New has not made, are a
+// [*dedup.InputError].
 func Do(
 	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, key string,
 	effect func(ctx context.Context, tx pgx.Tx) error, opts ...dedup.Option,
@@ -130,7 +131,7 @@ func Do(
 	}, opts...)
 }
 
-// Ledger is a ledger whose Do is the one of this package. outbox.Do takes it with a pool:
+// Ledger is a ledger whose Do is that of this package. outbox.Do takes it with a pool:
 //
 //	outbox.Do(ctx, box, pgxv5.Ledger{Ledger: ledger}, pool, key, effect)
 type Ledger struct {
@@ -138,7 +139,8 @@ type Ledger struct {
 	*sqladapter.Ledger
 }
 
-// Do is the function [Do], with a tx that outbox.Outbox.InsertTx and all of sqladapter take.
+// Do is the function [Do], with a tx that outbox.Outbox.InsertTx and everything in sqladapter
+// takes.
 func (l Ledger) Do(
 	ctx context.Context, db *pgxpool.Pool, key string,
 	effect func(ctx context.Context, tx *Tx) error, opts ...dedup.Option,
@@ -170,7 +172,7 @@ func DoBatch(
 		}, opts...)
 }
 
-// Mark is [sqladapter.Ledger.MarkTx] in a transaction of the caller's own. A nil ledger or tx is a
+// Mark is [sqladapter.Ledger.MarkTx] in the caller's own transaction. A nil ledger or tx is a
 // [*dedup.InputError].
 func Mark(
 	ctx context.Context, ledger *sqladapter.Ledger, tx pgx.Tx, key string, opts ...dedup.Option,
@@ -210,18 +212,18 @@ func Runner(ledger *sqladapter.Ledger, db Beginner) (*sqladapter.Runner, error) 
 	return n.Runner()
 }
 
-// txKey is that of the transaction in the context of an effect.
+// txKey is the context key of an effect's transaction.
 type txKey struct{}
 
-// TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]: see
-// [sqladapter.TxFrom]. false says that ctx is not that of such an effect.
+// TxFrom returns the transaction of the effect of a [Runner] that runs under ctx: see
+// [sqladapter.TxFrom]. It returns false when ctx is not that of such an effect.
 func TxFrom(ctx context.Context) (pgx.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(pgx.Tx)
 	return tx, ok
 }
 
-// Confirm is [sqladapter.Ledger.Confirm] in a transaction of db, which must be another
-// connection than the one that was lost.
+// Confirm is [sqladapter.Ledger.Confirm] in a transaction of db, which must be on another
+// connection than the lost one.
 func Confirm(
 	ctx context.Context, ledger *sqladapter.Ledger, db Beginner, key string, mark sqladapter.Mark,
 	opts ...dedup.Option,
@@ -256,12 +258,12 @@ func over(ledger *sqladapter.Ledger, db Beginner) (sqladapter.Native, error) {
 	return n, nil
 }
 
-// A savepoint travels with BEGIN, and its release with COMMIT, in one round trip each. It is gone
-// when the effect has ended the transaction by itself; then COMMIT is not executed.
+// The savepoint is sent with BEGIN, and its release with COMMIT, in one round trip each. When the
+// effect has ended the transaction the savepoint is gone, and the server does not execute COMMIT.
 const setGuard, releaseAndCommit = "; savepoint onceward_guard",
 	"release savepoint onceward_guard; commit"
 
-// options: the default leaves it to the server, and is not the strictest level.
+// options translates a level. LevelDefault leaves the choice to the server.
 func options(level sql.IsolationLevel) (pgx.TxOptions, error) {
 	var at pgx.TxIsoLevel
 	switch level {

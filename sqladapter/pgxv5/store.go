@@ -13,9 +13,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/sqlstore"
 )
 
-// NewStore is [sqlstore.New] over a pool of pgx, with nothing of database/sql in between but for
-// Migrate, Check and Drop. Options.Dialect may be left out. The pool stays open when the store is
-// not used any more. A nil pool is a [*dedup.InputError].
+// NewStore is [sqlstore.New] over a pool of pgx. Only Migrate, Check and Drop use database/sql.
+// Options.Dialect may be left out. The caller closes the pool. A nil pool is a [*dedup.InputError].
 func NewStore(pool *pgxpool.Pool, cfg sqlstore.Options) (*sqlstore.Store, error) {
 	if pool == nil {
 		return nil, &dedup.InputError{Field: "pool", Reason: "is nil"}
@@ -29,7 +28,7 @@ func NewStore(pool *pgxpool.Pool, cfg sqlstore.Options) (*sqlstore.Store, error)
 			if err != nil {
 				return nil, err
 			}
-			// No effect is in it that could end it, so it needs no savepoint.
+			// It holds no effect that could end it, so it needs no savepoint.
 			tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: at.IsoLevel})
 			if err != nil {
 				return nil, err

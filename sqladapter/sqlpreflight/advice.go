@@ -5,10 +5,10 @@ import (
 	"github.com/onceward/onceward/internal/advice"
 )
 
-// The codes of what [Run] finds. docs/reference/findings.md says what each means. Metrics and
-// alarms read them, so a code does not change.
+// The codes of the findings of [Run]. docs/reference/findings.md says what each means. Metrics and
+// alarms use them, so a code never changes.
 const (
-	// Of any database.
+	// For any database.
 	codeReadOnly         = "read_only"
 	codeIsolation        = "isolation"
 	codeNoTable          = "no_table"
@@ -17,7 +17,7 @@ const (
 	codeCollation        = "collation"
 	codeNotSeen          = "not_seen"
 
-	// Of PostgreSQL.
+	// For PostgreSQL.
 	codeSynchronousCommit = "synchronous_commit"
 	codeFsync             = "fsync"
 	codeFullPageWrites    = "full_page_writes"
@@ -25,7 +25,7 @@ const (
 	codeIdleInTransaction = "idle_in_transaction"
 	codeSimpleProtocol    = "simple_protocol"
 
-	// Of MySQL and MariaDB.
+	// For MySQL and MariaDB.
 	codeFlushLog   = "innodb_flush_log_at_trx_commit"
 	codeSyncBinlog = "sync_binlog"
 	codeFoundRows  = "client_found_rows"
@@ -33,7 +33,7 @@ const (
 	codeLockWait   = "innodb_lock_wait_timeout"
 	codeEngine     = "engine"
 
-	// Of SQLite.
+	// For SQLite.
 	codeJournal     = "journal_mode"
 	codeSynchronous = "synchronous"
 	codeBusyTimeout = "busy_timeout"

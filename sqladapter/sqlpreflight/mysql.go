@@ -10,16 +10,16 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// longLockWait is from where a wait for another's lock is long, in seconds.
+// longLockWait is the longest wait for a lock that is not reported, in seconds.
 const longLockWait = 30
 
 func (in *inspection) mysql(ctx context.Context) error {
-	// With autocommit off what is asked here opens a transaction, which must not go to the pool.
+	// With autocommit off the queries here open a transaction, which must not go back to the pool.
 	defer func() { _, _ = in.conn.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`) }()
 	if _, err := in.scan(ctx, `SELECT CONCAT(@@hostname, ':', @@port)`, nil, &in.Server); err != nil {
 		return err
 	}
-	// Of the session, where there is a value of its own.
+	// Values of the session, where it has its own.
 	settings, err := in.settings(ctx,
 		`SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog',`+
 			` 'log_bin', 'autocommit', 'innodb_lock_wait_timeout', 'tx_isolation', 'transaction_isolation', 'read_only')`)
@@ -49,7 +49,7 @@ func (in *inspection) mysqlSettings(settings map[string]string) {
 		v > longLockWait {
 		in.Add(codeLockWait, "innodb_lock_wait_timeout is %d s", v)
 	}
-	// MariaDB has the second, or both
+	// MariaDB has only tx_isolation, or both
 	level := cmp.Or(settings["transaction_isolation"], settings["tx_isolation"])
 	if level == "REPEATABLE-READ" || level == "SERIALIZABLE" {
 		f := in.Add(codeIsolation, "the isolation of transactions is %s", level)
@@ -59,8 +59,8 @@ func (in *inspection) mysqlSettings(settings map[string]string) {
 	}
 }
 
-// foundRows changes a row of a temporary table into itself: zero rows are changed, unless the
-// connection counts those that were found.
+// foundRows changes a row of a temporary table into itself: the server reports zero changed rows,
+// unless the connection counts found rows.
 func (in *inspection) foundRows(ctx context.Context) {
 	unseen := func(err error) {
 		in.Add(codeNotSeen,
@@ -90,8 +90,8 @@ func (in *inspection) foundRows(ctx context.Context) {
 	}
 }
 
-// mysqlTable wants no index by age of a table of marks, which have an owner: retention walks over
-// its key.
+// mysqlTable requires no index by age on a table of marks, which has a column owner: retention
+// walks over its key.
 func (in *inspection) mysqlTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{in.cfg.Schema, table}
 	const where = ` WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?`
@@ -123,15 +123,16 @@ func (in *inspection) mysqlTable(ctx context.Context, table string) (s shape, er
 	return s, err
 }
 
-// mysqlGenerations looks behind the view that generations of marks have for people. Theirs need no
-// index by age.
+// mysqlGenerations checks the open table behind the view that generations of marks have for people.
+// It needs no index by age.
 func (in *inspection) mysqlGenerations(ctx context.Context, table string) (shape, error) {
 	s, err := in.mysqlTable(ctx, dialect.Stem(table)+"_open")
 	s.aged = false
 	return s, err
 }
 
-// mysqlCollation: a binary one still takes a text and the same with spaces at its end for one.
+// mysqlCollation judges a collation. Even a binary one takes two texts for equal that differ only
+// in spaces at the end.
 func mysqlCollation(name string) (preflight.Severity, bool) {
 	if strings.HasSuffix(name, "_bin") {
 		return preflight.Warning, true

@@ -48,8 +48,9 @@ func (in *inspection) postgresSettings(settings map[string]string) {
 	}
 }
 
-// postgresProtocol asks the server for the text that it was sent. The parameter stands in it
-// unless the driver has put its value there. The dollar is spelled out where it is looked for.
+// postgresProtocol asks the server for the text that it received. The text has a placeholder unless
+// the driver has replaced it by the value. The query writes the dollar as chr(36), so that it does
+// not find its own search text.
 func (in *inspection) postgresProtocol(ctx context.Context) error {
 	var extended bool
 	var echo string
@@ -61,15 +62,15 @@ func (in *inspection) postgresProtocol(ctx context.Context) error {
 	return err
 }
 
-// postgresParts are the table of a name, or those that the view of this name reads: of marks in
-// generations, which are dropped as a whole.
+// postgresParts are the table of a name, or the tables that the view of this name reads: those are
+// the generations of marks, which are dropped as a whole.
 const postgresParts = `WITH named AS (SELECT oid, relkind = 'v' AS view FROM pg_class WHERE oid = to_regclass($1::text)),` +
 	` parts AS (SELECT oid, false AS dropped FROM named WHERE NOT view UNION SELECT c.oid, true FROM named n` +
 	` JOIN pg_rewrite r ON r.ev_class = n.oid JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid` +
 	` JOIN pg_class c ON d.refclassid = 'pg_class'::regclass AND c.oid = d.refobjid AND c.relkind IN ('r', 'p') WHERE n.view) `
 
-// postgresTable wants no index by age of a table of marks, which has stamps: retention walks over
-// its pages, but for servers before 14.
+// postgresTable requires no index by age on a table of marks, which has stamps: retention walks
+// over its pages, except on servers before 14.
 func (in *inspection) postgresTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{dialect.Postgres.In(in.cfg.Schema, table)}
 	var tables int
@@ -92,9 +93,9 @@ func (in *inspection) postgresTable(ctx context.Context, table string) (s shape,
 	return s, err
 }
 
-// postgresCollation: equal is equal byte by byte, but for nondeterministic ones. But the order of
-// a language changes with the library that knows it, and an index that was built with the old
-// one does not find what is there.
+// postgresCollation judges a collation. Equal means equal byte by byte, except in nondeterministic
+// ones. But the sort order of a language changes with the library that defines it, and an index
+// that was built with the old order misses rows.
 func postgresCollation(name string) (preflight.Severity, bool) {
 	switch name {
 	case "C", "POSIX", "ucs_basic":

@@ -1,5 +1,5 @@
-// Package sqlpreflight looks at the settings of a database, a pool and its tables that lose
-// records, or take a duplicate for a new message. Package preflight has the findings.
+// Package sqlpreflight checks a database, a pool and its tables for settings that lose records or
+// let a duplicate pass for a new message. Package preflight has the findings.
 //
 //	findings, err := sqlpreflight.Run(ctx, db, sqlpreflight.Config{Dialect: sqladapter.Postgres})
 package sqlpreflight
@@ -23,19 +23,19 @@ type Config struct {
 	Dialect dialect.Dialect
 	// Schema that holds the tables. Default: the connection's own.
 	Schema string
-	// Tables whose keys tell duplicates: of marks, a store, a fence, or your own. Default:
-	// none, only the server and the connection are looked at.
+	// Tables whose keys detect duplicates: of marks, a store, a fence, or your own. Default: none,
+	// only the server and the connection are checked.
 	Tables []string
 }
 
-// Run looks at the settings of the server and of a connection of db, and at the tables,
-// and returns what may lose records or take duplicates for new: worst first, empty when all is
-// well. It needs no right but to read, and writes nothing that lasts: MySQL's clientFoundRows
-// shows on a temporary table, SQLite's _txlock in a transaction that is rolled back.
+// Run checks the settings of the server and of a connection of db, and the tables. It returns what
+// may lose records or let duplicates pass for new messages: worst first, empty when all is well. It
+// needs only the right to read, and writes nothing that lasts: it finds MySQL's clientFoundRows
+// with a temporary table, and SQLite's _txlock in a transaction that it rolls back.
 //
-// It sees what a fresh session has. Not seen are what a pool in between (PgBouncer) does, disks
-// that lie about what they have written, and standbys that lag. The error says that something
-// could not be asked; the findings are then what was seen before. Some ten round trips.
+// It sees the settings of a fresh session. It cannot see what a pooler in between (PgBouncer) does,
+// disks that report writes that they have not made, and standbys that lag. An error says that a
+// query failed; the findings are then those made before it. Some ten round trips.
 func Run(ctx context.Context, db *sql.DB,
 	cfg Config) ([]preflight.Finding, error) {
 	if err := cfg.check(ctx, db); err != nil {
@@ -76,7 +76,7 @@ func (cfg *Config) check(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// inspection is a preflight under way, on one session.
+// inspection is a running preflight, on one session.
 type inspection struct {
 	advice.Report
 	conn *sql.Conn
@@ -84,8 +84,8 @@ type inspection struct {
 	cfg  Config
 }
 
-// look asks the server and reads the tables. It asks for the name of the server first: all findings
-// have it.
+// look queries the server and reads the tables. It asks for the name of the server first, because
+// all findings carry it.
 func (in *inspection) look(ctx context.Context) error {
 	switch in.cfg.Dialect {
 	case dialect.Postgres:
@@ -115,12 +115,12 @@ func (in *inspection) settings(ctx context.Context, query string) (map[string]st
 	return settings, rows.Err()
 }
 
-// shape is what a table is like, whatever the database.
+// shape describes a table of any database.
 type shape struct {
 	missing, unlogged bool
 	engine            string // of MySQL
 	unique, plain     int    // indexes
-	aged              bool   // it has a column that retention goes by
+	aged              bool   // it has a column that retention uses
 	keys              []keyColumn
 }
 
@@ -130,10 +130,10 @@ type keyColumn struct {
 	severity        preflight.Severity
 }
 
-// agedBy are the columns that retention goes by.
+// agedBy are the columns that retention uses.
 const agedBy = `'stamp', 'created_at', 'expires'`
 
-// judge says what the shape of a table means.
+// judge adds the findings about the shape of a table.
 func (in *inspection) judge(table string, s shape) {
 	if s.missing {
 		in.Add(codeNoTable, "there is no table %s", table)
@@ -158,7 +158,7 @@ func (in *inspection) judge(table string, s shape) {
 	}
 }
 
-// tables looks at each.
+// tables checks each table.
 func (in *inspection) tables(ctx context.Context,
 	look func(ctx context.Context, table string) (shape, error)) error {
 	for _, table := range in.cfg.Tables {
@@ -171,7 +171,8 @@ func (in *inspection) tables(ctx context.Context,
 	return nil
 }
 
-// keysOf reads name and collation of columns; judge says what is wrong with one, or not.
+// keysOf reads name and collation of columns; judge reports whether a collation is bad, and how
+// severe that is.
 func (in *inspection) keysOf(ctx context.Context,
 	judge func(collation string) (preflight.Severity, bool), query string,
 	args ...any) (keys []keyColumn, err error) {

@@ -56,8 +56,8 @@ func (in *inspection) sqliteSettings(settings map[string]string) {
 	}
 }
 
-// txlock begins a transaction as the pool does, and looks whether another session can begin to
-// write meanwhile. A third one that writes just then makes it look as it should be.
+// txlock begins a transaction as the pool does, and checks whether another session can begin to
+// write meanwhile. If a third session writes at that moment, txlock misses a wrong setting.
 func (in *inspection) txlock(ctx context.Context, busyTimeout string) error {
 	if in.db.Stats().MaxOpenConnections == 1 {
 		in.Add(codeNotSeen,

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	// chunkBytes bounds the results and steps of one statement, and those that one transaction is
-	// given: MariaDB takes no packet above 16 MiB unless it is told to.
+	// chunkBytes bounds the results and steps of one statement and of one transaction: MariaDB
+	// takes no packet above 16 MiB by default.
 	chunkBytes = 4 << 20
-	// maxTries bounds how often a transaction is run that lost against another one.
+	// maxTries bounds how often a transaction runs that keeps losing against others.
 	maxTries = 8
 )
 
 // again spreads the tries.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
 
-// errNoRow: there is nothing to lock, and a row must be made first.
+// errNoRow says that there is no row to lock, and one must be made first.
 var errNoRow = errors.New("a row is missing")
 
 // operation is what one call does to its keys.
 type operation struct {
 	id func(i int) driver.ID
-	// size of what item i writes, in bytes.
+	// size is how much item i writes, in bytes.
 	size func(i int) int
-	// creates reports whether item i makes a row where there is none. Nil: none does.
+	// creates reports whether item i makes a row where there is none. With nil no item does.
 	creates func(i int) bool
-	// fresh says that those rows are probably missing.
+	// fresh says that the rows are probably missing.
 	fresh  bool
 	decide func(i int, r *claimRow, now int64) (ans driver.Answer, write bool)
-	// countsForget counts the forgotten.
+	// countsForget says that the call increments the number of Forgets.
 	countsForget bool
 }
 
@@ -64,8 +64,8 @@ func (s *Store) chunks(items []int, id func(int) driver.ID, size func(int) int) 
 	return chunks
 }
 
-// peek answers the items whose answer changes nothing, from rows that are not locked, and
-// returns the others.
+// peek answers the items that change nothing, from rows that it does not lock, and returns the
+// others.
 func (s *Store) peek(ctx context.Context, op operation, items []int,
 	answers []driver.Answer) (rest []int) {
 	for _, chunk := range s.chunks(items, op.id, noSize) {
@@ -99,7 +99,7 @@ func (s *Store) peek(ctx context.Context, op operation, items []int,
 	return rest
 }
 
-// settle answers items from rows that it locks, and writes back what has changed.
+// settle answers items from rows that it locks, and writes changed rows back.
 func (s *Store) settle(ctx context.Context, op operation, items []int, answers []driver.Answer) {
 	for _, chunk := range s.chunks(items, op.id, op.size) {
 		err := s.again(ctx, func(try int) error {
@@ -114,7 +114,7 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 	}
 }
 
-// settleIn is one transaction of settle. Rows that may be needed are made first: then there
+// settleIn is one transaction of settle. It first makes the rows that may be needed, so that there
 // is something to lock.
 func (s *Store) settleIn(ctx context.Context, tx querier, op operation, chunk []int,
 	answers []driver.Answer, create bool) error {
@@ -156,8 +156,8 @@ func (s *Store) settleIn(ctx context.Context, tx querier, op operation, chunk []
 	return err
 }
 
-// save writes rows back. They may hold more than the items that changed them: the steps of claims
-// that are taken over, and given back.
+// save writes rows back. A row may hold more bytes than its item brought: the steps of a claim that
+// is taken over or given back.
 func (s *Store) save(ctx context.Context, tx querier, rows []*claimRow) error {
 	for len(rows) > 0 {
 		n, sum := 0, 0
@@ -174,8 +174,8 @@ func (s *Store) save(ctx context.Context, tx querier, rows []*claimRow) error {
 	return nil
 }
 
-// quickly runs one statement for each chunk, which returns the rows that it has written, and
-// answers those. It returns the other items.
+// quickly runs one statement for each chunk. It answers the items whose rows the statement has
+// written, and returns the other items.
 func (s *Store) quickly(
 	ctx context.Context, items []int, answers []driver.Answer, id func(int) driver.ID,
 	size func(int) int,
@@ -197,14 +197,14 @@ func (s *Store) quickly(
 				rest = append(rest, i)
 				continue
 			}
-			delete(written, id(i)) // should the id occur twice, the other one is told what it finds
+			delete(written, id(i)) // an item with the same id is answered from what it finds
 			answers[i] = told(i, r, now)
 		}
 	}
 	return rest
 }
 
-// again repeats what lost against another transaction, and has not happened for certain.
+// again repeats a transaction that lost against another one and has certainly not happened.
 func (s *Store) again(ctx context.Context, run func(try int) error) error {
 	for try := 0; ; try++ {
 		err := run(try)
@@ -228,7 +228,7 @@ func idsOf(op operation, items []int) []driver.ID {
 	return ids
 }
 
-// rowOf is the row of a key, or an empty one, which is not put among the rows.
+// rowOf returns the row of a key, or an empty one, which it does not add to rows.
 func rowOf(rows map[driver.ID]*claimRow, id driver.ID) *claimRow {
 	if r := rows[id]; r != nil {
 		return r

@@ -10,13 +10,13 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// answer runs one call: it makes the answers, and gives each the error of ctx when that ends
-// first. The call that runs on then writes into slices that nobody sees.
+// answer runs one call and returns its answers. If ctx ends first each answer has the error of ctx.
+// The call may still run then, and writes into slices that nobody sees.
 func answer(ctx context.Context, n int, run func(answers []driver.Answer)) []driver.Answer {
 	if n == 0 {
 		return nil
 	}
-	// what runs on holds the variable, and may not have looked at it yet
+	// a call that still runs holds this variable, and may not have read it yet
 	answers := make([]driver.Answer, n)
 	err := within(ctx, func() error { run(answers); return nil })
 	if err == nil {
@@ -48,7 +48,7 @@ func within(ctx context.Context, f func() error) error {
 	}
 }
 
-// ended is why ctx has ended, and that it has.
+// ended is the error of a ctx that has ended, with its cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
@@ -57,7 +57,7 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// admit answers the items that are wrong in themselves, and returns the others.
+// admit answers the items whose check fails, and returns the others.
 func admit(answers []driver.Answer, check func(i int) error) (todo []int) {
 	for i := range answers {
 		if answers[i].Err = check(i); answers[i].Err == nil {

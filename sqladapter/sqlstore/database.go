@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/native"
 )
 
-// Native is a database of PostgreSQL that is not of database/sql. Package sqladapter/pgxv5 makes a
-// store of a pool of pgx with it. All fields are required, and are used by many goroutines at once.
+// Native is a PostgreSQL database that is not of database/sql. Package sqladapter/pgxv5 uses it to
+// make a store from a pool of pgx. All fields are required, and many goroutines use them at once.
 type Native struct {
 	// Begin begins a transaction at a level.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (native.Transaction, error)
@@ -33,13 +33,13 @@ func (n *Native) check() error {
 	return nil
 }
 
-// querier is what a statement is run with: a pool or a transaction.
+// querier runs statements: a pool or a transaction.
 type querier interface {
 	query(ctx context.Context, st statement) (native.Rows, error)
 	exec(ctx context.Context, st statement) error
 }
 
-// transaction is ended by commit or rollback. rollback is called in any case.
+// transaction is ended by commit or rollback. rollback is always called.
 type transaction interface {
 	querier
 	commit(ctx context.Context) error
@@ -50,11 +50,11 @@ type transaction interface {
 type database interface {
 	querier
 	begin(ctx context.Context, level sql.IsolationLevel) (transaction, error)
-	// open returns a pool for migrations; done is called behind them.
+	// open returns a pool for migrations; done is called after them.
 	open() (db *sql.DB, done func())
 }
 
-// queryOne reads one row. [sql.ErrNoRows] says that there is none.
+// queryOne reads one row; its error is [sql.ErrNoRows] when there is none.
 func queryOne(ctx context.Context, q querier, text string, dest ...any) (err error) {
 	rows, err := q.query(ctx, statement{text: text})
 	if err != nil {
@@ -134,7 +134,7 @@ func (q nativeQuerier) query(ctx context.Context, st statement) (native.Rows, er
 	return q.run(ctx, st.text, st.args...)
 }
 
-// exec meets the error of a statement without rows when it closes them.
+// exec gets the error of a statement without rows when it closes the rows.
 func (q nativeQuerier) exec(ctx context.Context, st statement) error {
 	rows, err := q.run(ctx, st.text, st.args...)
 	if err != nil {

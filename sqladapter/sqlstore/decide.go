@@ -10,13 +10,13 @@ import (
 // fenceTick is how many fences one millisecond of the database's clock is worth.
 const fenceTick = 1024
 
-// The next state of a key is decided here and nowhere else: from its row, which the caller
-// has locked, the request and the database's clock. The functions change the row in place
-// and report whether it must be written. A key without a row is an empty one.
+// These functions alone decide the next state of a key: from its row, which the caller has locked,
+// the request and the database's clock. They change the row in place and report whether it must be
+// written. A key without a row is an empty one.
 
-// decideClaim is Store.Claim of one key. It only answers, without touching the row, where
-// the answer is not a new claim. So it may also be asked about a row that is not locked, and
-// asked again under the lock when it says that it would write.
+// decideClaim is Store.Claim of one key. It does not change the row unless the answer is a new
+// claim. So a caller may ask about a row that is not locked, and ask again under the lock when the
+// answer is to write.
 func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	leaves := req.OnlyNew && r.attempt > 0
 	switch {
@@ -29,8 +29,8 @@ func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.A
 	case r.terminal():
 		return driver.Answer{Outcome: driver.Duplicate, Record: r.view(now)}, false
 	case r.heldBy(req.Token, now):
-		// Also when the lease has lapsed: this is still the same attempt, and the caller
-		// renews before it uses what an earlier send won.
+		// Also when the lease has lapsed: this is still the same attempt, and the caller renews
+		// before it uses a claim that an earlier send has won.
 		return driver.Answer{Outcome: driver.Acquired, Mine: true, Record: r.view(now)}, false
 	case r.state == driver.StateInProgress && r.leaseEnd > now && !givesWay(r, req):
 		return driver.Answer{Outcome: driver.InFlight, Record: r.view(now)}, false
@@ -47,8 +47,8 @@ func decideClaim(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.A
 	return grantClaim(r, req, r.attempt+1, now), true
 }
 
-// decideAsk is Store.ClaimUncertain: it is not counted, so that the next attempt at the effect
-// follows the one in doubt. The message's fingerprint and origin stay, too.
+// decideAsk is Store.ClaimUncertain. It is not counted as an attempt, so that the next attempt at
+// the effect follows the uncertain one. The message's fingerprint and origin stay, too.
 func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Answer, write bool) {
 	if !r.absent(now) && (r.terminal() || r.heldBy(req.Token, now)) {
 		return decideClaim(r, req, now)
@@ -64,7 +64,7 @@ func decideAsk(r *claimRow, req *driver.ClaimRequest, now int64) (ans driver.Ans
 	return ans, write
 }
 
-// restart leaves of a row its fence, which grows forever, and the floor of a Forget for as
+// restart clears a row, except for its fence, which grows forever, and the floor of a Forget for as
 // long as that is remembered.
 func (r *claimRow) restart(now int64) {
 	floor := r.floor
@@ -74,8 +74,8 @@ func (r *claimRow) restart(now int64) {
 	*r = claimRow{id: r.id, fence: r.fence, floor: floor}
 }
 
-// givesWay reports whether the request takes the claim over although it is live: from an
-// older generation of its own partition, and never past danger.
+// givesWay reports whether the request takes over a live claim: one of an older generation of the
+// request's own partition, and never after MarkIrreversible.
 func givesWay(r *claimRow, req *driver.ClaimRequest) bool {
 	from, now := &r.origin, &req.Origin
 	return req.TakeOverOlderGeneration && !r.has(flagIrreversible) &&
@@ -83,7 +83,7 @@ func givesWay(r *claimRow, req *driver.ClaimRequest) bool {
 		from.Generation > 0 && from.Generation < now.Generation
 }
 
-// grantClaim makes the caller the owner. Danger and steps of the key stay.
+// grantClaim makes the caller the owner. The irreversible flag and the steps of the key stay.
 func grantClaim(r *claimRow, req *driver.ClaimRequest, attempt int, now int64) driver.Answer {
 	r.state, r.token = driver.StateInProgress, req.Token
 	r.attempt = attempt
@@ -94,8 +94,8 @@ func grantClaim(r *claimRow, req *driver.ClaimRequest, attempt int, now int64) d
 	return driver.Answer{Outcome: driver.Acquired, Record: r.view(now)}
 }
 
-// lease makes the claim last from now, and be remembered for hold after that. A
-// dangerous key is never remembered for less than it was before.
+// lease sets how long the claim lasts from now, and that it is remembered for hold after that. For
+// an irreversible key it never shortens how long the key is remembered.
 func (r *claimRow) lease(lease, hold time.Duration, now int64) {
 	r.leaseEnd = later(now, lease)
 	until := later(r.leaseEnd, hold)
@@ -142,8 +142,8 @@ func decideForget(r *claimRow, hold time.Duration, now int64) (write bool, err e
 	return true, nil
 }
 
-// decideSweep is what the sweeper makes of a row: it goes when it has expired, and a claim
-// whose lease has lapsed is given back for its owner. A lease that lives is not touched.
+// decideSweep decides about a row for the sweeper: it removes an expired row, and releases a claim
+// whose lease has lapsed. It never touches a live lease.
 func decideSweep(r *claimRow, now int64) (remove, write bool) {
 	switch {
 	case r.expires <= now:
@@ -151,7 +151,7 @@ func decideSweep(r *claimRow, now int64) (remove, write bool) {
 	case r.state != driver.StateInProgress || r.leaseEnd > now:
 		return false, false
 	}
-	// Its owner is told the truth when it comes back: that it holds nothing.
+	// If the owner comes back it learns that it holds nothing.
 	r.token = driver.Token{}
 	r.state = driver.StateReleased
 	if r.has(flagIrreversible) {

@@ -10,14 +10,14 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// statement is the text of one, and its parameters.
+// statement is an SQL text and its parameters.
 type statement struct {
 	text string
 	args []any
 }
 
-// storeDialect makes the statements of a [Store]. Those that return rows return
-// claimColumns, and behind them the clock of the database in microseconds since 1970.
+// storeDialect makes the statements of a [Store]. Those that return rows return claimColumns,
+// followed by the clock of the database in microseconds since 1970.
 type storeDialect interface {
 	isolation() sql.IsolationLevel
 	// begin is the first statement of a transaction that writes, or empty.
@@ -28,31 +28,31 @@ type storeDialect interface {
 	chunk() int
 	// insert makes empty rows where there are none.
 	insert(ids []driver.ID) statement
-	// load reads rows, and locks them in the order of their ids. The clock of one at least
-	// is read when all are locked, or else before any is: too early a clock takes no live
-	// lease for lapsed.
+	// load reads rows, and locks them in the order of their ids. The clock of at least one row is
+	// read after all are locked, or else the clock is read before any is locked: an early clock
+	// never makes a live lease look lapsed.
 	load(ids []driver.ID, lock bool) statement
-	// save writes rows back that are locked.
+	// save writes locked rows back.
 	save(rows []*claimRow) statement
 	// remove deletes rows that are locked.
 	remove(ids []driver.ID) statement
-	// due locks rows that are due to be swept: expired, or else claims that have lapsed.
-	// It leaves out what others have locked, where the engine can, and results.
+	// due locks rows that are due to be swept: expired rows, or else claims that have lapsed. It
+	// reads no results, and skips rows that others have locked, where the engine can.
 	due(expired bool, limit int) statement
-	// page reads rows in some states, without results, in the order of their ids, from
-	// beyond one.
+	// page reads rows in some states, without results, in the order of their ids, beginning after
+	// an id.
 	page(after driver.ID, states string, limit int) statement
-	// clock reads the clock, and scan id, state, since, expires and the clock of rows that
-	// expire at from or later, in that order.
+	// clock reads the clock. scan reads id, state, since, expires and the clock of rows that expire
+	// at from or later, in the order in which they expire.
 	clock() string
 	scan(from int64, limit int) statement
-	// forgot counts up what Forgets tells, and countForgets reads it.
+	// forgot increments the number of Forgets, and countForgets reads it.
 	forgot() string
 	countForgets() string
 }
 
-// quickDialect can do what is done most in one statement, and returns the rows that were
-// written: the state of a key is decided there as decideClaim and decideFinish do it.
+// quickDialect does the most frequent operations in one statement each, which returns the rows that
+// it has written. These statements decide as decideClaim and decideFinish do.
 type quickDialect interface {
 	// insertClaims makes claims of keys that have no row.
 	insertClaims(reqs []*driver.ClaimRequest) statement
@@ -66,7 +66,7 @@ var storeDialects = map[Dialect]func(storeNames) storeDialect{
 	SQLite:   func(n storeNames) storeDialect { return newSQLiteStore(n) },
 }
 
-// storeNames are checked and quoted.
+// storeNames are the tables' names, checked and quoted.
 type storeNames struct {
 	table   string // with the schema, when there is one
 	forgets string // with the schema, too
@@ -89,13 +89,13 @@ func newStoreNames(cfg Options) (storeNames, error) {
 		forgets: d.In(cfg.Schema, sqlname.Derive(table, "_forgets"))}, nil
 }
 
-// withoutResult are claimColumns for a caller that has no use for results, which may be large.
+// withoutResult are claimColumns for callers that do not need results, which may be large.
 func withoutResult() string {
 	return strings.Join(claimColumns[:len(claimColumns)-1], ", ") + ", NULL"
 }
 
-// upsert is a statement of the form that MySQL and SQLite share, about rows that are there:
-// neither has an UPDATE of many rows from parameters.
+// upsert is a statement that MySQL and SQLite share, to update existing rows: neither has an UPDATE
+// of many rows from parameters.
 func upsert(table, conflict, assign string, rows []*claimRow) statement {
 	var set []string
 	for _, c := range claimColumns[1:] {
@@ -123,7 +123,7 @@ func (r *claimRow) args() []any {
 	}
 }
 
-// blob is NULL for what is empty.
+// blob is NULL for an empty value.
 func blob(b []byte) any {
 	if len(b) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func blob(b []byte) any {
 	return b
 }
 
-// nullableBlob is NULL for nil alone: an empty result is one.
+// nullableBlob is NULL only for nil: an empty result is a result.
 func nullableBlob(b []byte) any {
 	if b == nil {
 		return nil

@@ -16,8 +16,8 @@ func decideFinish(r *claimRow, c *driver.Finish, now int64) (ans driver.Answer, 
 		endClaim(r, c, now)
 		return driver.Answer{Held: true, Written: true, Record: r.view(now)}, true
 	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:
-		// Sent again: the answer is the one that was lost, so an owner whose late write
-		// had landed is told once more that the lease was gone.
+		// Sent again: give the same answer as the first time. So an owner whose late write was
+		// recorded hears again that its lease was lost.
 		return driver.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
 	case c.EffectApplied && mayLand(r, c, now):
 		return landClaim(r, c, now), true
@@ -25,8 +25,8 @@ func decideFinish(r *claimRow, c *driver.Finish, now int64) (ans driver.Answer, 
 	return driver.Answer{Record: r.view(now)}, false
 }
 
-// reach is the state in which c leaves the row: the release of what may have begun makes
-// it uncertain.
+// reach is the state in which c leaves the row: a release after the irreversible part may have
+// begun makes it uncertain.
 func reach(r *claimRow, c *driver.Finish) driver.State {
 	if c.State == driver.StateReleased && r.has(flagIrreversible) && !c.NotStarted {
 		return driver.StateUncertain
@@ -34,9 +34,9 @@ func reach(r *claimRow, c *driver.Finish) driver.State {
 	return c.State
 }
 
-// mayLand reports whether an effect that has happened may still be put on record by
-// somebody who holds nothing. A floor refuses whoever owned the key before a Forget; it
-// stays when the key is claimed again, for the old owner may wake only then.
+// mayLand reports whether a caller that does not hold the key may still record an effect that has
+// happened. The floor refuses owners from before a Forget. It stays when the key is claimed again,
+// because the old owner may wake only then.
 func mayLand(r *claimRow, c *driver.Finish, now int64) bool {
 	if r.expires <= now {
 		return true
@@ -44,7 +44,7 @@ func mayLand(r *claimRow, c *driver.Finish, now int64) bool {
 	return !r.terminal() && (c.Fence == 0 || c.Fence > uint64(r.floor)) // never negative
 }
 
-// landClaim records the effect of somebody who does not hold the key, or no longer.
+// landClaim records the effect of a caller that does not, or no longer, hold the key.
 func landClaim(r *claimRow, c *driver.Finish, now int64) driver.Answer {
 	if r.expires <= now {
 		r.restart(now)
@@ -57,7 +57,7 @@ func landClaim(r *claimRow, c *driver.Finish, now int64) driver.Answer {
 	return driver.Answer{Written: true, Record: r.view(now)}
 }
 
-// endClaim writes c into a row whose token is already that of c.
+// endClaim writes c into a row that already has the token of c.
 func endClaim(r *claimRow, c *driver.Finish, now int64) {
 	r.state = reach(r, c)
 	r.bind(c.Fingerprint, c.Origin, c.Label)
@@ -88,7 +88,7 @@ func (r *claimRow) end(c *driver.Finish) {
 	r.set(flagEmpty, c.Result != nil && len(c.Result) == 0)
 }
 
-// checkClaim refuses what the table cannot hold, or the contract does not know.
+// checkClaim refuses a request that the table cannot hold, or that breaks the contract.
 func (s *Store) checkClaim(req *driver.ClaimRequest) error {
 	if err := req.Check(); err != nil {
 		return err

@@ -21,25 +21,25 @@ const (
 	maxListLimit = 10_000
 )
 
-// ListOptions bound one page of [Store.List]. The zero value is the first page of what is in
-// flight or uncertain.
+// ListOptions bound one page of [Store.List]. The zero value is the first page of the keys that are
+// in flight or uncertain.
 type ListOptions struct {
 	// Cursor is Page.Cursor of the page before. Default: the first page.
 	Cursor string
-	// Limit is how many keys are looked at, at most 10 000; a page may list fewer. Default:
+	// Limit is how many keys are read, at most 10 000; a page may list fewer. Default:
 	// [DefaultListLimit].
 	Limit int
-	// States to list. Listing finished keys reads every row there is. Default:
-	// driver.StateInProgress and driver.StateUncertain.
+	// States to list. Listing finished keys reads the whole table. Default: driver.StateInProgress
+	// and driver.StateUncertain.
 	States []driver.State
 }
 
 // Page is a part of what [Store.List] finds.
 type Page struct {
-	// Entries in the order of their ids. Those of in-progress claims may have lapsed: see
+	// Entries in the order of their ids. The leases of in-progress claims may have lapsed: see
 	// Record.Remaining.
 	Entries []Entry
-	// Cursor of the next page; empty when this was the last. It stays good.
+	// Cursor of the next page; empty when this was the last. It stays valid.
 	Cursor string
 	// Foreign counts rows that this version cannot read.
 	Foreign int
@@ -49,22 +49,21 @@ type Page struct {
 type Entry struct {
 	// ID of the key: stores know its digest only. See [driver.NewID].
 	ID driver.ID
-	// Record of the key, as Lookup shows it, but for its Result, which is left out.
+	// Record of the key, as Lookup shows it, but without its Result.
 	Record dedup.Record
-	// Asked is how often somebody has claimed the key to find out about it, since it became
-	// dangerous.
+	// Asked is how often somebody has claimed the key to find out about it, since MarkIrreversible
+	// was called.
 	Asked int
-	// Doubt is how long ago MarkIrreversible was called; zero where it was not.
+	// Doubt is how long ago MarkIrreversible was called; zero when it was not.
 	Doubt time.Duration
 	// Rested is how long ago the newest claim ended; negative or zero while it lasts.
 	Rested time.Duration
 }
 
-// List shows the keys that are in a state, for operators: by default those in flight and
-// those that somebody has to find out about. Call it again with the cursor of the page, until
-// that is empty. A key that is in the state from the first page to the last is listed
-// once; one that enters or leaves it meanwhile may or may not be. One round trip, three on
-// MySQL.
+// List shows the keys that are in given states, for operators: by default those in flight and those
+// that are uncertain. Call it again with the cursor of the page, until that is empty. A key that
+// stays in these states from the first page to the last is listed once; one that enters or leaves
+// them meanwhile may or may not be listed. One round trip, three on MySQL.
 func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	after, err := opts.complete()
 	if err != nil {
@@ -81,10 +80,10 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return page, nil
 }
 
-// Keys is [Store.List] for package console, which knows of stores no more than package dedup. It
-// calls each for the keys of a page, and returns the cursor of the next one, empty when this was
-// the last, and how many rows could not be read. limit is ListOptions.Limit. Errors are those of
-// List; each has not been called then.
+// Keys is [Store.List] for package console, which knows stores only through package dedup. It calls
+// each for every key of a page. It returns the cursor of the next page, empty when this was the
+// last, and how many rows could not be read. limit is ListOptions.Limit. Errors are those of List,
+// and each is then not called.
 func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []driver.State,
 	each func(driver.ID, dedup.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
@@ -190,8 +189,9 @@ func (o *ListOptions) complete() (after driver.ID, err error) {
 	return driver.ID(b), nil
 }
 
-// stateList are the states a row may be in that is shown in one of these: a claim in progress
-// may have become uncertain. They are numbers that were checked, and so in the statement.
+// stateList lists the stored states of rows that may be shown in one of these states: a row in
+// progress may have become uncertain. The numbers were checked, so they stand in the statement's
+// text.
 func stateList(states []driver.State) string {
 	var list []string
 	for state := driver.StateInProgress; state <= driver.StateUncertain; state++ {

@@ -7,15 +7,15 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// mysqlStore speaks what MySQL 8 and MariaDB 10.6 have in common.
+// mysqlStore uses the SQL that MySQL 8 and MariaDB 10.6 have in common.
 type mysqlStore struct {
 	names storeNames
 	from  string // SELECT ... FROM
 	lean  string // the same, without results
 }
 
-// mysqlClock is from when its statement began, and so before it has waited for a lock.
-// SYSDATE would be later, but only in the session's time zone, which jumps.
+// mysqlClock is the time at which its statement began, which is before it has waited for locks.
+// SYSDATE would be later, but it is in the session's time zone, which can jump.
 const mysqlClock = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 func newMySQLStore(names storeNames) *mysqlStore {
@@ -35,7 +35,7 @@ func (d *mysqlStore) insert(ids []driver.ID) statement {
 		" ON DUPLICATE KEY UPDATE id = id", idArgs(ids)}
 }
 
-// load insists on the primary key: a scan of the table would lock rows of others.
+// load forces the primary key: a scan of the table would lock rows of others.
 func (d *mysqlStore) load(ids []driver.ID, lock bool) statement {
 	query := d.from + " FORCE INDEX (PRIMARY) WHERE id IN (" + marksOf(len(ids)) + ") ORDER BY id"
 	if lock {

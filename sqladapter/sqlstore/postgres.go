@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/internal/dialect"
 )
 
-// postgresStore sends the values of many rows as one array for each column, in the text
-// form that every driver and every query mode agrees on.
+// postgresStore sends the values of many rows as one array for each column, in the text form that
+// every driver and every query mode can send.
 type postgresStore struct {
 	names   storeNames
 	columns string
@@ -20,7 +20,7 @@ type postgresStore struct {
 
 const postgresClock = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-// postgresReads are claimColumns as they are read.
+// postgresReads are claimColumns in the form of a SELECT.
 func postgresReads(of string) string {
 	columns := make([]string, len(claimColumns))
 	for i, c := range claimColumns {
@@ -50,7 +50,8 @@ func (d *postgresStore) insert(ids []driver.ID) statement {
 		[]any{uuids(ids)}}
 }
 
-// load reads the clock outside of what locks: there each row is locked before.
+// load reads the clock outside of the subquery that locks, so each row is locked before its clock
+// is read.
 func (d *postgresStore) load(ids []driver.ID, lock bool) statement {
 	inner := `SELECT s.* FROM ` + d.names.table +
 		` AS s JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
@@ -82,7 +83,8 @@ func (d *postgresStore) remove(ids []driver.ID) statement {
 		[]any{uuids(ids)}}
 }
 
-// due asks for the clock once: clock_timestamp() in a condition would rule the index out.
+// due reads the clock once, in a subquery: with clock_timestamp() in a condition the server could
+// not use the index.
 func (d *postgresStore) due(expired bool, limit int) statement {
 	return statement{d.outer(postgresLean("r."),
 		`SELECT * FROM `+d.names.table+dueWhere(expired, `(SELECT `+postgresClock+`)`)+
@@ -109,8 +111,8 @@ func (d *postgresStore) forgot() string {
 }
 func (d *postgresStore) countForgets() string { return `SELECT n FROM ` + d.names.forgets }
 
-// insertClaims is decideClaim of keys that have no row. A key that another statement is
-// inserting is waited for.
+// insertClaims is decideClaim of keys that have no row. It waits for another statement that is
+// inserting the same key.
 func (d *postgresStore) insertClaims(reqs []*driver.ClaimRequest) statement {
 	return statement{`WITH clock AS MATERIALIZED (SELECT ` + postgresClock + ` AS now)` +
 		` INSERT INTO ` + d.names.table +
@@ -145,11 +147,11 @@ func (d *postgresStore) insertClaims(reqs []*driver.ClaimRequest) statement {
 		}}
 }
 
-// finishClaims is decideFinish of keys that are held by their callers. The rows are locked first,
-// in the order of their ids, as everywhere. They are joined with the parameters once, and
-// by id alone: CASE keeps PostgreSQL, whose statistics are of a moment ago, from believing
-// that few rows are in progress, and comparing all of those with all. It does not return the
-// result that it was given.
+// finishClaims is decideFinish of keys that their callers hold. It locks the rows first, in the
+// order of their ids, as everywhere. It joins them with the parameters once, by id only. The CASE
+// keeps PostgreSQL from using the other conditions for the plan: by its old statistics few rows may
+// be in progress, and it would compare each of those with each parameter. The statement does not
+// return the results that it was given.
 func (d *postgresStore) finishClaims(changes []*driver.Finish) statement {
 	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock +
 		` AS now, v.state, v.flags, v.keep,` +
@@ -204,7 +206,7 @@ func endFlags(c *driver.Finish) int64 {
 	return int64(r.flags)
 }
 
-// bounded keeps sums of two such spans and an instant within 63 bits.
+// bounded keeps the sum of an instant and two such spans within 63 bits.
 func bounded(us int64) int64 { return min(us, math.MaxInt64/4) }
 
 func uuids(ids []driver.ID) string {
@@ -273,7 +275,7 @@ func pgBytes(b, value []byte) []byte {
 	return append(hex.AppendEncode(append(b, `"\\x`...), value), '"')
 }
 
-// pgText is the bytes of a text, and NULL for an empty one.
+// pgText is the bytes of a text, or NULL for an empty one.
 func pgText(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "NULL"...)

@@ -9,39 +9,39 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// The bits of claimRow.flags. A newer version that keeps something else sets another bit:
-// then this one calls the row unreadable, and leaves it alone.
+// The bits of claimRow.flags. A newer version that keeps something else sets another bit; this
+// version then calls the row unreadable, and leaves it alone.
 const (
 	flagIrreversible = 1 << iota // the irreversible part may have begun
-	flagLate                     // ended by a Finish with EffectApplied that held nothing
-	flagNoResult                 // a result existed and is not kept
+	flagLate                     // ended by a Finish with EffectApplied whose caller held nothing
+	flagNoResult                 // there was a result, which is not kept
 	flagEmpty                    // the result has no bytes, which some drivers read as NULL
 	flagsKnown       = 1<<iota - 1
 )
 
 const maxAsked = math.MaxInt16
 
-// claimRow is a row of the store's table. Instants are microseconds since 1970 by the
-// clock of the database. A row in StateAbsent holds nothing but a fence and a floor: it is
-// what Forget leaves behind, or a place for a key that is about to be claimed.
+// claimRow is a row of the store's table. Instants are microseconds since 1970 by the clock of the
+// database. A row in StateAbsent holds only a fence and a floor: Forget has left it behind, or a
+// key is about to be claimed.
 type claimRow struct {
 	id          driver.ID
-	token       driver.Token // owner in progress; later whoever wrote the end
+	token       driver.Token // the owner while in progress; then the caller that wrote the end
 	state       driver.State
 	flags       int
 	asked       int // how often a claim was made to find out about the key
 	attempt     int
 	fence       int64
 	floor       int64 // owners with a fence up to this one were forgotten
-	leaseEnd    int64 // of the newest claim: when it ends, or was given up
-	since       int64 // when it ended; of danger, when it was first declared
+	leaseEnd    int64 // when the newest claim ends, or was given up
+	since       int64 // when the key was ended; before that, when MarkIrreversible was first called
 	expires     int64
 	fingerprint driver.Fingerprint
 	origin      driver.Origin
 	label       string
 	steps       []byte
 	result      []byte
-	dirty       bool  // it is to be written
+	dirty       bool  // it must be written
 	bad         error // why it cannot be read
 }
 
@@ -54,14 +54,14 @@ func (r *claimRow) set(flag int, on bool) {
 	}
 }
 
-// size of what may be large, in bytes.
+// size is the size of the columns that may be large, in bytes.
 func (r *claimRow) size() int { return len(r.steps) + len(r.result) }
 
 func (r *claimRow) terminal() bool {
 	return r.state == driver.StateSucceeded || r.state == driver.StateFailed
 }
 
-// absent reports whether nothing is known of the key, but for a fence and a floor.
+// absent reports whether nothing is known of the key except a fence and a floor.
 func (r *claimRow) absent(now int64) bool {
 	return r.state == driver.StateAbsent || r.expires <= now
 }
@@ -71,20 +71,20 @@ func (r *claimRow) heldBy(token driver.Token, now int64) bool {
 	return !r.absent(now) && r.state == driver.StateInProgress && r.token == token
 }
 
-// holds reports whether an attempt owns the claim, lapsed or not. With the same token and
-// another fence it is another claim: see [driver.Finish].Fence.
+// holds reports whether an attempt owns the claim, lapsed or not. The same token with another fence
+// is another claim: see [driver.Finish].Fence.
 func (r *claimRow) holds(token driver.Token, fence uint64, now int64) bool {
 	return r.heldBy(token, now) && (fence == 0 || fence == uint64(r.fence)) // never negative
 }
 
-// uncertain reports whether an attempt has ended when the effect might have begun.
+// uncertain reports whether an attempt has ended after its effect might have begun.
 func (r *claimRow) uncertain(now int64) bool {
 	return r.state == driver.StateUncertain ||
 		r.state == driver.StateInProgress && r.has(flagIrreversible) && r.leaseEnd <= now
 }
 
-// view is the record as callers see it. It shares memory with the row, which is read for one
-// caller; values that a caller gave are cloned when they are put in.
+// view is the record as callers see it. It shares memory with the row, which was read for one
+// caller only; a value that comes from a caller is cloned before it is put into the row.
 func (r *claimRow) view(now int64) driver.Record {
 	if r.absent(now) {
 		return driver.Record{}
@@ -107,8 +107,8 @@ func (r *claimRow) view(now int64) driver.Record {
 	return rec
 }
 
-// bind takes over what a claim or a change says about the message. A zero value
-// leaves what is known.
+// bind takes over what a claim or a change says about the message. A zero value leaves the known
+// value.
 func (r *claimRow) bind(f driver.Fingerprint, o driver.Origin, label string) {
 	if f != (driver.Fingerprint{}) {
 		r.fingerprint = f
@@ -121,13 +121,13 @@ func (r *claimRow) bind(f driver.Fingerprint, o driver.Origin, label string) {
 	}
 }
 
-// storedOrigin is what is kept of an origin: of its source the digest.
+// storedOrigin is the part of an origin that is kept: a digest instead of the source.
 func storedOrigin(o driver.Origin) driver.Origin {
 	o.SourceDigest, o.Source = o.Digest(), ""
 	return o
 }
 
-// check finds what no version known here has written.
+// check finds values that no known version has written.
 func (r *claimRow) check(state, flags int64) error {
 	switch {
 	case state < 0 || state > int64(driver.StateUncertain):
@@ -170,7 +170,7 @@ func unpackOrigin(b []byte) (o driver.Origin, err error) {
 	}, nil
 }
 
-// micros rounds up, so that nothing positive becomes nothing.
+// micros rounds up, so that a positive duration never becomes zero.
 func micros(d time.Duration) int64 {
 	n := d.Microseconds()
 	if d > time.Duration(n)*time.Microsecond {
@@ -179,7 +179,7 @@ func micros(d time.Duration) int64 {
 	return n
 }
 
-// later adds a duration that is not negative to an instant, and stops at the end of time.
+// later adds a duration that is not negative to an instant, and stops at the largest instant.
 func later(at int64, d time.Duration) int64 {
 	n := micros(d)
 	if at > math.MaxInt64-n {
@@ -188,7 +188,7 @@ func later(at int64, d time.Duration) int64 {
 	return at + n
 }
 
-// span is the time from one instant to another, as long as a Duration can be.
+// span is the time from one instant to another, at most what a Duration can hold.
 func span(from, to int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Microsecond)
 	return time.Duration(min(max(to-from, -most), most)) * time.Microsecond

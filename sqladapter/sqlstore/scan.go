@@ -19,33 +19,34 @@ const (
 )
 
 // ErrOtherWindow is an error of [Store.Scan]: a row is remembered for a shorter time than
-// ScanOptions.ShortestWindow, so that others of its kind may lie outside of what was read.
+// ScanOptions.ShortestWindow, so Scan may have missed other such rows.
 var ErrOtherWindow = errors.New("sqlstore: a record has a shorter window than the scan assumes")
 
 // ScanOptions say what [Store.Scan] reads. ShortestWindow is required.
 type ScanOptions struct {
-	// Age of the oldest rows that are read. Default: all of ShortestWindow.
+	// Age of the oldest rows that are read. Default: ShortestWindow.
 	Age time.Duration
-	// ShortestWindow is the shortest window with which anybody writes to the table, or has done
-	// since as long ago: dedup.Config.Window, or Request.Window. Rows are found by when they
-	// expire. Lower it everywhere, and wait for a hot window, before a window is lowered.
+	// ShortestWindow is the shortest window with which any program writes to the table, or has
+	// written within that time: dedup.Config.Window, or Request.Window. Scan finds rows by when
+	// they expire. Before you lower a window, lower ShortestWindow everywhere, and wait for a hot
+	// window.
 	ShortestWindow time.Duration
 	// Page is how many rows are read at once, at most 100 000. Default: [DefaultScanPage].
 	Page int
 }
 
-// Scan calls fn for every key that has a row, but for released and forgotten ones, and was
-// ended at most opts.Age ago. That is each that was committed when Scan began, and perhaps some
-// that come meanwhile; a few of them twice. It is what a filter in front of the table follows, see
-// layered.Config.Filter. age is how long ago the key was ended, by the clock of the database. It is
-// less where the row is remembered for longer than ShortestWindow, so that a filter keeps it for as
-// long as the table does.
+// Scan calls fn for every key that has a row and was ended at most opts.Age ago, except for
+// released and forgotten keys. It includes every key that was committed when Scan began, and
+// perhaps some that come meanwhile; it may call fn twice for a few. A filter in front of the table
+// uses it, see layered.Config.Filter. age is how long ago the key was ended, by the clock of the
+// database. It is less where the row is remembered for longer than ShortestWindow, so that a filter
+// keeps it for as long as the table does.
 //
-// It reads in pages by the index on expires, one round trip each, three on MySQL, and one more
-// for the clock, and holds no connection while fn runs. It changes nothing. An error of fn ends
-// it and is returned as it is; [ErrOtherWindow] says that the answer would not be complete, and
-// the error of a context that has ended is told, too. Read the primary: a replica that is behind
-// has not what it is asked for.
+// It reads in pages by the index on expires, one round trip each, three on MySQL, and one more for
+// the clock, and holds no connection while fn runs. It changes nothing. An error of fn ends it and
+// is returned as it is. [ErrOtherWindow] says that the answer would not be complete. When ctx ends
+// Scan returns its error, too. Read from the primary: a replica that is behind lacks the newest
+// rows.
 func (s *Store) Scan(ctx context.Context, opts ScanOptions,
 	fn func(id driver.ID, age time.Duration) error) error {
 	if err := opts.complete(); err != nil {
@@ -75,7 +76,7 @@ func (s *Store) Scan(ctx context.Context, opts ScanOptions,
 			return nil
 		}
 		last := rows[len(rows)-1].expires
-		if last == from { // a page of rows that expire together: a larger one goes beyond them
+		if last == from { // all rows of the page expire together: a larger page goes beyond them
 			limit *= 2
 			continue
 		}
@@ -103,8 +104,8 @@ func (o *ScanOptions) complete() error {
 	return nil
 }
 
-// scanFrom is when the first row that is to be read expires: not yet, and not before those
-// that were ended Age ago under the shortest window.
+// scanFrom is when the first row to read expires: not before now, and not before a row that was
+// ended Age ago under the shortest window.
 func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) {
 	var now int64
 	err := within(ctx, func() error {
@@ -123,12 +124,13 @@ func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) 
 // scanned is what a scan reads of a row.
 type scanned struct {
 	id             driver.ID
-	ended          bool // and not in progress, or uncertain
+	ended          bool // succeeded or failed
 	since, expires int64
 	now            int64
 }
 
-// age is how long ago the key was ended, or would have been to expire when it does.
+// age is how long ago the key was ended. Where that is unknown, or longer, it is how long ago a key
+// with this window was ended that expires at the same time.
 func (r *scanned) age(window time.Duration) time.Duration {
 	age := window - span(r.now, r.expires)
 	if r.ended {
@@ -146,7 +148,7 @@ func (r *scanned) check(window time.Duration) error {
 
 // scanPage reads rows in the order in which they expire.
 func (s *Store) scanPage(ctx context.Context, from int64, limit int) ([]scanned, error) {
-	// what runs on when ctx has ended may still write it: look at it only without an error
+	// a call that still runs after ctx has ended may write it, so read it only without an error
 	var page []scanned
 	err := within(ctx, func() error {
 		return s.again(ctx, func(int) error {
@@ -187,5 +189,5 @@ func readScanned(ctx context.Context, q querier, st statement, limit int) (page 
 	return page, rows.Err()
 }
 
-// scanWhere are the rows that a claim would stop at. States of a newer version are among them.
+// scanWhere selects the rows that would stop a claim. It includes states of a newer version.
 const scanWhere = ` WHERE state NOT IN (0, 4) AND expires >= `

@@ -31,24 +31,23 @@ func migrationsOf(cfg Options,
 	return migration.New(versions), nil
 }
 
-// Migrate brings the tables to the version that this program needs: it creates them, or
-// changes what an older version has made. Several processes may call it at once; once the
-// tables are there it costs two round trips and needs no right but to read. A table of another
-// form that has their name is refused, and left as it is. It does not
-// create Options.Schema. The version is on record in the table onceward_migrations.
+// Migrate brings the tables to the version that this program needs: it creates them, or changes
+// what an older version has made. Several processes may call it at once. When the tables are there
+// it costs two round trips and needs only the right to read. It refuses a table of another form
+// with the same name, and leaves it as it is. It does not create Options.Schema. The version is on
+// record in the table onceward_migrations.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrating(ctx, s.migrations.Up)
 }
 
-// Check reports whether the tables have the version that this program needs. Call it before
-// the first message where another tool, or another program, migrates. It changes nothing. Two
-// round trips.
+// Check reports whether the tables have the version that this program needs. Call it before the
+// first message when another tool or program migrates. It changes nothing. Two round trips.
 func (s *Store) Check(ctx context.Context) error {
 	return s.migrating(ctx, s.migrations.Check)
 }
 
-// Drop removes the tables with all claims and records: everything that was done is done again
-// when it is redelivered. It is for tests and for an end of use.
+// Drop removes the tables with all claims and records: everything that was done runs again when it
+// is redelivered. It is for tests, and for when you stop using the store.
 func (s *Store) Drop(ctx context.Context) error {
 	return s.migrating(ctx, func(ctx context.Context, db *sql.DB) error {
 		return s.migrations.To(ctx, db, 0)
@@ -64,8 +63,8 @@ func (s *Store) migrating(ctx context.Context,
 	})
 }
 
-// Migrations of the store's tables; nil when s was not made by New. Their calls take the pool
-// that they work on, which need not be the store's.
+// Migrations of the store's tables; nil when s was not made by New. Its methods take the pool to
+// work on, which need not be the store's.
 func (s *Store) Migrations() *migration.Set {
 	if s == nil {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// sqliteStore has one writer at a time, so that nothing has to be locked but the database.
+// sqliteStore has one writer at a time, so it locks only the database.
 type sqliteStore struct {
 	names storeNames
 	from  string // SELECT ... FROM
 	lean  string // the same, without results
 }
 
-// sqliteClock is in milliseconds, which is what SQLite has.
+// sqliteClock has a resolution of milliseconds, the best that SQLite has.
 const sqliteClock = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000`
 
 func newSQLiteStore(names storeNames) *sqliteStore {
@@ -27,8 +27,8 @@ func (d *sqliteStore) isolation() sql.IsolationLevel { return sql.LevelDefault }
 func (d *sqliteStore) readsInTx() bool               { return false }
 func (d *sqliteStore) chunk() int                    { return 500 }
 
-// begin takes the lock for writing, also where the connection's transactions are deferred:
-// one that reads first and writes later fails at once when another has written meanwhile.
+// begin takes the write lock, even where the connection's transactions are deferred. A transaction
+// that reads first and writes later fails at once when another has written meanwhile.
 func (d *sqliteStore) begin() string {
 	return "UPDATE " + d.names.table + " SET state = state WHERE id IS NULL"
 }
@@ -56,8 +56,8 @@ func (d *sqliteStore) due(expired bool, limit int) statement {
 	return statement{d.lean + dueWhere(expired, sqliteClock) + " LIMIT ?", []any{int64(limit)}}
 }
 
-// page repeats the condition of the index of what has not ended: SQLite does not conclude that one
-// state is among the two, and would go over the whole table.
+// page repeats the condition of the partial index of claims that have not ended. SQLite does not
+// see that one state implies that condition, and would read the whole table.
 func (d *sqliteStore) page(after driver.ID, states string, limit int) statement {
 	if states == "1" {
 		states = "1, 5) AND state IN (1"
@@ -79,7 +79,7 @@ func (d *sqliteStore) forgot() string {
 }
 func (d *sqliteStore) countForgets() string { return "SELECT n FROM " + d.names.forgets }
 
-// dueWhere are the rows that a sweep is about, oldest first.
+// dueWhere selects the rows for a sweep, oldest first.
 func dueWhere(expired bool, clock string) string {
 	if expired {
 		return " WHERE expires <= " + clock + " ORDER BY expires"

@@ -1,6 +1,6 @@
 // Package sqlstore is a dedup.Store in a table of a SQL database: claims, leases and records for
-// effects that are elsewhere, a request or a mail. Where the effect is in the same database, the
-// ledger of package sqladapter records it in the effect's own transaction instead.
+// effects that are elsewhere, such as a request or a mail. Where the effect is in the same
+// database, the ledger of package sqladapter records it in the effect's own transaction instead.
 //
 //	store, err := sqlstore.New(db, sqlstore.Options{Dialect: sqlstore.Postgres})
 //	if err != nil {
@@ -12,8 +12,8 @@
 //	go store.RunSweeper(ctx, sqlstore.SweeperConfig{}) // keeps the table small
 //	d, err := dedup.New(store, dedup.Config{Namespace: "payments"})
 //
-// Package dedup/resolver finds out about attempts that ended after dedup.MarkIrreversible without
-// saying how.
+// Package dedup/resolver settles attempts that ended after dedup.MarkIrreversible with an unknown
+// outcome.
 package sqlstore
 
 import (
@@ -60,34 +60,34 @@ type Options struct {
 	// Table that holds claims and records; same form as Schema. Next to it there is
 	// <Table>_forgets. Default: [DefaultTable].
 	Table string
-	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A
-	// larger one is refused with a [*driver.InputError], and so are the claims of a Deduper whose
+	// MaxResult is the size in bytes of the largest result that is kept, at most 4 MiB. A larger
+	// result is refused with a [*driver.InputError]. So are the claims of a Deduper whose
 	// dedup.Config.ResultLimit is larger. Default: [DefaultMaxResult].
 	MaxResult int
-	// Waker wakes waiters of other processes (dedup.Config.Wait), such as that of package
-	// outbox/pgxlisten. Default nil: they poll.
+	// Waker wakes waiters in other processes (dedup.Config.Wait). Package outbox/pgxlisten has one.
+	// Default nil: waiters poll.
 	Waker driver.Waker
 }
 
-// Store is a [driver.Store] in a database: for effects that are elsewhere, where a
+// Store is a [driver.Store] in a database, for effects that are elsewhere, so that a
 // sqladapter.Ledger cannot put the record into their transaction. Make it with [New].
 //
-// Every batch is a transaction, READ COMMITTED whatever the server's default. The rows are
-// locked in the order of their ids, the database's clock is read, the next state of each key is
-// decided here, and changed rows are written back. On PostgreSQL claims of unknown keys
-// and ends by their owners are one statement each. Deadlocks and serialization failures are
-// repeated a few times. A batch of more than some hundred items, or some MiB of results,
-// is several transactions.
+// Every batch is a transaction, READ COMMITTED whatever the server's default. The Store locks the
+// rows in the order of their ids, reads the database's clock, decides the next state of each key in
+// this process, and writes changed rows back. On PostgreSQL claims of unknown keys and ends by
+// their owners are one statement each. After a deadlock or a serialization failure the Store tries
+// again a few times. A batch of more than some hundred items, or some MiB of results, is several
+// transactions.
 //
-// An item whose transaction failed carries Answer.Err; after a lost connection it may have
-// been executed anyway, which the same call with the same token finds out.
+// An item whose transaction failed carries Answer.Err; after a lost connection it may have been
+// executed anyway. Call again with the same token to find out.
 //
 // Time is the clock of the database, in microseconds, or milliseconds with SQLite. When that
 // clock is set back, leases last longer by as much, and a key that has expired and was swept
 // may get a smaller fence than it had.
 //
-// It starts no goroutine that outlives a call by more than the driver takes to notice that
-// its context has ended, holds no connection between calls, and is safe for concurrent use.
+// It holds no connection between calls, and is safe for concurrent use. A goroutine that it starts
+// ends with the call, or as soon as the driver notices that the context has ended.
 type Store struct {
 	db         database
 	dialect    storeDialect
@@ -102,12 +102,12 @@ var (
 	_ driver.Resolvable = (*Store)(nil)
 )
 
-// New checks the configuration. It does not touch the database; see [Store.Migrate].
-// An error of it is a [*driver.InputError] that names the field that is wrong.
+// New checks the configuration. It does not touch the database; see [Store.Migrate]. Its error is a
+// [*driver.InputError] that names the wrong field.
 //
-// SQLite needs a busy_timeout on its connections, or calls that meet another writer fail
-// after a few tries. The store needs one connection of db for a call, and may be given a
-// pool that others use too.
+// SQLite needs a busy_timeout on its connections: otherwise calls that meet another writer fail
+// after a few tries. The store needs one connection of db for a call, and db may be shared with
+// others.
 func New(db *sql.DB, cfg Options) (*Store, error) {
 	if db == nil {
 		return nil, dialect.InputError("db", "is nil")
@@ -157,8 +157,7 @@ func newStore(db database, cfg Options) (*Store, error) {
 	return s, nil
 }
 
-// Wake implements [driver.Waker] by Options.Waker. Without one it answers
-// errors.ErrUnsupported.
+// Wake implements [driver.Waker] by Options.Waker. Without one it returns errors.ErrUnsupported.
 func (s *Store) Wake(ctx context.Context, ids []driver.ID) error {
 	if s.waker == nil {
 		return errors.ErrUnsupported
@@ -174,10 +173,10 @@ func (s *Store) Listen(ctx context.Context, id driver.ID, woken func()) (stop fu
 	return s.waker.Listen(ctx, id, woken)
 }
 
-// Claim implements [driver.Store]. Keys that are new cost one round trip on PostgreSQL, those
-// that are done or in flight two; a claim that is taken over, and on MySQL every one that is
-// won, about six. With ClaimRequest.LikelyDuplicate a key is looked for first: one round trip if
-// it is done or in flight, two on PostgreSQL if it is new after all.
+// Claim implements [driver.Store]. On PostgreSQL a new key costs one round trip, and one that is
+// done or in flight two. A claim that takes over another costs about six, and so does every
+// successful claim on MySQL. With ClaimRequest.LikelyDuplicate it looks for the key first: one
+// round trip if it is done or in flight, two on PostgreSQL if it is new after all.
 func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	return answer(ctx, len(reqs), func(answers []driver.Answer) {
 		var fresh, known []int
@@ -201,7 +200,8 @@ func (s *Store) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.
 	})
 }
 
-// claimFresh claims keys that have no row, where that is one statement, and returns the rest.
+// claimFresh claims keys that have no row, on databases where that is one statement, and returns
+// the rest.
 func (s *Store) claimFresh(ctx context.Context, reqs []driver.ClaimRequest, todo []int,
 	answers []driver.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
@@ -217,8 +217,8 @@ func (s *Store) claimFresh(ctx context.Context, reqs []driver.ClaimRequest, todo
 		})
 }
 
-// claimMistaken is claimFresh for those that were taken for duplicates, and that a look has found
-// to be free.
+// claimMistaken is claimFresh for keys that were expected to be duplicates, and turned out to be
+// free.
 func (s *Store) claimMistaken(ctx context.Context, reqs []driver.ClaimRequest, todo []int,
 	answers []driver.Answer) []int {
 	likely := func(i int) bool { return reqs[i].LikelyDuplicate }
@@ -241,10 +241,10 @@ func (s *Store) Renew(ctx context.Context, renewals []driver.Renewal) []driver.A
 	})
 }
 
-// Finish implements [driver.Store]. On PostgreSQL an owner's end with StateSucceeded or
-// StateFailed costs one round trip; the others, and those of other databases, about five.
-// Finish.With is refused: an effect in this database is better recorded with a sqladapter.Ledger,
-// in its own transaction.
+// Finish implements [driver.Store]. On PostgreSQL it costs one round trip when the owner ends with
+// StateSucceeded or StateFailed; otherwise, and on other databases, about five. Finish.With is
+// refused: record an effect in this database with a sqladapter.Ledger instead, in the effect's own
+// transaction.
 func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	return answer(ctx, len(changes), func(answers []driver.Answer) {
 		todo := admit(answers, func(i int) error { return s.checkFinish(&changes[i]) })
@@ -259,8 +259,8 @@ func (s *Store) Finish(ctx context.Context, changes []driver.Finish) []driver.An
 	})
 }
 
-// finishOwned ends claims that their owners hold, where that is one statement, and returns
-// the rest.
+// finishOwned ends claims that their owners hold, on databases where that is one statement, and
+// returns the rest.
 func (s *Store) finishOwned(ctx context.Context, changes []driver.Finish, todo []int,
 	answers []driver.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
@@ -323,9 +323,9 @@ func (s *Store) Forget(ctx context.Context, ids []driver.ID, hold time.Duration)
 	return errs
 }
 
-// Forgets tells caches of finished keys that something was forgotten; see [driver.Store]. The
-// number is a row that every Forget counts up in its own transaction. One round trip, three
-// on MySQL.
+// Forgets lets caches of finished keys notice that something was forgotten; see [driver.Store]. The
+// number is in a row that every Forget increments in its own transaction. One round trip, three on
+// MySQL.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	var n int64
 	err := within(ctx, func() error {

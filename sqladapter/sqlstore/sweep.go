@@ -19,25 +19,26 @@ const (
 	maxSweep = 10_000
 )
 
-// SweepResult counts what a sweep has found.
+// SweepResult counts what a sweep has done.
 type SweepResult struct {
-	// Removed rows had expired: nothing is remembered of them.
+	// Removed is how many expired rows were removed: nothing is remembered of them.
 	Removed int
-	// Released claims had lapsed, and are as after a release by their owner.
+	// Released is how many lapsed claims were released, as by their owners.
 	Released int
-	// Uncertain claims had lapsed after MarkIrreversible: somebody has to find out, see [Resolver].
+	// Uncertain is how many claims had lapsed after MarkIrreversible: somebody has to find out, see
+	// package dedup/resolver.
 	Uncertain int
 }
 
-// Sweep removes at most limit rows that have expired, and gives back at most limit claims
-// whose lease has lapsed, oldest first; call it again while one of its numbers is limit. A
-// claim that was given back keeps attempt, fence and steps for its hold. Its owner, should
-// it come back, holds nothing any more.
+// Sweep removes at most limit rows that have expired, and releases at most limit claims whose lease
+// has lapsed, oldest first. Call it again while one of its numbers is limit. A claim that it
+// released keeps attempt, fence and steps for its hold. If its owner comes back it holds nothing
+// any more.
 //
-// It never touches a lease that lives. A row that is due is looked at under its lock, by the clock
-// of the database, or this process's where that is behind: a clock that has jumped ahead removes
-// nothing. Rows that others have locked are left out (SQLite has one writer at a time), so several
-// processes may sweep at once and do not queue. Without it everything works, but the table grows
+// It never touches a live lease. It checks a due row under its lock, by the clock of the database
+// or this process's, whichever is behind: a clock that has jumped ahead removes nothing. It skips
+// rows that others have locked (SQLite has one writer at a time), so several processes may sweep at
+// once and do not wait for each other. Without sweeps everything works, but the table grows
 // forever, and lapsed claims are shown as in progress.
 //
 // A limit above 10 000 or below 1 is a [*dedup.InputError]; 500 keeps a transaction within
@@ -66,25 +67,25 @@ func (s *Store) Sweep(ctx context.Context, limit int) (SweepResult, error) {
 		return nil
 	})
 	if err != nil {
-		return SweepResult{}, err // what runs on when ctx has ended may still count
+		return SweepResult{}, err // a call that still runs after ctx has ended may still count
 	}
 	return swept, nil
 }
 
-// sweepIn is one transaction of a sweep: rows are locked, and then looked at once more.
+// sweepIn is one transaction of a sweep: it locks rows, and then checks them once more.
 func (s *Store) sweepIn(ctx context.Context, tx querier, expired bool, limit int,
 	swept *SweepResult) error {
 	rows, now, err := s.rows(ctx, tx, func() statement { return s.dialect.due(expired, limit) })
 	if err != nil {
 		return err
 	}
-	// A database's clock that has jumped ahead makes nothing old: this process's has to agree.
+	// When the database's clock jumps ahead nothing becomes old: this process's clock has to agree.
 	now = min(now, time.Now().UnixMicro())
 	var gone []driver.ID
 	var changed []*claimRow
 	for _, r := range rows {
 		if r.bad != nil {
-			continue // of a newer version, which sweeps it itself
+			continue // of a newer version, whose own sweeper handles it
 		}
 		remove, write := decideSweep(r, now)
 		switch {
@@ -105,7 +106,7 @@ func (s *Store) sweepIn(ctx context.Context, tx querier, expired bool, limit int
 	return s.writeSwept(ctx, tx, gone, changed)
 }
 
-// writeSwept goes in steps that a statement can take.
+// writeSwept writes in chunks that fit into a statement.
 func (s *Store) writeSwept(ctx context.Context, tx querier, gone []driver.ID,
 	changed []*claimRow) error {
 	for n := s.dialect.chunk(); len(gone) > 0; {
@@ -122,21 +123,21 @@ func (s *Store) writeSwept(ctx context.Context, tx querier, gone []driver.ID,
 
 // SweeperConfig says how [Store.RunSweeper] sweeps. The zero value is useful.
 type SweeperConfig struct {
-	// Every is how long it waits when nothing is left to sweep, give or take a third of it so
-	// that processes do not sweep in step. Default: [DefaultSweepEvery].
+	// Every is how long it waits when nothing is left to sweep, give or take a third, so that
+	// processes do not all sweep at the same moment. Default: [DefaultSweepEvery].
 	Every time.Duration
 	// Limit of each [Store.Sweep]. Default: [DefaultSweepLimit].
 	Limit int
-	// Swept, if set, is called with what each sweep has found that found something. It must
-	// return soon.
+	// Swept, if set, is called with the result of each sweep that did something. It must return
+	// soon.
 	Swept func(SweepResult)
-	// Failed, if set, is called with the error of each sweep that failed; the next comes
+	// Failed, if set, is called with the error of each sweep that failed; the next sweep comes
 	// after Every. It must return soon.
 	Failed func(error)
 }
 
-// RunSweeper sweeps until ctx ends, and returns its cause. It starts no goroutine: give it
-// one of your own, in every process or in one; see [Store.Sweep].
+// RunSweeper sweeps until ctx ends, and returns the cause of ctx. It starts no goroutine: run it in
+// one of yours, in every process or in one; see [Store.Sweep].
 func (s *Store) RunSweeper(ctx context.Context, cfg SweeperConfig) error {
 	switch {
 	case ctx == nil:

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/native"
 )
 
-// transact runs work in a transaction and commits it. Nothing that work has done remains
-// after an error, unless COMMIT itself was not answered.
+// transact runs work in a transaction and commits it. After an error nothing that work has done
+// remains, unless COMMIT itself was not answered.
 func (s *Store) transact(ctx context.Context, work func(tx querier) error) error {
 	tx, err := s.db.begin(ctx, s.dialect.isolation())
 	if err != nil {
@@ -30,8 +30,9 @@ func (s *Store) transact(ctx context.Context, work func(tx querier) error) error
 	return nil
 }
 
-// read runs statements that only read. A pool whose connections have autocommit off, which
-// a sqladapter.Ledger recommends for MySQL, would leave them in a transaction with an old snapshot.
+// read runs statements that only read. On MySQL it begins a transaction: where connections have
+// autocommit off, as package sqladapter recommends, reads would leave them in a transaction with an
+// old snapshot.
 func (s *Store) read(ctx context.Context, work func(q querier) error) error {
 	if !s.dialect.readsInTx() {
 		return work(s.db)
@@ -44,7 +45,7 @@ func (s *Store) read(ctx context.Context, work func(q querier) error) error {
 	return work(tx)
 }
 
-// exec runs a statement about n rows, unless there are none.
+// exec runs a statement about n rows, unless n is zero.
 func (s *Store) exec(ctx context.Context, tx querier, render func() statement, n int) error {
 	if n == 0 {
 		return nil
@@ -52,15 +53,15 @@ func (s *Store) exec(ctx context.Context, tx querier, render func() statement, n
 	return tx.exec(ctx, render())
 }
 
-// load reads the rows of some keys, and locks them. The clock is that of the last row, or
-// zero when there is none.
+// load reads the rows of some keys, and locks them if lock says so. The clock is the latest that a
+// row has, or zero when there is no row.
 func (s *Store) load(ctx context.Context, q querier, ids []driver.ID,
 	lock bool) (map[driver.ID]*claimRow, int64, error) {
 	rows, now, err := s.rows(ctx, q, func() statement { return s.dialect.load(ids, lock) })
 	return index(rows), now, err
 }
 
-// rows runs a statement that returns rows of the table, each with the clock behind it.
+// rows runs a statement that returns rows of the table, each with the clock in its last column.
 func (s *Store) rows(ctx context.Context, q querier, render func() statement) (list []*claimRow,
 	now int64, err error) {
 	rows, err := q.query(ctx, render())
@@ -75,7 +76,8 @@ func (s *Store) rows(ctx context.Context, q querier, render func() statement) (l
 		}
 		list, now = append(list, r), max(now, at)
 	}
-	// Rows that the server has sent before its own COMMIT count only if there is no error.
+	// The server sends rows before it commits the statement, so they count only if there is no
+	// error.
 	return list, now, rows.Err()
 }
 

@@ -1,5 +1,4 @@
-// Package batchsplit finds out which message of a refused batch of records is refused for what it
-// is.
+// Package batchsplit finds out which message made the broker refuse a batch of records.
 package batchsplit
 
 import (
@@ -10,13 +9,13 @@ import (
 
 type orderKey struct{ topic, key string }
 
-// Resend sends again, each by itself and in their order, the messages whose result is suspect. A
-// broker refuses a batch of records as a whole, such as one with a record that is too large,
-// and says nothing of the single one. A message that is refused alone is marked by outbox.Reject.
+// Resend sends the messages whose result is suspect again, one by one and in their order. A broker
+// refuses a batch as a whole, such as one with a record that is too large, and does not say which
+// record is the reason. Resend marks a message that is refused alone by outbox.Reject.
 //
-// Not sent again are messages behind one of their orderKey that has failed, which would overtake
-// it, and before one of their orderKey that is acknowledged, which has overtaken them: the relay is
-// to know of that. When ctx ends the results stay what they are.
+// It does not send a message again after an earlier one of its orderKey has failed, which it would
+// overtake. Nor does it when a later one of its orderKey is acknowledged, which has overtaken it:
+// the relay must know of that. When ctx ends the other results stay as they are.
 func Resend(ctx context.Context, messages []outbox.Message, results []error,
 	suspect func(error) bool, send func(i int) error) {
 	acknowledged := map[orderKey]int{} // the last one

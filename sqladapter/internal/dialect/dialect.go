@@ -1,5 +1,5 @@
-// Package dialect has what the ledger of package sqladapter and the store of package sqlstore
-// know of databases alike.
+// Package dialect has what the ledger of package sqladapter and the store of package sqlstore both
+// know of databases.
 package dialect
 
 import (
@@ -45,7 +45,7 @@ func (d Dialect) String() string {
 	}
 }
 
-// Quote quotes a name that has been checked.
+// Quote quotes a name that was checked before.
 func (d Dialect) Quote(name string) string {
 	switch d {
 	case MySQL:
@@ -67,8 +67,9 @@ func (d Dialect) In(schema, name string) string {
 
 // BeginAt begins a transaction at a level. The caller ends the transaction, and then calls release.
 //
-// On a connection of MySQL with autocommit off, a statement outside of a transaction has left one
-// open, in which no level can be chosen. BeginAt commits that one, as BEGIN without a level does.
+// On a connection of MySQL with autocommit off, an earlier statement outside of a transaction may
+// have opened one, and the server then refuses to change the level. BeginAt commits that
+// transaction, as BEGIN without a level does.
 func BeginAt(ctx context.Context, db *sql.DB, level sql.IsolationLevel) (tx *sql.Tx, release func(),
 	err error) {
 	opts := &sql.TxOptions{Isolation: level}
@@ -104,7 +105,7 @@ func AppendUUID(b []byte, id driver.ID) []byte {
 // UUID is the text of AppendUUID.
 func UUID(id driver.ID) string { return string(AppendUUID(make([]byte, 0, 36), id)) }
 
-// Nullable is NULL for the zero fingerprint, which compares with nothing.
+// Nullable is NULL for the zero fingerprint, which conflicts with no other.
 func Nullable(f driver.Fingerprint) any {
 	if f == (driver.Fingerprint{}) {
 		return nil
@@ -112,13 +113,13 @@ func Nullable(f driver.Fingerprint) any {
 	return f[:]
 }
 
-// InputError names the field or the argument that is wrong.
+// InputError names the wrong field or argument.
 func InputError(field, reason string) error {
 	return &driver.InputError{Field: field, Reason: reason}
 }
 
-// OtherForm makes of the error of reading a table that has just been made, or was there already,
-// that it is not ours: recorded as ours, it would be dropped on the way down.
+// OtherForm takes the error of a read from a table that has just been made, or existed already, and
+// says when the table is not ours. If it were recorded as ours, a migration down would drop it.
 func OtherForm(table, of string, err error) error {
 	if err == nil || !sqlerr.OtherForm(err) {
 		return sqlerr.NeedsRight(err, "SELECT on "+table)
@@ -128,8 +129,9 @@ func OtherForm(table, of string, err error) error {
 		table, of, err)
 }
 
-// Stem is what all names of MySQL's generations of a table begin with. It leaves room for the
-// longest of their ends, so that the length of the table's own name does not change their order.
+// Stem is the beginning of all names of MySQL's generations of a table. It leaves room for the
+// longest suffix, so that the length of the table's own name does not change the order of the
+// names.
 func Stem(table string) string {
 	const longest = "_sealed_results"
 	return strings.TrimSuffix(sqlname.Derive(table, longest), longest)

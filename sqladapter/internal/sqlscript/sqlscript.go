@@ -1,5 +1,5 @@
-// Package sqlscript plays a database to the tests of sqladapter and sqlstore: a driver that knows
-// its statements in advance.
+// Package sqlscript is a fake database for the tests of sqladapter and sqlstore: a driver that
+// knows its statements in advance.
 package sqlscript
 
 import (
@@ -13,25 +13,26 @@ import (
 	"testing"
 )
 
-// Step is one statement that a script expects, and what it answers.
+// Step is one statement that a script expects, and the answer to it.
 type Step struct {
 	Query string
-	// like is a part of the statement, where the whole is not known in advance.
+	// Like is a part of the statement, where the whole is not known in advance.
 	Like string
-	// rows answers from the arguments; nil answers no rows.
+	// Rows returns the rows for the arguments; nil returns none.
 	Rows func(args []any) [][]driver.Value
-	// affected is how many rows a statement without rows has changed.
+	// Affected is how many rows a statement without rows has changed.
 	Affected int64
-	// exec tells it, and text the rows, from the statement; count tells it from the arguments.
+	// Exec computes Affected from the statement and Count from the arguments. Text returns the rows
+	// for the statement.
 	Exec  func(text string) int64
 	Text  func(text string) [][]driver.Value
 	Count func(args []any) int64
-	// err fails the statement; nextErr ends its rows early; closeErr fails their Close.
+	// Err fails the statement; NextErr ends its rows early; CloseErr fails their Close.
 	Err, NextErr, CloseErr error
 }
 
-// Script is a database/sql driver that knows its statements in advance and fails the
-// test on any other. It plays one connection at a time.
+// Script is a database/sql driver that knows its statements in advance and fails the test on any
+// other. It serves one connection at a time.
 type Script struct {
 	t     *testing.T
 	Steps []Step
@@ -39,15 +40,15 @@ type Script struct {
 	// Known answers statements that no step has to expect; nil knows none.
 	Known func(query string) (answer Step, known bool)
 
-	Begins, Commits []error // what the next ones answer; nil when there are none left
-	// commit, if set, answers in their place, from the transaction's context.
+	Begins, Commits []error // results of the next calls; nil when there are none left
+	// OnCommit, if set, answers instead of Commits. It gets the transaction's context.
 	OnCommit                     func(ctx context.Context) error
 	TxContext                    context.Context
 	Isolation                    driver.IsolationLevel
 	Begun, Committed, RolledBack int
 }
 
-// Open returns a pool on the script, and checks at the end that all was run.
+// Open returns a pool on the script, and checks at the end that all steps were run.
 func Open(t *testing.T, steps ...Step) (*sql.DB, *Script) {
 	t.Helper()
 	s := &Script{t: t, Steps: steps}
@@ -181,7 +182,7 @@ func (r *scriptRows) Next(dest []driver.Value) error {
 	return nil
 }
 
-// MySQLError is shaped as that of go-sql-driver.
+// MySQLError has the fields of go-sql-driver's error.
 type MySQLError struct {
 	Number  uint16
 	Message string
@@ -190,5 +191,5 @@ type MySQLError struct {
 // Error implements error.
 func (e *MySQLError) Error() string { return "server says " + strconv.Itoa(int(e.Number)) }
 
-// NewMySQLError is the error with a number.
+// NewMySQLError returns the error with a number.
 func NewMySQLError(n uint16) error { return &MySQLError{Number: n} }
