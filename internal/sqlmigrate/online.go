@@ -24,9 +24,12 @@ import (
 //
 // PostgreSQL runs such a version statement by statement, between two short transactions under the
 // lock of migrations: the first finds that the version is missing, the second records it. Nothing
-// is locked in between, so two processes may do the same at once, and a process may die. Each
-// statement is therefore harmless when it is repeated. CREATE INDEX CONCURRENTLY that was cut off
-// leaves an invalid index of that name, so a DROP INDEX CONCURRENTLY IF EXISTS comes before it.
+// is locked in between, so two processes may do the same at once, and a process may die. CREATE
+// INDEX CONCURRENTLY that was cut off leaves an invalid index of that name, so a DROP INDEX
+// CONCURRENTLY IF EXISTS comes before it. It has no IF NOT EXISTS, which would take an index that
+// another process still builds, and may never finish, for one that serves. Where statements of two
+// processes meet, a process begins again with its first one: it may have dropped what the other has
+// built and recorded, so it ends only when its own index is built.
 //
 // MySQL asks for the lock of the table with a wait of a second, lets the others go on, and tries
 // again.
@@ -81,29 +84,30 @@ func (m *Migrations) applyOutside(ctx context.Context, conn *sql.Conn, step next
 	if err := conn.QueryRowContext(ctx, ask).Scan(&server); err != nil {
 		return err
 	}
-	for _, statement := range step.statements {
-		if part := since.FindStringSubmatch(statement); part != nil {
-			least, err := strconv.Atoi(part[1])
-			if err != nil || server < least {
-				continue
+	return patiently(ctx, metAnother, func() error {
+		for _, statement := range step.statements {
+			if part := since.FindStringSubmatch(statement); part != nil {
+				least, err := strconv.Atoi(part[1])
+				if err != nil || server < least {
+					continue
+				}
+			}
+			if _, err := conn.ExecContext(ctx, bare(statement)); err != nil {
+				return err
 			}
 		}
-		err := patiently(ctx, metAnother, func() error {
-			_, err := conn.ExecContext(ctx, bare(statement))
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // metAnother reports that two processes have dropped or created the same index at once: "tuple
-// concurrently updated", or a deadlock.
+// concurrently updated", a deadlock, or an index that is there already.
 func metAnother(err error) bool {
-	state := sqlerr.State(err)
-	return state == "XX000" || state == "40P01"
+	switch sqlerr.State(err) {
+	case "XX000", "40P01", "42P07":
+		return true
+	}
+	return false
 }
 
 // execer is *sql.Conn or *sql.Tx.

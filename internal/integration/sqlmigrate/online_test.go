@@ -1,10 +1,12 @@
 package sqlmigrate_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
 	pgxmigrate "github.com/golang-migrate/migrate/v4/database/pgx/v5"
@@ -24,8 +26,10 @@ func online(d sqlmigrate.Dialect, since int) fstest.MapFS {
 		"0001_notes.down.sql": "DROP TABLE IF EXISTS {{table}};",
 		"0002_lean.up.sql": fmt.Sprintf("-- It holds up nobody.\n-- Only since server_version_num %06d.\n", since) +
 			"DROP INDEX CONCURRENTLY IF EXISTS {{table:_author}};",
-		"0002_lean.down.sql": "DROP INDEX CONCURRENTLY IF EXISTS {{table:_author}};\n" +
-			"CREATE INDEX CONCURRENTLY IF NOT EXISTS {{index:_author}} ON {{table}} (author);",
+		"0002_lean.down.sql": fmt.Sprintf("-- Only since server_version_num %06d.\n", since) +
+			"DROP INDEX CONCURRENTLY IF EXISTS {{table:_author}};\n" +
+			fmt.Sprintf("-- Only since server_version_num %06d.\n", since) +
+			"CREATE INDEX CONCURRENTLY {{index:_author}} ON {{table}} (author);",
 	}
 	if d == sqlmigrate.MySQL {
 		texts["0001_notes.up.sql"] = "CREATE TABLE IF NOT EXISTS {{table}} (id int PRIMARY KEY, author varchar(20), KEY {{index:_author}} (author));"
@@ -139,6 +143,41 @@ func TestOnlineCutOff(t *testing.T) {
 		s.recorded(1)
 		assert.Equal(t, 1, s.indexes())
 	})
+}
+
+// TestOnlineIndexOfAnother: another process begins to build the index after this one has dropped it,
+// and is cut off. Its index is not valid, and does not count as the one that is to be built.
+func TestOnlineIndexOfAnother(t *testing.T) {
+	s := newStore(t, engines()[0], func(c *sqlmigrate.Config) {
+		c.Files = online(sqlmigrate.Postgres, 140000)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	require.NoError(t, s.Up(ctx, s.db, 2))
+	another, err := s.db.BeginTx(ctx, nil)
+	require.NoError(t, err)
+	defer func() { _ = another.Rollback() }()
+	send := func(text string) {
+		t.Helper()
+		_, err := another.ExecContext(ctx, text)
+		require.NoError(t, err)
+	}
+	send(`LOCK TABLE ` + s.name(s.table) + ` IN SHARE UPDATE EXCLUSIVE MODE`)
+	down := make(chan error, 1)
+	go func() { down <- s.Down(ctx, s.db, 1) }()
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		var waiting int
+		assert.NoError(t, s.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted`+
+			` AND relation = '`+s.name(s.table)+`'::regclass`).Scan(&waiting))
+		assert.Equal(t, 1, waiting, "the index is about to be built")
+	}, time.Minute, 10*time.Millisecond)
+	send(`CREATE INDEX "Notes_author" ON ` + s.name(s.table) + ` (author)`)
+	send(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = '` + s.name("Notes_author") +
+		`'::regclass`)
+	require.NoError(t, another.Commit())
+	require.NoError(t, <-down)
+	s.recorded(1)
+	assert.Equal(t, 1, s.indexes())
 }
 
 // TestOnlineOldServer: an older server keeps the index, and has the version.

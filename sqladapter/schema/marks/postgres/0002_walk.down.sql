@@ -2,7 +2,9 @@
 -- Only since server_version_num 140000.
 DROP INDEX CONCURRENTLY IF EXISTS {{table:_expiry}};
 
-CREATE INDEX CONCURRENTLY IF NOT EXISTS {{index:_expiry}} ON {{table}} ((stamp >> 30));
+-- Older servers have kept it.
+-- Only since server_version_num 140000.
+CREATE INDEX CONCURRENTLY {{index:_expiry}} ON {{table}} ((stamp >> 30));
 
 ALTER TABLE {{table:_meta}}
     DROP COLUMN IF EXISTS walk_page,
