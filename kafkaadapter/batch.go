@@ -8,15 +8,15 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in
-// one SQL transaction: nil is for every message, and so is an error. After an error each
-// message is handled alone, which finds the one that fails. So a permanent error counts as
-// permanent only for a message that was alone, and not for its neighbors in a batch.
+// AllOrNothing makes a [BatchHandler] of effects that happen together or not at all, as in one SQL
+// transaction: nil counts for every message, and so does an error. After an error each message is
+// handled alone, which finds the one that fails. So a permanent error counts as permanent only for
+// a message that was alone, and not for its neighbors in a batch.
 //
-// f gets the messages that have an id which can be marked, in their order, and is not called
-// when there is none. A batch like sqladapter's DoBatch leaves a bad key out without failing,
-// and a nil error would then speak for a message that was never handled. The others fail for
-// good, with [ErrNoID] or what is wrong with the id. [IDs] lists the ids.
+// f gets, in their order, the messages whose ids a Deduper takes, and is not called when there is
+// none. A batch like sqladapter's DoBatch leaves a bad key out without failing, and its nil error
+// would then speak for a message that was never handled. The other messages fail for good, with
+// [ErrNoID] or the fault of their id. [IDs] lists the ids.
 //
 // AllOrNothing(nil) is nil, which every driver refuses.
 func AllOrNothing(f func(ctx context.Context, ms []*Message) error) BatchHandler {
@@ -53,8 +53,9 @@ func idError(id string) error {
 	return dedup.Permanent(err)
 }
 
-// together is the answer for n messages whose effects happen together or not at all. It is not
-// wrapped when it is permanent for one of several: it is not known for which.
+// together returns the results of n messages whose effects happen together or not at all. A
+// permanent error of several messages becomes an ordinary one: nobody knows which of them caused
+// it.
 func together(err error, n int) []error {
 	if n > 1 && dedup.IsPermanent(err) {
 		err = errors.New("kafkaadapter: one message of a batch fails for good: " + err.Error())

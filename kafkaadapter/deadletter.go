@@ -13,10 +13,10 @@ import (
 
 // The headers that a dead letter has in addition to those of its message.
 const (
-	// HeaderID has the id of the message, under which it was claimed. It is missing where there
-	// is none, or none that a Deduper takes.
+	// HeaderID has the id of the message, under which it was claimed. It is missing where the
+	// message has no id, or none that a Deduper takes.
 	HeaderID = deadletter.ID
-	// HeaderScope has the scope under which it was claimed.
+	// HeaderScope has the scope under which the message was claimed.
 	HeaderScope = deadletter.Scope
 	// HeaderFirstTopic is Message.FirstTopic.
 	HeaderFirstTopic = deadletter.FirstTopic
@@ -24,31 +24,31 @@ const (
 	HeaderTopic     = deadletter.Topic
 	HeaderPartition = deadletter.Partition
 	HeaderOffset    = deadletter.Offset
-	// HeaderTimestamp is the message's own, in RFC 3339 with milliseconds, UTC.
+	// HeaderTimestamp is the timestamp of the message, in RFC 3339 with milliseconds, UTC.
 	HeaderTimestamp = deadletter.Timestamp
 	// HeaderAttempts counts the claims of the message.
 	HeaderAttempts = deadletter.Attempts
-	// HeaderError says why it could not be processed, in at most 1 KiB.
+	// HeaderError says why the message could not be processed, in at most 1 KiB.
 	HeaderError = deadletter.Error
-	// HeaderTooLarge has the size of the value of a message that the dead-letter topic did not
-	// take; the letter is then empty.
+	// HeaderTooLarge has the size of the value of a message that was too large for the dead-letter
+	// topic. The value of the letter is then empty.
 	HeaderTooLarge = deadletter.TooLarge
 )
 
 var (
-	// ErrNoDeadLetter: the message is not a dead letter of [DeadLetters], or not all of one.
+	// ErrNoDeadLetter: the message is not a dead letter of [DeadLetters], or is incomplete.
 	ErrNoDeadLetter = deadletter.ErrNoDeadLetter
-	// ErrSettled: the message of a dead letter was processed since.
+	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = deadletter.ErrSettled
 	// ErrNoRecord: the store has no record of the message of a dead letter.
 	ErrNoRecord = deadletter.ErrNoRecord
 )
 
-// Producer sends messages. Every driver makes one of its client's producer.
+// Producer sends messages. Every driver makes one from its client's producer.
 type Producer interface {
-	// Send sends Topic, Key, Value and the headers of m, and returns nil when every in-sync
-	// replica has them. A nil Value stays a tombstone. It returns at the latest when ctx ends,
-	// and an error that wraps [ErrTooLarge] for what the topic does not take.
+	// Send sends Topic, Key, Value and the headers of m, and returns nil when every in-sync replica
+	// has them. A nil Value stays a tombstone. Send returns at the latest when ctx ends. Its error
+	// wraps [ErrTooLarge] when the message is too large for the topic.
 	Send(ctx context.Context, m *Message) error
 }
 
@@ -57,21 +57,21 @@ type DeadLetterConfig struct {
 	// Producer sends the letters, and belongs to the caller. Required.
 	Producer Producer
 	// Topic returns the dead-letter topic of a message, which the consumer must not read. It is
-	// called concurrently. When it returns nothing, or panics, the message stays where it is.
+	// called concurrently. When it returns an empty name, or panics, the message stays where it is.
 	// Required.
 	Topic func(m *Message) string
 }
 
 // DeadLetters returns a function for Config.Park that sends what cannot be processed to a
-// dead-letter topic: key, value and headers as they are, and in further headers the id and its
-// scope, the position, the attempts and the reason. It returns nil after the brokers have
-// acknowledged the letter. Until then the offset is not committed; while the topic is down
+// dead-letter topic. Key, value and headers stay as they are; further headers have the id and its
+// scope, the position, the attempts and the reason. The function returns nil after the brokers have
+// acknowledged the letter. Until then the offset is not committed; while the topic is down,
 // messages of the same key wait, and nothing is lost.
 //
 // A crash, or the end of ctx, between the letter and its acknowledgement sends it twice, with the
-// same HeaderTopic, HeaderPartition and HeaderOffset. A letter that is too large for the topic
-// goes without its value, and if that is still too large without key and headers; they stay where
-// the position says, for as long as their topic keeps them.
+// same HeaderTopic, HeaderPartition and HeaderOffset. A letter that is too large for the topic goes
+// without its value. If it is still too large, it also goes without key and headers. All of them
+// stay at the message's position for as long as their topic keeps them.
 //
 // An [*dedup.InputError] names a field that is missing.
 func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error,
@@ -104,7 +104,8 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	if err := c.send(ctx, small); !errors.Is(err, ErrTooLarge) {
 		return err
 	}
-	// It is not the value: a key or a header of a megabyte must not hold up its key for good.
+	// The value was not the reason: a key or a header of a megabyte must not hold up its key for
+	// good.
 	small.Key = nil
 	small.headers = slices.DeleteFunc(small.headers, func(h Header) bool {
 		return !deadletter.IsOwn(h.Key)
@@ -122,8 +123,8 @@ func (c *DeadLetterConfig) send(ctx context.Context, m *Message) error {
 // DeadLetter makes the letter of a message to a topic, with the headers above. It is for drivers.
 func DeadLetter(topic string, m *Message, reason error) *Message { return whole(topic, m, reason) }
 
-// whole makes the dead letter of a message. Headers of ours that the message has, because it was a
-// letter before, are replaced, unless its value was left out: then they say where it is.
+// whole makes the dead letter of a message. A message that was a letter before has headers of ours:
+// they are replaced, unless its value was left out. Then they say where the value is.
 func whole(topic string, m *Message, reason error) *Message {
 	out := &Message{Topic: topic, Key: m.Key, Value: m.Value}
 	short := errors.Is(reason, ErrNoDeadLetter)
@@ -151,29 +152,29 @@ type ReplayOption func(*replaying)
 
 type replaying struct{ unrecorded bool }
 
-// Unrecorded has [Replay] accept a letter although the store has no record of its message: the
-// record was given up after the Deduper's Hold, or was freed by a run that died before it had sent
-// the message. Use it only after making sure that the store and the namespace are the consumer's,
-// and that the letter is younger than the window: otherwise the message may have succeeded, and
-// its effect happens again.
+// Unrecorded has [Replay] accept a letter although the store has no record of its message. There is
+// none when the store gave it up after the Deduper's Hold, or when a replay freed the key and died
+// before it had sent the message. Use it only after making sure that the store and the namespace
+// are the consumer's, and that the letter is younger than the window: otherwise the message may
+// have succeeded, and its effect happens again.
 func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true } }
 
-// Replay prepares a dead letter for another run. It makes the key claimable again, which is on
-// record as failed, and returns the message to send back to its topic, with its key, value,
-// headers and id. Send it with acks of all replicas, and commit the letter's offset after that. d
-// is the consumer's. The scope of the key is in the letter's HeaderScope, so whoever can write to
-// the dead-letter topic can have a failed key of d's namespace tried again.
+// Replay prepares a dead letter for another run. Its key is on record as failed: Replay makes it
+// claimable again. It returns the message to send back to its topic, with its key, value, headers
+// and id. Send it with acks of all replicas, and commit the letter's offset after that. d is the
+// consumer's. The scope of the key is in the letter's HeaderScope, so whoever can write to the
+// dead-letter topic can have a failed key of d's namespace tried again.
 //
-// Nothing is changed, and the error is [ErrSettled], when the message has succeeded since: letters
-// that came twice, or are replayed again, do no harm. It is [ErrNoRecord] when the store has no
-// record of the message, unless [Unrecorded] is given: the message may have succeeded and been
-// forgotten, or d is not the consumer's. It is [ErrNoDeadLetter] for a letter without a position or
-// without a value to send back. It is [dedup.ErrUncertain] where it must first be found out whether
-// the effect has happened. When the key could not be freed it is the error of
+// After an error nothing is changed. It is [ErrSettled] when the message has succeeded since:
+// letters that came twice, or are replayed again, do no harm. It is [ErrNoRecord] when the store
+// has no record of the message, unless [Unrecorded] is given: the message may have succeeded and
+// been forgotten, or d is not the consumer's. It is [ErrNoDeadLetter] for a letter without a
+// position or without a value to send back. It is [dedup.ErrUncertain] where it must first be found
+// out whether the effect has happened. When the key could not be freed it is the error of
 // [dedup.Deduper.Forget], such as [dedup.ErrInFlight]. Only one process may replay a topic at a
 // time: a second one could free a key that has just succeeded.
 //
-// The message goes back to the topic in which it lay. There only its id is believed, see
+// The message goes back to the topic in which it lay. Only there is its id believed, see
 // [Replayed]. Other groups that read the topic find it in their own records.
 func Replay(ctx context.Context, d *dedup.Deduper, m *Message, opts ...ReplayOption) (*Message,
 	error) {

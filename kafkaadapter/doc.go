@@ -1,7 +1,7 @@
-// Package kafkaadapter is what a program needs of Onceward to consume Kafka, whatever its client
-// library is: [Message], [Handler], [Config], ids, dead letters and [Observer]. The effect of every
+// Package kafkaadapter has what a program needs from Onceward to consume Kafka with any client
+// library: [Message], [Handler], [Config], ids, dead letters and [Observer]. The effect of every
 // message happens once: an offset is committed only after the message's effect and its record have
-// landed. The clients are packages below it:
+// landed. The packages below it are for one client each:
 //
 //   - kafkasarama: IBM/sarama
 //   - kafkafranz: twmb/franz-go, also KIP-848 groups and share groups
@@ -19,68 +19,69 @@
 // error, holds up its own key and no other. Offsets are committed up to the first message that is
 // not finished.
 //
-// A message is never skipped. One that cannot be processed goes to Config.Park, or stops the
-// consumer with an [*UnprocessableError]: it failed for good, its id was used with another payload,
-// it has no id, or it is uncertain. Where the Deduper has a Resolve, an uncertain message is asked
-// about instead, on a worker and for as long as the answer is open; that call waits up to the
-// Deduper's Config.Wait for another process that asks.
+// A message is never skipped. A message cannot be processed when it failed for good, its id was
+// used with another payload, it has no id, or it is uncertain. It then goes to Config.Park, or
+// stops the consumer with an [*UnprocessableError]. Where the Deduper has a Resolve, the consumer
+// asks it about an uncertain message instead, on a worker and for as long as the answer is open.
+// That call waits up to the Deduper's Config.Wait for another process that asks.
 //
 // [DeadLetters] makes a Park that sends such messages to a dead-letter topic, with acks of all
-// replicas, and with id, position, attempts and reason in headers. While that topic is down
+// replicas, and with id, position, attempts and reason in headers. While that topic is down,
 // messages of the same key wait, and nothing is lost. [Replay] prepares a letter for another run,
 // in which it does not look new. [RetryAfter] lets a handler say when a failed message is handled
 // again.
 //
 // # Ids
 //
-// The id comes from Config.ID. A message without one is told by its position, with
+// The id comes from Config.ID. A message without one is identified by its position, with
 // Config.Positions, or cannot be processed; a partition whose first messages all have no id stops
 // the consumer, unless Allow.NoID is set. The key of a message is not an id ([KafkaKey] says when
-// it is one), and [Hashed] makes an id that a Deduper takes of any other.
+// it is one). [Hashed] makes an id that a Deduper takes from any other id.
 //
-// A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: two topics
-// with the same ids, and two groups, have an effect each. A message that comes through a retry
-// topic, is replayed, or was mirrored keeps its record, with Config.RetryTopics and
+// A key is scoped by the consumer group and the message's first topic, see [ScopeOf]: when two
+// topics, or two groups, have the same ids, each has an effect of its own. A message that comes
+// through a retry topic, is replayed, or was mirrored keeps its record, with Config.RetryTopics and
 // Config.TopicName.
 //
 // # Retry topics
 //
 // A message that fails is retried in its place by default: messages of its key wait, and so does
 // the offset. With Attempts.Delayed it goes to the first of these topics after its first failure,
-// to the next one after each failure there, and after the last one to Park, with an error that
-// wraps [ErrAttempts]. It waits in each for the topic's delay, which must be shorter than the
-// Deduper's Hold: the steps of an attempt are remembered for that long. Order by key is given up
-// for it: what came behind it runs at once. An error of [RetryAfter] is retried in its place.
+// and to the next one after each failure there. After the last one it goes to Park, with an error
+// that wraps [ErrAttempts]. It waits in each topic for the topic's delay, which must be shorter
+// than the Deduper's Hold: the steps of an attempt are remembered for that long. Order by key is
+// lost: the messages behind it run at once. A message that fails with an error of [RetryAfter] is
+// retried in its place.
 //
-// The letter carries id, scope, first topic, position and attempts, so it is claimed under the same
-// key, and dedup.DownstreamKey and the count of attempts stay the same. Its offset is committed
-// after the brokers have acknowledged it. A crash between the two sends it twice, which its record
-// makes harmless. One that is too large for the topic is retried in its place. Only consumers with
-// this setting may write to these topics. Every driver's Consume subscribes to them; a program
-// that makes the client does so itself.
+// The letter carries id, scope, first topic, position and attempts. So it is claimed under the same
+// key, and dedup.DownstreamKey and the count of attempts stay the same. The message's offset is
+// committed after the brokers have acknowledged the letter. A crash between the two sends it twice,
+// which its record makes harmless. A message that is too large for the topic is retried in its
+// place. Only consumers with this setting may write to these topics. Every driver's Consume
+// subscribes to them; a program that makes the client does so itself.
 //
 // # Owned partitions
 //
-// With Config.Own a member owns the partitions that it is assigned, and a key that is new needs no
-// claim of its own. The Deduper's store must be one that knows the owners of partitions: it
-// decides what an owner may begin. A partition is acquired before its first message is claimed and
-// released after its last record and its last commit; after a crash nobody works on it before
+// With Config.Own a member owns the partitions that it is assigned, and a new key needs no claim of
+// its own. The Deduper's store must be one that knows the owners of partitions: it decides which
+// keys an owner may begin. A partition is acquired before its first message is claimed, and
+// released after its last record and its last commit. After a crash nobody works on it before
 // Acquire gives it to another member. The brokers are asked for the number of partitions at each
-// assignment. Which records lie where their key says is up to Owning.Partitioner.
+// assignment. Owning.Partitioner says in which partition a key's records lie.
 //
-// It is for topics whose messages have keys. In a topic of several partitions a message without
-// a key may lie in any of them. Each is misplaced, and every message of the topic is then looked
-// for in all partitions and claimed, which is slower than not to own them. It is the same with a
-// Partitioner that is not the producers', and for one window after partitions were added. A
-// member of a cooperative group that keeps a partition when some are added continues by the old
-// number until the partition is assigned anew. Until then keys that have moved there are
-// misplaced.
+// It is for topics whose messages have keys. In a topic of several partitions a message without a
+// key may lie in any of them. Each such message is misplaced. Every message of the topic is then
+// looked for in all partitions and claimed, which is slower than no ownership at all. The same
+// happens with a Partitioner that is not the producers', and for one window after partitions were
+// added. When partitions are added, a member of a cooperative group that keeps a partition
+// continues by the old number until the partition is assigned anew. Until then keys that have moved
+// there are misplaced.
 //
-// A partition that is lost (somebody else took it, or Redis was away for longer than the lease)
-// is not given up. Its handlers are canceled at once, with dedup.ErrLeaseLost and the cause of the
+// A partition that is lost (somebody else took it, or Redis was away for longer than the lease) is
+// not given up. Its handlers are canceled at once, with dedup.ErrLeaseLost and the cause of the
 // Ownership's context as the cause. Nothing of it begins, and it is acquired again. The other
-// partitions do not notice. When the group has given it away the group will say so; to leave the
-// session would make the group rebalance for every short outage of Redis.
+// partitions do not notice. If the group has given the partition away, the group will say so; if
+// the member left the session, the group would rebalance for every short outage of Redis.
 //
 // The Deduper's Window must exceed the topic's retention (Kafka's default is 7 days);
 // [CheckWindow] reports whether it does.

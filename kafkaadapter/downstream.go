@@ -8,14 +8,15 @@ import (
 )
 
 // DownstreamHeader returns the header message-id, whose value is the DownstreamKey of the attempt
-// under ctx for a purpose. Add it to a message that a handler produces: when the handler is run
+// under ctx for a purpose. Add it to a message that a handler produces. When the handler runs
 // again, because its process died, it produces the message with the same id again, and a consumer
 // with [DefaultID] has its effect once. Give each message that one handler produces a purpose of
-// its own, such as "invoice" and "mail", and the same one in every attempt: two messages of one
-// purpose would be one to the consumer. Do not add it to a message that has an id of its own.
+// its own, such as "invoice" and "mail", and the same one in every attempt: two messages with one
+// purpose would be one message to the consumer. Do not add it to a message that has an id of its
+// own.
 //
-// Outside of an attempt it is an [*dedup.InputError]: without an id the message could have its
-// effect twice.
+// Outside of an attempt the error is an [*dedup.InputError]: without an id the message could have
+// its effect twice.
 func DownstreamHeader(ctx context.Context, purpose ...string) (Header, error) {
 	attempt, ok := dedup.FromContext(ctx)
 	if !ok {

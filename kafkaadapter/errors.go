@@ -13,28 +13,28 @@ var (
 	ErrAttempts = errors.New("kafkaadapter: attempts are used up")
 	// ErrBusy: the message was in flight elsewhere for longer than Attempts.BusyTimeout.
 	ErrBusy = errors.New("kafkaadapter: in flight elsewhere for too long")
-	// ErrFenced: the group's coordinator no longer takes this member's commits, so its partitions
-	// belong to another member. It is the cause of the contexts that end for it, together with
-	// the coordinator's answer.
+	// ErrFenced: the group's coordinator no longer accepts this member's commits, so its partitions
+	// belong to another member. It is, together with the coordinator's answer, the cause of the
+	// contexts that end because of that.
 	ErrFenced = errors.New("kafkaadapter: the group has fenced this member off")
 	// ErrRunning: the consumer's Run has not returned yet.
 	ErrRunning = errors.New("kafkaadapter: Run is running already")
-	// ErrTopicRecreated is told to Observer.GroupError when a topic was deleted, or deleted and
+	// ErrTopicRecreated is passed to Observer.GroupError when a topic was deleted, or deleted and
 	// created again, under a running consumer. Nothing more is committed for it, and the new topic
 	// is read from its start.
 	ErrTopicRecreated = errors.New("kafkaadapter: topic was deleted and created again")
-	// ErrLogCut is told to Observer.GroupError when a partition's log ends before the group's
+	// ErrLogCut is passed to Observer.GroupError when a partition's log ends before the group's
 	// offset, as after an unclean election: new messages have offsets that were committed before.
 	// The partition is read again from the first message of one Deduper's window, or from its start
-	// where there is no Deduper. kafkafranz does without: its client sees where the log was cut.
+	// where there is no Deduper. kafkafranz needs no such error: its client sees where the log was
+	// cut.
 	ErrLogCut = errors.New("kafkaadapter: log was cut below the committed offset")
-	// ErrTooLarge is what a [Producer] returns for a message that the topic does not take.
+	// ErrTooLarge is the error of a [Producer] for a message that is too large for the topic.
 	ErrTooLarge = errors.New("kafkaadapter: message is too large")
 )
 
-// UnprocessableError stops a consumer: the message can neither be processed nor put aside,
-// because there is no Config.Park, or Park is not to be given such a message. Its offset is not
-// committed.
+// UnprocessableError stops a consumer: the message can neither be processed nor put aside, because
+// there is no Config.Park, or Park must not get such a message. Its offset is not committed.
 type UnprocessableError struct {
 	// Topic, Partition and Offset are the position of the message.
 	Topic     string
@@ -53,9 +53,9 @@ func (e *UnprocessableError) Error() string {
 // Unwrap returns Err.
 func (e *UnprocessableError) Unwrap() error { return e.Err }
 
-// RetryAfter makes an error of a handler say when the message is to be handled again: when d has
-// passed, instead of the backoff. Messages of the same key wait for that long, others do not. A d
-// below zero counts as zero. It is nil for a nil err.
+// RetryAfter returns an error with which a handler says when the message is handled again: after d,
+// instead of the backoff. Messages of the same key wait for that long, others do not. A d below
+// zero counts as zero. It is nil for a nil err.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil
@@ -71,5 +71,5 @@ type retryAfterError struct {
 func (e *retryAfterError) Error() string { return e.err.Error() }
 func (e *retryAfterError) Unwrap() error { return e.err }
 
-// RetryAfter is what the partition looks for.
+// RetryAfter is the method that the partition looks for.
 func (e *retryAfterError) RetryAfter() time.Duration { return e.after }

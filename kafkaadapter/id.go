@@ -5,10 +5,11 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// IDFunc finds the id of a message, by which two deliveries are the same message. It reports false
-// where the message has none. It must depend on the message alone, must not wait, and is called
-// concurrently. A message on which it panics cannot be processed, nor can one whose id is not a key
-// of a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed] makes a key of any id.
+// IDFunc finds the id of a message: two deliveries with the same id are the same message. It
+// reports false where the message has none. It must depend on the message alone, must not wait, and
+// is called concurrently. A message on which it panics cannot be processed. Nor can one whose id is
+// not a key of a Deduper, which is 1 to 255 bytes of printable UTF-8; [Hashed] makes a key of any
+// id.
 type IDFunc func(m *Message) (id string, ok bool)
 
 // FromHeader takes the id from the first of the named headers that is present and not empty. Names
@@ -22,7 +23,7 @@ func FromHeader(names ...string) IDFunc {
 // that consumers can drop duplicates.
 func DebeziumOutbox() IDFunc { return FromHeader("id") }
 
-// KafkaKey takes the message's key, where it has one that is not empty. Use it only where the
+// KafkaKey takes the message's key, if there is one and it is not empty. Use it only where the
 // producer makes a key for each event. Usually a key names an entity, such as a customer. Then
 // every update after the first is dropped as a duplicate, for the whole window.
 func KafkaKey() IDFunc {
@@ -33,9 +34,9 @@ func KafkaKey() IDFunc {
 // id is unique for its source only, so both are joined; both must be present.
 //
 // In binary mode they are headers. In structured mode (content-type application/cloudevents+json)
-// they are in the value, which is scanned and not decoded; a value that is not one JSON object, or
-// has one of them twice, has no id. An event has the same id in both modes. A batch of events is
-// several messages and has no id. In other structured formats only headers are read.
+// they are in the value, which is scanned and not decoded. A value has no id if it is not one JSON
+// object, or has an id or a source twice. An event has the same id in both modes. A batch of events
+// is several messages and has no id. In other structured formats only headers are read.
 func CloudEvents() IDFunc {
 	return func(m *Message) (string, bool) { return msgid.CloudEvents(m, m.Value) }
 }
@@ -57,8 +58,8 @@ func FirstOf(funcs ...IDFunc) IDFunc {
 // ids stay as they are, so their records are still found. Different ids stay different: an id that
 // begins with "sha256:" itself is hashed, too.
 //
-// The id of a dead letter that was sent back is taken as it is, before f is called. Checking an id
-// takes some 100 ns, as long as its digest.
+// A dead letter that was sent back keeps its id, and f is not called. Checking an id takes some 100
+// ns, as long as its digest.
 func Hashed(f IDFunc) IDFunc {
 	return func(m *Message) (string, bool) {
 		if id, ok := deadletter.Replayed(m, m.Topic); ok && msgid.IsKey(id) {
@@ -73,8 +74,8 @@ func Hashed(f IDFunc) IDFunc {
 }
 
 // Replayed takes the id that a dead letter carries after it was sent back to the topic it came
-// from, so that it does not look new, whatever its id is found by. In another topic the header is
-// ignored: there somebody has copied headers to a message of another kind.
+// from. So the message does not look new, however its id is found otherwise. In another topic the
+// header is ignored: there somebody has copied headers to a message of another kind.
 //
 // [DefaultID] begins with it. Put it in front of your own: FirstOf(Replayed(), yours).
 func Replayed() IDFunc {
@@ -83,7 +84,7 @@ func Replayed() IDFunc {
 
 // DefaultID looks for a dead letter that was sent back, then for a header "message-id" or
 // "idempotency-key", then for CloudEvents. The Kafka key is not an id: it names an entity, and
-// every second update of it would be dropped.
+// every update of it after the first would be dropped.
 func DefaultID() IDFunc {
 	return FirstOf(Replayed(), FromHeader("message-id", "idempotency-key"), CloudEvents())
 }
@@ -97,10 +98,10 @@ func IDs(ms []*Message) []string {
 	return ids
 }
 
-// ScopeOf is the scope of the keys of a topic's messages in a consumer group, where Config.Scope
-// is empty: "group/topic", such as "billing/orders". Where that is not a scope of a Deduper,
-// because it is longer than 255 bytes or not printable, it is "sha256:" and a digest of both. The
-// topic is the message's first one, see Message.FirstTopic.
+// ScopeOf is the scope of the keys of a topic's messages in a consumer group, where Config.Scope is
+// empty: "group/topic", such as "billing/orders". Where a Deduper does not take that, because it is
+// longer than 255 bytes or not printable, the scope is "sha256:" and a digest of both. The topic is
+// the message's first one, see Message.FirstTopic.
 //
-// With it a message's record is found: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
+// It finds a message's record: d.Lookup(ctx, id, dedup.WithScope(ScopeOf(group, topic))).
 func ScopeOf(group, topic string) string { return deadletter.ScopeOf(group, topic) }

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Message is a Kafka message, whatever client delivered it. Key, Value and headers are not to be
-// changed. It is valid after its handler has returned.
+// Message is a Kafka message of any client. Do not change Key, Value or headers. It stays valid
+// after its handler has returned.
 type Message struct {
-	// ID is what Config.ID found; empty where it found none, in the Unclaimed composition.
+	// ID is the id that Config.ID found; empty where it found none, in the Unclaimed composition.
 	ID string
 	// Topic, Partition and Offset are the position of the message.
 	Topic     string
@@ -17,25 +17,25 @@ type Message struct {
 	Offset    int64
 	// Key and Value are nil where the message has none.
 	Key, Value []byte
-	// Timestamp is the producer's clock, or the broker's, as the topic's
+	// Timestamp is of the producer's clock or of the broker's, as the topic's
 	// message.timestamp.type says.
 	Timestamp time.Time
 	// Attempt counts the claims of the ID, from 1. In the Unclaimed composition it counts the
 	// runs in this process since the partition was assigned.
 	Attempt int
-	// Scope of the message's key in the Deduper: Config.Scope, or [ScopeOf] the group and
-	// FirstTopic. In the Unclaimed composition the handler passes it on to what records the
-	// message (dedup.WithScope), because two topics may use the same ids.
+	// Scope is the scope of the message's key in the Deduper: Config.Scope, or [ScopeOf] the group
+	// and FirstTopic. In the Unclaimed composition the handler passes it to the code that records
+	// the message (dedup.WithScope), because two topics may use the same ids.
 	Scope string
 	// FirstTopic is the topic that the message was first sent to, as Config.TopicName calls it.
 	// It differs from Topic in a retry topic and in a mirrored one.
 	FirstTopic string
 	// TopicID is the UUID of Topic, as Kafka's tools write it; empty where the client or the
-	// brokers do not tell it.
+	// brokers do not report it.
 	TopicID string
-	// Label is what Config.Label returned. Found is the label of the record that was met: of a
-	// duplicate, of a claim in flight elsewhere, or of an earlier attempt. Empty where there is
-	// none.
+	// Label is the label that Config.Label returned. Found is the label of the record that the
+	// claim found: that of a duplicate, of a claim in flight elsewhere, or of an earlier attempt.
+	// Empty where there is none.
 	Label, Found string
 	// Raw is the client's own message: a *sarama.ConsumerMessage, *kgo.Record, *kafka.Message
 	// (confluent) or kafka.Message (segmentio). Nil in a message that no client delivered.
@@ -45,7 +45,7 @@ type Message struct {
 	read    HeaderReader // of Raw, until headers are asked for
 }
 
-// Header is one header of a message. Kafka allows several of one key.
+// Header is one header of a message. Kafka allows several with the same key.
 type Header struct {
 	Key   string
 	Value []byte
@@ -63,10 +63,10 @@ type HeaderReader interface {
 	All(raw any) Headers
 }
 
-// SetHeaders gives a message its headers, instead of those it had.
+// SetHeaders gives a message these headers instead of those that it had.
 func (m *Message) SetHeaders(h Headers) { m.headers, m.read = h, nil }
 
-// ReadHeaders has the headers read from Raw when they are first asked for. It is for drivers.
+// ReadHeaders makes m read its headers from Raw when they are first asked for. It is for drivers.
 func (m *Message) ReadHeaders(r HeaderReader) { m.headers, m.read = nil, r }
 
 // Headers returns the headers, in their order. The first call converts them, so it is not safe
@@ -93,23 +93,23 @@ func (m *Message) Header(name string) string {
 	return ""
 }
 
-// Handler has the effect of one message. Its context ends with Attempts.Timeout, with the loss of
-// the claim (cause dedup.ErrLeaseLost), and when Tuning.Drain of a revoked partition is used up;
+// Handler has the effect of one message. Its context ends after Attempts.Timeout, when the claim is
+// lost (cause dedup.ErrLeaseLost), and when Tuning.Drain of a revoked partition is used up;
 // dedup.FromContext returns its attempt.
 //
-// nil: the effect has happened, and the message is recorded before its offset may be committed.
-// Return the context's error where the context ended before the effect. An error for which
-// dedup.IsPermanent is true: the message goes to Config.Park, or stops the consumer. An error
-// returned after the context has ended is never permanent. After any other error, and after a
-// panic, the claim is released and the message is handled again after a backoff, or after the time
-// of [RetryAfter], up to Attempts.Max times; messages of other keys move on. A handler that
-// does not return holds one of Tuning.Workers.
+// A nil error says that the effect has happened, and the message is recorded before its offset may
+// be committed. Return the context's error where the context ended before the effect. After an
+// error for which dedup.IsPermanent is true, the message goes to Config.Park, or stops the
+// consumer. An error returned after the context has ended is never permanent. After any other
+// error, and after a panic, the claim is released and the message is handled again after a backoff,
+// or after the time of [RetryAfter], up to Attempts.Max times; messages of other keys move on. A
+// handler that does not return holds one of Tuning.Workers.
 type Handler func(ctx context.Context, m *Message) error
 
 // BatchHandler has the effects of the messages that may be handled now, at most Tuning.BatchMax;
 // those of one key are in their order. It returns an error for each message, with the meaning that
-// it has for a [Handler], or nil for all. A slice of another length, and a panic, fail all. It
-// suits effects in SQL: one transaction for a batch; [AllOrNothing] makes one.
+// it has for a [Handler], or nil for all. A slice of another length, or a panic, fails all. It
+// suits effects in SQL, with one transaction for a batch; [AllOrNothing] makes one.
 //
 // A message whose batch failed is next handled alone, so that one poison message does not keep its
 // neighbors from their effects; the shared attempt does not count.

@@ -6,41 +6,41 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Observer is told what a consumer does. Every hook may be nil, is called concurrently, and must
-// return quickly.
+// Observer has hooks that are called with what a consumer does. Every hook may be nil, is called
+// concurrently, and must return quickly.
 type Observer struct {
 	// Delivered: a message came from the broker. ID, Scope and Attempt are not known yet.
 	Delivered func(m *Message)
 	// MissingID: Config.ID found no id in the message.
 	MissingID func(m *Message)
-	// Skipped: the message is done already, since age; cause says why it was sent again.
+	// Skipped: the message has been done for age; cause says why it was sent again.
 	Skipped func(m *Message, cause driver.Cause, age time.Duration)
 	// Handled: the handler ran for took and returned err.
 	Handled func(m *Message, took time.Duration, err error)
-	// Waiting: the message is in flight elsewhere, and is claimed again later.
+	// Waiting: the message is in flight elsewhere; the consumer will claim it again later.
 	Waiting func(m *Message)
 	// Recorded: the effect of the message is on record, took after its handler had returned.
 	Recorded func(m *Message, took time.Duration)
 	// Unrecorded: the handler returned nil, and the claim was lost before the record could be
-	// confirmed: the effect may happen again. A claim that is lost while the handler runs is told
-	// by the Deduper's Observer.
+	// confirmed: the effect may happen again. A claim that is lost while the handler runs is
+	// reported by the Deduper's Observer.
 	Unrecorded func(m *Message, err error)
 	// Parked: Config.Park has kept the message, for this reason.
 	Parked func(m *Message, reason error)
 	// Delayed: the message has failed, and a topic of Attempts.Delayed has it.
 	Delayed func(m *Message, topic string, err error)
-	// PassedOver: a wrapped handler marked a later message and not this one, which was recorded
-	// with it; see kafkasarama.Wrap.
+	// PassedOver: a wrapped handler marked a later message but not this one, and this one was
+	// recorded with it; see kafkasarama.Wrap.
 	PassedOver func(m *Message)
-	// Committing: offset is the next to read of a partition, as it is being committed.
+	// Committing: offset, the next to read of a partition, is being committed.
 	Committing func(topic string, partition int32, offset int64)
 	// Committed: the group's coordinator has this offset.
 	Committed func(topic string, partition int32, offset int64)
-	// CommitFailed: an attempt to commit was refused, with the client's error, or failed on its
-	// way. It is repeated. After a timeout it may have been applied.
+	// CommitFailed: the coordinator refused a commit, or the commit failed on its way; err is the
+	// client's. The commit is repeated. After a timeout it may have been applied.
 	CommitFailed func(topic string, partition int32, err error)
 	// AckRefused: acknowledgements to a share group did not count, most likely because the locks
-	// had ended. The messages are redelivered, and found done if they are.
+	// had ended. The messages are redelivered, and skipped if their records say that they are done.
 	AckRefused func(topic string, partition int32, err error)
 	// Assigned: this member has the partition, under this generation, or member epoch, of the
 	// group.

@@ -4,36 +4,37 @@ import "context"
 
 // Assigned is a partition that this member was assigned, and is to own.
 type Assigned struct {
-	// Group of the consumer, and Topic of the partition. "Group/Topic" is the Source in the
+	// Group is the consumer's, and Topic the partition's. "Group/Topic" is the Source in the
 	// origins of its messages' claims: neither may contain a slash.
 	Group, Topic string
 	// Partition is its number.
 	Partition int32
-	// Count of the topic's partitions: the brokers were asked after the assignment.
+	// Count is the number of the topic's partitions, from an answer of the brokers after the
+	// assignment.
 	Count int32
-	// Generation of the group in which it was assigned. It stays the same while the partition
-	// stays with this member.
+	// Generation is that of the group in which the partition was assigned. It stays the same while
+	// the partition stays with this member.
 	Generation int32
 }
 
 // Ownership is the exclusive right to a partition, as Owning.Acquire returns it. Its
 // methods are called from several goroutines.
 type Ownership interface {
-	// Context ends when the partition is lost, and when it was released. Handlers are canceled
-	// when it is lost, with a cause that wraps dedup.ErrLeaseLost and that of this context;
-	// nothing more begins; and Owning.Acquire is called again, after Release. Everything that was
-	// not recorded by then is asked about anew.
+	// Context ends when the partition is lost, and when it was released. When it is lost, handlers
+	// are canceled, with a cause that wraps dedup.ErrLeaseLost and the cause of this context;
+	// nothing more begins; and Owning.Acquire is called again, after Release. The store is asked
+	// anew about everything that was not recorded by then.
 	Context() context.Context
 	// Misplaced is called before the store is asked about a message that does not lie where
-	// Owning.Partitioner says, and again before the end of such a message is recorded. When it
-	// has returned nil nobody takes a message for new without looking into the other
-	// partitions, for as long as a message may be known. It is called often, so it should cost
-	// nothing when it was called lately; after an error it is called again, with a backoff.
+	// Owning.Partitioner says, and again before the end of such a message is recorded. After it has
+	// returned nil, nobody takes a message for new without looking into the other partitions, for
+	// as long as a message may be known. It is called often, so it should cost nothing when it was
+	// called recently. After an error it is called again, with a backoff.
 	Misplaced(ctx context.Context) error
-	// Release is called once, also for what was lost: after the last record of a partition has
-	// been written, what was not started has been given back, and the last commit has been
-	// tried. Handlers that have not returned by then go on, and their claims must stay alive.
-	// An error is logged. It has a second.
+	// Release is called once, also for a partition that was lost: after the last record of the
+	// partition has been written, messages that were not started have been given back, and the last
+	// commit has been tried. Handlers that have not returned by then go on, and their claims must
+	// stay alive. An error is logged. It has a second.
 	Release(ctx context.Context) error
 }
 

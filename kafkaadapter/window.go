@@ -12,12 +12,11 @@ import (
 type WindowError struct {
 	// Topic of the messages.
 	Topic string
-	// Retention is how long the topic keeps them, where that is longer than the window. Negative:
+	// Retention is how long the topic keeps them, if that is longer than the window. Negative:
 	// without limit. 0: it is not longer.
 	Retention time.Duration
-	// Lag is the age of the oldest message that the group has not read, where that is longer than
-	// the window. A duplicate of it may have been recorded, and forgotten, since. 0: it is not
-	// longer.
+	// Lag is the age of the oldest message that the group has not read, if that is longer than the
+	// window. A duplicate of it may have been recorded, and forgotten, since. 0: it is not longer.
 	Lag time.Duration
 	// Window is how long a record is kept.
 	Window time.Duration
@@ -41,9 +40,8 @@ func (e *WindowError) Error() string {
 
 // CheckWindow compares the window of a Deduper with the time for which messages may be redelivered.
 // That is how long the topics keep them, by a driver's Retentions, and how far the group is behind,
-// by its Lags. Either map may be nil. It
-// returns an error for each topic that exceeds the window, in the order of their names, to be
-// logged or counted, before Run and now and then.
+// by its Lags. Either map may be nil. It returns an error for each topic that exceeds the window,
+// in the order of their names. Log or count the errors, before Run and now and then.
 //
 // It is a rule of thumb. Kafka drops whole segments, so a message may live up to segment.ms longer.
 func CheckWindow(window time.Duration, retentions, lags map[string]time.Duration) []*WindowError {

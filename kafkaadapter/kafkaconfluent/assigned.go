@@ -14,26 +14,26 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// beginPatience is how long the partitions of an assignment may take to begin: nothing is polled
+// beginPatience is how long the partitions of an assignment may take to begin. Nothing is polled
 // meanwhile.
 const beginPatience = 10 * time.Second
 
-// assigned is a partition in the hands of this member.
+// assigned is a partition that this member has.
 type assigned struct {
 	s    *session
 	at   kafkadriver.TopicPartition
 	uuid string
 	p    *kafkadriver.Partition
-	lose context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
+	lose context.CancelCauseFunc // ends it without a drain; the cause wraps ErrFenced
 	high atomic.Int64            // the end of the log, as of the last fetch
 
-	// Of the polls.
+	// Only the polls use these.
 	batch []kafkaadapter.Message
 	next  int64 // the offset after the last message
 }
 
-// rebalance is called inside a poll, or inside Close, and has to hand the partitions on to
-// librdkafka. Until it has returned they are this member's, unless they are lost.
+// rebalance is called inside a poll, or inside Close, and must hand the partitions on to
+// librdkafka. Until it has returned they belong to this member, unless they are lost.
 func (s *session) rebalance(client *kafka.Consumer, event kafka.Event) error {
 	gradual := client.GetRebalanceProtocol() == "COOPERATIVE"
 	var err error
@@ -64,8 +64,8 @@ func topicPartitionOf(part *kafka.TopicPartition) kafkadriver.TopicPartition {
 	return kafkadriver.TopicPartition{Topic: *part.Topic, Partition: part.Partition}
 }
 
-// begin starts the partitions, and returns them with the offsets that they begin at. If one of them
-// cannot begin the session ends.
+// begin starts the partitions, and returns them with the offsets at which they begin. If one of
+// them cannot begin, the session ends.
 func (s *session) begin(parts []kafka.TopicPartition) []kafka.TopicPartition {
 	s.mu.Lock()
 	over := s.over // fenced, or being closed
@@ -94,7 +94,7 @@ func (s *session) begin(parts []kafka.TopicPartition) []kafka.TopicPartition {
 	return begins
 }
 
-// claim starts a partition once it is known that the offset is one of its topic.
+// claim starts a partition after it has checked that the offset is one of its topic.
 func (s *session) claim(ctx context.Context, at kafkadriver.TopicPartition, offset int64) {
 	if !s.topics.Claimed(ctx, at.Topic, at.Partition, offset, s.rewind) {
 		s.stop(fmt.Errorf("kafkaconfluent: %s/%d could not begin within %v", at.Topic,
@@ -145,7 +145,7 @@ func (a *assigned) start(offset int64) (err error) {
 	return a.p.Start()
 }
 
-// revoke drains partitions that have to be given up. A lost one belongs to another member already.
+// revoke drains partitions that must be given up. A lost one already belongs to another member.
 func (s *session) revoke(parts []kafka.TopicPartition, lost bool) {
 	partitions := make([]kafkadriver.TopicPartition, len(parts))
 	for i := range parts {
@@ -157,9 +157,9 @@ func (s *session) revoke(parts []kafka.TopicPartition, lost bool) {
 	s.giveUp(partitions)
 }
 
-// giveUp ends partitions, all at the same time: their budgets are one budget. librdkafka does not
-// say that they are lost by then: during a rebalance it leaves AssignmentLost as it is. The answer
-// to a commit does.
+// giveUp ends partitions, all at the same time: they share one drain budget. If they are lost
+// meanwhile, librdkafka does not say so: during a rebalance it leaves AssignmentLost as it is. The
+// answer to a commit says it.
 func (s *session) giveUp(partitions []kafkadriver.TopicPartition) {
 	var draining sync.WaitGroup
 	for _, at := range partitions {
@@ -188,7 +188,7 @@ func (a *assigned) giveUp() {
 	}
 }
 
-// take hands on what the polls have brought.
+// take hands the messages of the polls to the partition.
 func (a *assigned) take() error {
 	messages := a.batch
 	a.batch = nil // the engine keeps it

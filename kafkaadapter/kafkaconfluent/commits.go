@@ -17,7 +17,7 @@ func (s *session) confirmed(topic string, partition int32) (next int64, ok bool)
 	return s.offsets.Confirmed(topic, partition)
 }
 
-// commit makes one attempt. The committer repeats it for as long as anything is not confirmed.
+// commit makes one attempt. The committer repeats it while anything is not confirmed.
 func (s *session) commit() {
 	all := s.offsets.Due(s.base)
 	if len(all) == 0 {
@@ -34,7 +34,7 @@ func (s *session) commit() {
 			fencing = answers[i]
 		}
 	}
-	if fencing != nil { // before hooks hear of it
+	if fencing != nil { // before any hook is called
 		s.fence(fencing)
 	}
 	for i, d := range all {
@@ -50,8 +50,8 @@ func place(topic string, partition int32, offset int64, metadata string) kafka.T
 	return at
 }
 
-// send commits, and returns an answer for each partition. librdkafka has one error for all when it
-// has confirmed none.
+// send commits, and returns an answer for each partition. When librdkafka has confirmed none, it
+// returns one error for all.
 func (s *session) send(parts []kafka.TopicPartition) []error {
 	var done []kafka.TopicPartition
 	err := s.use(func() (err error) {
@@ -80,7 +80,7 @@ func (s *session) rewind(_ context.Context, topic string, partition int32, next 
 	return s.send([]kafka.TopicPartition{place(topic, partition, next, metadata)})[0]
 }
 
-// isFencing reports whether the partitions of a member that gets this answer to a commit belong to
+// isFencing reports whether this answer to a commit says that the member's partitions belong to
 // another one. After ErrIllegalGeneration librdkafka itself revokes them as lost, and joins again.
 // ErrStaleMemberEpoch is not fencing: a KIP-848 coordinator counts the epoch up before the member
 // hears of it.
@@ -92,7 +92,7 @@ func isFencing(code kafka.ErrorCode) bool {
 	return false
 }
 
-// fence ends the session: its partitions are not this member's any more.
+// fence ends the session: its partitions do not belong to this member any more.
 func (s *session) fence(answer error) {
 	cause := fmt.Errorf("%w: %w", kafkaadapter.ErrFenced, answer)
 	s.mu.Lock()

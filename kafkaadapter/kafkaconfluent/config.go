@@ -12,14 +12,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// defaults are the properties of a consumer that the caller does not set.
+// defaults are the properties of a consumer that the caller need not set.
 var defaults = kafka.ConfigMap{
 	"enable.auto.commit":       false,
 	"enable.auto.offset.store": false,
 	"isolation.level":          "read_committed",
 	"auto.offset.reset":        "error",
-	// A partition that was paused is fetched after the fetch that is under way, which takes as long
-	// as this when the other partitions of the broker have nothing.
+	// A partition that was paused is fetched only after the fetch that is under way. That fetch
+	// takes as long as this when the other partitions of the broker have nothing.
 	"fetch.wait.max.ms": 100,
 }
 
@@ -31,7 +31,7 @@ func bad(property, format string, args ...any) error {
 		Reason: fmt.Sprintf(format, args...)}
 }
 
-// properties reads a configuration. Values are text, numbers or switches, as the caller likes.
+// properties reads a configuration. Values may be text, numbers or booleans.
 type properties kafka.ConfigMap
 
 func (p properties) text(name string) string {
@@ -51,7 +51,7 @@ func (p properties) on(name string) bool {
 	return false
 }
 
-// millis is the time in a property, and whether there is a number.
+// millis returns the time in a property, and whether the property is a number.
 func (p properties) millis(name string, usual int) (time.Duration, bool) {
 	if _, ok := p[name]; !ok {
 		return time.Duration(usual) * time.Millisecond, true
@@ -61,7 +61,7 @@ func (p properties) millis(name string, usual int) (time.Duration, bool) {
 }
 
 // complete returns the configuration of a client. An [*dedup.InputError] names the first property
-// under which messages would be lost, or the consumer could not do what it promises.
+// with which messages would be lost, or the consumer could not do what it promises.
 func (c *Consumer) complete(config kafka.ConfigMap) (kafka.ConfigMap, error) {
 	all := maps.Clone(defaults)
 	maps.Copy(all, config)
@@ -101,10 +101,10 @@ func (c *Consumer) complete(config kafka.ConfigMap) (kafka.ConfigMap, error) {
 	return all, nil
 }
 
-// resets are the values of auto.offset.reset under which nothing is skipped that is still there.
+// resets are the values of auto.offset.reset that skip no message that is still there.
 var resets = map[string]bool{"error": true, "earliest": true, "beginning": true, "smallest": true}
 
-// startOf is where a partition begins of which nothing is committed.
+// startOf is where a partition begins if nothing is committed for it.
 func startOf(config kafka.ConfigMap) kafka.Offset {
 	switch properties(config).text("auto.offset.reset") {
 	case "latest", "end", "largest":

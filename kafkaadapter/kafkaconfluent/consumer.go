@@ -42,8 +42,8 @@ func New(group string, cfg kafkaadapter.Config) (*Consumer, error) {
 	return c, nil
 }
 
-// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It is
-// [New] and [Consumer.Run] with bootstrap.servers, which say what else it returns. A nil
+// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It
+// calls [New] and [Consumer.Run] with bootstrap.servers; they document its other errors. A nil
 // configuration of the client is an empty one.
 func Consume(ctx context.Context, brokers []string, group string, topics []string,
 	config kafka.ConfigMap, cfg kafkaadapter.Config) error {
@@ -59,9 +59,9 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 	return c.Run(ctx, config, topics)
 }
 
-// Run makes a client of the configuration and consumes until ctx ends; then it returns nil, after
-// its partitions have been drained, which takes up to Tuning.Drain and a few seconds, and the group
-// has been left. It sets group.id, and these properties where the configuration does not have them:
+// Run makes a client of the configuration and consumes until ctx ends. Then it drains its
+// partitions, which takes up to Tuning.Drain and a few seconds, leaves the group, and returns nil.
+// It sets group.id, and these properties where the configuration does not have them:
 //
 //	enable.auto.commit        false
 //	enable.auto.offset.store  false
@@ -73,9 +73,9 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 // offset that is out of range is an error, unless auto.offset.reset says otherwise. It does not
 // change the configuration. Topics are names, not patterns.
 //
-// When the group has fenced this member off, or a partition cannot be read on, the client is
-// closed, and after a backoff another one is made of the same configuration. Observer.GroupError
-// and the log are told.
+// When the group has fenced this member off, or a partition cannot be read on, Run closes the
+// client, and after a backoff it makes another one with the same configuration. It reports that to
+// Observer.GroupError and the log.
 //
 // It returns:
 //
@@ -92,8 +92,8 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 //
 // Offsets of unfinished messages stay uncommitted in each case.
 //
-// After a fatal error the client cannot be closed: confluent-kafka-go 2.11 never returns from
-// Close then. Its threads stay until the process ends, so end it.
+// After a fatal error the client cannot be closed, because confluent-kafka-go 2.11 never returns
+// from Close then. Its threads stay until the process ends, so end it.
 func (c *Consumer) Run(ctx context.Context, config kafka.ConfigMap, topics []string) error {
 	if ctx == nil {
 		return &dedup.InputError{Field: "Context", Reason: "is nil"}
@@ -135,10 +135,10 @@ func (c *Consumer) Run(ctx context.Context, config kafka.ConfigMap, topics []str
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few
-// locks a partition, and is safe at any time but inside Observer.Paused.
+// locks for each partition, and may be called at any time except inside Observer.Paused.
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
 
-// codeOf is the code of librdkafka in an error, or kafka.ErrNoError.
+// codeOf returns librdkafka's code in an error, or kafka.ErrNoError.
 func codeOf(err error) kafka.ErrorCode {
 	if answer := (kafka.Error{}); errors.As(err, &answer) {
 		return answer.Code()

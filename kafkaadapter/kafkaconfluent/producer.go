@@ -15,9 +15,10 @@ import (
 const deliveryLimit = 300000
 
 // CheckProducer returns an [*dedup.InputError] that names the first property of a producer's
-// configuration under which a letter would be lost, or never be given up. acks must be all, as it
-// is by default. transactional.id must not be set. message.timeout.ms must be at most a minute.
-// A *kafka.Producer does not tell its configuration, so call it before the producer is made.
+// configuration with which a letter could be lost, or would never be given up. acks must be all, as
+// it is by default. transactional.id must not be set. message.timeout.ms must be at most a minute.
+// A *kafka.Producer does not report its configuration, so call CheckProducer before the producer is
+// made.
 func CheckProducer(config kafka.ConfigMap) error {
 	p := properties(config)
 	limit, isNumber := p.millis("message.timeout.ms", deliveryLimit)
@@ -43,10 +44,10 @@ func CheckProducer(config kafka.ConfigMap) error {
 	return nil
 }
 
-// Producer makes a kafkaadapter.Producer of a client, for kafkaadapter.DeadLetters and for what
-// kafkaadapter.Replay returns. The client belongs to the caller, who must read its Events channel.
-// Make it of a configuration that [CheckProducer] accepts. A letter counts when its delivery has
-// been reported. An [*dedup.InputError] for a client that is nil or closed.
+// Producer makes a kafkaadapter.Producer of a client, for kafkaadapter.DeadLetters and for messages
+// of kafkaadapter.Replay. The client belongs to the caller, who must read its Events channel. Make
+// it with a configuration that [CheckProducer] accepts. A letter counts when its delivery has been
+// reported. The error is an [*dedup.InputError] for a client that is nil or closed.
 func Producer(client *kafka.Producer) (kafkaadapter.Producer, error) {
 	switch {
 	case client == nil:
@@ -59,7 +60,7 @@ func Producer(client *kafka.Producer) (kafkaadapter.Producer, error) {
 
 type producer struct{ client *kafka.Producer }
 
-// Send implements kafkaadapter.Producer. A message that is under way librdkafka does not give up.
+// Send implements kafkaadapter.Producer. librdkafka does not give up a message that is under way.
 // It copies key and value; a nil one stays nil.
 func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	topic := m.Topic
@@ -84,7 +85,8 @@ func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	}
 }
 
-// sizeable recognizes the refusal of a message that is too large, by librdkafka or by a broker.
+// sizeable wraps ErrTooLarge around an error of librdkafka, or of a broker, for a message that is
+// too large.
 func sizeable(err error) error {
 	switch codeOf(err) {
 	case kafka.ErrMsgSizeTooLarge, kafka.ErrRecordListTooLarge, kafka.ErrInvalidMsgSize:

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// pollWait is how long a poll waits for the first message, and so for how long the end of a
-	// context is not seen.
+	// pollWait is how long a poll waits for the first message. The end of a context is noticed only
+	// after that.
 	pollWait = 100 * time.Millisecond
-	// leaveTimeout bounds saying good-bye: a member that cannot is missed after session.timeout.ms.
+	// leaveTimeout bounds leaving the group. If a member cannot leave, the group notices after
+	// session.timeout.ms.
 	leaveTimeout = 5 * time.Second
 )
 
@@ -37,7 +38,7 @@ type session struct {
 
 	unassigned unassigned
 
-	base context.Context         // carries the values of Run's, and outlives it
+	base context.Context         // has the values of Run's context, and outlives it
 	ctx  context.Context         // of the polls
 	stop context.CancelCauseFunc // ends them
 
@@ -48,7 +49,8 @@ type session struct {
 	fatal    error // of librdkafka
 }
 
-// topicsChanged ends a session that is to begin anew with other topics. It has been told.
+// topicsChanged ends a session that must begin again with other topics. It has been reported
+// already.
 type topicsChanged struct{ error }
 
 func (t *topicsChanged) Unwrap() error { return t.error }
@@ -75,8 +77,8 @@ func (c *Consumer) open(ctx context.Context, config kafka.ConfigMap) (*session, 
 	return s, nil
 }
 
-// run consumes until ctx ends, and returns why it could not go on, if that is so, and whether
-// that is over for another session too.
+// run consumes until ctx ends. It returns the reason if it could not go on, and whether another
+// session could not go on either.
 func (s *session) run(ctx context.Context, topics []string) (over bool, err error) {
 	topics = s.watch.Present(s.ctx, topics)
 	s.unassigned.topics = topics
@@ -102,7 +104,7 @@ func (s *session) run(ctx context.Context, topics []string) (over bool, err erro
 	return s.fatal != nil || kafkadriver.IsFatal(err), err
 }
 
-// poll waits for a message, and hands on those that are there: claims are batched.
+// poll waits for a message, and hands on all that are there: claims are batched.
 func (s *session) poll() {
 	wait := int(pollWait.Milliseconds())
 	var fresh []*assigned
@@ -175,7 +177,8 @@ func (s *session) trouble(err error) {
 	}
 }
 
-// refused notes that the log of a partition was cut; which one librdkafka does not say.
+// refused notes that the log of a partition was cut. librdkafka does not say which one, so it notes
+// all.
 func (s *session) refused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +187,7 @@ func (s *session) refused() {
 	}
 }
 
-// passing are the errors after which the same client reads on where it was.
+// passing are the errors after which the same client continues to read where it was.
 var passing = setOf(kafka.ErrTransport, kafka.ErrResolve, kafka.ErrAllBrokersDown,
 	kafka.ErrTimedOut, kafka.ErrTimedOutQueue, kafka.ErrMaxPollExceeded, kafka.ErrSsl,
 	kafka.ErrAuthentication, kafka.ErrWaitCoord, kafka.ErrRetry, kafka.ErrUnknownTopic,
@@ -208,7 +211,7 @@ func setOf(codes ...kafka.ErrorCode) map[kafka.ErrorCode]bool {
 	return set
 }
 
-// close gives everything up, and leaves the group.
+// close gives all partitions up, and leaves the group.
 func (s *session) close() {
 	s.mu.Lock()
 	s.over = true

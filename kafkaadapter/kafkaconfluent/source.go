@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// askLimit bounds a question to the brokers whose asker has no limit.
+// askLimit bounds a question to the brokers if its caller sets no limit.
 const askLimit = 5 * time.Second
 
 var errClosed = errors.New("kafkaconfluent: the client is closed")
@@ -41,8 +41,8 @@ func (s source) Committed(ctx context.Context, topic string, partition int32) (i
 	return max(int64(at[0].Offset), -1), metadata, nil
 }
 
-// Bounds implements kafkadriver.TopicSource. QueryWatermarkOffsets would have the end of what is
-// committed.
+// Bounds implements kafkadriver.TopicSource. It does not use QueryWatermarkOffsets, which returns
+// the end of the committed messages.
 func (s source) Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64,
 	err error) {
 	session := s.c.current.Load()
@@ -96,7 +96,7 @@ func (s *session) use(call func() error) error {
 	return call()
 }
 
-// millis is the time that ctx has left.
+// millis returns the time that ctx has left.
 func millis(ctx context.Context) int {
 	left := askLimit
 	if deadline, ok := ctx.Deadline(); ok {
@@ -105,7 +105,7 @@ func millis(ctx context.Context) int {
 	return max(int(left.Milliseconds()), 1)
 }
 
-// describe asks for topics, and does not create them.
+// describe asks for topics. It does not create them.
 func (s *session) describe(ctx context.Context, topics []string) (map[string]kafkadriver.TopicState,
 	error) {
 	found, err := s.describeTopics(ctx, topics)
@@ -127,9 +127,9 @@ func (s *session) describe(ctx context.Context, topics []string) (map[string]kaf
 	return states, nil
 }
 
-// describeTopics asks the controller. librdkafka waits for the one that it has last heard of, and
-// connects to it without a pause, also when that broker is gone. Any broker has metadata, which
-// name another one.
+// describeTopics asks the controller. librdkafka waits for the controller that it has last heard
+// of, and connects to it without a pause, even when that broker is gone. Any broker has metadata,
+// which name the new controller.
 func (s *session) describeTopics(ctx context.Context, topics []string) ([]kafka.TopicDescription,
 	error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
@@ -171,7 +171,7 @@ func (s *session) count(ctx context.Context, topic string) (int32, error) {
 	return int32(len(found[0].Partitions)), nil
 }
 
-// committed asks for what the group has committed of partitions.
+// committed asks for the offsets that the group has committed for partitions.
 func (s *session) committed(ctx context.Context, of []kafka.TopicPartition) (
 	at []kafka.TopicPartition, err error) {
 	err = s.use(func() error {

@@ -8,20 +8,24 @@ import (
 	"github.com/confluentinc/confluent-kafka-go/v2/kafka"
 )
 
-// settleTime is how long after an assignment the group is asked whether a topic was left out.
+// settleTime is how long after an assignment the consumer asks the group whether a topic was left
+// out.
 const settleTime = 5 * time.Second
 
-// unassigned looks for topics that the group has left out of an assignment. The member that assigns
-// asks one broker for the partitions of the topics. A broker that has not heard of a new topic yet
-// makes it assign none of them. That stays so: the next look at the topics, which finds the
-// partitions, finds what this driver has seen before the member joined. The member joins anew
-// then. Only the polls use it.
+// unassigned looks for topics that the group has left out of an assignment:
+//
+//  1. The member that assigns asks one broker for the partitions of the topics.
+//  3. The next look at the topics finds the partitions, but this driver had seen those before the
+//     member joined, so nothing changes.
+//     has seen them before the member joined, so nothing changes.
+//
+// The member must join again then. Only the polls use it.
 type unassigned struct {
 	topics []string  // that this member has subscribed to
 	due    time.Time // zero: nothing is left to look for
 }
 
-// assigned notes an assignment: of nothing, or of partitions of all topics, or of some.
+// assigned notes an assignment: of no partitions, or of partitions of some or all topics.
 func (u *unassigned) assigned(parts []kafka.TopicPartition) {
 	has := make(map[string]bool, len(u.topics))
 	for _, p := range parts {
@@ -32,7 +36,7 @@ func (u *unassigned) assigned(parts []kafka.TopicPartition) {
 	}
 }
 
-// lookForUnassigned asks the group, once it is time, and ends the session if nobody has a partition
+// lookForUnassigned asks the group when it is due. It ends the session if no member has a partition
 // of a topic.
 func (s *session) lookForUnassigned() {
 	if s.unassigned.due.IsZero() || time.Now().Before(s.unassigned.due) {
@@ -56,7 +60,7 @@ func (s *session) lookForUnassigned() {
 	}
 }
 
-// ownedTopics are the topics of which members of the group have partitions, in a stable group.
+// ownedTopics returns the state of the group and the topics of which members have partitions.
 func (s *session) ownedTopics() (state kafka.ConsumerGroupState, has map[string]bool) {
 	ctx, cancel := context.WithTimeout(s.ctx, askLimit)
 	defer cancel()

@@ -10,11 +10,11 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// askBatch asks about messages that have had their turn and hold no claim (any more), in
-// one round trip. Those that are won run next.
+// askBatch asks the store, in one round trip, about messages whose turn has come and that hold no
+// claim, or no longer one. The messages that it wins run next.
 //
-// It never waits for a key in flight elsewhere: a single call would, for as long as the
-// Deduper's configuration says, and on a worker which the owner of the key may need.
+// It never waits for a key in flight elsewhere. A single claim would wait, for as long as the
+// Deduper's configuration says, on a worker that the owner of the key may need.
 func (p *Partition) askBatch(batch []task) {
 	if batch = p.placed(batch); len(batch) == 0 {
 		return
@@ -31,7 +31,7 @@ func (p *Partition) askBatch(batch []task) {
 		} else {
 			s.decisions = append(s.decisions, p.asked(t.Item, answers[i]))
 		}
-		// that one may be given back already
+		// passOn must not read a won one: it may be given back already
 		if err != nil || answers[i].Outcome != dedup.Acquired {
 			p.passOn(t.Item)
 		}
@@ -40,7 +40,7 @@ func (p *Partition) askBatch(batch []task) {
 	p.giveBackLate(batch)
 }
 
-// giveBackLate gives back what was won when the drain was over: nobody comes for it.
+// giveBackLate releases claims that were won after the drain was over: nobody comes for them.
 func (p *Partition) giveBackLate(batch []task) {
 	if p.queues.Context().Err() == nil {
 		return
@@ -53,8 +53,8 @@ func (p *Partition) giveBackLate(batch []task) {
 	}
 }
 
-// asked is what an answer means to a message whose turn it is. Work for a
-// worker is noted in the item, which gets one at once.
+// asked decides what an answer means for a message whose turn it is. If a worker has more to do,
+// the item says so, and gets a worker at once.
 func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 	next := pipeline.RetryAfter(0)
 	left := p.left(it, c)
@@ -89,14 +89,14 @@ func (p *Partition) asked(it *item, c *dedup.Claim) pipeline.Decision {
 		return pipeline.Done()
 	case dedup.InFlight:
 		if left {
-			return next // it is asked about again, knowing what was heard
+			return next // the store is asked again, now that its attempts are known
 		}
 		return p.busy(it, c)
 	}
 	return pipeline.RetryAfter(p.poll(it))
 }
 
-// busy has a message that is in flight elsewhere wait, but not forever.
+// busy makes a message that is in flight elsewhere wait, but not forever.
 func (p *Partition) busy(it *item, c *dedup.Claim) pipeline.Decision {
 	if hook := p.cfg.Observer.Waiting; hook != nil {
 		hook(it.msg)
@@ -117,7 +117,7 @@ func (p *Partition) busy(it *item, c *dedup.Claim) pipeline.Decision {
 	return pipeline.RetryAfter(wait)
 }
 
-// findOut claims an uncertain message by itself, which asks Config.Resolve if there is one.
+// findOut claims an uncertain message by itself, which calls Config.Resolve if there is one.
 func (p *Partition) findOut(ctx context.Context, t task) {
 	if p.cfg.Own != nil && len(p.placed([]task{t})) == 0 {
 		return
@@ -132,7 +132,7 @@ func (p *Partition) findOut(ctx context.Context, t task) {
 	p.giveBackLate([]task{t})
 }
 
-// foundOut is what became of finding out.
+// foundOut decides what the result of findOut means.
 func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) pipeline.Decision {
 	if err == nil {
 		p.cfg.meet(it.msg, c)
@@ -154,8 +154,8 @@ func (p *Partition) foundOut(it *item, c *dedup.Claim, err error) pipeline.Decis
 	return p.asked(it, c)
 }
 
-// poll is how long a message waits that is in flight elsewhere, or cannot be asked
-// about. Those behind it in its queue do not keep their claims for all that time.
+// poll is how long a message waits that is in flight elsewhere, or that the store cannot be asked
+// about. The messages behind it in its queue give up their claims when the wait becomes long.
 func (p *Partition) poll(it *item) time.Duration {
 	w := it.wait()
 	if it.polls == 0 {

@@ -10,13 +10,13 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// alone reports whether a message gets a call of the batch handler to itself: one that
-// was in a batch which failed, or was claimed before. So a poison message does not keep
-// its neighbors from their effect forever.
+// alone reports whether the batch handler gets a message in a call of its own: its batch has failed
+// before, or it was claimed before. So a poison message does not keep its neighbors from their
+// effects forever.
 func alone(it *item) bool { return it.tries > 0 || it.msg.Attempt > 1 || it.before > 0 }
 
-// runBatch runs the batch handler. Its context ends when one of the claims does: whoever
-// has a transaction open for all of them must not commit it then.
+// runBatch runs the batch handler. Its context ends when one of the claims ends: a transaction that
+// is open for all of them must not be committed then.
 func (p *Partition) runBatch(ctx context.Context, tasks []task) {
 	run, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -43,8 +43,8 @@ func (p *Partition) runBatch(ctx context.Context, tasks []task) {
 	}
 }
 
-// handledInBatch is handled. Whose fault a failure is, is not known before the message has
-// been alone: it is not counted.
+// handledInBatch is handled for one message of a batch. A failure of several messages is not
+// counted: which message caused it is not known until it has run alone.
 func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err error, size int) {
 	if err == nil || size == 1 || dedup.IsPermanent(err) && inTime {
 		p.handled(ctx, t, inTime, err)
@@ -58,7 +58,7 @@ func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err
 	p.ends.Add(completion{task: t, claim: t.Item.claim, err: retryable(err), notAttempted: true})
 }
 
-// handleBatch calls the batch handler within its time, and returns an error for each.
+// handleBatch calls the batch handler with Attempts.Timeout, and returns an error for each message.
 func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error) {
 	ctx, cancel := p.limit(ctx)
 	defer cancel()

@@ -11,11 +11,11 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// aheadPatience is how long a partition's claimer waits for a message to have its turn.
+// aheadPatience is how long a partition's claimer waits until a claimed message has its turn.
 const aheadPatience = 250 * time.Millisecond
 
-// claimLoop claims what the intake brings, batch by batch, and hands it to the queues. It returns
-// nil when ctx ends, as it does when the queues stop, and an error for what must stop the consumer.
+// claimLoop claims pending messages, batch by batch, and hands them to the queues. It returns nil
+// when ctx ends, as it does when the queues stop, and an error that must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
 	var batch []*item
 	for {
@@ -30,7 +30,7 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 			continue
 		}
 		if !p.queued.room(ctx, p.cfg.Tuning.ClaimAhead, aheadPatience) {
-			// Everything claimed ahead is stuck behind keys that take long. Other keys
+			// Everything claimed ahead is stuck behind keys that take long. Messages of other keys
 			// must not wait for them: they are claimed when their turn has come.
 			p.submit(batch)
 			continue
@@ -43,9 +43,9 @@ func (p *Partition) claimLoop(ctx context.Context) error {
 	}
 }
 
-// claimBatch asks about a batch until the store has answered about every message of it.
-// While it cannot, the partition is paused and nothing new runs: fail closed. Messages
-// are handed on in the order they came, so the batch continues as a whole.
+// claimBatch asks the store about a batch until it has an answer for every message. While the store
+// cannot answer, the partition is paused and nothing new runs: it fails closed. Messages are handed
+// on in the order they came, so the batch continues as a whole.
 func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
 	defer p.backpressure.Release(pipeline.StoreDown)
 	ask := make([]*item, 0, len(batch))
@@ -74,8 +74,8 @@ func (p *Partition) claimBatch(ctx context.Context, batch []*item) error {
 	}
 }
 
-// claimSome makes one round trip and returns why a message got no answer. An uncertain
-// message is left to a worker, which may take long to find out.
+// claimSome makes one round trip and returns the reason why a message got no answer. A worker finds
+// out about an uncertain message, because that may take long.
 func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error) {
 	s := newScratch()
 	defer s.free()
@@ -102,9 +102,8 @@ func (p *Partition) claimSome(ctx context.Context, items []*item) (unknown error
 	return unknown
 }
 
-// Unprocessable is what is wrong with the message itself, or with what the store keeps of
-// it: asking again will not help. An id is the only part of a request that comes from the
-// message.
+// Unprocessable returns what is wrong with the message itself, or with its record, when another
+// question will not help. The id is the only part of a request that comes from the message.
 func Unprocessable(c *dedup.Claim) error {
 	if c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate || c.Outcome == dedup.InFlight {
 		return nil
@@ -119,7 +118,7 @@ func Unprocessable(c *dedup.Claim) error {
 	return nil
 }
 
-// outage waits before the store is asked again, with the partition paused.
+// outage pauses the partition and waits before the store is asked again.
 func (p *Partition) outage(ctx context.Context, n int, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // nobody is asking any more: that is not an outage
@@ -132,9 +131,9 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 	return backoff.Sleep(ctx, p.cfg.retry.Delay(n, 0, nil))
 }
 
-// sortBatch acts on the answers in the order of the messages. A message in flight elsewhere
-// goes to its queue too, where it is asked about again. When the partition ended meanwhile,
-// nothing new is started.
+// sortBatch acts on the answers in the order of the messages. A message in flight elsewhere goes to
+// its queue too, and the store is asked about it again there. When the partition has ended
+// meanwhile, nothing new is started.
 func (p *Partition) sortBatch(batch []*item, start bool) {
 	queued, skipped := make([]*item, 0, len(batch)), []*item(nil)
 	for _, it := range batch {
@@ -180,17 +179,17 @@ func (p *Partition) request(it *item) dedup.Request {
 	return r
 }
 
-// origin says where the message came from. The generation is that of the assignment: a
-// member that keeps its partition through a cooperative rebalance continues under a newer
-// one, and must not take its own claims over.
+// origin says where the message came from. Its generation is that of the assignment: a member that
+// keeps its partition through a cooperative rebalance continues under a newer one, and must not
+// take over its own claims.
 func (p *Partition) origin(it *item) driver.Origin {
 	o := p.origins
 	o.Offset = it.msg.Offset
 	return o
 }
 
-// adopt takes a won claim over and keeps it alive from now on: the message may have to
-// wait for its turn. Its handler's context ends with the claim, and with the drain.
+// adopt takes a won claim and keeps it alive from now on: the message may have to wait for its
+// turn. The context of its handler ends with the claim, and with the drain.
 func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.claim, it.begun = c, false
 	it.notBusy()
@@ -199,7 +198,7 @@ func (p *Partition) adopt(it *item, c *dedup.Claim) {
 	it.run, it.end = c.KeepAlive(it.under) // which does not end the renewal
 }
 
-// skip says that the duplicate of something done is finished.
+// skip reports the duplicate of a message that is done.
 func (p *Partition) skip(it *item, c *dedup.Claim) {
 	if c.Cause == driver.OtherSource && !it.otherTopic {
 		p.cfg.others.warn(p.cfg.Logger, p.at.Topic, p.at.Partition, it.msg.Offset, it.msg.Scope)

@@ -13,9 +13,9 @@ import (
 type CommitterConfig = pipeline.CommitterConfig
 
 // NewCommitter returns a committer of a session's partitions, with the intervals of the
-// configuration. Mark is told a watermark that has moved, Commit makes one attempt to commit what
-// is marked, and Confirmed returns the offset that the coordinator is known to have: attempts are
-// repeated until it has all.
+// configuration. It calls mark with a watermark that has moved, and commit for one attempt to
+// commit what is marked. confirmed returns the offset that the coordinator is known to have:
+// attempts are repeated until it has all.
 func (e *Engine) NewCommitter(mark func(topic string, partition int32, next int64), commit func(),
 	confirmed func(topic string, partition int32) (next int64, ok bool)) (*Committer, error) {
 	return pipeline.NewCommitter(CommitterConfig{Interval: e.Tuning.CommitEvery,
@@ -23,12 +23,11 @@ func (e *Engine) NewCommitter(mark func(topic string, partition int32, next int6
 		Confirmed: confirmed})
 }
 
-// Gather brings items of many goroutines together into batches, of which a few are under way at
-// once.
+// Gather collects items of many goroutines into batches, of which a few are under way at once.
 type Gather[T any] = pipeline.Gather[T]
 
 // NewGather returns a Gather that calls process with at most limit items at a time, from at most
-// so many goroutines.
+// senders goroutines.
 func NewGather[T any](limit, senders int, process func([]T)) *Gather[T] {
 	return pipeline.NewGather(limit, senders, process)
 }
@@ -41,21 +40,22 @@ var (
 )
 
 // Stamp is the metadata of a commit to the topic with this UUID: below version 10 of OffsetCommit
-// (KIP-848) a commit names its topic by name alone. The stamp tells whoever reads it later that the
-// offset belongs to a topic of that name that was deleted since. It is empty where the UUID is.
+// (KIP-848) a commit identifies its topic by name alone. From the stamp a later reader learns that
+// the offset belongs to a topic of that name that has been deleted since. It is empty for an empty
+// UUID.
 func Stamp(uuid string) string { return msgid.Stamp(uuid) }
 
-// Stamped is the UUID in the metadata of a commit, empty in a commit of somebody else.
+// Stamped is the UUID in the metadata of a commit. It is empty for a commit of another program.
 func Stamped(metadata string) string { return msgid.Stamped(metadata) }
 
 // TopicID writes a topic's UUID as Kafka's tools do. It is empty for a zero one, which stands for a
 // topic that has none.
 func TopicID(uuid [16]byte) string { return msgid.TopicID(uuid) }
 
-// Sleep waits, and returns an error when ctx ends before.
+// Sleep waits for d. It returns an error when ctx ends earlier.
 func Sleep(ctx context.Context, d time.Duration) error { return backoff.Sleep(ctx, d) }
 
-// Pause is how long to wait before the next try after so many failures in a row, at most limit.
+// Pause is how long to wait after this many failures in a row, at most limit.
 func (e *Engine) Pause(failures int, limit time.Duration) time.Duration {
 	return backoff.Policy{Base: min(e.retry.Base, limit),
 		Cap: min(e.retry.Cap, limit)}.Delay(failures, 0, nil)

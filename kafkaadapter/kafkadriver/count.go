@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Counts asks the brokers how many partitions topics have. Questions that come together share
+// Counts asks the brokers how many partitions topics have. Callers that ask at the same time share
 // an answer. All methods are safe for concurrent use.
 type Counts struct {
 	ask    func(ctx context.Context, topic string) (int32, error)
@@ -14,19 +14,20 @@ type Counts struct {
 	known  map[string]counted
 }
 
-// counted is an answer, and when it was asked for.
+// counted is an answer, with the time of its question.
 type counted struct {
 	n     int32
 	asked time.Time
 }
 
-// NewCounts returns Counts that ask by this function. It may go on after its context has
-// ended: nobody waits for it then.
+// NewCounts returns Counts that ask with this function. The function may go on after its context
+// has ended: nobody waits for it then.
 func NewCounts(ask func(ctx context.Context, topic string) (int32, error)) *Counts {
 	return &Counts{ask: ask, asking: make(chan struct{}, 1), known: make(map[string]counted)}
 }
 
-// Of is how many partitions a topic has, by an answer to a question asked since then.
+// Of is the number of partitions of a topic, from an answer to a question that was asked at since
+// or later.
 func (c *Counts) Of(ctx context.Context, topic string, since time.Time) (int32, error) {
 	select {
 	case c.asking <- struct{}{}:

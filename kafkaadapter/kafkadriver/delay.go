@@ -22,8 +22,8 @@ func (e *Engine) Subscribed(topics []string) []string {
 	return all
 }
 
-// laterError sends a message that has failed to a topic of Attempts.Delayed. It is parked there:
-// the same goroutines send it, and it keeps its key waiting until the brokers have it.
+// laterError sends a failed message to a topic of Attempts.Delayed. It goes the way of a parked
+// one: the same goroutines send it, and it keeps its key waiting until the brokers have it.
 type laterError struct {
 	topic string
 	err   error
@@ -32,8 +32,8 @@ type laterError struct {
 func (e *laterError) Error() string { return e.err.Error() }
 func (e *laterError) Unwrap() error { return e.err }
 
-// delays sends a message that has failed on to the next topic, or to Park after the last one.
-// False: it is to be retried in its place.
+// delays sends a failed message on to the next topic, or to Park after the last one. False: the
+// message is retried in its place.
 func (p *Partition) delays(t task, err error) bool {
 	all := p.cfg.Attempts.Delayed
 	var asks interface{ RetryAfter() time.Duration }
@@ -54,11 +54,11 @@ func (p *Partition) delays(t task, err error) bool {
 	return true
 }
 
-// claims reports whether messages wait for the claimer before they go to the queues: to be claimed,
-// or for their time.
+// claims reports whether messages wait for the claimer before they go to the queues, because they
+// must be claimed or their delay is not over.
 func (p *Partition) claims() bool { return !p.cfg.unclaimed() || p.delay > 0 }
 
-// due waits for messages whose time has come, and takes up to a batch.
+// due waits for messages whose delay is over, and takes up to a batch.
 func (p *Partition) due(ctx context.Context, to []*item) ([]*item, error) {
 	for {
 		batch, err := p.pending.next(ctx, p.cfg.Tuning.BatchMax, to[:0])
@@ -79,8 +79,8 @@ func (p *Partition) due(ctx context.Context, to []*item) ([]*item, error) {
 	}
 }
 
-// putOffTo sets when a message is due that has come: after the delay of its topic at the latest,
-// for the clock of its producer, or of its broker, may be ahead.
+// putOffTo sets when a received message is due: at its timestamp plus the delay of its topic, but
+// at most the delay from now, because the clock of its producer, or of its broker, may be ahead.
 func (p *Partition) putOffTo(it *item) {
 	if p.delay == 0 {
 		return

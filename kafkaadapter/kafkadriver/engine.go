@@ -1,7 +1,7 @@
-// Package kafkadriver is what the clients of Kafka have in common: it takes a partition from its
+// Package kafkadriver has what all Kafka drivers have in common. It manages a partition from its
 // assignment to its revocation, so that an offset is committed only after the effects and the
-// records of all messages below it. A driver such as kafkasarama hands in what its client has
-// received, and lends what the group can do.
+// records of all messages below it. A driver such as kafkasarama gives it the messages that its
+// client has received, and functions to pause, commit and stop.
 //
 // Programs use a driver. This package is for writing another one.
 package kafkadriver
@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// Engine is what the partitions of one consumer share. It is safe for concurrent use.
+// Engine has what the partitions of one consumer share. It is safe for concurrent use.
 type Engine struct {
 	kafkaadapter.Config
 	name   string // of the driver, in errors
@@ -89,14 +89,13 @@ func (e *Engine) Handover() time.Duration {
 	return handover
 }
 
-// Backoff waits before the next try after so many failures in a row, and returns an error when
-// ctx ends before.
+// Backoff waits after this many failures in a row. It returns an error when ctx ends earlier.
 func (e *Engine) Backoff(ctx context.Context, failures int) error {
 	return backoff.Sleep(ctx, e.retry.Delay(failures, 0, nil))
 }
 
-// GroupError reports an error of the group or of the client. Of a series of equal ones fewer and
-// fewer are logged.
+// GroupError reports an error of the group or of the client. Equal errors in a series are logged
+// less and less often.
 func (e *Engine) GroupError(err error) {
 	e.errors.Warn(e.Logger, e.name+": consumer group", err)
 	if hook := e.Observer.GroupError; hook != nil {
@@ -104,8 +103,8 @@ func (e *Engine) GroupError(err error) {
 	}
 }
 
-// IsFatal reports whether an error of a partition must stop the consumer. Any other may be gone in
-// another session.
+// IsFatal reports whether an error of a partition must stop the consumer. Any other error may be
+// gone in the next session.
 func IsFatal(err error) bool {
 	var message *kafkaadapter.UnprocessableError
 	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) ||
@@ -117,11 +116,12 @@ type Assignment struct {
 	Topic      string
 	Partition  int32
 	Generation int32
-	// Context ends when the partition has to be given up. A handler that runs then may go on, and
-	// sees its values.
+	// Context ends when the partition has to be given up. A handler that runs then may go on; it
+	// sees the values of this context.
 	Context context.Context
 	// Fenced ends when the group has given the partition away, with a cause that wraps
-	// kafkaadapter.ErrFenced: handlers are then canceled at once. Nil: that is never learned.
+	// kafkaadapter.ErrFenced. Handlers are then canceled at once. Nil: the driver never learns
+	// that.
 	Fenced context.Context
 	// Counts of the topics' partitions. Required with Config.Own.
 	Counts *Counts
@@ -129,10 +129,10 @@ type Assignment struct {
 	Committer *Committer
 	// Pause pauses or resumes fetching. It must not wait.
 	Pause func(on bool)
-	// Halt stops the whole consumer: this partition cannot go on.
+	// Halt stops the whole consumer, because this partition cannot go on.
 	Halt func()
-	// LogEnd returns the offset behind the log's last message, as of the last fetch, and Begin is
-	// the first offset that is read, or below zero. They are for Progress.
+	// LogEnd returns the offset after the log's last message, as of the last fetch. Begin is the
+	// first offset that is read, or negative. Both are for Progress.
 	LogEnd func() int64
 	Begin  int64
 }
@@ -140,11 +140,11 @@ type Assignment struct {
 // Committer commits watermarks: see [NewCommitter].
 type Committer = pipeline.Committer
 
-// Progress is a reading of every partition that is not given up, in order. It costs a few locks a
-// partition, and must not be called inside Observer.Paused.
+// Progress returns a reading of every partition that is not given up, in order. It costs a few
+// locks for each partition, and must not be called inside Observer.Paused.
 func (e *Engine) Progress() []kafkaadapter.Progress {
-	// A partition that is being paused holds the lock of its backpressure while it asks who can
-	// pause it, so no lock of ours may be held here while that lock is waited for.
+	// A partition that is being paused holds the lock of its backpressure while it waits for
+	// whoever can pause it. So no lock of ours may be held while we wait for that lock.
 	e.mu.Lock()
 	shown := make([]*Partition, 0, len(e.shown))
 	for p := range e.shown {
@@ -154,7 +154,7 @@ func (e *Engine) Progress() []kafkaadapter.Progress {
 	return progressOf(shown)
 }
 
-// show makes a partition part of Progress, or no longer.
+// show adds a partition to Progress, or removes it.
 func (e *Engine) show(p *Partition, on bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// unownedPause is about how long a message waits whose partition is not owned.
+// unownedPause is about how long a message waits while its partition is not owned.
 const unownedPause = 500 * time.Millisecond
 
-// foreign reports whether a message lies in another partition than its key says, where nobody
-// would look for its record. One without a key may lie anywhere.
+// foreign reports whether a message lies in another partition than its key says, where nobody would
+// look for its record. A message without a key may lie anywhere.
 func (p *Partition) foreign(it *item, count int32) bool {
 	switch {
 	case count == 1 || it.bad != nil:
@@ -24,8 +24,9 @@ func (p *Partition) foreign(it *item, count int32) bool {
 	return p.cfg.Own.Partitioner(it.msg.Key, count) != p.at.Partition
 }
 
-// place waits until the partition is owned, and until nobody takes a message for new because
-// its record is not where its key says. Messages are asked about after that.
+// place waits until the partition is owned. If messages are misplaced, it also waits until
+// Misplaced has succeeded: then nobody takes a message for new because its record is not where its
+// key says. Only then is the store asked about the messages.
 func (p *Partition) place(ctx context.Context, items []*item) error {
 	if p.cfg.Own == nil {
 		return nil
@@ -56,8 +57,8 @@ func (p *Partition) anyForeign(items []*item, count int32) bool {
 	return false
 }
 
-// placed is place for messages whose turn it is. It does not wait: those that must not be
-// asked about now are put off, and the others returned.
+// placed is place for messages whose turn it is. It does not wait: it puts off the messages that
+// the store must not be asked about now, and returns the others.
 func (p *Partition) placed(batch []task) []task {
 	if p.cfg.Own == nil {
 		return batch
@@ -93,21 +94,21 @@ func (p *Partition) misplaced(h *holding) error {
 	return h.Misplaced(ctx)
 }
 
-// putOffUnowned has a message wait that holds no claim. The wait has no backoff: the
-// partition has one.
+// putOffUnowned makes a message that holds no claim wait. The wait has no backoff, because
+// acquiring the partition has one.
 func (p *Partition) putOffUnowned(t task) {
 	t.Item.notBusy()
 	p.cfg.suspects.end(t.Item)
 	t.Settle(pipeline.RetryAfter(unownedPause/2 + rand.N(unownedPause)))
 }
 
-// mayEnd reports whether a record that is about to be written will be found. One in another
-// partition than its key says is looked for as long as everybody has heard of such messages
-// lately, and a message may take long.
+// mayEnd reports whether a record that is about to be written will be found. A record in another
+// partition than its key says is looked for only while everybody has recently heard of such
+// messages. A message may take long, so mayEnd reports it again.
 func (p *Partition) mayEnd(e completion) bool {
 	h := p.owner.now()
 	if h == nil || e.err != nil && !e.parked || !p.foreign(e.task.Item, h.count) {
-		return true // nobody's any more, or nothing is recorded, or it is where it belongs
+		return true // not owned any more, or nothing to record, or not misplaced
 	}
 	if err := p.misplaced(h); err != nil {
 		p.warn("effect of a message of another partition is not recorded yet", e.task.Item, err)
@@ -116,7 +117,7 @@ func (p *Partition) mayEnd(e completion) bool {
 	return true
 }
 
-// awaitEnd returns when mayEnd says so.
+// awaitEnd waits until mayEnd is true.
 func (p *Partition) awaitEnd(e completion) {
 	if p.cfg.Own == nil {
 		return

@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// handover is what giving a partition up may take beyond Tuning.Drain: drainGrace,
+	// handover is how long giving a partition up may take beyond Tuning.Drain: drainGrace,
 	// CommitTimeout, and some room. With Config.Own see [Engine.Handover].
 	handover = 3 * time.Second
-	// CommitTimeout bounds each last commit: one that is given up costs redeliveries.
+	// CommitTimeout bounds each last commit. A commit that is given up costs redeliveries.
 	CommitTimeout = 2 * time.Second
 	// drainGrace is for handlers that return when they are canceled.
 	drainGrace = 500 * time.Millisecond
-	// releaseTimeout bounds giving claims back: a lease that is not released lapses.
+	// releaseTimeout bounds the release of claims. A claim that is not released lapses.
 	releaseTimeout = 2 * time.Second
 )
 
-// giveUp ends the partition. Messages that were not started are given back at once. Those that run
-// may end within the drain budget and are canceled then. Finished ones are committed. A
-// handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences
-// offsets, only the token can fence its effect.
+// giveUp ends the partition. Claims of messages that were not started are released at once. Running
+// handlers may end within the drain budget and are canceled then. Finished messages are committed.
+// A handler that still runs keeps its lease, renewed, for as long as it runs: Kafka fences offsets,
+// only the token can fence its effect.
 func (p *Partition) giveUp() {
 	p.leaving.Store(true)
 	p.parking.drop(p)
@@ -49,19 +49,19 @@ func (p *Partition) giveUp() {
 			"topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 	}
 	releasing.Wait()
-	p.disown() // not before: a record of a process that owns nothing any more is refused
+	p.disown() // not earlier: the store refuses records of a former owner
 	p.backpressure.Close()
 	if hook := p.cfg.Observer.Revoked; hook != nil {
 		hook(p.at.Topic, p.at.Partition, len(unstarted)+len(left.Pending), len(left.Running))
 	}
 }
 
-// drain lets the running handlers end, cancels them when the budget is used up, and
-// waits a moment for those that listen.
+// drain lets the running handlers end, cancels them when the budget is used up, and waits a moment
+// for those that listen to their context.
 func (p *Partition) drain() pipeline.Drained[*item] {
 	budget, cancel := context.WithTimeout(p.base, p.cfg.Tuning.Drain)
 	defer cancel()
-	if p.at.Fenced != nil { // somebody else has the partition, already or before the drain is over
+	if p.at.Fenced != nil { // somebody else has the partition, or will before the drain is over
 		var fence context.CancelCauseFunc
 		budget, fence = context.WithCancelCause(budget)
 		defer context.AfterFunc(p.at.Fenced, func() { fence(context.Cause(p.at.Fenced)) })()
@@ -83,7 +83,7 @@ func (p *Partition) drain() pipeline.Drained[*item] {
 		Running: again.Running}
 }
 
-// release gives back the claims of what does not run, in one round trip.
+// release gives back the claims of messages that do not run, in one round trip.
 func (p *Partition) release(items []*item) {
 	held := make([]*item, 0, len(items))
 	var claims []*dedup.Claim
@@ -96,13 +96,13 @@ func (p *Partition) release(items []*item) {
 	p.releaseClaims(held, claims)
 }
 
-// yield gives back the claims behind a message that waits.
+// yield gives back the claims of the messages behind one that waits.
 func (p *Partition) yield(head *item) {
 	p.releaseClaims(p.queued.takeBehind(head, p.cfg.order))
 }
 
-// releaseClaims is bounded in time. Claims that it does not reach lapse, for nobody
-// renews them after it.
+// releaseClaims is bounded in time. Claims that are not released by then lapse, because nobody
+// renews them any more.
 func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 	defer func() {
 		for _, it := range items {

@@ -17,8 +17,8 @@ const yieldAfter = time.Second
 
 type task = pipeline.Task[*item]
 
-// process is one turn of messages on a worker: of one, or, with a batch handler, of many.
-// Each is settled here, or handed to somebody who does: the asker, or the ender.
+// process is one turn of messages on a worker: one message, or many with a batch handler. It
+// settles each of them, or hands it to the asker or the ender, which settles it.
 func (p *Partition) process(ctx context.Context, tasks []task) {
 	run := tasks[:0]
 	var head blockedHead
@@ -38,14 +38,14 @@ func (p *Partition) process(ctx context.Context, tasks []task) {
 	}
 }
 
-// blockedHead is the last message of a turn that could not run yet. Those behind it in its queue,
-// which are part of the same turn with a batch handler, wait for it.
+// blockedHead is the last message of a turn that could not run yet. With a batch handler the
+// messages behind it in its queue are part of the same turn: they wait for it.
 type blockedHead struct {
-	it    *item // nothing but its key is to be read: it is somebody else's by now
-	asked bool  // and for the first time
+	it    *item // read nothing but its key: somebody else has it by now
+	asked bool  // the store is asked about it, for the first time
 }
 
-// begin is the beginning of a message's turn, and reports whether it may run now.
+// begin begins a message's turn, and reports whether it may run now.
 func (p *Partition) begin(ctx context.Context, t task, head *blockedHead) bool {
 	it := t.Item
 	switch {
@@ -56,9 +56,9 @@ func (p *Partition) begin(ctx context.Context, t task, head *blockedHead) bool {
 		p.holdBack(t, head.asked)
 		return false
 	case it.bad == nil && !it.landed && p.doubts.Load() >= int64(p.cfg.Tuning.Workers):
-		// So many effects have happened that could not be recorded. Running more of them
-		// would be the opposite of failing closed. Nor is one more claimed meanwhile, or
-		// counted as begun: the whole backlog would be held, and renewed, by and by.
+		// So many effects have happened that could not be recorded. Running more of them would be
+		// the opposite of failing closed. No further message is claimed meanwhile or counted as
+		// begun: otherwise the partition would soon hold and renew claims of the whole backlog.
 		*head = blockedHeadOf(it)
 		p.putOff(t, doubtPause)
 		return false
@@ -74,17 +74,17 @@ func (p *Partition) begin(ctx context.Context, t task, head *blockedHead) bool {
 
 func blockedHeadOf(it *item) blockedHead { return blockedHead{it: it, asked: it.polls == 0} }
 
-// putOff ends a turn that has not begun. A claim is kept, or given back if nobody comes
-// for it any more.
+// putOff ends a turn that has not begun. The message keeps its claim, unless nobody comes for it
+// any more: then the claim is given back.
 func (p *Partition) putOff(t task, after time.Duration) {
 	p.queued.add(t.Item)
 	t.Settle(pipeline.RetryAfter(after))
 	p.giveBackLate([]task{t})
 }
 
-// holdBack puts a message off behind the one in front of it. It is asked about together
-// with that one, but not again and again: what it wins would be held behind a message that
-// waits for another process.
+// holdBack puts a message off behind the one in front of it. The store is asked about both
+// together, but only once: a claim that it wins would be held behind a message that waits for
+// another process.
 func (p *Partition) holdBack(t task, ask bool) {
 	it := t.Item
 	if !ask || p.cfg.unclaimed() || it.bad != nil || it.uncertain || p.queued.add(it) {
@@ -95,7 +95,7 @@ func (p *Partition) holdBack(t task, ask bool) {
 	p.asks.Add(t)
 }
 
-// ready reports whether the message may run now. If not, it is somebody else's.
+// ready reports whether the message may run now. If not, another goroutine has it.
 func (p *Partition) ready(ctx context.Context, t task) bool {
 	it := t.Item
 	switch {
@@ -109,7 +109,7 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 		p.drop(it)
 		p.ask(ctx, t)
 		return false
-	case it.landed: // here, under an earlier claim, and nobody has run it since
+	case it.landed: // here, under an earlier claim; nobody has run it since
 		p.landed(t)
 		return false
 	case p.overCap(it):
@@ -119,14 +119,14 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 	return true
 }
 
-// holds reports whether the message has a claim that is not lost. That of a drained
-// partition is held on to, although the handler's context has ended.
+// holds reports whether the message has a claim that is not lost. A claim of a drained partition
+// still counts, although the handler's context has ended.
 func (p *Partition) holds(it *item) bool {
 	return it.claim != nil &&
 		(it.run.Err() == nil || errors.Is(context.Cause(it.run), pipeline.ErrDrained))
 }
 
-// ask has a message asked about that holds no claim.
+// ask asks the store about a message that holds no claim.
 func (p *Partition) ask(ctx context.Context, t task) {
 	switch {
 	case !p.mayAsk(t.Item):
@@ -157,8 +157,7 @@ func (p *Partition) runOne(ctx context.Context, t task) {
 	p.handled(ctx, t, run.Err() == nil, err)
 }
 
-// handled acts on what a handler has answered. InTime says that its context was alive
-// when it returned.
+// handled acts on the result of a handler. inTime says that its context was alive when it returned.
 func (p *Partition) handled(ctx context.Context, t task, inTime bool, err error) {
 	it := t.Item
 	switch {
@@ -194,15 +193,15 @@ func (p *Partition) overCap(it *item) bool {
 		it.claim.Observed == dedup.Acquired
 }
 
-// exhausted reports whether a failed attempt was the last.
+// exhausted reports whether a failed attempt was the last one.
 func (p *Partition) exhausted(it *item) bool {
 	return p.cfg.Attempts.Max > 0 && it.msg.Attempt >= p.cfg.Attempts.Max &&
 		(it.claim == nil || it.claim.Observed == dedup.Acquired)
 }
 
-// failed ends the claim of a message whose handler has failed, tells the store whether
-// its irreversible part has begun, and has it run again. An attempt that was canceled
-// because the partition goes away is not held against the message.
+// failed ends the claim of a message whose handler has failed, tells the store whether its
+// irreversible part has begun, and has the message run again. An attempt that was canceled because
+// the partition is given up does not count.
 func (p *Partition) failed(ctx context.Context, t task, err error) {
 	it := t.Item
 	if it.claim == nil {
@@ -213,8 +212,8 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 		notAttempted: ctx.Err() != nil})
 }
 
-// retryable is the error of a handler that is to run again. A canceled one may call
-// an error permanent that is not.
+// retryable is the error of a handler that is to run again. A canceled handler may call an error
+// permanent that is not.
 func retryable(err error) error {
 	if dedup.IsPermanent(err) {
 		return errCancelled
@@ -222,7 +221,7 @@ func retryable(err error) error {
 	return err
 }
 
-// handle calls the handler within its time. A panic is an error: the process has other
+// handle calls the handler with Attempts.Timeout. A panic becomes an error: the process has other
 // messages in flight, and their leases to keep.
 func (p *Partition) handle(ctx context.Context, it *item) (err error) {
 	ctx, cancel := p.limit(ctx)
@@ -269,8 +268,8 @@ func (p *Partition) retry(it *item) pipeline.Decision {
 	return p.again(it, w.backoff)
 }
 
-// again runs a message after a while. Those behind it in its queue do not keep their claims
-// for a long one.
+// again runs a message after a while. If that is long, the messages behind it in its queue give up
+// their claims.
 func (p *Partition) again(it *item, after time.Duration) pipeline.Decision {
 	it.tries++
 	if after >= yieldAfter {
@@ -279,7 +278,7 @@ func (p *Partition) again(it *item, after time.Duration) pipeline.Decision {
 	return pipeline.RetryAfter(after)
 }
 
-// retryAfter is retry, at the time that the handler's error may ask for.
+// retryAfter is retry with the delay of a RetryAfter error, if it is one.
 func (p *Partition) retryAfter(it *item, err error) pipeline.Decision {
 	var asks interface{ RetryAfter() time.Duration }
 	if !errors.As(err, &asks) {

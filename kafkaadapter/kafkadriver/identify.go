@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// identify finds the id and the scope of a message, or what is wrong with it.
+// identify sets the id and the scope of a message, or the reason why it must not run.
 func (e *Engine) identify(it *item, topic *deadletter.TopicScope) {
 	m := it.msg
 	if hook := e.Observer.Delivered; hook != nil {
@@ -55,8 +55,8 @@ func (e *Engine) idOf(m *kafkaadapter.Message, topic *deadletter.TopicScope) (id
 	return id, nil
 }
 
-// position is the id of a message that has no other. That of a letter that was sent back is the
-// one that it had.
+// position is the id of a message that has no other. A letter that was sent back keeps the id that
+// it had.
 func position(m *kafkaadapter.Message) (string, bool) {
 	if id, ok := deadletter.Replayed(m, m.Topic); ok {
 		return id, true

@@ -10,8 +10,8 @@ import (
 
 const maxLabel = 64 // as dedup.Request.Label says
 
-// label is what a claim of the message keeps. It is that of the first claim of its id, where one
-// was found: then the record leads to the first of its attempts.
+// label is the label for a claim of the message. If a record of an earlier claim was found, its
+// label is used: then the record leads to the first attempt.
 func (e *Engine) label(it *item) string {
 	m := it.msg
 	switch {
@@ -25,14 +25,14 @@ func (e *Engine) label(it *item) string {
 	return m.Label
 }
 
-// meet notes the label of a record that somebody else has made.
+// meet notes the label of a record that another claim has made.
 func (e *Engine) meet(m *kafkaadapter.Message, answer *dedup.Claim) {
 	if found := FoundLabel(answer); e.Label != nil && found != "" {
 		m.Found = found
 	}
 }
 
-// FoundLabel is the label of the record that a claim has met, and did not win.
+// FoundLabel is the label of the record that a claim found and did not win.
 func FoundLabel(answer *dedup.Claim) string {
 	if answer.Observed == dedup.Acquired {
 		return ""
@@ -40,7 +40,7 @@ func FoundLabel(answer *dedup.Claim) string {
 	return answer.Record.Label
 }
 
-// Label is a label as a claim can have it: one that cannot be kept is none. It explains a
+// Label returns a label that a claim can have, and nothing for any other. A label explains a
 // message, and must not hold it up.
 func Label(label string) string {
 	if len(label) > maxLabel || !utf8.ValidString(label) {

@@ -14,27 +14,28 @@ type TopicPartition struct {
 	Partition int32
 }
 
-// Span is what a group has not read of a partition: from Next on, without End.
+// Span is the part of a partition that a group has not read: from Next up to, but not including,
+// End.
 type Span struct{ Next, End int64 }
 
-// SpanOf is that of a partition that begins at oldest and ends before newest. Below zero nothing is
-// committed: the group begins at the oldest message, as it does where its offset is gone from the
-// log.
+// SpanOf is the Span of a partition whose log begins at oldest and ends before newest. A negative
+// committed means that nothing is committed: the group begins at the oldest message, as it does
+// when its offset is gone from the log.
 func SpanOf(committed, oldest, newest int64) Span {
 	return Span{Next: max(committed, oldest), End: newest}
 }
 
-// Stretch is what a broker has sent of a partition.
+// Stretch is a part of a partition that a broker has sent.
 type Stretch struct {
-	Found bool      // there is a message in it, and not only marks of transactions
-	Sent  time.Time // when the first of them was sent, if Found
-	After int64     // the offset behind what was looked at, if not
+	Found bool      // it has a message, and not only markers of transactions
+	Sent  time.Time // when the first message was sent, if Found
+	After int64     // the offset after this part, if not Found
 }
 
-// Ages is how old the first unread message is at now, the oldest one of a topic's partitions, and 0
-// for a topic that is read. read returns what begins at an offset. It is asked one partition after
-// the other, and again where compaction, or a transaction's end, has left no message in what it
-// returned.
+// Ages returns the age of the first unread message at now, the oldest of a topic's partitions, and
+// 0 for a topic that is fully read. read returns the part that begins at an offset. It is called
+// for one partition after the other, and again where compaction, or a transaction's end, has left
+// no message in the part that it returned.
 func Ages(now time.Time, topics []string, unread map[TopicPartition]Span,
 	read func(at TopicPartition, offset int64) (Stretch, error)) (map[string]time.Duration, error) {
 	ages := make(map[string]time.Duration, len(topics))

@@ -10,21 +10,21 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// ErrFirstNoIDs: all messages of a partition that have come so far have no id.
+// ErrFirstNoIDs: all messages of a partition so far have no id.
 var ErrFirstNoIDs = fmt.Errorf("%w; none of the first messages of the partition has one, so Config.Park is not given them "+
 	"unless Allow.NoID is set", kafkaadapter.ErrNoID)
 
 const (
-	// firstNoIDs is how many messages without an id, and none with one, stop the consumer.
-	// One or two at the beginning wait until there is a third or one with an id: after a restart
-	// the first message may be the odd one of a topic whose messages have ids.
+	// firstNoIDs is how many messages without an id, and none with one, stop the consumer. One or
+	// two at the beginning wait for a third, or for one with an id: after a restart the first
+	// message may be the odd one of a topic whose messages have ids.
 	firstNoIDs = 3
-	// noIDPause is how often a message that waits for that looks.
+	// noIDPause is how often a message that waits for that looks again.
 	noIDPause = 250 * time.Millisecond
 )
 
-// identified are the partitions of which a message with an id has come to this process. The
-// zero value is ready, and safe for concurrent use.
+// identified are the partitions from which this process has received a message with an id. The zero
+// value is ready, and safe for concurrent use.
 type identified struct {
 	mu    sync.Mutex
 	known map[numbered]bool
@@ -52,7 +52,7 @@ func (i *identified) has(topic string, number int32) bool {
 	return i.known[numbered{topic, number}]
 }
 
-// note looks at messages that have come, before any of them is judged.
+// note counts the received messages without an id, before any of them is handled.
 func (p *Partition) note(items []item) {
 	if p.identified.Load() {
 		return
@@ -69,9 +69,9 @@ func (p *Partition) note(items []item) {
 	}
 }
 
-// unidentified deals with a message that has no id, in a partition of which none with an id has
-// come: Park would empty a topic whose ids are somewhere else than the configuration says. It
-// reports false for a message that may be put aside.
+// unidentified handles a message without an id while its partition has had none with an id: if the
+// configuration looks for ids in the wrong place, Park would empty the topic. It reports false for
+// a message that may be put aside.
 func (p *Partition) unidentified(t task, reason error) bool {
 	if p.cfg.Allow.NoID || !errors.Is(reason, kafkaadapter.ErrNoID) || p.identified.Load() {
 		return false
@@ -88,10 +88,10 @@ func (p *Partition) unidentified(t task, reason error) bool {
 	return true
 }
 
-// parkedEvery is how often messages that were put aside are logged at most.
+// parkedEvery is the shortest time between two log lines about messages that were put aside.
 const parkedEvery = 10 * time.Second
 
-// parkedLog says that messages are put aside, however many there are.
+// parkedLog bounds the log lines about messages that are put aside, however many there are.
 type parkedLog struct {
 	mu     sync.Mutex
 	logged time.Time

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Offsets are what a member is to commit of its partitions, and what the group's coordinator is
+// Offsets has the offsets that a member is to commit, and those that the group's coordinator is
 // known to have. It is safe for concurrent use.
 type Offsets struct {
 	e      *Engine
@@ -19,7 +19,8 @@ type Offsets struct {
 	failed bool // the last attempt
 }
 
-// offset is the next one to read, as it should be, and as the coordinator is known to have it.
+// offset is the next one to read: as it should be committed, and as the coordinator is known to
+// have it.
 type offset struct{ marked, confirmed int64 }
 
 // Due is an offset to commit.
@@ -31,24 +32,25 @@ type Due struct {
 	// Metadata says which topic the commit is for: see [Stamp]. Without SessionTopics it is empty.
 	Metadata string
 
-	of *offset // also when the partition was given up, and assigned anew, meanwhile
+	of *offset // kept when the partition was given up, and assigned again, meanwhile
 }
 
-// NewOffsets returns the offsets of one session. With its topics nothing is due for a name that
-// stands for another topic by now; without them (nil) the driver sees to that.
+// NewOffsets returns the offsets of one session. With its topics, nothing is due for a name that
+// stands for another topic by now; without them (nil) the driver must check that itself.
 func (e *Engine) NewOffsets(topics *SessionTopics) *Offsets {
 	return &Offsets{e: e, topics: topics, at: make(map[numbered]*offset)}
 }
 
-// Add takes a partition in that is assigned.
+// Add adds a partition that was assigned.
 func (o *Offsets) Add(topic string, partition int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at[numbered{topic, partition}] = &offset{marked: -1, confirmed: -1}
 }
 
-// Forget drops a partition that was given up. A commit that is still due would be taken under a
-// later generation of the group, in which the partition belongs to another member.
+// Forget drops a partition that was given up. Otherwise the coordinator would take a commit that is
+// still due under a later generation of the group, in which the partition belongs to another
+// member.
 func (o *Offsets) Forget(topic string, partition int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,7 +69,7 @@ func (o *Offsets) ForgetTopic(topic string) {
 	}
 }
 
-// Mark notes the next offset to commit, and tells Observer.Committing. It is for
+// Mark notes the next offset to commit, and calls Observer.Committing. It is for
 // [Engine.NewCommitter].
 func (o *Offsets) Mark(topic string, partition int32, next int64) {
 	if o.topics != nil && o.topics.isStale(topic) {
@@ -84,8 +86,8 @@ func (o *Offsets) Mark(topic string, partition int32, next int64) {
 	}
 }
 
-// Confirmed is what the coordinator is known to have. Of what was given up nothing is due. It is
-// for [Engine.NewCommitter].
+// Confirmed is the offset that the coordinator is known to have. For a partition that was given up
+// nothing is due. It is for [Engine.NewCommitter].
 func (o *Offsets) Confirmed(topic string, partition int32) (next int64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,8 +98,8 @@ func (o *Offsets) Confirmed(topic string, partition int32) (next int64, ok bool)
 	return of.confirmed, of.confirmed >= 0
 }
 
-// Due are the offsets that are not confirmed, to be committed now. With SessionTopics it looks
-// first whether their topics are still those that were assigned. While that is not known, nothing
+// Due returns the offsets to commit now: those that are not confirmed. With SessionTopics it first
+// checks whether their topics are still those that were assigned. While that is not known, nothing
 // is due.
 func (o *Offsets) Due(ctx context.Context) []Due {
 	all := o.unconfirmed()
@@ -137,15 +139,16 @@ func (o *Offsets) unconfirmed() []Due {
 	return all
 }
 
-// Holds reports whether the partition is still the one of which the offset became due.
+// Holds reports whether the partition is still in the assignment in which the offset became due.
 func (o *Offsets) Holds(d Due) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.at[numbered{d.Topic, d.Partition}] == d.of
 }
 
-// Ended is the end of one attempt: nil when the coordinator has the offset. Hooks hear of each, and
-// the log has the first failure of a series: there is one attempt per interval.
+// Ended notes the end of one attempt: err is nil when the coordinator has the offset. Hooks get
+// each end; only the first failure of a series is logged, because there is one attempt per
+// interval.
 func (o *Offsets) Ended(d Due, err error) {
 	o.mu.Lock()
 	first, again := err != nil && !o.failed, err == nil && o.failed

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// others are the topics of which it has been said that their messages met records of another
-// topic or group. Once each: the Observer and the Deduper's count all of them. The zero value is
+// others are the topics with a warning that their messages met records of another topic or group.
+// Each gets one warning: the Observer and the Deduper count all such messages. The zero value is
 // ready, and safe for concurrent use.
 type others struct {
 	mu     sync.Mutex

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// ownTimeout bounds giving up what was owned: what is not released lapses.
+	// ownTimeout bounds the release of an ownership. An ownership that is not released lapses.
 	ownTimeout = time.Second
-	// ownPauseMax is the longest wait before a partition is asked for again. Whoever has it
-	// may let it go at any moment, and until then nothing of it moves.
+	// ownPauseMax is the longest wait before the partition is asked for again. Its owner may
+	// release it at any moment, and until then none of its messages moves.
 	ownPauseMax = time.Second
 )
 
-// errRefused: the store says that it is used wrongly. Waiting does not help.
+// errRefused: the store says that its caller is wrong. Waiting does not help.
 var errRefused = errors.New(
 	"kafkaadapter: owned partitions are not configured as their store wants it")
 
@@ -33,13 +33,13 @@ type owner struct {
 
 	mu       sync.Mutex
 	acquired chan struct{} // closed by the next one
-	failed   error         // why none is asked for any more
+	failed   error         // why the partition is not asked for any more
 }
 
 // holding is an ownership, from its acquisition to its release.
 type holding struct {
 	kafkaadapter.Ownership
-	count   int32           // of the topic's partitions, that it was acquired under
+	count   int32           // of the topic's partitions when it was acquired
 	run     context.Context // of handlers: ends when it is lost, and when the queues are drained
 	end     func()          // frees run
 	release sync.Once
@@ -47,7 +47,7 @@ type holding struct {
 
 func (h *holding) lost() bool { return h.Context().Err() != nil }
 
-// now is the ownership there is, or nil.
+// now returns the current ownership, or nil.
 func (o *owner) now() *holding {
 	if h := o.last.Load(); h != nil && !h.lost() {
 		return h
@@ -65,7 +65,7 @@ func (o *owner) set(h *holding) {
 	}
 }
 
-// wait returns the ownership when there is one.
+// wait waits for an ownership and returns it.
 func (o *owner) wait(ctx context.Context) (*holding, error) {
 	for {
 		o.mu.Lock()
@@ -87,14 +87,13 @@ func (o *owner) wait(ctx context.Context) (*holding, error) {
 	}
 }
 
-// own keeps the partition owned until ctx ends. It returns an error for what must stop the
-// consumer.
+// own keeps the partition owned until ctx ends. It returns an error that must stop the consumer.
 //
-// A partition that is lost stays where it is: its handlers are canceled, nothing begins, and it
-// is asked for again. To end it would be worse. sarama ends the session with the first
-// ConsumeClaim that returns, which takes all partitions from this member and makes the group
-// rebalance; and when the store was away for longer than the lease, that is all members at
-// once. If the group has given the partition away, it will say so.
+// A partition that is lost is not ended: its handlers are canceled, nothing begins, and it is asked
+// for again. Ending it would be worse. sarama ends the session with the first ConsumeClaim that
+// returns, which takes all partitions from this member and makes the group rebalance. If the store
+// was away for longer than the lease, all members would do so at once. If the group has given the
+// partition away, it will say so.
 func (p *Partition) own(ctx context.Context) error {
 	since := time.Now()
 	for n := 0; ctx.Err() == nil; n++ {
@@ -126,14 +125,15 @@ func (p *Partition) own(ctx context.Context) error {
 	return nil
 }
 
-// sleep is how long the partition is not asked for.
+// sleep waits before the partition is asked for again.
 func (p *Partition) sleep(ctx context.Context, n int) error {
 	retry := backoff.Policy{Base: min(p.cfg.retry.Base, ownPauseMax),
 		Cap: min(p.cfg.retry.Cap, ownPauseMax)}
 	return backoff.Sleep(ctx, retry.Delay(n, 0, nil))
 }
 
-// acquire asks for the partition once, with a count that the brokers were asked for since then.
+// acquire asks for the partition once, with a partition count from an answer asked for at since or
+// later.
 func (p *Partition) acquire(ctx context.Context, since time.Time) (*holding, error) {
 	count, err := p.at.Counts.Of(ctx, p.at.Topic, since)
 	if err != nil {
@@ -187,13 +187,13 @@ func (p *Partition) notOwned(n int, err error) {
 	}
 }
 
-// lost gives up what another one is to be acquired instead of.
+// lost releases an ownership that was lost, before another one is acquired.
 func (p *Partition) lost(ctx context.Context, h *holding) {
 	p.notOwned(0, context.Cause(h.Context()))
 	p.releaseOwnership(context.WithoutCancel(ctx), h)
 }
 
-// disown releases the partition. Everything of it has ended by then, or continues by itself.
+// disown releases the partition. Its messages have ended by then, or continue by themselves.
 func (p *Partition) disown() {
 	if h := p.owner.last.Load(); h != nil {
 		p.releaseOwnership(p.base, h)
@@ -213,15 +213,15 @@ func (p *Partition) releaseOwnership(ctx context.Context, h *holding) {
 	})
 }
 
-// isRefusal reports whether an error says that the caller is wrong, and not one message. A
-// key is the only part of a question that comes from the message.
+// isRefusal reports whether an error says that the caller is wrong, and not one message. The key is
+// the only part of a question that comes from the message.
 func isRefusal(err error) bool {
 	var input *dedup.InputError
 	return errors.As(err, &input) && input.Field != "Key"
 }
 
-// refused is why the consumer cannot go on after an answer of the store, or nil. Of what is
-// not owned the store may say anything.
+// refused returns the reason for which the consumer cannot go on after an answer of the store, or
+// nil. Answers about a partition that is not owned do not count.
 func (p *Partition) refused(err error) error {
 	if p.cfg.Own == nil || !isRefusal(err) || p.owner.now() == nil || p.ctx.Err() != nil {
 		return nil
@@ -229,7 +229,7 @@ func (p *Partition) refused(err error) error {
 	return p.errorf(fmt.Errorf("%w: %w", errRefused, err))
 }
 
-// handlers is the context that handlers begin under from now on.
+// handlers is the context for handlers that begin from now on.
 func (p *Partition) handlers() context.Context {
 	if h := p.owner.last.Load(); h != nil {
 		return h.run

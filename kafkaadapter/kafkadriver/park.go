@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// park puts a message aside for good, or stops the consumer: never a silent skip. The
-// claim is given back in the second case, so that a restart tries again.
+// park puts a message aside for good, or stops the consumer. It never skips one silently. When it
+// stops the consumer, it gives the claim back, so that a restart tries again.
 func (p *Partition) park(t task, reason error) {
 	it := t.Item
 	p.cfg.suspects.end(it) // it does not run
@@ -53,31 +53,31 @@ func (p *Partition) parked(t task, reason error) {
 		t.Settle(pipeline.Done())
 		return
 	}
-	// The record spares duplicates a second run. Without it they would only be parked
-	// again, so its failure does not keep the offset. One that is merely given up on has not
-	// failed for good: it keeps its count, or becomes uncertain if it has called MarkIrreversible.
+	// The record spares duplicates a second run. Without it they would only be parked again, so the
+	// offset does not wait for it. A message that ran out of attempts has not failed for good: it
+	// keeps its count, or becomes uncertain if it has called MarkIrreversible.
 	if later == nil && !errors.Is(reason, kafkaadapter.ErrAttempts) {
 		reason = Parked(reason)
 	}
 	p.ends.Add(completion{task: t, claim: it.claim, err: reason, parked: true})
 }
 
-// parkedMark begins the text of failures that are on record because their messages have
-// been put aside. Failures that Config.Resolve has found are on record before that.
+// parkedMark begins the text of a failure that is on record because its message was put aside. A
+// failure that Config.Resolve has found is recorded before its message is put aside.
 const parkedMark = "parked: "
 
-// Parked is the failure on record of a message that has been put aside for a reason.
+// Parked returns the error to record for a message that was put aside for a reason.
 func Parked(reason error) error { return dedup.Permanent(fmt.Errorf("%s%w", parkedMark, reason)) }
 
-// FoundFailed reports whether a failure is on record that nobody has put aside by then.
+// FoundFailed reports whether a failure is on record whose message nobody had put aside by then.
 func FoundFailed(c *dedup.Claim) bool {
 	return c.Record.State == driver.StateFailed &&
 		!strings.HasPrefix(string(c.Record.Result), parkedMark)
 }
 
-// unparked reports whether a message that is on record as failed has still to be put aside:
-// it was found out about when it was here before, and that was cut short. Others with its
-// id have nothing to do with it.
+// unparked reports whether a message that is on record as failed must still be put aside:
+// Config.Resolve found the failure of this very message, and its parking was cut short. Other
+// messages with its id have nothing to do with it.
 func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
 	here, found := p.origin(it), &c.Record.Origin
 	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition &&

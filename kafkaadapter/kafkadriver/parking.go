@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// parkers is how many calls of Park are under way at once, for all partitions of a topic.
+	// parkers is how many calls of Park may be under way at once, for all partitions of a topic.
 	parkers = 16
 	// probeMax is the longest pause between two calls of Park while they fail.
 	probeMax = time.Second
 )
 
-// parkings are a consumer's, one for each topic that it reads: each may have a dead-letter topic of
-// its own, and the letters of one must not wait for the other's. The zero value is ready.
+// parkings are the parking of each topic that a consumer reads. Each topic may have a dead-letter
+// topic of its own, and its letters must not wait for those of another. The zero value is ready.
 type parkings struct {
 	mu      sync.Mutex
 	byTopic map[string]*parking
@@ -35,11 +35,10 @@ func (k *parkings) of(topic string) *parking {
 	return k.byTopic[topic]
 }
 
-// parking calls Park, on goroutines of its own. A dead-letter topic that is down takes each letter
+// parking calls Park on goroutines of its own. While a dead-letter topic is down, each letter takes
 // until its time is over; on the workers that would leave few of them to healthy messages. While
-// calls fail, one at a time is made, with pauses, and the other messages wait, without a worker:
-// their keys wait, and their offsets, and nothing else. Goroutines exist only while there is
-// something to do.
+// calls fail, parking makes one at a time, with pauses. The other messages wait without a worker:
+// only their keys and offsets wait with them. Goroutines exist only while there is something to do.
 type parking struct {
 	mu       sync.Mutex
 	queue    []parkJob
@@ -54,8 +53,8 @@ type parkJob struct {
 	reason error
 }
 
-// add queues a message. That of a partition which is being given up is put aside now or by the
-// next owner.
+// add queues a message. While its partition is being given up, the message is put aside now or by
+// the next owner.
 func (k *parking) add(j parkJob) {
 	k.mu.Lock()
 	failing := k.failures > 0
@@ -74,9 +73,10 @@ func (k *parking) add(j parkJob) {
 	k.mu.Unlock()
 }
 
-// yield gives back the claims of what waits behind the message in its queue: when all that may be
-// claimed ahead is stuck there, healthy messages are claimed one by one. Only for a job that is
-// in nobody else's hands. Once its task is settled, those behind it run, under the very claims.
+// yield gives back the claims of the messages behind this one in its queue. Otherwise they could
+// use up all of Tuning.ClaimAhead, and healthy messages would be claimed one by one. Call it only
+// for a job that nobody else has: once its task is settled, the messages behind it run, under these
+// very claims.
 func (j parkJob) yield() { j.p.yield(j.task.Item) }
 
 func (k *parking) limit() int {
@@ -86,7 +86,7 @@ func (k *parking) limit() int {
 	return parkers
 }
 
-// start begins as many calls as there may be; k.mu is held.
+// start begins as many calls as are allowed; k.mu is held.
 func (k *parking) start() {
 	for n := len(k.queue); n > 0 && !k.paused && k.active < k.limit(); n-- {
 		k.active++
@@ -141,7 +141,7 @@ func (k *parking) one(j parkJob) {
 	j.p.parked(j.task, j.reason)
 }
 
-// inPlace retries a message in its place that a topic of Attempts.Delayed does not take.
+// inPlace retries a message in its place when it is too large for its topic of Attempts.Delayed.
 func (k *parking) inPlace(j parkJob, err error) bool {
 	later := (*laterError)(nil)
 	if !errors.As(j.reason, &later) || !errors.Is(err, kafkaadapter.ErrTooLarge) {
@@ -151,9 +151,9 @@ func (k *parking) inPlace(j parkJob, err error) bool {
 	return true
 }
 
-// failed keeps the message, and all that wait, for later, and those of partitions that are being
-// given up for their next owners. Nobody else has the jobs meanwhile: a partition that is given
-// up while they are out of the queue has said so before it looks there.
+// failed keeps the message, and all that wait, for later. Messages of partitions that are being
+// given up are left to the next owners. Nobody else has the jobs while they are out of the queue: a
+// partition that is given up meanwhile sets leaving before it looks at the queue.
 func (k *parking) failed(j parkJob, err error) {
 	k.mu.Lock()
 	first, delay := k.failures == 0, min(j.p.cfg.retry.Delay(k.failures, 0, nil), probeMax)
@@ -189,7 +189,7 @@ func (k *parking) resume() {
 	k.start()
 }
 
-// drop puts off what waits of a partition that is being given up.
+// drop puts off the waiting messages of a partition that is being given up.
 func (k *parking) drop(p *Partition) {
 	k.mu.Lock()
 	jobs := k.take(func(of *Partition) bool { return of == p })
@@ -216,5 +216,5 @@ func (k *parking) take(which func(*Partition) bool) (jobs []parkJob) {
 // putOff leaves a message to the next owner of its partition.
 func (j parkJob) putOff() {
 	j.task.Item.bad = j.reason // do not run it again before it is parked
-	j.p.putOff(j.task, 0)      // which gives a claim back that nobody comes for any more
+	j.p.putOff(j.task, 0)      // also gives back a claim that nobody comes for any more
 }

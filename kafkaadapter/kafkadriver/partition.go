@@ -26,10 +26,10 @@ var ErrRevoked = errors.New("kafkaadapter: partition revoked")
 //	for ... { err = p.Take(messages) }   // until p.Context() ends
 //	err = p.End()
 //
-// Two goroutines feed its queues. The adapter's takes whatever the client has fetched, at
-// once and always: a reader that stops makes sarama hold up every partition of the same
-// broker. The claimer asks the store about it, batch by batch, and may have to wait for
-// the store. How much can pile up between them is bounded by pausing the partition.
+// Two goroutines feed its queues. The adapter's goroutine takes every message that the client has
+// fetched, at once: a reader that stops makes sarama hold up every partition of the same broker.
+// The claimer asks the store about the messages, batch by batch, and may have to wait for the
+// store. Pausing the partition bounds how much can pile up between them.
 type Partition struct {
 	cfg          *Engine
 	at           Assignment
@@ -43,7 +43,7 @@ type Partition struct {
 	origins      driver.Origin // of the messages, without the offset
 	scope        deadletter.TopicScope
 	delay        time.Duration // of the topic's messages
-	doubts       atomic.Int64  // effects that are not on record although that was tried
+	doubts       atomic.Int64  // effects that could not be recorded yet
 	owner        owner
 
 	leaving atomic.Bool // it is being given up
@@ -52,53 +52,53 @@ type Partition struct {
 	identified, noIDWarned atomic.Bool // a message with an id has come; it was said that none has
 	noIDs                  atomic.Int64
 
-	// base carries the assignment's values and outlives it: a handler that cannot be
-	// stopped still has to be able to renew and record.
+	// base has the assignment's values and outlives it: a handler that cannot be stopped must still
+	// be able to renew and record.
 	base context.Context
-	// ctx ends with the assignment, or by stop, with the reason.
+	// ctx ends with the assignment, or when stop is called, with the reason.
 	ctx  context.Context
 	stop context.CancelCauseFunc
 
 	claiming sync.WaitGroup
-	claimer  error // of the claimer, when it has ended
+	claimer  error // why the claimer has ended
 }
 
-// item is one message on its way. It is worked on by one goroutine at a time: the
-// intake, the claimer, the worker that has its turn, and whoever gives the partition up.
-// Only the claim of a queued one is shared; see queued.
+// item is one message on its way. One goroutine at a time works on it: the intake, the claimer, the
+// worker that has its turn, or the one that gives the partition up. Only the claim of a queued one
+// is shared; see queued.
 type item struct {
 	msg        *kafkaadapter.Message
 	bad        error // why it must not run at all
-	otherTopic bool  // its first topic is another one, so its record may be from there
+	otherTopic bool  // its first topic is another one: its record may be from there
 	labelled   bool  // Config.Label was asked
 	carried    int   // attempts that its letter reports
 
 	slot   pipeline.Slot
-	claim  *dedup.Claim       // held, once Acquired
-	answer *dedup.Claim       // of the claimer's question, between asking and sorting
+	claim  *dedup.Claim       // set once Acquired
+	answer *dedup.Claim       // to the claimer's question, between asking and sorting
 	run    context.Context    // of the kept claim
 	end    context.CancelFunc // ends the renewal
-	under  context.Context    // what its handler would begin under when the store was asked
+	under  context.Context    // the context for its handler when the store was asked
 
-	before    int         // attempts that others have made, as far as was heard
+	before    int         // attempts that others have made, as far as is known
 	over      atomic.Bool // it holds no claim any more
 	queued    bool        // in the list of [queued]
 	prior     *item       // in that list
 	next      *item       // in that list
 	begun     bool        // the handler was called under the claim that is held
-	landed    bool        // the effect has happened, and is not known to be on record
+	landed    bool        // the effect has happened; its record is not confirmed
 	landedAt  time.Time   // when its handler had returned, for Observer.Recorded
 	tries     int         // failures in a row, for the backoff
-	polls     int         // questions in a row that did not win the claim, for it too
-	uncertain bool        // its worker is to find out
-	waits     *waits      // made when it has to wait: few have
+	polls     int         // questions in a row that did not win the claim, for the backoff
+	uncertain bool        // its worker must find out
+	waits     *waits      // made when it has to wait: few do
 }
 
-// waits are the times of a message that waits.
+// waits has the times of a message that waits.
 type waits struct {
 	due      time.Time     // of a message in a topic of Attempts.Delayed
 	standing time.Time     // since when it waits to be the suspect that runs
-	polling  time.Time     // since when it is asked about in vain
+	polling  time.Time     // since when the store is asked about it in vain
 	busy     time.Time     // since when it has been in flight elsewhere; zero: it is not
 	backoff  time.Duration // the last one
 }
@@ -117,7 +117,7 @@ func (it *item) notBusy() {
 	}
 }
 
-// Assign makes a partition; it starts nothing.
+// Assign makes a partition. It starts nothing.
 func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	p := &Partition{cfg: e, at: at, base: context.WithoutCancel(at.Context),
 		scope: e.scopes.Topic(at.Topic)}
@@ -149,7 +149,7 @@ func (e *Engine) Assign(at Assignment) (*Partition, error) {
 	if e.group != "" {
 		p.origins.Source = e.group + "/" + at.Topic // neither may contain a slash
 	}
-	if e.Own == nil { // a store digests the source for each message otherwise, up to four times
+	if e.Own == nil { // otherwise a store digests the source for each message, up to four times
 		p.origins.SourceDigest, p.origins.Source = p.origins.Digest(), ""
 	}
 	return p, err
@@ -163,10 +163,10 @@ func (p *Partition) pause(on bool) {
 	}
 }
 
-// Context ends when nothing more is to be taken: [Partition.End] is to be called then.
+// Context ends when no more messages may be taken. Call [Partition.End] then.
 func (p *Partition) Context() context.Context { return p.ctx }
 
-// Start begins to commit the partition, and to claim what is taken.
+// Start begins to commit the partition, and to claim the messages that are taken.
 func (p *Partition) Start() error {
 	if err := p.at.Committer.Add(p.at.Topic, p.at.Partition, &p.tracker); err != nil {
 		p.stop(err)
@@ -193,7 +193,7 @@ func (p *Partition) Start() error {
 	return nil
 }
 
-// End gives a started partition up, and returns why it could not go on, if that is so.
+// End gives a started partition up. It returns the reason if the partition could not go on.
 func (p *Partition) End() error {
 	p.stop(ErrRevoked)
 	p.claiming.Wait()
@@ -205,20 +205,20 @@ func (p *Partition) End() error {
 	return cmp.Or(p.queues.Err(), p.claimer, p.owner.failed)
 }
 
-// fail stops the consumer: this partition at once, the others with it.
+// fail stops the consumer: this partition at once, then the others.
 func (p *Partition) fail(err error) {
-	p.stop(err) // first: what the queues refuse from now on is claimed again until then
+	p.stop(err) // first: until then the claimer claims again what the queues refuse
 	p.at.Halt()
 	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition,
 		"error", err)
 }
 
 // Take takes messages that have arrived, in the order of their offsets. It waits for the store and
-// for handlers no longer than breath, and only at the high mark. The error of an offset that is not
-// above the one before ends the partition: what it knows no longer describes what is being
-// delivered.
+// for handlers only at the high mark, and at most for breath. It returns an error for an offset
+// that is not above the one before, and the partition ends: its state no longer describes the
+// messages that are delivered.
 //
-// The partition keeps the messages: they are not the caller's any more.
+// The partition keeps the messages: they no longer belong to the caller.
 func (p *Partition) Take(messages []kafkaadapter.Message) error {
 	items := make([]item, len(messages))
 	for i := range messages {
@@ -248,14 +248,17 @@ func (p *Partition) Take(messages []kafkaadapter.Message) error {
 
 func noEnd() {}
 
-// breath is how long a partition at its high mark is given before it is paused.
+// breath is how long a partition at its high mark may drain before it is paused.
 const breath = 20 * time.Millisecond
 
-// breathe waits a moment for what is in flight to fall below the high mark. To be paused
-// is dear for a partition that is fast: clients fetch the others of its broker meanwhile,
-// and when these have nothing, that fetch takes its whole MaxWaitTime, and what is resumed
-// is fetched after it. One that is slow is paused for much longer than a breath, which its
-// neighbors then have to wait for once.
+// breathe waits a moment for what is in flight to fall below the high mark. A pause is expensive
+// for a fast partition:
+//
+//  1. While it is paused, the client fetches the other partitions of its broker.
+//  2. If they have no messages, that fetch takes its whole MaxWaitTime.
+//  3. Only the fetch after it asks for the resumed partition again.
+//
+// A slow partition is paused for much longer than a breath, so its neighbors wait for that once.
 func (p *Partition) breathe() {
 	full := func() bool {
 		return p.tracker.Len() >= p.cfg.Tuning.HighWater && p.backpressure.Reasons() == 0
@@ -274,15 +277,15 @@ func (p *Partition) breathe() {
 	}
 }
 
-// submit hands items to the queues. KeyQueues that have stopped take none: the items go the
-// way of those that were never claimed, and are given back.
+// submit hands items to the queues. Stopped KeyQueues take none: the items then go back to pending
+// and are given back, like those that were never claimed.
 func (p *Partition) submit(items []*item) {
 	if err := p.queues.SubmitAll(items, queueKey); err != nil {
 		p.pending.add(items)
 	}
 }
 
-// queueKey is Kafka's key, where no key and an empty one mean no order.
+// queueKey is Kafka's key, or nil for no key and an empty one, which mean no order.
 func queueKey(it *item) []byte {
 	if len(it.msg.Key) == 0 {
 		return nil
@@ -302,7 +305,7 @@ func (p *Partition) done(items ...*item) {
 	}
 }
 
-// drop forgets an item's claim: it has ended, or lapses.
+// drop forgets an item's claim: the claim has ended, or lapses.
 func (p *Partition) drop(it *item) {
 	it.end()
 	it.over.Store(true)

@@ -74,31 +74,31 @@ func (q *pending) next(ctx context.Context, n int, to []*item) ([]*item, error) 
 	}
 }
 
-// queued are the messages of the queues that hold a claim and have not had their turn.
-// Whoever takes such a claim away, to begin or to give it back, does so under the lock.
+// queued are the messages in the queues that hold a claim and have not had their turn. Whoever
+// takes such a claim, to begin or to give it back, holds the lock.
 //
-// They are known so that they can be given back by a message that waits in front of
-// them. Without that, two partitions could wait for each other forever: A waits for a
-// key that B holds behind a message which waits for a key that A holds behind its own.
+// The list exists so that a message that waits can give back the claims behind it. Without that,
+// two partitions could wait for each other forever: A waits for a key that B holds behind a message
+// which waits for a key that A holds behind its own.
 type queued struct {
 	mu    sync.Mutex
 	first *item // of a list through item.next
 	len   int
 
 	// While the claimer waits for room:
-	limit   int           // what len is to fall below; zero: nobody waits
-	least   int           // the fewest since it began
-	shrunk  bool          // least has fallen since it last looked
+	limit   int           // len must fall below it; zero: nobody waits
+	least   int           // the lowest len since the wait began
+	shrunk  bool          // least has fallen since the last look
 	hasRoom chan struct{} // holds one when there is room
 }
 
-// room waits until fewer than limit messages hold a claim before their turn, and reports
-// false when they have not become fewer for as long as patience, or up to twice that. It is for
-// one goroutine.
+// room waits until fewer than limit messages hold a claim before their turn. It reports false when
+// their number has not fallen for as long as patience, or up to twice that. Only one goroutine may
+// call it.
 //
-// Each of them is renewed every third of a lease. Without a bound a backlog is claimed
-// as fast as it is fetched. Then the renewals of messages that cannot run yet leave the store no
-// time for the completions of those that do: nothing is lost, and nothing ends any more.
+// The claim of each such message is renewed every third of a lease. Without a bound a backlog is
+// claimed as fast as it is fetched. Then the renewals of messages that cannot run yet leave the
+// store no time for the completions of those that do: nothing is lost, and nothing ends any more.
 func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bool {
 	if !q.isFull(limit) {
 		return true
@@ -116,12 +116,12 @@ func (q *queued) room(ctx context.Context, limit int, patience time.Duration) bo
 			}
 			timer.Reset(patience)
 		case <-ctx.Done():
-			return true // the claimer sees it, and what it holds is given back
+			return true // the claimer sees it, and gives back what it holds
 		}
 	}
 }
 
-// isFull reports whether there is no room, and has whoever makes it tell q.hasRoom then.
+// isFull reports whether there is no room. If so, whoever makes room sends to q.hasRoom.
 func (q *queued) isFull(limit int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,9 +138,9 @@ func (q *queued) stopWaiting() {
 	q.limit = 0
 }
 
-// hasShrunk reports whether there are fewer messages than at any time before the last call. Not
-// whether one has left: a message that fails, is claimed again by its worker and leaves again would
-// use up nobody's patience.
+// hasShrunk reports whether fewer messages are left than at any time before the last call. It is
+// not enough that one has left: a message that fails, is claimed again by its worker and leaves
+// again would keep the wait going without any progress.
 func (q *queued) hasShrunk() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +149,7 @@ func (q *queued) hasShrunk() bool {
 	return shrunk
 }
 
-// remove takes a message out; q.mu is held. The claimer is woken once, when there is room: to wake
+// remove takes a message out; q.mu is held. It wakes the claimer once, when there is room: waking
 // it for each message that leaves would cost as much as the message.
 func (q *queued) remove(it *item) {
 	if !it.queued {
@@ -176,15 +176,14 @@ func (q *queued) remove(it *item) {
 	}
 }
 
-// add notes a message whose claim was won before its turn, and reports whether it holds
-// one.
+// add adds a message whose claim was won before its turn, and reports whether it holds a claim.
 func (q *queued) add(it *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.enter(it)
 }
 
-// addAll is add of many.
+// addAll is add for many messages.
 func (q *queued) addAll(items []*item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,7 +208,7 @@ func (q *queued) enter(it *item) bool {
 	return true
 }
 
-// begin ends the queueing of a message: its turn has come.
+// begin takes a message out of the list: its turn has come.
 func (q *queued) begin(it *item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -226,7 +225,7 @@ func (q *queued) take(it *item) *dedup.Claim {
 	return c
 }
 
-// takeUnbegun is take of a message that is in the queue still.
+// takeUnbegun is take for a message that is still in the list.
 func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -239,8 +238,8 @@ func (q *queued) takeUnbegun(it *item) *dedup.Claim {
 	return c
 }
 
-// takeBehind takes the claims of all that cannot run before the message at the head of
-// its queue. It returns those messages too.
+// takeBehind takes the claims of all messages that cannot run before the one at the head of their
+// queue. It returns those messages too.
 func (q *queued) takeBehind(head *item, order pipeline.Order) (behind []*item,
 	claims []*dedup.Claim) {
 	q.mu.Lock()

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// endSenders is how many batches of ends, and of questions, are under way at once.
+	// endSenders is how many batches of completions, and of questions, are under way at once.
 	endSenders = 2
-	// endPatience bounds how long a batch of ends holds up the next one.
+	// endPatience bounds how long a batch of completions holds up the next one.
 	endPatience = time.Second
 	// doubtPause is how long messages wait while too many effects are not on record.
 	doubtPause = 100 * time.Millisecond
@@ -31,15 +31,15 @@ type completion struct {
 	parked bool
 }
 
-// how is what is asked of the Deduper.
+// how is the request to the Deduper.
 func (e *completion) how() dedup.Completion {
 	return dedup.Completion{Claim: e.claim, Err: e.err, InTime: e.inTime,
 		NotAttempted: e.notAttempted}
 }
 
 // endBatch ends claims in one round trip. It does not depend on the session any more: an effect
-// that has happened is to be recorded, until the lease ends. An end that is not known within
-// endPatience continues by itself, so that it holds up nobody else.
+// that has happened must be recorded, until the lease ends. A completion whose result is not known
+// within endPatience continues by itself, so that it holds up nobody else.
 func (p *Partition) endBatch(batch []completion) {
 	if p.cfg.Own != nil {
 		batch = p.endable(batch)
@@ -73,8 +73,8 @@ func (p *Partition) endBatch(batch []completion) {
 	pipeline.SettleAll(s.tasks, s.decisions)
 }
 
-// endable are the ends that may be recorded now. The others wait by themselves, as effects in
-// doubt.
+// endable returns the completions that may be recorded now. The others wait by themselves, as
+// effects in doubt.
 func (p *Partition) endable(batch []completion) []completion {
 	now := make([]completion, 0, len(batch))
 	for _, e := range batch {
@@ -111,7 +111,7 @@ func isInput(err error) bool {
 	return errors.As(err, &input)
 }
 
-// ended is what the end of a claim means to its message, and whether the message is done.
+// ended decides what the end of a claim means for its message, and whether the message is done.
 func (p *Partition) ended(e *completion, err error) (decision pipeline.Decision, done bool) {
 	it := e.task.Item
 	if e.notAttempted && isInput(err) {
@@ -127,8 +127,8 @@ func (p *Partition) ended(e *completion, err error) (decision pipeline.Decision,
 		p.drop(it)
 		return p.retryAfter(it, e.err), false
 	}
-	// Another owner was there, or the store cannot be asked: whether the message is on
-	// record is for the store to say. The offset is not marked on our word.
+	// Another owner was there, or the store cannot be asked: only the store can say whether the
+	// message is on record. The offset does not move on our word.
 	p.warn("effect is not known to be recorded", it, err)
 	if hook := p.cfg.Observer.Unrecorded; hook != nil {
 		hook(it.msg, err)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Retention reads how long a topic keeps messages from its configuration, negative without limit.
+// Retention reads from a topic's configuration how long it keeps messages; negative: without limit.
 // Only a policy that deletes has a retention.
 func Retention(values map[string]string) (time.Duration, error) {
 	policy, is := values["cleanup.policy"]

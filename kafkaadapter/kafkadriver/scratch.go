@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/pipeline"
 )
 
-// scratch is the arrays of one exchange with the store. Nobody keeps them: the Deduper copies what
+// scratch has the arrays of one exchange with the store. Nobody keeps them: the Deduper copies what
 // it may have to send again after it has answered.
 type scratch struct {
 	requests  []dedup.Request

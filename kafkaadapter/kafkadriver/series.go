@@ -7,29 +7,29 @@ import (
 )
 
 const (
-	// seriesFirst is the time between the first and the second line of a series. Each further
-	// wait is twice as long, up to seriesMax.
+	// seriesFirst is the time between the first and the second line of a series. Each further wait
+	// is twice as long, up to seriesMax.
 	seriesFirst = time.Second
 	seriesMax   = 5 * time.Minute
-	// seriesErrors bounds the memory: beyond so many different errors a series begins anew.
+	// seriesErrors bounds the memory: after this many different errors all series begin anew.
 	seriesErrors = 1000
 )
 
-// series logs errors that come again and again: the first one at once, then fewer and fewer
-// lines. A series ends when its error was not told for as long as the last wait, and a minute at
-// least. The zero value is ready, and safe for concurrent use.
+// series logs errors that repeat: the first one at once, then fewer and fewer lines. A series ends
+// when its error was not reported for as long as the last wait, and for at least a minute. The zero
+// value is ready, and safe for concurrent use.
 type series struct {
 	mu   sync.Mutex
 	runs map[string]*seriesRun
 }
 
 type seriesRun struct {
-	last, next time.Time     // told last; logged not before
+	last, next time.Time     // last reported; not logged again before next
 	wait       time.Duration // from the next line to the one after it
 	more       int           // not logged since the last line
 }
 
-// Warn logs an error of a client, unless its series says that it is too early.
+// Warn logs an error of a client, unless its series has a later time for the next line.
 func (s *series) Warn(logger *slog.Logger, message string, err error) {
 	if more, ok := s.due(err.Error(), time.Now()); ok {
 		logger.Warn(message, "error", err, "times", more+1)

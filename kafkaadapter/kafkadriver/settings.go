@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Bad is the error of a field of kafkaadapter.Config.
+// Bad returns the error about a field of kafkaadapter.Config.
 func (e *Engine) Bad(field, format string, args ...any) error {
 	return &dedup.InputError{Field: "kafkaadapter.Config." + field,
 		Reason: fmt.Sprintf(format, args...)}
@@ -85,8 +85,8 @@ func (e *Engine) checkHandlers() error {
 		return e.Bad("RangeHandler", "is set together with another handler")
 	case e.RangeHandler != nil && !e.Unclaimed:
 		return e.Bad("Unclaimed", "is false; a RangeHandler records itself what is done")
-	// In any other order a range would be overtaken by a later one, which takes all that lies
-	// before it for done.
+	// In any other order a later range would overtake an earlier one, and the later one's fence
+	// would count everything before it as done.
 	case e.RangeHandler != nil && e.Order != kafkaadapter.ByPartition:
 		return e.Bad("Order", "must be ByPartition with a RangeHandler: in any other order a range would leave out messages that come after it")
 	case e.RangeHandler == nil && !one && !many:
@@ -173,7 +173,7 @@ func (e *Engine) checkRest() error {
 	return nil
 }
 
-// scopeFault is what a Deduper would say of the scope with every message.
+// scopeFault is the reason for which a Deduper would refuse the scope with every message, or empty.
 func scopeFault(scope string) string {
 	_, err := driver.NewID("n", scope, "k")
 	if input := (*dedup.InputError)(nil); errors.As(err, &input) {
@@ -182,7 +182,7 @@ func scopeFault(scope string) string {
 	return ""
 }
 
-// Field of kafkaadapter.Config, and whether it is set.
+// Field is a field of kafkaadapter.Config, and whether it is set.
 type Field struct {
 	Name string
 	Set  bool

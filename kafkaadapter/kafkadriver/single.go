@@ -9,8 +9,8 @@ import (
 // The rest of this file is for clients whose broker acknowledges single messages, as in a share
 // group. They have no partitions, so no [Partition] either.
 
-// Identify finds the id and the scope of a message, or what is wrong with it. Elsewhere says that
-// its first topic is another one, so that its record may be from there.
+// Identify sets the id and the scope of a message, or returns what is wrong with it. otherTopic
+// says that its first topic is another one, so that its record may be from there.
 func (e *Engine) Identify(m *kafkaadapter.Message) (otherTopic bool, bad error) {
 	e.mu.Lock()
 	scope, ok := e.topics[m.Topic]
@@ -27,7 +27,7 @@ func (e *Engine) Identify(m *kafkaadapter.Message) (otherTopic bool, bad error) 
 	return it.otherTopic, it.bad
 }
 
-// HasIDs reports whether a message with an id has come of a partition, in this process.
+// HasIDs reports whether this process has received a message with an id from a partition.
 func (e *Engine) HasIDs(topic string, partition int32) bool {
 	return e.identified.has(topic, partition)
 }
@@ -38,7 +38,7 @@ func (e *Engine) SkippedOtherSource(m *kafkaadapter.Message) {
 	e.others.warn(e.Logger, m.Topic, m.Partition, m.Offset, m.Scope)
 }
 
-// RequestOf is the option by which the message is claimed.
+// RequestOf returns the option with which the message is claimed.
 func (e *Engine) RequestOf(m *kafkaadapter.Message) dedup.Option {
 	r := dedup.Request{Key: m.ID, Scope: m.Scope, NoResult: true,
 		Origin: driver.Origin{Source: e.group + "/" + m.Topic, Partition: m.Partition,

@@ -6,10 +6,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// abandoned are the messages whose handlers still run in this process although their
-// partition was given up. When it comes back to this member, in a newer generation, their
-// claims are not taken over: with each rebalance one more handler of a message that is
-// merely slow would be at work.
+// abandoned are the messages whose handlers still run in this process although their partition was
+// given up. When the partition comes back to this member, in a newer generation, their claims are
+// not taken over. Otherwise each rebalance would start one more handler of a message that is merely
+// slow.
 type abandoned struct {
 	mu    sync.Mutex
 	items map[*item]struct{}

@@ -12,7 +12,7 @@ import (
 
 var errUntold = errors.New("the brokers do not report it")
 
-// errReadAgain: the offset that the session begins a partition with may be of another topic.
+// errReadAgain: the offset at which the session begins a partition may be of another topic.
 var errReadAgain = errors.New("kafkaadapter: the offset to begin with is no longer the group's")
 
 // Rewind commits an offset in a session that has the partition.
@@ -20,15 +20,15 @@ type Rewind func(ctx context.Context, topic string, partition int32, next int64,
 	metadata string) error
 
 // Claimed pins the topic of a partition that is assigned, before its first message is taken, and
-// compares it with the offset that the partition begins with. The client asked for that offset
-// before:
+// compares it with the offset at which the partition begins. The client asked for that offset
+// earlier, so it may be stale:
 //
 //  1. The client fetches the offset 200 of the old topic.
 //  2. The topic is deleted, and its offset with it; another one is created.
 //  3. The partition begins at 200 of the new topic.
 //
-// So the offset is asked for again, after the UUID. It reports false when the partition must not
-// be read: the session ends then, and the next one begins where it should. It asks until it has
+// So Claimed asks for the offset again, after the UUID. It reports false when the partition must
+// not be read: the session ends then, and the next one begins where it should. It asks until it has
 // an answer or ctx ends.
 func (s *SessionTopics) Claimed(ctx context.Context, topic string, partition int32, initial int64,
 	commit Rewind) bool {
@@ -74,7 +74,8 @@ func (s *SessionTopics) claim(ctx context.Context, topic string, partition int32
 	return s.begins(ctx, topic, partition, initial, state.UUID, commit)
 }
 
-// begins compares where the client begins with what the group has committed, and for which topic.
+// begins compares where the client begins with the offset that the group has committed, and with
+// the topic for which it did.
 func (s *SessionTopics) begins(ctx context.Context, topic string, partition int32, initial int64,
 	uuid string, commit Rewind) (bool, error) {
 	offset, metadata, err := s.all.source.Committed(ctx, topic, partition)
@@ -100,7 +101,7 @@ func (s *SessionTopics) begins(ctx context.Context, topic string, partition int3
 	return true, nil
 }
 
-// restart commits the start of a topic, with which the next session begins.
+// restart commits the start of a topic, at which the next session begins.
 func (s *SessionTopics) restart(ctx context.Context, topic string, partition int32, uuid string,
 	commit Rewind, why error) error {
 	oldest, _, err := s.all.source.Bounds(ctx, topic, partition)

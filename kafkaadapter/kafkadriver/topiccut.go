@@ -9,12 +9,12 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// atStart is where a client begins a partition that it reads from its start.
+// atStart is the initial offset of a partition that a client reads from its start.
 const atStart = -2
 
-// OutOfRange notes that a broker has refused to read a partition at an offset. Whoever begins the
-// partition next in this process looks whether its log was cut, also when the log has grown beyond
-// that offset since.
+// OutOfRange notes that a broker has refused to read a partition at an offset. When this process
+// begins the partition the next time, it checks whether the log was cut, even if the log has grown
+// beyond that offset since.
 func (w *Topics) OutOfRange(topic string, partition int32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,7 +33,7 @@ func (w *Topics) settled(at TopicPartition) {
 	delete(w.refused, at)
 }
 
-// Recheck looks at partitions that were out of range. It is for a client that does not begin a
+// Recheck checks partitions that were out of range. It is for a client that does not begin a
 // partition whose offset is out of range. After a rewind the session ends.
 func (s *SessionTopics) Recheck(ctx context.Context, assigned map[string][]int32, commit Rewind) {
 	for topic, partitions := range assigned {
@@ -45,13 +45,13 @@ func (s *SessionTopics) Recheck(ctx context.Context, assigned map[string][]int32
 	}
 }
 
-// cut reports whether the log was cut below the group's offset, as an unclean election does. It
-// commits an earlier offset then, and ends the session: new messages have offsets that were
-// committed before.
+// cut reports whether the log was cut below the group's offset, as an unclean election does. If so,
+// it commits an earlier offset and ends the session: new messages have offsets that were committed
+// before.
 //
 // Where the log was cut is not known: that takes leader epochs (KIP-320), and a client that has
-// them does not need this. All messages of one window are read again, or the whole log where the
-// window is not known. Their records make those duplicates that were handled before.
+// them does not need this check. All messages of one window are read again, or the whole log where
+// the window is not known. Those that were handled before have records, and are duplicates.
 func (s *SessionTopics) cut(ctx context.Context, topic string, partition int32, offset int64,
 	uuid string, commit Rewind) (bool, error) {
 	at := TopicPartition{topic, partition}

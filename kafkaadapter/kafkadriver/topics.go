@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// atEnd is where a client begins a partition that it would read from its end.
+	// atEnd is the initial offset of a partition that a client would read from its end.
 	atEnd = -1
 	// lookPatience bounds one look.
 	lookPatience = 5 * time.Second
 	// topicLook is the time between two looks at the topics of a session.
 	topicLook = time.Second
-	// topicAbsences is how many looks in a row must miss a topic before it is left out: a broker
+	// topicAbsences is how many looks in a row must miss a topic before it is left out: one broker
 	// may hear of a new topic later than another one.
 	topicAbsences = 2
 )
 
-// Topics knows which topic a name stands for: one that is deleted and created again has
-// another UUID. Kafka forgets a group's offsets with a topic, but a commit names its topic by name
-// alone. So a consumer that does not look commits the old watermark into the new topic, or reads
-// the new topic from the old one's offset on. It serves all sessions of an adapter.
+// Topics knows which topic a name stands for: a topic that is deleted and created again has another
+// UUID. Kafka deletes a group's offsets with a topic, but a commit identifies its topic by name
+// alone. So a consumer that does not check commits the old watermark into the new topic, or reads
+// the new topic from the old one's offset on. One Topics serves all sessions of an adapter.
 type Topics struct {
 	source TopicSource
 	retry  backoff.Policy
@@ -39,30 +39,30 @@ type Topics struct {
 	absent     map[string]bool         // left out of the session
 	known      map[string]string       // UUIDs, as they were pinned last
 	successor  map[string]string       // UUIDs of topics that replaced others in this process
-	blind      bool                    // that there are no UUIDs was told
+	blind      bool                    // it was reported that there are no UUIDs
 	refused    map[TopicPartition]bool // with an offset that is out of range
 }
 
-// TopicState is what a name stands for.
+// TopicState says which topic a name stands for.
 type TopicState struct {
-	// UUID of the topic, as Kafka's tools write it. Empty: not known.
+	// UUID is the topic's, as Kafka's tools write it. Empty: not known.
 	UUID string
-	// Absent is the client's error that says that there is no topic of that name, or nil.
+	// Absent is the client's error when there is no topic of that name, or nil.
 	Absent error
 }
 
-// TopicSource is what a client can ask the brokers about topics. A client that knows no contexts
-// ignores ctx, and gives up by itself.
+// TopicSource asks the brokers about topics, through a client. A client without contexts ignores
+// ctx, and gives up by itself.
 type TopicSource interface {
-	// Topics returns the states of the names; one that it does not know is left out. It must not
-	// create a topic. Ask the group's coordinator if that can be, because it compares a commit with
+	// Topics returns the states of the names; a name that it does not know is left out. It must not
+	// create a topic. If possible, ask the group's coordinator, because it compares a commit with
 	// the topics that it knows.
 	Topics(ctx context.Context, topics []string) (map[string]TopicState, error)
 	// Committed is the group's offset of a partition, -1 for none, and its metadata.
 	Committed(ctx context.Context, topic string, partition int32) (offset int64, metadata string,
 		err error)
-	// Bounds are the first offset of a partition's log and the one after its last message, also
-	// where a transaction is open.
+	// Bounds returns the first offset of a partition's log and the one after its last message, even
+	// while a transaction is open.
 	Bounds(ctx context.Context, topic string, partition int32) (oldest, end int64, err error)
 	// Since is the offset of the first message with this timestamp or a later one, -1 for none.
 	Since(ctx context.Context, topic string, partition int32, at time.Time) (int64, error)
@@ -83,7 +83,7 @@ func (e *Engine) NewTopics(source TopicSource) *Topics {
 	return w
 }
 
-// look asks what the names stand for.
+// look asks which topics the names stand for.
 func (w *Topics) look(ctx context.Context, topics []string) (map[string]TopicState, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
@@ -94,8 +94,8 @@ func (w *Topics) look(ctx context.Context, topics []string) (map[string]TopicSta
 	return found, nil
 }
 
-// Present waits until one of the topics exists, and returns those that do: sarama's Consume would
-// fail for all of them when one does not.
+// Present waits until one of the topics exists, and returns those that exist: sarama's Consume
+// would fail for all of them if one does not.
 func (w *Topics) Present(ctx context.Context, topics []string) []string {
 	w.mu.Lock()
 	w.subscribed = topics
@@ -103,7 +103,7 @@ func (w *Topics) Present(ctx context.Context, topics []string) []string {
 	for ctx.Err() == nil {
 		found, err := w.look(ctx, topics)
 		if err != nil {
-			return topics // Consume tells
+			return topics // Consume reports the error
 		}
 		var there []string
 		for _, topic := range topics {
@@ -148,7 +148,7 @@ func (w *Topics) replaced(topic, uuid string) bool {
 	return w.successor[topic] == uuid
 }
 
-// noUUID tells once that a topic has none.
+// noUUID reports once that a topic has no UUID.
 func (w *Topics) noUUID(topic string) {
 	w.mu.Lock()
 	news := !w.blind
@@ -198,14 +198,14 @@ func (w *Topics) Begin(end context.CancelCauseFunc) *SessionTopics {
 	return s
 }
 
-// Close ends the watch, and waits until nobody looks any more.
+// Close ends the watch, and waits until the last look has ended.
 func (s *SessionTopics) Close() {
 	s.stop()
 	s.running.Wait()
 }
 
-// run looks at the topics now and then. A look that fails is made again: until then the commits,
-// which look for themselves, wait.
+// run looks at the topics every topicLook. A look that fails is made again; until then the commits
+// wait, because they look for themselves.
 func (s *SessionTopics) run(ctx context.Context) {
 	for backoff.Sleep(ctx, topicLook) == nil {
 		awaited := s.all.awaited()
@@ -278,13 +278,13 @@ func (s *SessionTopics) count(found map[string]TopicState) {
 	}
 }
 
-// mayCommit looks at topics right before a commit. False: the name stands for no topic, for
-// another one, or nobody knows. An offset that is left out is committed by a later round, or, where
-// the topic is another one, never.
+// mayCommit checks topics right before a commit. False: the name stands for no topic or for another
+// one, or nobody knows. An offset that is left out is committed in a later round, or never if the
+// topic is another one.
 //
-// The look and the commit are two requests on one connection, and a topic that is replaced between
-// them is not seen. The commit says which topic it belongs to in its metadata, so whoever is
-// assigned the partition next sees it (Claimed).
+// The check and the commit are two requests on one connection: a topic that is replaced between
+// them is not noticed. The metadata of the commit says which topic it belongs to, so the next
+// member that is assigned the partition notices it (Claimed).
 func (s *SessionTopics) mayCommit(ctx context.Context, topics []string) (map[string]bool, error) {
 	found, err := s.all.look(ctx, topics)
 	if err != nil {
@@ -308,7 +308,7 @@ func (s *SessionTopics) isStale(topic string) bool {
 	return s.stale[topic]
 }
 
-// UUID is that of the topic when it was assigned, empty when it is not known.
+// UUID is the topic's UUID when it was assigned, empty when it is not known.
 func (s *SessionTopics) UUID(topic string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// assigned is a partition in the hands of this member.
+// assigned is a partition that this member has.
 type assigned struct {
 	s    *session
 	at   topicPartition
 	p    *kafkadriver.Partition
-	lose context.CancelCauseFunc // ends it without a drain, for a cause that wraps ErrFenced
+	lose context.CancelCauseFunc // ends it without a drain; the cause wraps ErrFenced
 	end  func()                  // gives it up; every call returns after that
 	high atomic.Int64            // the end of the log, as of the last fetch
 }
@@ -28,8 +28,8 @@ func (s *session) onAssigned(_ context.Context, _ *kgo.Client, added map[string]
 	if len(added) == 0 {
 		return
 	}
-	// The client has assigned a topic anew that was deleted and created again, and has
-	// revoked nothing before.
+	// When a topic was deleted and created again, the client assigns it anew without revoking it
+	// first.
 	s.giveUp(added)
 	member, generation := s.client.GroupMetadata()
 	s.polls.between(func() {
@@ -37,14 +37,14 @@ func (s *session) onAssigned(_ context.Context, _ *kgo.Client, added map[string]
 	})
 }
 
-// onRevoked drains what has to be given up. Until it returns the partitions are this
-// member's, and what it commits counts.
+// onRevoked drains the partitions that must be given up. Until it returns they belong to this
+// member, and its commits count.
 func (s *session) onRevoked(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
 	<-s.ready
 	s.giveUp(lost)
 }
 
-// onLost gives up what is somebody else's already.
+// onLost gives up partitions that already belong to another member.
 func (s *session) onLost(_ context.Context, _ *kgo.Client, lost map[string][]int32) {
 	<-s.ready
 	each(lost, func(at topicPartition) {
@@ -70,8 +70,8 @@ func (s *session) find(at topicPartition) *assigned {
 	return s.assigned[at]
 }
 
-// assign begins a partition. No lock is held while it starts, and while hooks hear of it: the
-// committer takes its own around s.mu, and a hook may ask for Progress.
+// assign begins a partition. It holds no lock while the partition starts and calls hooks: the
+// committer takes its own lock around s.mu, and a hook may ask for Progress.
 func (s *session) assign(at topicPartition, member string, generation int32) {
 	s.mu.Lock()
 	over := s.over // refused, fenced, or being closed
@@ -117,7 +117,7 @@ func (s *session) start(at topicPartition, member string, generation int32) *ass
 	return a
 }
 
-// giveUp ends partitions, all at the same time: their budgets are one budget.
+// giveUp ends partitions, all at the same time: they share one drain budget.
 func (s *session) giveUp(set map[string][]int32) {
 	var ends sync.WaitGroup
 	each(set, func(at topicPartition) {
@@ -140,7 +140,7 @@ func (a *assigned) giveUp() {
 	}
 }
 
-// take hands records on.
+// take hands records to the partition.
 func (a *assigned) take(topic [16]byte, records []*kgo.Record, high int64) error {
 	a.high.Store(high)
 	if a.p.Context().Err() != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// commitPatience bounds an attempt to commit. To give up on one closes the connection to the
-// coordinator, so it is longer than a rebalance of members that are well.
+// commitPatience bounds an attempt to commit. Giving up on one closes the connection to the
+// coordinator, so it is longer than a rebalance of healthy members.
 const commitPatience = 10 * time.Second
 
 var (
@@ -24,7 +24,7 @@ var (
 		kerr.UnknownMemberID)
 )
 
-// commits commits the offsets of one session, and knows what became of it.
+// commits commits the offsets of one session, and knows the result of each commit.
 type commits struct {
 	*kafkadriver.Offsets
 	s *session
@@ -33,7 +33,7 @@ type commits struct {
 	held map[topicPartition]*holding // this member's partitions
 }
 
-// holding is what the commit of a partition needs besides its offset.
+// holding has what the commit of a partition needs besides its offset.
 type holding struct {
 	member string // whose partition it is
 	epochs epochs
@@ -44,7 +44,7 @@ func newCommits(s *session) *commits {
 		held: make(map[topicPartition]*holding)}
 }
 
-// begin takes a partition in.
+// begin adds a partition.
 func (c *commits) begin(at topicPartition, member string) {
 	c.mu.Lock()
 	c.held[at] = &holding{member: member}
@@ -65,7 +65,7 @@ func (c *commits) note(at topicPartition, records []*kgo.Record) {
 	}
 }
 
-// unconfirmed are the offsets to commit.
+// unconfirmed returns the offsets to commit.
 func (c *commits) unconfirmed() (all map[topicPartition]kafkadriver.Due,
 	offsets map[string]map[int32]kgo.EpochOffset) {
 	all = make(map[topicPartition]kafkadriver.Due)
@@ -86,9 +86,9 @@ func (c *commits) epoch(d kafkadriver.Due) int32 {
 	return c.held[topicPartition{d.Topic, d.Partition}].epochs.before(d.Next)
 }
 
-// commit makes one attempt. The committer repeats it for as long as anything is not
-// confirmed, so every answer but "done" means again: also REQUEST_TIMED_OUT, which may
-// have been applied, and REBALANCE_IN_PROGRESS.
+// commit makes one attempt. The committer repeats it while anything is not confirmed. So every
+// answer except success leads to another attempt, also REQUEST_TIMED_OUT, which may have been
+// applied, and REBALANCE_IN_PROGRESS.
 func (c *commits) commit() {
 	all, offsets := c.unconfirmed()
 	if len(all) == 0 {
@@ -106,10 +106,11 @@ func (c *commits) commit() {
 	c.s.client.CommitOffsetsSync(ctx, offsets, done)
 }
 
-// keep takes out of a request what has been given up since it was asked for. The client may
-// have waited for a join, and names the generation after it: under that one the commit of
-// what is somebody else's would be taken. The same goes for a member that was expelled, has
-// joined again under another id, and was given back what had been somebody else's meanwhile.
+// keep removes from a request the partitions that have been given up since it was made. The client
+// may have waited for a join, and then the request names the generation after it: the coordinator
+// would take a commit of a partition that belongs to another member by now. The same happens to a
+// member that was expelled and has joined again under another id, if it was given back a partition
+// that belonged to another member meanwhile.
 func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]kafkadriver.Due) error {
 	topics := r.Topics[:0:0]
 	for _, topic := range r.Topics {
@@ -141,7 +142,7 @@ func (c *commits) memberOf(at topicPartition) string {
 	return c.held[at].member
 }
 
-// refusals are what the broker, or the client, says of each partition; nil is a commit.
+// refusals are the answers of the broker, or the client, about each partition; nil means committed.
 func refusals(all map[topicPartition]kafkadriver.Due, r *kmsg.OffsetCommitRequest,
 	answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
 	codes, out := codesOf(r, answer), make(map[topicPartition]error, len(all))
@@ -156,12 +157,15 @@ func refusals(all map[topicPartition]kafkadriver.Due, r *kmsg.OffsetCommitReques
 	return out
 }
 
-// answered notes what became of each partition. An answer that fences this member off cancels its
-// handlers before anybody hears of it: a log or a hook may take its time. The client must not be
-// asked for its generation here. It joins again by itself when it reads such an answer, keeps its
-// member id and its partitions, and has the next generation in a millisecond. Then an answer
-// of this generation looks like one of a generation that the member has left. It is not taken
-// for a fence, and the handlers of partitions that others had meanwhile run on.
+// answered notes the result for each partition. If an answer fences this member off, answered
+// cancels its handlers before it logs and calls hooks, because these may take their time.
+//
+// It must not ask the client for its generation:
+//
+//  1. The client reads such an answer and joins again by itself, with its member id and partitions.
+//  2. It has the next generation within a millisecond.
+//  3. The answer is then about a generation that the member has left, and not taken for a fence.
+//  4. The handlers of partitions that others had meanwhile run on.
 func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
 	refusals map[topicPartition]error) {
 	if answer := c.fencing(all, refusals); answer != nil {
@@ -173,7 +177,7 @@ func (c *commits) answered(all map[topicPartition]kafkadriver.Due,
 }
 
 // fencing returns an answer that fences this member off from a partition that it still has. A
-// partition that it has given up since it asked, as lost or as revoked, may have been another's.
+// partition that it has given up since the request may have been another member's.
 func (c *commits) fencing(all map[topicPartition]kafkadriver.Due,
 	refusals map[topicPartition]error) error {
 	for at, d := range all {
@@ -184,7 +188,7 @@ func (c *commits) fencing(all map[topicPartition]kafkadriver.Due,
 	return nil
 }
 
-// codesOf are the answer's error codes. Newer answers name topics by their UUID alone.
+// codesOf returns the answer's error codes. Newer answers name topics by their UUID alone.
 func codesOf(r *kmsg.OffsetCommitRequest,
 	answer *kmsg.OffsetCommitResponse) map[topicPartition]int16 {
 	if answer == nil {
@@ -207,11 +211,12 @@ func codesOf(r *kmsg.OffsetCommitRequest,
 	return codes
 }
 
-// epochs are the leader epochs of a partition's records. A commit names that of the last
-// record before it, by which a client that begins there sees that the log was cut (KIP-320).
+// epochs are the leader epochs of a partition's records. A commit names the epoch of the last
+// record before its offset: with it a client that begins there notices that the log was cut
+// (KIP-320).
 type epochs []epochFrom
 
-// epochFrom is an epoch and the first offset that was received of it.
+// epochFrom is an epoch and the first offset that was received with it.
 type epochFrom struct {
 	offset int64
 	epoch  int32
@@ -223,8 +228,8 @@ func (e *epochs) add(offset int64, epoch int32) {
 	}
 }
 
-// before is the epoch of the last record below an offset, and forgets older ones. It is -1
-// when that is not known.
+// before returns the epoch of the last record below an offset, and forgets older ones. It is -1
+// when that epoch is not known.
 func (e *epochs) before(next int64) int32 {
 	for len(*e) > 1 && (*e)[1].offset < next {
 		*e = (*e)[1:]

@@ -34,8 +34,8 @@ func New(group string, cfg kafkaadapter.Config) (*Consumer, error) {
 	return &Consumer{engine: engine}, nil
 }
 
-// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It is
-// [New] and [Consumer.Run], which say what else it returns.
+// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It
+// calls [New] and [Consumer.Run], which document its other errors.
 func Consume(ctx context.Context, brokers []string, group string, topics []string, opts []kgo.Opt,
 	cfg kafkaadapter.Config) error {
 	c, err := New(group, cfg)
@@ -46,12 +46,12 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 		kgo.ConsumeTopics(c.engine.Subscribed(topics)...)}, opts...)...)
 }
 
-// Run makes a client of the options and consumes until ctx ends; then it returns nil, after its
-// partitions have been drained, which takes up to Tuning.Drain and a few seconds, and the group
-// has been left. It needs kgo.ConsumeTopics, of Attempts.Delayed too, sets kgo.ConsumerGroup, and
-// takes every other option: seeds, SASL, TLS, dialer, balancers, kgo.InstanceID,
+// Run makes a client of the options and consumes until ctx ends. Then it drains its partitions,
+// which takes up to Tuning.Drain and a few seconds, leaves the group, and returns nil. It needs
+// kgo.ConsumeTopics, which must include the topics of Attempts.Delayed. It sets kgo.ConsumerGroup,
+// and takes every other option: seeds, SASL, TLS, dialer, balancers, kgo.InstanceID,
 // kgo.ServerSideBalancer, hooks. Without options of your own it reads committed messages from the
-// start of each partition, and takes an offset that is out of range for an error:
+// start of each partition, and treats an offset that is out of range as an error:
 //
 //	kgo.FetchIsolationLevel(kgo.ReadCommitted())
 //	kgo.ConsumeStartOffset(kgo.NewOffset().AtStart())
@@ -60,8 +60,8 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 //
 // It replaces the callbacks for assigned, revoked and lost partitions and for fetched offsets, and
 // turns automatic commits off. The client belongs to Run: nobody else may poll it, commit with it,
-// or close it. When the group has fenced this member off, or a partition cannot be read on, it is
-// closed, and after a backoff another one is made of the same options.
+// or close it. When the group has fenced this member off, or a partition cannot be read on, Run
+// closes the client, and after a backoff it makes another one with the same options.
 //
 // It returns:
 //
@@ -114,12 +114,12 @@ func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few
-// locks a partition, and is safe at any time but inside Observer.Paused.
+// locks for each partition, and may be called at any time except inside Observer.Paused.
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
 
-// isFencing reports that the partitions of whoever gets this answer to a commit belong to another
-// member. STALE_MEMBER_EPOCH is not among them: a KIP-848 coordinator counts the epoch up before
-// the member hears of it, and a member that it has given up is unknown to it.
+// isFencing reports whether this answer to a commit says that the member's partitions belong to
+// another one. STALE_MEMBER_EPOCH does not: a KIP-848 coordinator counts the epoch up before the
+// member hears of it, and it does not know a member that it has given up.
 func isFencing(err error) bool {
 	return errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.IllegalGeneration) ||
 		errors.Is(err, kerr.FencedInstanceID) || errors.Is(err, kerr.FencedMemberEpoch)

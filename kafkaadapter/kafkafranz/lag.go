@@ -14,38 +14,38 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Of the question for a message: how much of a partition is sent at once, beyond one batch, and how
-// long a broker waits for it, which it need not, because it is there.
+// Limits of the request for a message: how much of a partition is sent at once, beyond one batch,
+// and how long a broker may wait for it. It need not wait, because the message is there.
 const (
 	lagBytes = 64 << 10
 	lagWait  = 500 // ms
 )
 
-// Where a partition begins and ends, as ListOffsets has it.
+// The ends of a partition, as ListOffsets encodes them.
 const newest, oldest = -1, -2
 
 var errNotAnswered = errors.New("it is not in the brokers' answer")
 
-// Lags is how old the oldest message is that a group has not read, by topic: the age of the next
-// message of the partition that is furthest behind, and 0 for a topic that is read to its end. A
-// group that is behind for longer than the window of its Deduper runs duplicates whose first is
-// forgotten by then, so a lag must stay below it, as [Retentions] must; telemetry.AuditConfig.Lags
-// asks for it.
+// Lags returns for each topic how old the oldest message is that a group has not read. That is the
+// age of the next message of the partition that is furthest behind, and 0 for a topic that is read
+// to its end. A group that is behind for longer than the window of its Deduper runs duplicates
+// whose first is forgotten by then. So a lag must stay below the window, and so must [Retentions];
+// telemetry.AuditConfig.Lags asks for it.
 //
 // A partition in which the group has committed nothing counts from its oldest message, where it
-// begins with AtStart, and so does one whose messages were deleted unread. Gaps of compaction and
-// markers of transactions are passed over; messages of a transaction that was aborted, or still
-// runs, count. A message's age is that of its time (CreateTime is the producer's clock,
-// LogAppendTime the broker's) by the clock of this process; one from the future counts as new. A
-// share group commits no offsets here: to Lags it has read nothing.
+// begins with AtStart. So does a partition whose messages were deleted unread. Lags skips gaps of
+// compaction and markers of transactions; messages of a transaction that was aborted, or still
+// runs, count. A message's age is the time since its timestamp (CreateTime is by the producer's
+// clock, LogAppendTime by the broker's) by the clock of this process; a message from the future
+// counts as new. A share group commits no offsets here: for Lags it has read nothing.
 //
-// It costs four round trips, and for each partition that is not read to its end another one to its
+// Lags costs four round trips, and one more for each partition that is not read to its end, to its
 // leader, which sends a batch or 64 KiB: ask every few minutes. The group needs Describe, and the
 // topics Describe and Read. Requests are tried again until ctx ends. The client may be in use
-// elsewhere, and what it consumes stays as it is.
+// elsewhere, and its own consuming does not change.
 //
-// The error is an [*dedup.InputError] for a nil ctx or client, an empty group and no topics, or why
-// the brokers did not answer. A message without a time is an error, too.
+// The error is an [*dedup.InputError] for a nil ctx or client, an empty group or no topics, or the
+// reason why the brokers did not answer. A message without a time is an error, too.
 func Lags(ctx context.Context, client *kgo.Client, group string,
 	topics ...string) (map[string]time.Duration, error) {
 	switch {
@@ -74,14 +74,14 @@ func Lags(ctx context.Context, client *kgo.Client, group string,
 	return ages, nil
 }
 
-// question is what Lags has learned of the topics.
+// question has what Lags has learned about the topics.
 type question struct {
 	client  *kgo.Client
 	ids     map[string][16]byte
 	leaders map[kafkadriver.TopicPartition]int32
 }
 
-// unread is what the group has not read of the topics' partitions.
+// unread returns what the group has not read of the topics' partitions.
 func (q *question) unread(ctx context.Context, group string,
 	topics []string) (map[kafkadriver.TopicPartition]kafkadriver.Span, error) {
 	if err := q.describe(ctx, topics); err != nil {
@@ -137,7 +137,7 @@ func (q *question) describe(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// committed is where the group continues, where it has committed.
+// committed returns where the group continues, for partitions in which it has committed.
 func (q *question) committed(ctx context.Context,
 	group string) (map[kafkadriver.TopicPartition]int64, error) {
 	ask := kmsg.NewPtrOffsetFetchRequest()
@@ -168,7 +168,7 @@ func (q *question) committed(ctx context.Context,
 	return all, nil
 }
 
-// offsets are those of one end of all partitions.
+// offsets returns the offsets of one end of all partitions.
 func (q *question) offsets(ctx context.Context,
 	end int64) (map[kafkadriver.TopicPartition]int64, error) {
 	ask := kmsg.NewPtrListOffsetsRequest()
@@ -207,13 +207,13 @@ func (q *question) offsets(ctx context.Context,
 	return all, nil
 }
 
-// readFrom has a partition's leader send what begins at offset.
+// readFrom asks a partition's leader for the messages from offset on.
 func (q *question) readFrom(ctx context.Context, at kafkadriver.TopicPartition,
 	offset int64) (kafkadriver.Stretch, error) {
 	ask := kmsg.NewPtrFetchRequest()
 	ask.MaxWaitMillis, ask.MinBytes, ask.MaxBytes = lagWait, 1, lagBytes
 	t, p := kmsg.NewFetchRequestTopic(), kmsg.NewFetchRequestTopicPartition()
-	t.Topic, t.TopicID = at.Topic, q.ids[at.Topic] // by version one or the other is sent
+	t.Topic, t.TopicID = at.Topic, q.ids[at.Topic] // the version decides which is sent
 	p.Partition, p.FetchOffset, p.PartitionMaxBytes = at.Partition, offset, lagBytes
 	t.Partitions = append(t.Partitions, p)
 	ask.Topics = append(ask.Topics, t)

@@ -9,7 +9,7 @@ import (
 )
 
 // Message makes a message of a record that kgo has delivered, for kafkaadapter.Replay and for tests
-// of a handler. ID, Scope and Attempt are those of a consumer, and empty.
+// of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(r *kgo.Record) *kafkaadapter.Message {
 	if r == nil {
 		return nil

@@ -9,14 +9,16 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// options are the caller's between what they may replace and what they may not.
+// options puts the caller's options between the defaults, which they may replace, and the options
+// that they may not.
 func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 	all := []kgo.Opt{
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		// A partition paused at its high mark is fetched after the poll that is under way, which
-		// takes as long as this when the other partitions of the broker have nothing.
+		// A partition that was paused at its high mark is fetched only after the poll that is under
+		// way. That poll takes as long as this when the other partitions of the broker have
+		// nothing.
 		kgo.FetchMaxWait(100 * time.Millisecond),
 	}
 	all = append(all, opts...)
@@ -31,8 +33,8 @@ func (s *session) options(opts []kgo.Opt) []kgo.Opt {
 	)
 }
 
-// validate has kgo look at the caller's options alone, and with what Run adds to them: kgo
-// would complain of options that the caller has never heard of.
+// validate has kgo check the caller's options twice: alone, and with those that Run adds. Otherwise
+// kgo could complain about options that the caller has never heard of.
 func validate(own, all []kgo.Opt) error {
 	if err := kgo.ValidateOpts(own...); err != nil {
 		return fmt.Errorf("kafkafranz: %w", err)

@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// pollOrder keeps polls and assignments apart: no poll begins before an assignment and ends
-// after it.
+// pollOrder keeps polls and assignments apart: no poll begins before an assignment and ends after
+// it. Such a poll could hand the records of one assignment to the next one of the same partition:
 //
-// One that did could hand the records of an assignment to the next one of the same
-// partition. The client takes them out of its buffer, the partition is revoked, its
-// unfinished messages with it, and assigned again; then the records of the former fetch,
-// which lie behind those messages, arrive first, and the watermark would begin there.
+//  1. The client takes records out of its buffer.
+//  2. The partition is revoked, with unfinished messages before those records.
+//  3. The partition is assigned again.
+//  4. The records of the former fetch arrive first, and the watermark would begin at them.
 //
-// Blocking rebalances while records are handed over (kgo.BlockRebalanceOnPoll) would do it
+// Blocking rebalances while records are handed over (kgo.BlockRebalanceOnPoll) would prevent it
 // too, but then a partition that is being drained holds up the polls of all others.
 type pollOrder struct {
 	mu      sync.Mutex

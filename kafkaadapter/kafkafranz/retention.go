@@ -13,14 +13,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Retentions is how long topics keep messages, negative without limit: for so long a replay, or a
-// group that is behind, may bring one back, and the window of a Deduper has to be longer. A topic
-// that is only compacted keeps without limit. It is a rule of thumb: Kafka drops whole segments, so
-// a message may live up to segment.ms longer. It costs one round trip, and its retries, until ctx
-// ends.
+// Retentions returns how long topics keep messages; negative: without limit. For that long a
+// replay, or a group that is behind, may bring a message back, and the window of a Deduper must be
+// longer. A topic that is only compacted keeps messages without limit. The result is a rule of
+// thumb: Kafka drops whole segments, so a message may live up to segment.ms longer. It costs one
+// round trip, and its retries, until ctx ends.
 //
-// The error is an [*dedup.InputError] for a nil ctx or client and for no topics, or why the brokers
-// did not answer.
+// The error is an [*dedup.InputError] for a nil ctx or client or for no topics, or the reason why
+// the brokers did not answer.
 func Retentions(ctx context.Context, client *kgo.Client,
 	topics ...string) (map[string]time.Duration, error) {
 	switch {

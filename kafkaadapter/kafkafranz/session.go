@@ -14,7 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// leaveTimeout bounds saying good-bye: a member that cannot is missed after its session timeout.
+// leaveTimeout bounds leaving the group. If a member cannot leave, the group notices after its
+// session timeout.
 const leaveTimeout = 5 * time.Second
 
 // session is one client, from its making to its closing.
@@ -29,7 +30,7 @@ type session struct {
 	fetching  *fetching
 	unknown   unknownTopics // of the polls' goroutine
 
-	base context.Context         // carries the values of Run's, and outlives it
+	base context.Context         // has the values of Run's context, and outlives it
 	ctx  context.Context         // of the polls
 	stop context.CancelCauseFunc // ends them
 
@@ -44,7 +45,7 @@ type topicPartition struct {
 	partition int32
 }
 
-// open makes a client, and has it checked before it can have joined the group.
+// open makes a client, and checks it before it can have joined the group.
 func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	s := &session{
 		engine: c.engine, ready: make(chan struct{}), polls: newPollOrder(),
@@ -75,7 +76,7 @@ func (c *Consumer) open(ctx context.Context, opts []kgo.Opt) (*session, error) {
 	return s, err
 }
 
-// run consumes until ctx ends, and returns why it could not go on, if that is so.
+// run consumes until ctx ends. It returns the reason if it could not go on.
 func (s *session) run(ctx context.Context) error {
 	s.committer.Start()
 	var watching sync.WaitGroup
@@ -99,7 +100,7 @@ func (s *session) run(ctx context.Context) error {
 	return context.Cause(s.ctx)
 }
 
-// close gives everything up, and leaves the group.
+// close gives all partitions up, and leaves the group.
 func (s *session) close() {
 	s.mu.Lock()
 	s.over = true
@@ -123,8 +124,8 @@ func (s *session) close() {
 	s.client.Close()
 }
 
-// take hands what a poll has brought to its partitions, and returns what the session
-// cannot go on after.
+// take hands the records of a poll to their partitions. It returns an error after which the session
+// cannot go on.
 func (s *session) take(fetches kgo.Fetches) error {
 	for i := range fetches {
 		for _, topic := range fetches[i].Topics {
@@ -155,7 +156,7 @@ func (s *session) takeFrom(topic kgo.FetchTopic, p kgo.FetchPartition) error {
 	return s.trouble(topic.Topic, p)
 }
 
-// trouble returns the errors that the client does not live with.
+// trouble returns the errors from which the client does not recover.
 func (s *session) trouble(topic string, p kgo.FetchPartition) error {
 	var group *kgo.ErrGroupSession
 	var loss *kgo.ErrDataLoss
@@ -175,7 +176,7 @@ func (s *session) trouble(topic string, p kgo.FetchPartition) error {
 	return fmt.Errorf("kafkafranz: %s/%d: %w", topic, p.Partition, p.Err)
 }
 
-// fence ends everything that depends on the partitions being this member's.
+// fence ends everything that depends on this member having its partitions.
 func (s *session) fence(answer error) {
 	cause := fmt.Errorf("%w: %w", kafkaadapter.ErrFenced, answer)
 	s.mu.Lock()

@@ -17,25 +17,24 @@ import (
 
 // ShareOptions are the options of a [Share] that kafkaadapter.Config does not have.
 type ShareOptions struct {
-	// Deliveries is how often the broker delivers a message before it archives it without a
-	// word: the group's delivery count limit (group.share.delivery.count.limit). The broker does
-	// not tell it, so it must be set where the group has another one; at least 2. Every release,
-	// lapsed lock, lost connection and crash counts.
+	// Deliveries is how often the broker delivers a message before it archives it silently: the
+	// group's delivery count limit (group.share.delivery.count.limit). The broker does not report
+	// the limit, so set it here if the group has another one; at least 2. Every release, lapsed
+	// lock, lost connection and crash counts.
 	//
-	// So a message that failed is released up to the second last delivery only. In that one it
-	// goes to Park, with an error that wraps ErrAttempts; without Park it is tried again for as
-	// long as Run runs. The last delivery is kept for crashes: a message that comes with it and was
-	// tried before goes to Park without another try.
+	// So a message that failed is released only up to the second last delivery. In that one it goes
+	// to Park, with an error that wraps ErrAttempts; without Park it is tried again for as long as
+	// Run runs. The last delivery is kept for crashes: if a message was tried before and comes with
+	// the last delivery, it goes to Park without another try.
 	//
-	// One case is lost to the group, and logged where the process lives: a message in its last
-	// delivery whose process dies, loses its connection, or is shut down before it has succeeded,
-	// and that could not be parked. Park may be unset, or fail. Without Park an
-	// UnprocessableError leads to that too, one restart of Run after the other.
-	// Default 5.
+	// One case is lost to the group: a message in its last delivery whose process dies, loses its
+	// connection, or is shut down before the message has succeeded, and that could not be parked.
+	// It is logged where the process lives. Park may be unset, or fail. Without Park an
+	// UnprocessableError leads to that too, one restart of Run after the other. Default 5.
 	Deliveries int
-	// Hold is how long a message may stay unfinished within one delivery, because its handler
-	// fails or it is in flight elsewhere, before it is released to be delivered again. The next
-	// poll waits for it. Waiting for the store, or for Park, has no limit, because it would use up
+	// Hold is how long a message may stay unfinished within one delivery, because its handler fails
+	// or it is in flight elsewhere. Then it is released to be delivered again. The next poll waits
+	// for it. Waiting for the store, or for Park, has no limit, because a release would use up
 	// deliveries. Brokers below 4.2 do not renew the lock: keep Hold below the lock for them.
 	// Default: half of the lock that the broker gives, so 15 s.
 	Hold time.Duration
@@ -45,17 +44,17 @@ type ShareOptions struct {
 // partition. The broker hands out single messages under a lock and counts how often it has
 // delivered each. There are no offsets to commit, and no order. Use [Share.Run].
 //
-// A message is accepted only when it is a duplicate, or when its effect and its record have
-// landed, or when Park has kept it. Everything else is released, or comes back by itself when
-// its lock ends; then its claim says whether it has been done meanwhile. An acknowledgement
-// that comes after the lock has ended is refused by the broker, which is told to
-// Observer.AckRefused and changes nothing: the record stands.
+// A message is accepted only when it is a duplicate, or when its effect and its record have landed,
+// or when Park has kept it. Every other message is released, or comes back by itself when its lock
+// ends; its claim then says whether it has been done meanwhile. The broker refuses an
+// acknowledgement that comes after the lock has ended. That is reported to Observer.AckRefused and
+// changes nothing: the record stands.
 //
-// kgo accepts with a poll whatever of the poll before is not acknowledged. So a Share polls
-// again only when every message has been, and the slowest one holds up those after it; other
-// members get on. Locks are renewed meanwhile (KIP-1222, brokers of 4.2). On older brokers,
-// what takes longer than the lock (30 s) is delivered again, is found in flight, and waits:
-// nothing happens twice, but deliveries are used up.
+// With each poll kgo accepts every message of the poll before that is not acknowledged. So a Share
+// polls again only when every message has been acknowledged, and the slowest one holds up those
+// after it; other members continue. Locks are renewed meanwhile (KIP-1222, brokers of 4.2). On
+// older brokers a message that takes longer than the lock (30 s) is delivered again, is found in
+// flight, and waits: nothing happens twice, but deliveries are used up.
 type Share struct {
 	engine  *kafkadriver.Engine
 	opts    ShareOptions
@@ -65,15 +64,16 @@ type Share struct {
 // NewShare checks the configuration; an [*dedup.InputError] names the first bad field. It starts
 // nothing and contacts nobody.
 //
-// Of kafkaadapter.Config it has no use for Unclaimed, BatchHandler, RangeHandler, Order, Own,
-// Allow.TakeOver, Attempts.Max (ShareOptions.Deliveries is its limit), Positions (the UUID of a
-// topic is not told with what a share group fetches) and refuses them. Tuning.Workers and BatchMax
-// bound what a member fetches, locks and handles at once; brokers below 4.2 may exceed BatchMax by
-// a producer's batch. Attempts.RetryMax is 5 s by default. Of Observer, Committing, Committed,
-// CommitFailed, Assigned, Revoked and Paused are not called. Park is called by the handlers'
-// workers, until it succeeds, and the next poll waits for that; to release such a message would
-// use up its deliveries. As the next poll waits for the slowest handler of this one, set
-// Attempts.Timeout.
+// It refuses fields of kafkaadapter.Config that a share group has no use for: Unclaimed,
+// BatchHandler, RangeHandler, Order, Own, Allow.TakeOver, Attempts.Max and Attempts.Delayed.
+// (ShareOptions.Deliveries is the limit of attempts.) It also refuses Positions, because a share
+// group's fetch does not report the UUID of a topic. Tuning.Workers and BatchMax bound how many
+// messages a member fetches, locks and handles at once; brokers below 4.2 may exceed BatchMax by a
+// producer's batch. Attempts.RetryMax is 5 s by default. These hooks of Observer are not called:
+// Committing, Committed, CommitFailed, Assigned, Revoked and Paused. The handlers' workers call
+// Park until it succeeds, and the next poll waits for that: releasing such a message would use up
+// its deliveries. Set Attempts.Timeout, because the next poll waits for the slowest handler of this
+// one.
 func NewShare(group string, cfg kafkaadapter.Config, opts ShareOptions) (*Share, error) {
 	if group == "" {
 		return nil, &dedup.InputError{Field: "group", Reason: "is empty"}
@@ -132,16 +132,15 @@ func checkShare(cfg *kafkaadapter.Config, opts *ShareOptions) error {
 // maxBatch is the default of group.share.partition.max.record.locks.
 const maxBatch = 2000
 
-// Run makes a client of the options and consumes until ctx ends. Then it returns nil, after
-// running handlers have ended, which takes up to Tuning.Drain and a few seconds,
-// unfinished messages have been released, and the group has been left. It needs
-// kgo.ConsumeTopics, sets kgo.ShareGroup, and takes every other option of kgo but
-// kgo.ShareMaxRecords, kgo.MaxConcurrentFetches and kgo.ShareAckCallback, which it replaces.
-// The client belongs to Run.
+// Run makes a client of the options and consumes until ctx ends. Then it waits for running
+// handlers, which takes up to Tuning.Drain and a few seconds, releases unfinished messages, leaves
+// the group, and returns nil. It needs kgo.ConsumeTopics, sets kgo.ShareGroup, and takes every
+// other option of kgo except kgo.ShareMaxRecords, kgo.MaxConcurrentFetches and
+// kgo.ShareAckCallback, which it replaces. The client belongs to Run.
 //
-// The group's own configuration at the broker says where it begins, and whether it reads
-// committed messages only: share.auto.offset.reset, which is "latest" by default and skips
-// messages from before the group, and share.isolation.level.
+// The group's own configuration at the broker says where it begins, and whether it reads only
+// committed messages: share.auto.offset.reset, which is "latest" by default and skips messages from
+// before the group, and share.isolation.level.
 //
 // It returns:
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// delivery is a message from a poll to its acknowledgement. One goroutine has it.
+// delivery is a message from a poll to its acknowledgement. One goroutine handles it.
 type delivery struct {
 	s      *shareSession
 	rec    *kgo.Record          // as kgo knows it
@@ -23,12 +23,12 @@ type delivery struct {
 	bad    error                // why the message must not run at all
 	began  time.Time
 	landed time.Time     // when the handler had returned nil
-	lock   time.Duration // that the broker gave when it was polled
+	lock   time.Duration // as the broker gave it with the poll
 	asked  bool          // an answer is on its way
 	answer chan answer
 	over   bool // it is acknowledged
 
-	otherTopic bool // its first topic is another one, so its record may be from there
+	otherTopic bool // its first topic is another one: its record may be from there
 
 	labelled bool // Config.Label was asked
 }
@@ -52,7 +52,7 @@ func (s *shareSession) deliver(r *kgo.Record) *delivery {
 	return d
 }
 
-// live takes a message to its acknowledgement.
+// live handles a message until its acknowledgement.
 func (d *delivery) live() {
 	defer func() {
 		if !d.over { // the handler ended this goroutine
@@ -77,7 +77,7 @@ func (d *delivery) live() {
 	}
 }
 
-// try tries to bring a message to its end, and returns what is in the way if it could not.
+// try tries to finish a message, and returns what is in the way if it could not.
 func (d *delivery) try() error {
 	if d.bad != nil {
 		return d.park(nil, d.bad)
@@ -112,8 +112,8 @@ func (d *delivery) try() error {
 	return c.Err() // the store, or Config.Resolve, has to be asked again
 }
 
-// ask claims the message. An uncertain one is claimed once more by itself, which asks
-// the Deduper's Resolve.
+// ask claims the message. It claims an uncertain one once more by itself, which calls the Deduper's
+// Resolve.
 func (d *delivery) ask() (*dedup.Claim, error) {
 	if !d.asked {
 		d.s.asks.Add(d)
@@ -139,7 +139,7 @@ func (d *delivery) request() dedup.Request {
 	return r
 }
 
-// label is what the claim keeps: the label of the first claim of the id, where one was found.
+// label is the label for the claim: the label of the first claim of the id, if one was found.
 func (d *delivery) label() string {
 	if d.msg.Found != "" {
 		return d.msg.Found
@@ -155,8 +155,8 @@ func (d *delivery) origin() driver.Origin {
 		Offset: d.msg.Offset}
 }
 
-// unparked reports whether this very message was found to have failed by somebody who died
-// before it was put aside.
+// unparked reports whether a process found that this very message had failed, and died before it
+// put the message aside.
 func (d *delivery) unparked(c *dedup.Claim) bool {
 	here, found := d.origin(), &c.Record.Origin
 	return kafkadriver.FoundFailed(c) && found.Digest() == here.Digest() &&
@@ -174,7 +174,7 @@ func (d *delivery) skip(c *dedup.Claim) error {
 	return nil
 }
 
-// run has the effect of a message under its claim, when there is room for its handler.
+// run runs the handler of a message under its claim, when there is room for it.
 func (d *delivery) run(c *dedup.Claim) error {
 	run, end := c.KeepAlive(d.s.hard)
 	defer end()
@@ -197,7 +197,7 @@ func (d *delivery) run(c *dedup.Claim) error {
 	return d.handled(run, c, d.handle(run, c))
 }
 
-// handled acts on what the handler has answered.
+// handled acts on the result of the handler.
 func (d *delivery) handled(run context.Context, c *dedup.Claim, err error) error {
 	inTime := run.Err() == nil
 	switch {
@@ -226,8 +226,8 @@ func (d *delivery) record(c *dedup.Claim, inTime bool) error {
 		d.ack(kgo.AckAccept)
 		return nil
 	}
-	// Another owner was there, or the store cannot be asked: whether the message is on
-	// record is for the store to say.
+	// Another owner was there, or the store cannot be asked: only the store can say whether the
+	// message is on record.
 	d.warn("effect is not known to be recorded", err)
 	if hook := d.s.engine.Observer.Unrecorded; hook != nil {
 		hook(&d.msg, err)
@@ -252,7 +252,7 @@ func (d *delivery) letGo(c *dedup.Claim, why error) {
 	}
 }
 
-// handle calls the handler within its time. A panic is an error: the process has other
+// handle calls the handler with Attempts.Timeout. A panic becomes an error: the process has other
 // messages in flight, and their leases to keep.
 func (d *delivery) handle(ctx context.Context, c *dedup.Claim) (err error) {
 	if d.s.engine.Attempts.Timeout > 0 {

@@ -14,14 +14,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// last reports whether the broker archives the message when this delivery ends without its
-// being accepted.
+// last reports whether the broker archives the message if this delivery ends and the message is not
+// accepted.
 func (d *delivery) last() bool { return int(d.rec.DeliveryCount()) >= d.s.opts.Deliveries }
 
-// spare reports whether a delivery is left for a crash when this one is given back.
+// spare reports whether a delivery is left for a crash after this one is given back.
 func (d *delivery) spare() bool { return int(d.rec.DeliveryCount()) < d.s.opts.Deliveries-1 }
 
-// hold is how long a message may be in the way of the next poll.
+// hold is how long a message may hold up the next poll.
 func (d *delivery) hold() time.Duration {
 	if d.s.opts.Hold > 0 {
 		return d.s.opts.Hold
@@ -29,8 +29,8 @@ func (d *delivery) hold() time.Duration {
 	return d.lock / 2
 }
 
-// limit is how long a message may wait in this delivery for what is in its way, if there is
-// a limit. Waiting for the store, and for Park, has none: giving back would use up deliveries.
+// limit is how long a message may wait in this delivery for what is in its way, if there is a
+// limit. Waiting for the store, and for Park, has none: a release would use up deliveries.
 func (d *delivery) limit(why error) (time.Duration, bool) {
 	busy, failed := errors.Is(why, kafkaadapter.ErrBusy), errors.As(why, new(failure))
 	switch {
@@ -42,8 +42,8 @@ func (d *delivery) limit(why error) (time.Duration, bool) {
 	return d.hold(), true
 }
 
-// wait waits for the next turn, and reports whether there is to be one in this delivery. A
-// message that asks for more time than there is has none before it is delivered again.
+// wait waits for the next turn, and reports whether there is one in this delivery. A message that
+// asks for more time than is left gets its next turn in the next delivery.
 func (d *delivery) wait(n int, why error) (again bool) {
 	after := d.s.engine.Pause(n, math.MaxInt64)
 	var asks interface{ RetryAfter() time.Duration }
@@ -59,7 +59,7 @@ func (d *delivery) wait(n int, why error) (again bool) {
 	return kafkadriver.Sleep(d.s.ctx, after) == nil && again
 }
 
-// giveUp ends a delivery that has been waited for long enough.
+// giveUp ends a delivery that has waited for long enough.
 func (d *delivery) giveUp(why error) {
 	if d.spare() {
 		d.release()
@@ -72,7 +72,7 @@ func (d *delivery) giveUp(why error) {
 	d.live() // parks it
 }
 
-// giveBack ends a delivery because Run ends. A message that would be lost with it is put aside.
+// giveBack ends a delivery because Run ends. It parks a message that would otherwise be lost.
 func (d *delivery) giveBack() {
 	if d.last() && d.s.engine.Park != nil {
 		ctx, cancel := context.WithTimeout(d.s.base, lastPark)
@@ -89,7 +89,7 @@ func (d *delivery) giveBack() {
 	d.release()
 }
 
-// release gives the message to the broker, which delivers it again or archives it.
+// release gives the message back to the broker, which delivers it again or archives it.
 func (d *delivery) release() {
 	if d.last() {
 		d.s.engine.Logger.Error(
@@ -99,8 +99,8 @@ func (d *delivery) release() {
 	d.ack(kgo.AckRelease)
 }
 
-// park puts a message aside for good, or stops Run: never a silent skip. The claim, if it
-// has one, is given back in the second case, so that the next delivery tries again.
+// park puts a message aside for good, or stops Run. It never skips one silently. When it stops Run,
+// it gives the claim back, if there is one, so that the next delivery tries again.
 func (d *delivery) park(c *dedup.Claim, reason error) error {
 	first := errors.Is(reason, kafkaadapter.ErrNoID) && !d.s.engine.Allow.NoID && d.spare() &&
 		!d.s.engine.HasIDs(d.msg.Topic, d.msg.Partition)
@@ -131,9 +131,9 @@ func (d *delivery) park(c *dedup.Claim, reason error) error {
 		}
 	}
 	if c != nil {
-		// The record spares duplicates a second run. Without it they would only be parked
-		// again, so its failure is in nobody's way. A message merely given up on has not failed
-		// for good.
+		// The record spares duplicates a second run. Without it they would only be parked again, so
+		// a failed record holds up nothing. A message that ran out of attempts has not failed for
+		// good.
 		how := dedup.Completion{Claim: c, Err: reason}
 		if !errors.Is(reason, kafkaadapter.ErrAttempts) {
 			how.Err = kafkadriver.Parked(reason)

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// shareSenders is how many batches of claims, and of ends, are under way at once.
+	// shareSenders is how many batches of claims, and of completions, are under way at once.
 	shareSenders = 2
-	// endPatience bounds how long a batch of ends holds up the next one.
+	// endPatience bounds how long a batch of completions holds up the next one.
 	endPatience = time.Second
 	// drainGrace is for handlers that return when they are canceled.
 	drainGrace = 500 * time.Millisecond
-	// lastPark bounds putting aside what would be lost with the end of Run.
+	// lastPark bounds parking a message that would be lost with the end of Run.
 	lastPark = 5 * time.Second
 )
 
@@ -29,7 +29,7 @@ const (
 type shareSession struct {
 	*Share
 	client *kgo.Client
-	// after which kgo closes a connection, and the broker gives locks away
+	// how long a connection may be idle before kgo closes it, and the broker gives its locks away
 	idle  time.Duration
 	slots chan struct{} // one for every handler that runs
 	asks  *kafkadriver.Gather[*delivery]
@@ -38,7 +38,7 @@ type shareSession struct {
 	unknown unknownTopics // of run's goroutine
 	gone    string        // topic for which another client is to be made
 
-	base   context.Context         // carries the values of Run's, and outlives it
+	base   context.Context         // has the values of Run's context, and outlives it
 	ctx    context.Context         // of the polls: nothing begins after it
 	stop   context.CancelCauseFunc // ends it
 	hard   context.Context         // of the handlers, which may go on for the drain
@@ -72,8 +72,8 @@ func (s *Share) open(ctx context.Context, opts []kgo.Opt) (*shareSession, error)
 	return n, nil
 }
 
-// options let kgo fetch only while it is polled: what it buffered would use up its lock, and
-// a delivery with it, before anybody sees it.
+// options lets kgo fetch only while it is polled: a buffered message would use up its lock, and a
+// delivery with it, before anybody sees it.
 func (s *shareSession) options() []kgo.Opt {
 	return []kgo.Opt{
 		kgo.ShareMaxRecords(int32(s.engine.Tuning.BatchMax)), // checked
@@ -82,7 +82,7 @@ func (s *shareSession) options() []kgo.Opt {
 	}
 }
 
-// acknowledged is told what has become of acknowledgements.
+// acknowledged gets the results of acknowledgements.
 func (s *shareSession) acknowledged(_ *kgo.Client, results kgo.ShareAckResults) {
 	for _, r := range results {
 		if hook := s.engine.Observer.AckRefused; hook != nil && r.Err != nil {
@@ -91,7 +91,7 @@ func (s *shareSession) acknowledged(_ *kgo.Client, results kgo.ShareAckResults) 
 	}
 }
 
-// run consumes until ctx ends, and returns why it could not go on, if that is so.
+// run consumes until ctx ends. It returns the reason if it could not go on.
 func (s *shareSession) run() error {
 	var watching sync.WaitGroup
 	defer watching.Wait() // s.ctx has ended by then
@@ -131,7 +131,7 @@ func (s *shareSession) halt(err error) {
 	s.stop(err)
 }
 
-// close sends what is acknowledged, and leaves the group.
+// close sends the acknowledgements, and leaves the group.
 func (s *shareSession) close() {
 	s.cancel(kafkadriver.ErrDrained)
 	ctx, cancel := context.WithTimeout(s.base, leaveTimeout)
@@ -145,7 +145,7 @@ func (s *shareSession) close() {
 	s.client.Close()
 }
 
-// take makes deliveries of what a poll has brought.
+// take makes deliveries of the records of a poll.
 func (s *shareSession) take(fetches kgo.Fetches) (ds []*delivery, err error) {
 	for i := range fetches {
 		for _, topic := range fetches[i].Topics {
@@ -167,8 +167,8 @@ func (s *shareSession) take(fetches kgo.Fetches) (ds []*delivery, err error) {
 	return ds, err
 }
 
-// work takes deliveries to their ends. When it returns each has been acknowledged: the next
-// poll would accept those that have not.
+// work finishes deliveries. When it returns, each has been acknowledged: the next poll would accept
+// those that have not.
 func (s *shareSession) work(ds []*delivery) {
 	if len(ds) == 0 {
 		return
@@ -199,8 +199,8 @@ func (s *shareSession) work(ds []*delivery) {
 	}
 }
 
-// start begins deliveries, and returns what is closed when all of them have ended. They are
-// claimed together.
+// start begins deliveries, which it claims together. It returns a channel that is closed when all
+// of them have ended.
 func (s *shareSession) start(ds []*delivery) <-chan struct{} {
 	var ask []*delivery
 	for _, d := range ds {
@@ -221,8 +221,8 @@ func (s *shareSession) start(ds []*delivery) <-chan struct{} {
 	return done
 }
 
-// renewal is the time between renewals of locks. It keeps the connection from idling, too,
-// with which all locks would go.
+// renewal is the time between renewals of locks. They also keep the connection from idling: with it
+// all locks would be lost.
 func (s *shareSession) renewal(lock time.Duration) time.Duration {
 	if s.idle > 0 {
 		lock = min(lock, s.idle)
@@ -230,18 +230,18 @@ func (s *shareSession) renewal(lock time.Duration) time.Duration {
 	return max(lock/3, 10*time.Millisecond)
 }
 
-// renew renews the locks of what is not acknowledged.
+// renew renews the locks of messages that are not acknowledged.
 func (s *shareSession) renew(ds []*delivery) {
 	for _, d := range ds {
-		d.rec.Ack(kgo.AckRenew) // changes nothing of what is
+		d.rec.Ack(kgo.AckRenew) // does nothing to an acknowledged one
 	}
 	now, cancel := context.WithCancel(s.base)
 	cancel()
-	// has them sent at once, and not in a second; the answer is not waited for
+	// sends them at once, and not within a second; does not wait for the answer
 	_ = s.client.FlushAcks(now)
 }
 
-// claim asks about a batch in one round trip.
+// claim claims a batch in one round trip.
 func (s *shareSession) claim(ds []*delivery) {
 	reqs := make([]dedup.Request, len(ds))
 	for i, d := range ds {
@@ -264,8 +264,8 @@ type completion struct {
 }
 
 // end ends claims in one round trip. It does not depend on Run any more: an effect that has
-// happened is to be recorded, until the lease ends. An end that is not known within endPatience
-// continues by itself, so that it holds up nobody else.
+// happened must be recorded, until the lease ends. A completion whose result is not known within
+// endPatience continues by itself, so that it holds up nobody else.
 func (s *shareSession) end(batch []completion) {
 	done := make([]dedup.Completion, len(batch))
 	for i := range batch {

@@ -12,14 +12,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// stamp writes the UUID of the topic, from which the client has fetched, into what is committed.
-// Below version 10 OffsetCommit names a topic by its name alone, and so does OffsetFetch:
+// stamp writes the UUID of the topic from which the client has fetched into a commit. Below version
+// 10 OffsetCommit identifies a topic by its name alone, and so does OffsetFetch:
 //
 //  1. A handler of the old topic ends, and offset 200 is to be committed.
 //  2. The topic is deleted, and another one is created under its name.
 //  3. The commit sets the new topic's offset to 200.
 //
-// The stamp tells whoever is assigned the partition next: see begins.
+// The next member that is assigned the partition learns that from the stamp: see begins.
 func stamp(topic *kmsg.OffsetCommitRequestTopic) {
 	stamped := kafkadriver.Stamp(kafkadriver.TopicID(topic.TopicID))
 	if stamped == "" {
@@ -30,16 +30,17 @@ func stamp(topic *kmsg.OffsetCommitRequestTopic) {
 	}
 }
 
-// begins finds the partitions whose offset was committed for a topic that was deleted since. They
-// begin at the start of their log. It is for one client, which fetches one assignment at a time.
+// begins finds the partitions whose offset was committed for a topic that has been deleted since.
+// They begin at the start of their log. It serves one client, which fetches one assignment at a
+// time.
 type begins struct {
 	report  func(error)
 	anew    map[topicPartition]bool // of the assignment that is being fetched
 	uuidsOf func(context.Context, *kgo.Client, []string) (map[string][16]byte, error)
 }
 
-// fetched compares the stamps of committed offsets with the topics that have these names now. An
-// error has the client join again.
+// fetched compares the stamps of committed offsets with the topics that have these names now. After
+// an error the client joins again.
 func (b *begins) fetched(ctx context.Context, client *kgo.Client,
 	answer *kmsg.OffsetFetchResponse) error {
 	b.anew = make(map[topicPartition]bool)
@@ -79,7 +80,8 @@ func (b *begins) adjust(_ context.Context,
 	return offsets, nil
 }
 
-// stampsOf are the UUIDs in the metadata of committed offsets. The client resolves names in Groups.
+// stampsOf returns the UUIDs in the metadata of committed offsets. The client resolves names in
+// Groups.
 func stampsOf(answer *kmsg.OffsetFetchResponse) map[string]map[int32]string {
 	all := make(map[string]map[int32]string)
 	for _, group := range answer.Groups {
@@ -98,8 +100,8 @@ func stampsOf(answer *kmsg.OffsetFetchResponse) map[string]map[int32]string {
 	return all
 }
 
-// uuidsOf asks for the UUIDs that topics have now. It has none of topics that do not exist, and of
-// brokers before 2.8.
+// uuidsOf asks for the UUIDs that topics have now. Topics that do not exist have none, and brokers
+// before 2.8 report none.
 func uuidsOf(ctx context.Context, client *kgo.Client,
 	topics []string) (map[string][16]byte, error) {
 	answer, err := lookUp(ctx, client, topics)

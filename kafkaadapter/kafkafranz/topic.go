@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// topicPatience is how long a topic may be unknown before another client is made. For a
-	// moment a topic is unknown to some brokers after it was created, too.
+	// topicPatience is how long a topic may be unknown before another client is made. A new topic
+	// is also unknown to some brokers for a moment.
 	topicPatience = 3 * time.Second
-	// topicSeries is the time without an error after which one counts as the first.
+	// topicSeries is the time without an error after which the next one counts as the first.
 	topicSeries = 10 * time.Second
 	// topicRest bounds the pause between two fetches of a partition that fails.
 	topicRest = time.Second
@@ -40,13 +40,13 @@ func (u *unknownTopics) persists(topic string, now time.Time) bool {
 	return now.Sub(u.first[topic]) >= topicPatience
 }
 
-// topicGone is what a session ends with. kerr.UnknownTopicID is retriable; this is not.
+// topicGone is the error that ends a session. kerr.UnknownTopicID is retriable; this is not.
 func topicGone(topic string) error {
 	return fmt.Errorf("kafkafranz: %q: %w: %w", topic, kafkaadapter.ErrTopicRecreated,
 		kerr.UnknownTopicID)
 }
 
-// fetching knows why partitions are not fetched.
+// fetching knows why partitions are not being fetched.
 type fetching struct {
 	mu      sync.Mutex
 	gated   map[topicPartition]bool // the partition has asked for it
@@ -62,8 +62,8 @@ func newFetching() *fetching {
 	}
 }
 
-// rest keeps a partition that failed from being fetched for a moment, the longer the more often:
-// the client would fetch it again at once.
+// rest stops fetching a partition that failed for a moment, longer with each failure in a row: the
+// client would fetch it again at once.
 func (s *session) rest(at topicPartition) {
 	if at.partition < 0 { // of the whole topic
 		return
@@ -95,7 +95,7 @@ func (s *session) rested(at topicPartition) {
 	}
 }
 
-// gate pauses or resumes a partition for itself.
+// gate pauses or resumes a partition at the partition's own request.
 func (s *session) gate(at topicPartition, on bool) {
 	f, set := s.fetching, map[string][]int32{at.topic: {at.partition}}
 	f.mu.Lock()
@@ -112,9 +112,9 @@ func (s *session) gate(at topicPartition, on bool) {
 	}
 }
 
-// unknownTopic lives with a topic that is unknown for a moment, and ends the session when it stays
-// so. Its offsets are not committed any more then: before OffsetCommit version 10 a
-// commit names its topic by name alone, and would be taken for the topic that is there now.
+// unknownTopic tolerates a topic that is unknown for a moment, and ends the session when it stays
+// unknown. Its offsets are not committed any more then: before version 10 of OffsetCommit a commit
+// identifies its topic by name alone, and would count for the topic that is there now.
 func (s *session) unknownTopic(at topicPartition, err error) error {
 	if s.unknown.persists(at.topic, time.Now()) {
 		s.commits.ForgetTopic(at.topic)
@@ -125,7 +125,7 @@ func (s *session) unknownTopic(at topicPartition, err error) error {
 	return nil
 }
 
-// topicGone ends the session for a topic that is another one by now.
+// topicGone ends the session because the name stands for another topic by now.
 func (s *session) topicGone(topic string) {
 	s.commits.ForgetTopic(topic)
 	s.stop(topicGone(topic))

@@ -17,17 +17,17 @@ const (
 	topicLook = time.Second
 	// lookPatience bounds one look.
 	lookPatience = 5 * time.Second
-	// topicAbsences is how many looks in a row must miss a topic before it is deleted: a broker may
-	// hear of a topic later than another one.
+	// topicAbsences is how many looks in a row must miss a topic before it counts as deleted: one
+	// broker may hear of a topic later than another one.
 	topicAbsences = 2
 )
 
-// topicWatch looks whether the topics of a client are still the ones that it began with. A client
-// never reads a topic that is created under the name of one that it has read, and says so only
-// after ten seconds, or, in a share group, not at all.
+// topicWatch checks whether the topics of a client are still those that it began with. When a topic
+// is deleted and another one gets its name, a client never reads the new one. It says so only after
+// ten seconds, or, in a share group, not at all.
 type topicWatch struct {
 	client *kgo.Client
-	gone   func(topic string) // another topic has the name; called once at most
+	gone   func(topic string) // another topic has the name; called at most once
 	report func(error)        // a topic has no UUID
 	uuids  map[string][16]byte
 	missed map[string]int // looks in a row, of topics that were there
@@ -40,7 +40,7 @@ func newTopicWatch(client *kgo.Client, gone func(string), report func(error)) *t
 		missed: make(map[string]int)}
 }
 
-// run looks until ctx ends, or a topic is gone. A look that fails is made again.
+// run looks until ctx ends, or a topic is gone. A failed look is made again.
 func (w *topicWatch) run(ctx context.Context) {
 	for {
 		if topic := w.look(ctx); topic != "" {
@@ -53,7 +53,7 @@ func (w *topicWatch) run(ctx context.Context) {
 	}
 }
 
-// look returns a topic that is another one by now.
+// look returns the name of a topic that has been replaced or deleted.
 func (w *topicWatch) look(ctx context.Context) string {
 	topics := w.client.GetConsumeTopics() // with a regular expression: those that it has found
 	if len(topics) == 0 {
@@ -75,7 +75,7 @@ func (w *topicWatch) look(ctx context.Context) string {
 	return ""
 }
 
-// compare notes a topic's UUID, and reports whether it had another one.
+// compare notes a topic's UUID, and reports whether it had another one before.
 func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bool) {
 	switch before, ok := w.uuids[topic]; {
 	case err == nil && uuid == [16]byte{}:

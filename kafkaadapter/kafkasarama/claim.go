@@ -95,7 +95,7 @@ func (c *Consumer) intake(p *kafkadriver.Partition, claim sarama.ConsumerGroupCl
 }
 
 // Message makes a message of one that sarama has delivered, for kafkaadapter.Replay and for tests
-// of a handler. ID, Scope and Attempt are those of a consumer, and empty.
+// of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(m *sarama.ConsumerMessage) *kafkaadapter.Message {
 	if m == nil {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// commits commits the offsets of one session over a client of its own, and knows
-// what became of it. [sarama.ConsumerGroupSession.Commit] does not tell: it makes one attempt,
-// is silent about three errors, and may wait for a whole long poll, because a fetch holds
-// the lock of its connection.
+// commits commits the offsets of one session over a client of its own, and knows the result of each
+// commit. [sarama.ConsumerGroupSession.Commit] does not report it: it makes one attempt, is silent
+// about three errors, and may wait for a whole long poll, because a fetch holds the lock of its
+// connection.
 //
-// Nothing is marked with sarama. With AutoCommit off it would flush nothing by itself
-// either, and where a partition begins it asks the broker.
+// No offset is marked with sarama: with AutoCommit off it would not flush marks by itself, and it
+// asks the broker where a partition begins.
 type commits struct {
 	*kafkadriver.Offsets
 	group    string
@@ -25,18 +25,18 @@ type commits struct {
 	fence    func(error)
 
 	// Of the committer's goroutine.
-	lookUp bool // the coordinator has to be looked up again
+	lookUp bool // the coordinator must be looked up again
 	over   bool // fenced: nothing that is sent counts any more
 }
 
-// groupClient is what a Consumer needs of a sarama.Client.
+// groupClient has the methods of a sarama.Client that a Consumer needs.
 type groupClient interface {
-	// Commit sends the request to the group's coordinator, after it has been looked up
-	// again if that is asked for.
+	// Commit sends the request to the group's coordinator. With lookUp it looks the coordinator up
+	// again first.
 	Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.OffsetCommitResponse, error)
 	// Count asks the brokers for the number of a topic's partitions.
 	Count(topic string) (int32, error)
-	// Config is the client's.
+	// Config is the client's configuration.
 	Config() *sarama.Config
 
 	kafkadriver.TopicSource
@@ -62,14 +62,14 @@ func (c realClient) Commit(r *sarama.OffsetCommitRequest,
 	}
 	response, err := broker.CommitOffset(r)
 	if err != nil {
-		_ = broker.Close() // a dead connection stays one; Coordinator opens another
+		_ = broker.Close() // a dead connection stays dead; Coordinator opens another
 	}
 	return response, err
 }
 
 // Count implements groupClient.
 func (c realClient) Count(topic string) (int32, error) {
-	// A partition without a leader is an error of the refresh, and is counted.
+	// A partition without a leader makes the refresh fail, but still counts.
 	if err := c.RefreshMetadata(topic); err != nil &&
 		!errors.Is(err, sarama.ErrLeaderNotAvailable) {
 		return 0, err
@@ -89,9 +89,9 @@ func (c *Consumer) newCommits(member sarama.ConsumerGroupSession, s *session) *c
 	return out
 }
 
-// commit makes one attempt. The committer repeats it for as long as anything is not
-// confirmed, so every answer but "done" means again: also REQUEST_TIMED_OUT, which may
-// have been applied, and REBALANCE_IN_PROGRESS.
+// commit makes one attempt. The committer repeats it while anything is not confirmed. So every
+// answer except success leads to another attempt, also REQUEST_TIMED_OUT, which may have been
+// applied, and REBALANCE_IN_PROGRESS.
 func (c *commits) commit() {
 	if c.over {
 		return
@@ -126,7 +126,7 @@ func (c *commits) commit() {
 	}
 }
 
-// request is one of this member, for nothing yet.
+// request makes an empty request of this member.
 func (c *commits) request() *sarama.OffsetCommitRequest {
 	r := sarama.NewOffsetCommitRequest(c.client.Config(), c.group)
 	r.ConsumerID, r.ConsumerGroupGeneration = c.session.MemberID(), c.session.GenerationID()
@@ -136,13 +136,13 @@ func (c *commits) request() *sarama.OffsetCommitRequest {
 	return r
 }
 
-// add adds a partition to a request. It names no leader epoch: with a wrong one other clients would
+// add adds a partition to a request, without a leader epoch: with a wrong one other clients would
 // take the log for cut.
 func add(r *sarama.OffsetCommitRequest, topic string, partition int32, next int64, stamp string) {
 	r.AddBlockWithLeaderEpoch(topic, partition, next, -1, 0, stamp)
 }
 
-// answerIn is what became of a partition: nil when it is committed.
+// answerIn is the result for a partition: nil when it is committed.
 func answerIn(r *sarama.OffsetCommitResponse, topic string, partition int32) error {
 	code, ok := r.Errors[topic][partition]
 	switch {
@@ -154,12 +154,12 @@ func answerIn(r *sarama.OffsetCommitResponse, topic string, partition int32) err
 	return nil
 }
 
-// rejoined reports whether the request was refused because it is one of a generation, or a
-// member id, that the session has left behind in the meantime.
+// rejoined reports whether the request was refused because it has a generation, or a member id,
+// that the session has left in the meantime.
 //
-// In a cooperative group the coordinator counts the generation up before the member hears
-// of it. sarama's Commit waits for a join that is under way, and sends nothing here. It may
-// wait for a long poll, too; but what comes after is the end of the session.
+// In a cooperative group the coordinator counts the generation up before the member hears of it.
+// sarama's Commit waits for a join that is under way; here it sends nothing. It may also wait for a
+// long poll, but only the end of the session comes after it.
 func (c *commits) rejoined(r *sarama.OffsetCommitRequest, fencing error) bool {
 	other := func() bool {
 		return c.session.GenerationID() != r.ConsumerGroupGeneration ||
@@ -175,13 +175,13 @@ func (c *commits) rejoined(r *sarama.OffsetCommitRequest, fencing error) bool {
 	return other()
 }
 
-// isMoved tells answers of a broker that does not coordinate the group.
+// isMoved recognizes answers of a broker that does not coordinate the group.
 func isMoved(answer error) bool {
 	return errors.Is(answer, sarama.ErrNotCoordinatorForConsumer) ||
 		errors.Is(answer, sarama.ErrConsumerCoordinatorNotAvailable)
 }
 
-// isFencing reports that the partitions of whoever gets this answer are somebody else's.
+// isFencing reports whether this answer says that the member's partitions belong to another one.
 func isFencing(err error) bool {
 	return errors.Is(err, sarama.ErrUnknownMemberId) ||
 		errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrFencedInstancedId)

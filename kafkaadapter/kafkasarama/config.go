@@ -10,24 +10,24 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 )
 
-// SafeConfig sets in c what a [Consumer] needs, leaves the rest alone, and returns c. A
-// nil c starts from sarama.NewConfig. It sets:
+// SafeConfig sets in c what a [Consumer] needs, leaves the rest unchanged, and returns c. A nil c
+// starts from sarama.NewConfig. It sets:
 //
 //   - Consumer.Offsets.AutoCommit.Enable = false: the consumer commits, after the record.
-//   - Consumer.Return.Errors = true: commit errors are told nowhere else.
+//   - Consumer.Return.Errors = true: commit errors are reported nowhere else.
 //   - Consumer.Offsets.Initial = OffsetOldest and Consumer.Group.ResetInvalidOffsets =
-//     false: sarama's defaults silently skip what arrived before the first join, and
-//     everything up to the end of the log after an invalid offset.
+//     false: sarama's defaults silently skip messages that arrived before the first join, and
+//     all messages up to the end of the log after an invalid offset.
 //   - Consumer.IsolationLevel = ReadCommitted: aborted transactions have no effect.
 //   - Version = 2.8 where it is lower.
 //
 // It sets these where they have sarama's default:
 //
 //   - Consumer.MaxWaitTime = 100 ms: in sarama a Fetch holds its broker's mutex for the
-//     whole long poll, and commits and heartbeats to the same broker wait for it. So does
-//     a partition that was paused at its high mark while the others have nothing.
-//   - Consumer.MaxProcessingTime = 1 s: partitions of one broker wait for the slowest
-//     that long; the consumer takes messages at once, so it does not come to that.
+//     whole long poll, and commits and heartbeats to the same broker wait for it. A partition
+//     that was paused at its high mark also waits for it while the others have no messages.
+//   - Consumer.MaxProcessingTime = 1 s: partitions of one broker wait that long for the
+//     slowest; the consumer takes messages at once, so that does not happen.
 //   - Consumer.Group.Session.Timeout = 45 s, as Kafka's own clients do since KIP-735.
 //
 // The rebalance strategy stays as it is: moving a running group to
@@ -51,16 +51,17 @@ func SafeConfig(c *sarama.Config) *sarama.Config {
 	return c
 }
 
-// unless sets what is as sarama has it.
+// unless sets a value that is sarama's default.
 func unless(have *time.Duration, usual, safe time.Duration) {
 	if *have == usual {
 		*have = safe
 	}
 }
 
-// CheckConfig returns an [*dedup.InputError] that names the first setting of c under which messages
-// would be lost, or the consumer could not do what it promises. sarama does not hand its
-// configuration to a handler, so call it before the consumer group is made. [Consume] does.
+// CheckConfig returns an [*dedup.InputError] that names the first setting of c with which messages
+// would be lost, or the consumer could not do what it promises. sarama does not pass its
+// configuration to a handler, so call CheckConfig before the consumer group is made. [Consume] does
+// so.
 func (c *Consumer) CheckConfig(sc *sarama.Config) error {
 	bad := func(field, format string, args ...any) error {
 		return &dedup.InputError{Field: "sarama.Config." + field,
@@ -102,8 +103,8 @@ func (c *Consumer) CheckConfig(sc *sarama.Config) error {
 	return nil
 }
 
-// CheckProducer returns an [*dedup.InputError] that names the first setting of c under
-// which a dead letter would be lost, or not be known to be there.
+// CheckProducer returns an [*dedup.InputError] that names the first setting of c with which a dead
+// letter could be lost, or nobody would know that it was sent.
 func CheckProducer(c *sarama.Config) error {
 	bad := func(field, reason string) error {
 		return &dedup.InputError{Field: "sarama.Config." + field, Reason: reason}

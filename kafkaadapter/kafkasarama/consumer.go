@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Consumer is a member of one consumer group. [Consume] makes one and runs it; use it by itself
+// Consumer is a member of one consumer group. [Consume] makes one and runs it; make one with [New]
 // for a sarama.ConsumerGroup or a sarama.Client that exists already.
 type Consumer struct {
 	engine *kafkadriver.Engine
@@ -30,10 +30,10 @@ type Consumer struct {
 // nothing and contacts nobody.
 //
 // The client commits offsets, asks for the UUIDs of topics and counts their partitions. It must not
-// be the one that the consumer group was made from: sarama holds the lock of a connection for a
-// whole fetch, and commits would wait for it. Make it with the group's sarama.Config: a static
-// member is known by its InstanceId. It belongs to the caller, and must live as long as the
-// consumer.
+// be the client from which the consumer group was made: sarama holds the lock of a connection for a
+// whole fetch, and commits would wait for it. Make it with the group's sarama.Config, because a
+// static member is known by its InstanceId. The client belongs to the caller, and must live as long
+// as the consumer.
 func New(client sarama.Client, group string, cfg kafkaadapter.Config) (*Consumer, error) {
 	switch {
 	case client == nil:
@@ -67,16 +67,16 @@ func newConsumer(client groupClient, group string, cfg kafkaadapter.Config) (*Co
 	return c, nil
 }
 
-// Run consumes the topics, and those of Attempts.Delayed, until ctx ends, and then returns nil
-// after its partitions have been drained, which takes up to Tuning.Drain and a few seconds. It
-// joins the group again after a rebalance and, with a backoff, after an error. It reads the
-// group's Errors channel, which nobody else may read meanwhile. It does not close the group. When
-// ctx ends while the group is being joined, sarama first waits for the coordinator's answer: up to
+// Run consumes the topics, and those of Attempts.Delayed, until ctx ends. Then it drains its
+// partitions, which takes up to Tuning.Drain and a few seconds, and returns nil. It joins the group
+// again after a rebalance and, with a backoff, after an error. It reads the group's Errors channel,
+// which nobody else may read meanwhile. It does not close the group. When ctx ends while the member
+// joins the group, sarama first waits for the coordinator's answer: up to
 // Consumer.Group.Rebalance.Timeout, 60 s by default.
 //
-// An error that lasts, such as a password that is refused since, or a topic that may not be read,
-// does not end it. Observer.GroupError and the log are told at every try, and it continues when the
-// error has gone. Cancel ctx in the hook where that is not wanted.
+// A lasting error, such as a password that is refused now, or a topic that may not be read, does
+// not end Run. Every try is reported to Observer.GroupError and the log, and Run continues when the
+// error has gone. If you do not want that, cancel ctx in the hook.
 //
 // It returns
 //
@@ -96,7 +96,7 @@ func (c *Consumer) Run(ctx context.Context, group sarama.ConsumerGroup, topics [
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few
-// locks a partition, and is safe at any time but inside Observer.Paused.
+// locks for each partition, and may be called at any time except inside Observer.Paused.
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
 
 // count asks the brokers for the number of a topic's partitions.
@@ -105,8 +105,8 @@ func (c *Consumer) count(_ context.Context, topic string) (int32, error) {
 }
 
 // Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It
-// makes what a consumer needs, and closes it at the end. sarama's configuration is set as
-// [SafeConfig] says (a nil one starts from sarama.NewConfig) and checked by
+// makes what a consumer needs, and closes it at the end. It sets sarama's configuration as
+// [SafeConfig] says (a nil one starts from sarama.NewConfig) and checks it with
 // [Consumer.CheckConfig]. Then it makes a client for commits and the consumer group, and runs. c is
 // not changed. Errors are those of [New], [Consumer.CheckConfig], sarama.NewClient,
 // sarama.NewConsumerGroup and [Consumer.Run].

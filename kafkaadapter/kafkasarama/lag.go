@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Of the question for a message: how much of a partition is sent at once, beyond one batch, and how
-// long a broker waits for it, which it need not, because it is there.
+// Limits of the request for a message: how much of a partition is sent at once, beyond one batch,
+// and how long a broker may wait for it. It need not wait, because the message is there.
 const (
 	lagBytes = 64 << 10
 	lagWait  = 500 // ms
@@ -20,28 +20,29 @@ const (
 
 var errOldFormat = errors.New("it is of the format before Kafka 0.11")
 
-// Lags is how old the oldest message is that a group has not read, by topic: the age of the next
-// message of the partition that is furthest behind, and 0 for a topic that is read to its end. A
-// group that is behind for longer than the window of its Deduper runs duplicates whose first is
-// forgotten by then, so a lag must stay below it, as [Retentions] must; telemetry.AuditConfig.Lags
-// asks for it.
+// Lags returns for each topic how old the oldest message is that a group has not read. That is the
+// age of the next message of the partition that is furthest behind, and 0 for a topic that is read
+// to its end. A group that is behind for longer than the window of its Deduper runs duplicates
+// whose first is forgotten by then. So a lag must stay below the window, and so must [Retentions];
+// telemetry.AuditConfig.Lags asks for it.
 //
 // A partition in which the group has committed nothing counts from its oldest message, where it
-// begins with OffsetOldest, and so does one whose messages were deleted unread. Gaps of compaction
-// and markers of transactions are passed over; messages of a transaction that was aborted, or still
-// runs, count. A message's age is that of its time (CreateTime is the producer's clock,
-// LogAppendTime the broker's) by the clock of this process; one from the future counts as new.
+// begins with OffsetOldest. So does a partition whose messages were deleted unread. Lags skips gaps
+// of compaction and markers of transactions; messages of a transaction that was aborted, or still
+// runs, count. A message's age is the time since its timestamp (CreateTime is by the producer's
+// clock, LogAppendTime by the broker's) by the clock of this process; a message from the future
+// counts as new.
 //
-// It costs four round trips, and for each partition that is not read to its end another one to its
+// Lags costs four round trips, and one more for each partition that is not read to its end, to its
 // leader, which sends a batch or 64 KiB: ask every few minutes. When a partition has another leader
-// than the client knows, the client is refreshed and all are asked again, as often and as far apart
-// as Config.Metadata.Retry says. The group needs Describe, and the topics Describe and Read. sarama
-// obeys no context: a broker that does not answer is given up after Net.ReadTimeout and the retries
-// of Config.Admin. The client stays open, and may be in use elsewhere.
+// than the client knows, Lags refreshes the client and asks for everything again, as often and as
+// far apart as Config.Metadata.Retry says. The group needs Describe, and the topics Describe and
+// Read. sarama obeys no context: it gives up a broker that does not answer after Net.ReadTimeout
+// and the retries of Config.Admin. The client stays open, and may be in use elsewhere.
 //
-// The error is an [*dedup.InputError] for a nil client, an empty group and no topics, or why the
-// brokers did not answer. A message without a time, and one of the format before Kafka 0.11, are
-// errors, too.
+// The error is an [*dedup.InputError] for a nil client, an empty group or no topics, or the reason
+// why the brokers did not answer. A message without a time, or of the format before Kafka 0.11, is
+// an error, too.
 func Lags(client sarama.Client, group string, topics ...string) (map[string]time.Duration, error) {
 	switch {
 	case client == nil:
@@ -59,8 +60,8 @@ func Lags(client sarama.Client, group string, topics ...string) (map[string]time
 	}
 	ages, err := lags(client, admin, group, topics)
 	for again := client.Config().Metadata.Retry; again.Max > 0 && moved(err); again.Max-- {
-		// The admin asks whom the client takes for the leader, and would until its next refresh, by
-		// default ten minutes later.
+		// The admin asks the broker that the client takes for the leader. Without a refresh it
+		// would do so until the client's next one, by default ten minutes later.
 		if client.RefreshMetadata(topics...) != nil {
 			break
 		}
@@ -72,7 +73,7 @@ func Lags(client sarama.Client, group string, topics ...string) (map[string]time
 	return ages, err
 }
 
-// moved reports whether a broker that was asked is not the leader, or is about to be.
+// moved reports whether the broker that was asked is not the leader, or not yet.
 func moved(err error) bool {
 	return errors.Is(err, sarama.ErrNotLeaderForPartition) ||
 		errors.Is(err, sarama.ErrLeaderNotAvailable) ||
@@ -95,7 +96,7 @@ func lags(client sarama.Client, admin sarama.ClusterAdmin, group string,
 	return ages, nil
 }
 
-// readFrom has a partition's leader send what begins at offset.
+// readFrom asks a partition's leader for the messages from offset on.
 func readFrom(client sarama.Client, at kafkadriver.TopicPartition,
 	offset int64) (kafkadriver.Stretch, error) {
 	leader, err := client.Leader(at.Topic, at.Partition)
@@ -123,8 +124,8 @@ func readFrom(client sarama.Client, at kafkadriver.TopicPartition,
 	return firstOf(block.RecordsSet, offset)
 }
 
-// firstOf finds the first message from an offset on. A batch is sent whole, and may begin before
-// it.
+// firstOf finds the first message from an offset on. A broker sends whole batches, so the first one
+// may begin before the offset.
 func firstOf(batches []*sarama.Records, offset int64) (kafkadriver.Stretch, error) {
 	s := kafkadriver.Stretch{After: offset}
 	for _, b := range batches {

@@ -12,9 +12,9 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Producer makes a kafkaadapter.Producer of one of sarama, for kafkaadapter.DeadLetters and for
-// what kafkaadapter.Replay returns. The producer belongs to the caller. Make it of a configuration
-// that [CheckProducer] accepts. An [*dedup.InputError] for a nil one.
+// Producer makes a kafkaadapter.Producer of a producer of sarama, for kafkaadapter.DeadLetters and
+// for messages of kafkaadapter.Replay. The producer belongs to the caller. Make it with a
+// configuration that [CheckProducer] accepts. The error is an [*dedup.InputError] for a nil one.
 func Producer(p sarama.SyncProducer) (kafkaadapter.Producer, error) {
 	if p == nil {
 		return nil, &dedup.InputError{Field: "Producer", Reason: "is nil"}
@@ -24,7 +24,8 @@ func Producer(p sarama.SyncProducer) (kafkaadapter.Producer, error) {
 
 type producer struct{ sarama.SyncProducer }
 
-// Send implements kafkaadapter.Producer. sarama's producer knows no context.
+// Send implements kafkaadapter.Producer. It needs a goroutine because sarama's producer knows no
+// context.
 func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	out := &sarama.ProducerMessage{Topic: m.Topic, Key: encoder(m.Key), Value: encoder(m.Value)}
 	for _, h := range m.Headers() {
@@ -46,15 +47,15 @@ func (p producer) Send(ctx context.Context, m *kafkaadapter.Message) error {
 	}
 }
 
-// isTooLarge recognizes the broker's refusal, and that of sarama, which has no type of its own for
-// it.
+// isTooLarge recognizes the refusal of the broker, and that of sarama, which has no error type of
+// its own for it.
 func isTooLarge(err error) bool {
 	var configured sarama.ConfigurationError
 	return errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
 		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
 }
 
-// encoder keeps nil apart from empty: a tombstone stays one.
+// encoder keeps nil and empty apart: a tombstone stays one.
 func encoder(b []byte) sarama.Encoder {
 	if b == nil {
 		return nil

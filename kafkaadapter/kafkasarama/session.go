@@ -11,15 +11,15 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// session is what a Consumer keeps of a session, from Setup to Cleanup.
+// session has what a Consumer keeps for a session, from Setup to Cleanup.
 type session struct {
 	committer *kafkadriver.Committer
 	commits   *commits
 	topics    *kafkadriver.SessionTopics
 
-	// fenced carries the session's values, and ends when the group has fenced this member off,
-	// with an ErrFenced as its cause: earlier than the session does, or later, while its
-	// partitions are being drained.
+	// fenced has the session's values. It ends when the group has fenced this member off, with an
+	// ErrFenced as its cause: earlier than the session, or later, while its partitions are being
+	// drained.
 	fenced context.Context
 	fence  context.CancelCauseFunc
 	// assigned ends with the session, or when fenced does.
@@ -47,28 +47,29 @@ func (c *Consumer) begin(member sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// newSession makes the session's contexts. sarama ends its own with the answer to a heartbeat as
-// the cause, which may be that the member is fenced.
+// newSession makes the session's contexts. sarama ends its own context with the answer to a
+// heartbeat as the cause. The answer may say that the member is fenced.
 func (c *Consumer) newSession(member sarama.ConsumerGroupSession) *session {
 	s := &session{}
 	ctx := member.Context()
 	s.fenced, s.fence = context.WithCancelCause(context.WithoutCancel(ctx))
-	// No child of ctx: it would end with the cause as sarama calls it.
+	// Not a child of ctx, which would end it with sarama's cause.
 	assigned, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	s.assigned, s.end = assigned, end
 	context.AfterFunc(s.fenced, func() { end(context.Cause(s.fenced)) })
 	context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
 		if isFencing(cause) {
-			cause = c.fenced(s, cause) // not by way of the session: its Cleanup may be quicker
+			cause = c.fenced(s, cause) // at once: the session's Cleanup may be quicker
 		}
 		end(cause)
 	})
 	return s
 }
 
-// fenced ends whatever depends on the partitions being this member's, and returns the cause. A
-// member whose instance id another process has taken over stops: it would fence that one in turn.
+// fenced ends everything that depends on this member having its partitions, and returns the cause.
+// If another process has taken over the member's instance id, the member stops: otherwise it would
+// fence that process in turn.
 func (c *Consumer) fenced(s *session, answer error) error {
 	cause := fencedBy(answer)
 	s.fence(cause)

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Topics implements kafkadriver.TopicSource. It asks the coordinator, which is the broker that
-// takes the commit: it will compare the commit with what it knows of the topic.
+// Topics implements kafkadriver.TopicSource. It asks the coordinator, because that broker takes the
+// commit and compares it with the topics that it knows.
 func (c realClient) Topics(_ context.Context,
 	topics []string) (found map[string]kafkadriver.TopicState, err error) {
 	err = c.coordinate(func(b *sarama.Broker) error {
@@ -24,7 +24,8 @@ func (c realClient) Topics(_ context.Context,
 	return found, err
 }
 
-// statesOf are what names stand for. One that the answer does not report is left out.
+// statesOf returns which topics the names stand for. A name that the answer does not report is left
+// out.
 func statesOf(answers []*sarama.TopicMetadata) map[string]kafkadriver.TopicState {
 	found := make(map[string]kafkadriver.TopicState, len(answers))
 	for _, answer := range answers {
@@ -57,7 +58,7 @@ func (c realClient) Committed(_ context.Context, topic string, partition int32) 
 // Bounds implements kafkadriver.TopicSource.
 func (c realClient) Bounds(_ context.Context, topic string, partition int32) (oldest, end int64,
 	err error) {
-	// the leader of the topic that was deleted is another
+	// The new topic may have another leader than the deleted one.
 	if err = c.RefreshMetadata(topic); err == nil {
 		oldest, err = c.GetOffset(topic, partition, sarama.OffsetOldest)
 	}
@@ -73,8 +74,8 @@ func (c realClient) Since(_ context.Context, topic string, partition int32,
 	return c.GetOffset(topic, partition, at.UnixMilli())
 }
 
-// failed takes the group's errors. sarama begins no partition at an offset that is out of range,
-// and says so here.
+// failed gets the group's errors. sarama does not begin a partition at an offset that is out of
+// range, and reports it here.
 func (c *Consumer) failed(err error) {
 	var of *sarama.ConsumerError
 	if errors.As(err, &of) && errors.Is(of.Err, sarama.ErrOffsetOutOfRange) {
@@ -84,7 +85,7 @@ func (c *Consumer) failed(err error) {
 	c.engine.GroupError(err)
 }
 
-// coordinate asks the group's coordinator, which is looked up again after an error.
+// coordinate asks the group's coordinator. After an error it looks the coordinator up again.
 func (c realClient) coordinate(ask func(*sarama.Broker) error) error {
 	broker, err := c.Coordinator(c.group)
 	if err != nil {
@@ -94,7 +95,7 @@ func (c realClient) coordinate(ask func(*sarama.Broker) error) error {
 		return nil
 	}
 	if answer := sarama.KError(0); !errors.As(err, &answer) {
-		_ = broker.Close() // a dead connection stays one; Coordinator opens another
+		_ = broker.Close() // a dead connection stays dead; Coordinator opens another
 	}
 	return errors.Join(err, c.RefreshCoordinator(c.group))
 }

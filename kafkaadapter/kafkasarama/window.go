@@ -12,12 +12,13 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Retentions is how long topics keep messages, negative without limit: for so long a replay, or a
-// group that is behind, may bring one back. A topic that is only compacted keeps without limit. It
-// costs one round trip, and its retries, and is the rule of thumb that kafkaadapter.CheckWindow is.
+// Retentions returns how long topics keep messages; negative: without limit. For that long a
+// replay, or a group that is behind, may bring a message back. A topic that is only compacted keeps
+// messages without limit. It costs one round trip, and its retries. Its result is a rule of thumb,
+// as that of kafkaadapter.CheckWindow is.
 //
-// The error is an [*dedup.InputError] for a nil admin and for no topics, or why the brokers did not
-// answer.
+// The error is an [*dedup.InputError] for a nil admin or for no topics, or the reason why the
+// brokers did not answer.
 func Retentions(admin sarama.ClusterAdmin, topics ...string) (map[string]time.Duration, error) {
 	switch {
 	case admin == nil:
@@ -68,7 +69,7 @@ func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
 	return kafkadriver.Retention(values)
 }
 
-// unreadBy is what the group has not read of the topics' partitions, and their numbers.
+// unreadBy returns the numbers of the topics' partitions, and what the group has not read of them.
 func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32,
 	map[kafkadriver.TopicPartition]kafkadriver.Span, error) {
 	partitions, err := partitionsOf(admin, topics)
@@ -124,8 +125,8 @@ func partitionsOf(admin sarama.ClusterAdmin, topics []string) (map[string][]int3
 	return partitions, nil
 }
 
-// offsetsAt are the partitions' first offsets from a time on, or its special values; -1
-// where there is none.
+// offsetsAt returns the partitions' first offsets from a time on, or those for its special values;
+// -1 where there is none.
 func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
 	ms int64) (map[kafkadriver.TopicPartition]int64, error) {
 	asked := make(map[string]map[int32]int64, len(partitions))

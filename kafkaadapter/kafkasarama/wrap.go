@@ -13,45 +13,46 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// ErrUnmarked: a wrapped handler got a message and did not mark it, nor a later one, for
+// ErrUnmarked: a wrapped handler got a message and marked neither it nor a later one for
 // Attempts.BusyTimeout.
 var ErrUnmarked = errors.New("kafkasarama: the handler did not mark the message")
 
-// Wrap cannot cancel the handling of one message, retries nothing, and costs two round trips a
-// message; use [Consume] for a new program. It is a one-line trial for a handler that exists: the
+// Wrap is a one-line trial for an existing handler. It cannot cancel the handling of one message,
+// retries nothing, and costs two round trips for each message; use [Consume] for a new program. The
 // claim that the handler sees yields only messages that were won, and a mark is passed on to the
 // group after the record.
 //
 //	handler, err := kafkasarama.Wrap("payments", handler, kafkaadapter.Config{Deduper: d})
 //
-// To mark a message means what it means to sarama: everything that was yielded up to it is done.
-// MarkMessage and MarkOffset record these messages in one exchange, and then mark what is
-// contiguous, with the duplicates between. They block until that is recorded, because sarama gives
-// them no error to return. After the claim has ended they wait for two seconds at most. Messages
-// that they could not record by then are not committed, also not by Commit, and are delivered
-// again. A message that is passed over without a mark is recorded with the next mark, as its offset
-// is gone anyway, and reported to Observer.PassedOver. ResetOffset does not pass what is not
-// recorded.
+// A mark means what it means to sarama: everything that was yielded up to the marked message is
+// done. MarkMessage and MarkOffset record these messages in one exchange, and then mark the
+// partition up to the first message that is not done, with the duplicates between. They block until
+// that is recorded, because sarama gives them no error to return. After the claim has ended they
+// wait for at most two seconds. Messages that they could not record by then are not committed, even
+// by Commit, and are delivered again. A message that is passed over without a mark is recorded with
+// the next mark, because its offset is gone anyway, and reported to Observer.PassedOver.
+// ResetOffset does not go beyond what is recorded.
 //
 // The handler may mark from any goroutine, and in any order. It must return when its channel of
 // messages is closed, or its session's context has ended, and not before its goroutines have ended.
 // Messages that it has not marked by then are given back, and later marks do nothing. It may
 // collect any number of messages before it marks one; their claims are renewed meanwhile. A
-// repetition of one of them is not yielded, and is done when that one is recorded. A message that
-// is in flight elsewhere holds up its partition until it is done there, or free, or goes to Park
-// after Attempts.BusyTimeout.
+// duplicate of such a message is not yielded, and is done when that message is recorded. A message
+// that is in flight elsewhere holds up its partition until it is done there, or free, or goes to
+// Park after Attempts.BusyTimeout.
 //
 // When the oldest message without a mark is older than Attempts.BusyTimeout, the claim ends with an
-// [*kafkaadapter.UnprocessableError] that wraps [ErrUnmarked]. A message that cannot be claimed
-// goes to Config.Park, which is called until it returns nil. Without Park the claim ends with such
-// an error. That is a message without an id, one whose id was used with another payload, and one
-// that is uncertain. ConsumeClaim returns the error, and Observer.GroupError is called with it. The
-// session ends, and the next one begins at the same message.
+// [*kafkaadapter.UnprocessableError] that wraps [ErrUnmarked]. A message cannot be claimed if it
+// has no id, its id was used with another payload, or it is uncertain. Such a message goes to
+// Config.Park, which is called until it returns nil. Without Park the claim ends with an
+// [*kafkaadapter.UnprocessableError]. ConsumeClaim returns the error, and Observer.GroupError is
+// called with it. The session ends, and the next one begins at the same message.
 //
-// Of Config it uses Deduper, ID, Scope, TopicName, RetryTopics, Fingerprint, Label, Park, Attempts
-// (the backoff and BusyTimeout), Allow.NoID and Logger, and of Observer GroupError and the hooks
-// about single messages, except Handled. Whatever else is set is an [*dedup.InputError], as are an
-// empty group and a nil handler. All that Wrap returns is safe for concurrent use.
+// Wrap uses these fields of Config: Deduper, ID, Scope, TopicName, RetryTopics, Fingerprint, Label,
+// Park, Attempts (the backoff and BusyTimeout), Allow.NoID and Logger, and of Observer GroupError
+// and the hooks about single messages, except Handled. Any other field that is set is an
+// [*dedup.InputError], as are an empty group and a nil handler. Everything that Wrap returns is
+// safe for concurrent use.
 func Wrap(group string, handler sarama.ConsumerGroupHandler,
 	cfg kafkaadapter.Config) (sarama.ConsumerGroupHandler, error) {
 	switch {

@@ -43,19 +43,19 @@ type wrappedClaim struct {
 }
 
 // heldMessage is a message whose claim was won. Its claim belongs to the feed, and then to the
-// goroutine that holds marking. The last fields are guarded by mu.
+// goroutine that holds marking. mu guards the last fields.
 type heldMessage struct {
 	msg         kafkaadapter.Message
-	otherSource bool // its first topic is another one, so its record may be from there
+	otherSource bool // its first topic is another one: its record may be from there
 	slot        pipeline.Slot
 	request     dedup.Option
 	answer      *dedup.Claim
 	end         context.CancelFunc // of the renewal
-	lost        bool               // that its claim was, is told
+	lost        bool               // the loss of its claim was reported
 
-	since  time.Time      // it was yielded; zero: it was not yet
+	since  time.Time      // when it was yielded; zero: not yet
 	done   bool           // marked by the handler
-	copies []*heldMessage // that are done when it is recorded
+	copies []*heldMessage // done when it is recorded
 }
 
 // firstNoIDs is how many messages without an id, and none with one, end a claim; see
@@ -65,7 +65,7 @@ const firstNoIDs = 3
 // Messages implements sarama.ConsumerGroupClaim.
 func (c *wrappedClaim) Messages() <-chan *sarama.ConsumerMessage { return c.out }
 
-// feed claims messages one by one and yields those that are won, until the claim ends.
+// feed claims messages one by one and yields those that it wins, until the claim ends.
 func (c *wrappedClaim) feed() {
 	defer close(c.out)
 	defer c.stop()
@@ -123,7 +123,7 @@ func (c *wrappedClaim) take(m *sarama.ConsumerMessage) error {
 	return nil
 }
 
-// yield gives a message that was won to the handler.
+// yield gives a won message to the handler.
 func (c *wrappedClaim) yield(h *heldMessage, m *sarama.ConsumerMessage) {
 	c.mu.Lock()
 	c.held = append(c.held, h)
@@ -137,7 +137,7 @@ func (c *wrappedClaim) yield(h *heldMessage, m *sarama.ConsumerMessage) {
 	}
 }
 
-// claim asks until the message is won, done, or known to be one that cannot be claimed.
+// claim asks the store until the message is won, done, or known to be one that cannot be claimed.
 func (c *wrappedClaim) claim(h *heldMessage) (bad, err error) {
 	var busy time.Time
 	for n := 0; ; n++ {
@@ -194,8 +194,8 @@ func (c *wrappedClaim) claim(h *heldMessage) (bad, err error) {
 	}
 }
 
-// unparked reports whether this very message was found to have failed by somebody who died before
-// it was put aside.
+// unparked reports whether a process found that this very message had failed, and died before it
+// put the message aside.
 func (c *wrappedClaim) unparked(h *heldMessage) bool {
 	here := driver.Origin{Source: c.engine.Group() + "/" + c.at.topic}
 	found := &h.answer.Record.Origin
@@ -203,8 +203,8 @@ func (c *wrappedClaim) unparked(h *heldMessage) bool {
 		found.Partition == c.at.partition && found.Offset == h.msg.Offset
 }
 
-// follows makes a message a copy of one that this claim holds, and that the handler may mark after
-// it has got later ones.
+// follows makes a message a copy of one with the same id that this claim holds. The handler may
+// mark that one only after it has got later messages, so waiting for it could last forever.
 func (c *wrappedClaim) follows(h *heldMessage) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -233,7 +233,7 @@ func (c *wrappedClaim) unprocessable(h *heldMessage, reason error) error {
 		Offset: h.msg.Offset, Err: reason}
 }
 
-// park puts a message aside that cannot be claimed.
+// park puts aside a message that cannot be claimed.
 func (c *wrappedClaim) park(h *heldMessage, reason error) error {
 	if c.engine.Park == nil {
 		return c.unprocessable(h, fmt.Errorf("there is no Config.Park: %w", reason))

@@ -9,7 +9,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// mark records what was yielded below an offset, and marks what is contiguous.
+// mark records the messages that were yielded below an offset, and then marks the watermark with
+// the group.
 func (c *wrappedClaim) mark(next int64, metadata string) {
 	over, last := c.note(next, metadata)
 	if hook := c.engine.Observer.PassedOver; hook != nil {
@@ -49,9 +50,10 @@ func (c *wrappedClaim) mark(next int64, metadata string) {
 	c.pass()
 }
 
-// note notes that the handler has ended what it got below an offset. It returns the messages that
-// were passed over, and whether no more is recorded before the end. A message that is on its way to
-// the handler was not yielded yet, unless it is the one that is marked.
+// note notes that the handler has ended the messages that it got below an offset. It returns the
+// messages that were passed over, and whether nothing more is recorded before the end. A message
+// that is on its way to the handler does not count as yielded yet, unless it is the one that is
+// marked.
 func (c *wrappedClaim) note(next int64, metadata string) (over []*heldMessage, tired bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,15 +67,15 @@ func (c *wrappedClaim) note(next int64, metadata string) (over []*heldMessage, t
 	return over[:max(0, len(over)-1)], c.tired
 }
 
-// marked are the messages to record.
+// marked returns the messages to record.
 func (c *wrappedClaim) marked() []*heldMessage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(c.held), func(h *heldMessage) bool { return !h.done })
 }
 
-// patience is the context of a mark: it ends some time after the claim, because effects that have
-// happened are to be recorded.
+// patience returns the context of a mark: it ends some time after the claim, because effects that
+// have happened must be recorded.
 func (c *wrappedClaim) patience() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(c.base)
 	stop := context.AfterFunc(c.ctx, func() {
@@ -98,8 +100,7 @@ func (c *wrappedClaim) begin(ctx context.Context) bool {
 
 func (c *wrappedClaim) over() { <-c.marking }
 
-// record ends claims in one exchange, and returns those of which it is not known whether they are
-// on record, and why.
+// record ends claims in one exchange. It returns the messages that may not be on record, and why.
 func (c *wrappedClaim) record(ctx context.Context,
 	all []*heldMessage) (left []*heldMessage, why error) {
 	done := make([]dedup.Completion, len(all))
@@ -136,8 +137,9 @@ func (c *wrappedClaim) unrecorded(h *heldMessage, err error) {
 	h.lost = true
 }
 
-// look sees what became of a message whose claim was lost before its record, and returns nil if
-// another owner has recorded it. Otherwise it is claimed again, and the next exchange records it.
+// look asks what happened to a message whose claim was lost before its record, and returns nil if
+// another owner has recorded it. Otherwise the message is claimed again, and the next exchange
+// records it.
 func (c *wrappedClaim) look(ctx context.Context, h *heldMessage) error {
 	answer, err := c.engine.Deduper.Claim(ctx, h.msg.ID, h.request)
 	switch {
@@ -153,7 +155,7 @@ func (c *wrappedClaim) look(ctx context.Context, h *heldMessage) error {
 	return dedup.ErrLeaseLost
 }
 
-// finish lets go of messages that are on record, and of their copies.
+// finish drops the messages that are on record, and their copies.
 func (c *wrappedClaim) finish(recorded map[*heldMessage]bool) {
 	var copies []*heldMessage
 	c.mu.Lock()
@@ -175,7 +177,7 @@ func (c *wrappedClaim) finish(recorded map[*heldMessage]bool) {
 	}
 }
 
-// pass marks what is contiguous with the real session.
+// pass marks the watermark with the real session.
 func (c *wrappedClaim) pass() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,7 +187,7 @@ func (c *wrappedClaim) pass() {
 	}
 }
 
-// reset goes back, and never beyond what is recorded.
+// reset goes back to an offset, but never beyond what is recorded.
 func (c *wrappedClaim) reset(offset int64, metadata string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,13 +195,13 @@ func (c *wrappedClaim) reset(offset int64, metadata string) {
 	if !ok {
 		next = c.InitialOffset()
 	}
-	if offset = min(offset, next); offset >= 0 { // else nothing is committed to go back from
+	if offset = min(offset, next); offset >= 0 { // otherwise nothing is committed yet
 		c.session.ConsumerGroupSession.ResetOffset(c.at.topic, c.at.partition, offset, metadata)
 	}
 }
 
 // giveBack releases the claims of messages that were not marked, and tries a last time to record
-// those that were. If that fails their claims lapse: the effects have happened.
+// those that were. If that fails, their claims lapse, although the effects have happened.
 func (c *wrappedClaim) giveBack() {
 	_ = c.begin(c.base) // a mark does not last long after the claim
 	defer c.over()

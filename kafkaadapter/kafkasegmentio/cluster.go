@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// askPatience bounds a request; kafka-go waits for an answer for as long as its context lasts.
+	// askPatience bounds a request; kafka-go waits for an answer until its context ends.
 	askPatience = 10 * time.Second
-	// layoutTTL bounds how long kafka-go sends requests to a leader that is none any more.
+	// layoutTTL bounds how long kafka-go sends requests to a broker that is no longer the leader.
 	layoutTTL = 3 * time.Second
 )
 
@@ -48,7 +48,7 @@ func (c *Consumer) newCluster() *cluster {
 		client: kafka.Client{Addr: kafka.TCP(c.brokers...), Transport: own}}
 }
 
-// ask sends a request, which says itself which broker it is for.
+// ask sends a request. The request itself says for which broker it is.
 func ask[R kafka.Response](ctx context.Context, c *cluster, request kafka.Request) (answer R,
 	err error) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
@@ -64,8 +64,8 @@ func ask[R kafka.Response](ctx context.Context, c *cluster, request kafka.Reques
 	return answer, nil
 }
 
-// read sends a call, and returns the value that it has read. When ctx has ended the call may still
-// be under way, so it shares nothing with the caller.
+// read sends a call, and returns the value that the call has read. When ctx has ended the call may
+// still be under way, so it shares nothing with the caller.
 func read[T any](ctx context.Context, c *cluster, request kafka.Request) (value T, err error) {
 	got, err := ask[*reply](ctx, c, request)
 	if err != nil {
@@ -78,8 +78,8 @@ func read[T any](ctx context.Context, c *cluster, request kafka.Request) (value 
 	return value, nil
 }
 
-// Topics implements kafkadriver.TopicSource. It asks the coordinator, which is the broker that
-// takes the commit.
+// Topics implements kafkadriver.TopicSource. It asks the coordinator, because that broker takes the
+// commit.
 func (c *cluster) Topics(ctx context.Context,
 	topics []string) (map[string]kafkadriver.TopicState, error) {
 	answer, err := c.lookUp(ctx, topics)
@@ -101,7 +101,7 @@ func (c *cluster) Topics(ctx context.Context,
 	return found, nil
 }
 
-// begin watches the partitions of a session's topics, since kafka-go's own watch creates topics.
+// begin watches the partitions of a session's topics, because kafka-go's own watch creates topics.
 func (c *cluster) begin(more func(error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +167,7 @@ func (c *cluster) Bounds(ctx context.Context, topic string, partition int32) (ol
 	return oldest, end, err
 }
 
-// Oldest is the first offset of a partition's log.
+// Oldest returns the first offset of a partition's log.
 func (c *cluster) Oldest(ctx context.Context, topic string, partition int32) (int64, error) {
 	oldest, err := c.offset(ctx, topic, partition, kafka.FirstOffset)
 	if err == nil && oldest < 0 {
@@ -183,7 +183,7 @@ func (c *cluster) Since(ctx context.Context, topic string, partition int32,
 }
 
 // offset asks for the offset of a time, -1 for none, or for kafka.FirstOffset or LastOffset.
-// kafka.Client's ListOffsets has 0 for what is not in the answer.
+// kafka.Client's ListOffsets returns 0 for a partition that is not in the answer.
 func (c *cluster) offset(ctx context.Context, topic string, partition int32,
 	at int64) (int64, error) {
 	answer, err := ask[*listoffsets.Response](ctx, c, &listoffsets.Request{ReplicaID: -1,
@@ -208,8 +208,8 @@ func (c *cluster) offset(ctx context.Context, topic string, partition int32,
 }
 
 // commit makes one attempt, and returns the coordinator's answers by topic and partition.
-// kafka.Client's OffsetCommit claims the leader epoch 0, by which other clients would take the log
-// for cut; here there is none.
+// kafka.Client's OffsetCommit sends the leader epoch 0, so other clients would take the log for
+// cut. This request sends none.
 func (c *cluster) commit(ctx context.Context, generation *kafka.Generation,
 	all []kafkadriver.Due) (map[kafkadriver.TopicPartition]error, error) {
 	r := &offsetcommit.Request{GroupID: c.group, GenerationID: generation.ID,
@@ -244,8 +244,8 @@ func (c *cluster) commit(ctx context.Context, generation *kafka.Generation,
 	return answers, nil
 }
 
-// call is a request that writes itself and reads its answer, for what kafka-go does not have, or
-// reads wrongly. Its answer is a reply: see read.
+// call is a request that writes itself and reads its answer. It is for requests that kafka-go does
+// not have, or reads wrongly. Its answer is a reply: see read.
 type call struct {
 	key     protocol.ApiKey
 	do      func(rw io.ReadWriter, version int16) (any, error)
@@ -276,7 +276,7 @@ type reply struct {
 // ApiKey implements protocol.Message.
 func (r *reply) ApiKey() protocol.ApiKey { return r.key } //nolint:staticcheck // kafka-go's name
 
-// groupCall is for the coordinator of a group.
+// groupCall is a call for the coordinator of a group.
 type groupCall struct {
 	call
 	group string
@@ -285,8 +285,8 @@ type groupCall struct {
 // Group implements protocol.GroupMessage.
 func (c *groupCall) Group() string { return c.group }
 
-// exchange writes a request, and returns the body of its answer. Flexible versions have tags in
-// both headers.
+// exchange writes a request, and returns the body of its answer. In flexible versions both headers
+// have tags.
 func (c *cluster) exchange(rw io.ReadWriter, key protocol.ApiKey, version int16, flexible bool,
 	body []byte) ([]byte, error) {
 	const correlation = 1
@@ -325,8 +325,8 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint16(b, uint16(len(text))), text...)
 }
 
-// heartbeat is a sign of life; its error is the coordinator's answer. kafka.Client's Heartbeat
-// takes the time that a request was throttled for as the error.
+// heartbeat sends a heartbeat; its error is the coordinator's answer. kafka.Client's Heartbeat
+// reads the throttle time of an answer as the error.
 func (c *cluster) heartbeat(ctx context.Context, generation *kafka.Generation) error {
 	body := appendText(binary.BigEndian.AppendUint32(appendText(nil, c.group),
 		uint32(generation.ID)), generation.MemberID)

@@ -18,7 +18,7 @@ import (
 const (
 	// dialTimeout bounds making a connection, unless Options.Transport says otherwise.
 	dialTimeout = 5 * time.Second
-	// joinPause is between two attempts to join the group.
+	// joinPause is the time between two attempts to join the group.
 	joinPause = time.Second
 )
 
@@ -54,8 +54,8 @@ func New(brokers []string, group string, topics []string, opts Options,
 	return c, nil
 }
 
-// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It is
-// [New] and [Consumer.Run], which say what else it returns.
+// Consume consumes the topics as a member of the group until ctx ends, and then returns nil. It
+// calls [New] and [Consumer.Run], which document its other errors.
 func Consume(ctx context.Context, brokers []string, group string, topics []string, opts Options,
 	cfg kafkaadapter.Config) error {
 	c, err := New(brokers, group, topics, opts, cfg)
@@ -65,13 +65,13 @@ func Consume(ctx context.Context, brokers []string, group string, topics []strin
 	return c.Run(ctx)
 }
 
-// Run consumes until ctx ends, and then returns nil after its partitions have been drained, which
-// takes up to Tuning.Drain and a few seconds, and the group has been left. It joins the group again
-// after a rebalance and after an error. When ctx ends while the group is being joined, kafka-go
-// first waits for the coordinator's answer, up to Options.RebalanceTimeout.
+// Run consumes until ctx ends. Then it drains its partitions, which takes up to Tuning.Drain and a
+// few seconds, leaves the group, and returns nil. It joins the group again after a rebalance and
+// after an error. When ctx ends while the member joins the group, kafka-go first waits for the
+// coordinator's answer, up to Options.RebalanceTimeout.
 //
-// An error that lasts, such as a password that is refused, does not end it. Observer.GroupError and
-// the log are told at every try. Cancel ctx in the hook where that is not wanted.
+// A lasting error, such as a password that is refused, does not end Run. Every try is reported to
+// Observer.GroupError and the log. If you do not want that, cancel ctx in the hook.
 //
 // It returns
 //
@@ -117,9 +117,9 @@ func (c *Consumer) Run(ctx context.Context) error {
 	return nil
 }
 
-// consume is in the group for one generation.
+// consume takes part in the group for one generation.
 func (m *member) consume(ctx context.Context, cl *cluster, topics *kafkadriver.Topics) error {
-	// Present takes all topics for present when it has no answer.
+	// Without an answer, Present would return all topics.
 	if _, err := cl.Topics(ctx, m.c.topics); err != nil {
 		return err
 	}
@@ -137,18 +137,18 @@ func (m *member) consume(ctx context.Context, cl *cluster, topics *kafkadriver.T
 }
 
 // Progress returns a reading of every partition that this member has, in order. It costs a few
-// locks a partition, and is safe at any time but inside Observer.Paused.
+// locks for each partition, and may be called at any time except inside Observer.Paused.
 func (c *Consumer) Progress() []kafkaadapter.Progress { return c.engine.Progress() }
 
-// member is in the group for the topics that exist. Topics that do not exist would be created by
-// the look of kafka-go's leader, or fail it for all others.
+// member is in the group for the topics that exist. A topic that does not exist would be created
+// when kafka-go's leader looks for its partitions, or would make that look fail for all topics.
 type member struct {
 	c      *Consumer
 	group  *kafka.ConsumerGroup
 	topics []string
 }
 
-// join makes the member one for these topics.
+// join joins the group for these topics, unless the member has done so already.
 func (m *member) join(topics []string) (err error) {
 	if m.group != nil && slices.Equal(m.topics, topics) {
 		return nil
@@ -168,14 +168,14 @@ func (m *member) join(topics []string) (err error) {
 	return err
 }
 
-// leave leaves the group, after what the session has to give up.
+// leave leaves the group, after the session has given its partitions up.
 func (m *member) leave() {
 	if m.group != nil {
 		_ = m.group.Close() // always nil
 	}
 }
 
-// isFencing reports whether the partitions of a member that gets this answer belong to another one.
+// isFencing reports whether this answer says that the member's partitions belong to another one.
 func isFencing(err error) bool {
 	return errors.Is(err, kafka.IllegalGeneration) || errors.Is(err, kafka.UnknownMemberId) ||
 		errors.Is(err, kafka.FencedInstanceID)

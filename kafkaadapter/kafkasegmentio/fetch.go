@@ -18,11 +18,11 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// fetchWait is how long a broker waits for messages. A partition is fetched alone, so nobody waits
-// for it.
+// fetchWait is how long a broker waits for messages. Each partition is fetched alone, so no other
+// one waits for it.
 const fetchWait = 500 * time.Millisecond
 
-// leaderCall is for the leader of a partition.
+// leaderCall is a call for the leader of a partition.
 type leaderCall struct {
 	call
 	request fetch.Request
@@ -33,8 +33,8 @@ func (c *leaderCall) Broker(all protocol.Cluster) (protocol.Broker, error) {
 	return c.request.Broker(all)
 }
 
-// fetchAnswer is the answer of a leader. kafka-go's own tells neither where a batch ends, nor of
-// batches that compaction has emptied, so here the batches are left as they are.
+// fetchAnswer is the answer of a leader. kafka-go's own type does not show where a batch ends, or
+// that compaction has emptied a batch. So this one leaves the batches as they are.
 type fetchAnswer struct {
 	ThrottleTimeMs int32        `kafka:"min=v1,max=v11"`
 	ErrorCode      int16        `kafka:"min=v7,max=v11"`
@@ -47,7 +47,7 @@ type fetchTopic struct {
 	Partitions []fetched `kafka:"min=v0,max=v11"`
 }
 
-// fetched is a partition.
+// fetched is the answer for one partition.
 type fetched struct {
 	Partition            int32                       `kafka:"min=v0,max=v11"`
 	ErrorCode            int16                       `kafka:"min=v0,max=v11"`
@@ -59,7 +59,7 @@ type fetched struct {
 	Batches              []byte                      `kafka:"min=v0,max=v11"`
 }
 
-// fetch asks a partition's leader for what has been committed from an offset on.
+// fetch asks a partition's leader for the committed messages from an offset on.
 func (c *cluster) fetch(ctx context.Context, topic string, partition int32, offset int64,
 	limit int) (*fetched, error) {
 	request := fetch.Request{ReplicaID: -1, MaxWaitTime: int32(fetchWait.Milliseconds()),
@@ -96,7 +96,7 @@ func (c *cluster) fetch(ctx context.Context, topic string, partition int32, offs
 	return found, nil
 }
 
-// The offsets of fields in a batch, of all versions, and of version 2.
+// The offsets of fields in a batch: first those of all versions, then those of version 2.
 const (
 	atLength  = 8
 	atVersion = 16
@@ -114,15 +114,15 @@ const (
 	control       = 1 << 5
 )
 
-// batch is one of version 2, which Kafka writes since 0.11.
+// batch is a batch of version 2, which Kafka writes since 0.11.
 type batch []byte
 
 func (b batch) int16(at int) int16 { return int16(binary.BigEndian.Uint16(b[at:])) }
 func (b batch) int32(at int) int32 { return int32(binary.BigEndian.Uint32(b[at:])) }
 func (b batch) int64(at int) int64 { return int64(binary.BigEndian.Uint64(b[at:])) }
 
-// read returns the messages from an offset on that belong to no transaction, or to one that was
-// committed, and the offset behind all that was read. An error is of what begins there.
+// read returns the messages from an offset on that belong to no transaction, or to a committed one,
+// and the offset after everything that was read. An error is about what begins at that offset.
 func (f *fetched) read(topic string, next int64) ([]kafkaadapter.Message, int64, error) {
 	var messages []kafkaadapter.Message
 	aborted := slices.SortedFunc(slices.Values(f.AbortedTransactions),
@@ -179,7 +179,7 @@ func (f *fetched) readBatch(b batch, topic string, next int64,
 	case want == 0: // compaction has left nothing
 		return nil, nil
 	case attributes&control != 0:
-		// A producer has one transaction at a time, so its mark ends the one that is open.
+		// A producer has one transaction at a time, so its marker ends the one that is open.
 		delete(open, producer())
 		return nil, nil
 	case attributes&transactional != 0 && open[producer()]:
@@ -213,7 +213,7 @@ func (f *fetched) readBatch(b batch, topic string, next int64,
 		}
 		messages = append(messages, messageOf(m))
 	}
-	if want >= 0 && n != want { // kafka-go leaves out what it cannot read
+	if want >= 0 && n != want { // kafka-go leaves out records that it cannot read
 		return nil, fmt.Errorf("%w: %d of %d messages can be read", errBatch, n, want)
 	}
 	return messages, nil

@@ -9,7 +9,7 @@ import (
 )
 
 // Message makes a message of one that kafka-go has delivered, for kafkaadapter.Replay and for tests
-// of a handler. ID, Scope and Attempt are those of a consumer, and empty.
+// of a handler. ID, Scope and Attempt, which a consumer sets, are empty.
 func Message(m kafka.Message) *kafkaadapter.Message {
 	out := messageOf(m)
 	return &out

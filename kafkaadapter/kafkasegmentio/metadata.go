@@ -11,8 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// uuidVersion of Metadata is the first that tells the UUIDs of topics: Kafka 2.8. kafka-go has the
-// versions up to 8.
+// uuidVersion is the first version of Metadata that reports the UUIDs of topics: Kafka 2.8.
+// kafka-go has versions up to 8.
 const uuidVersion = 10
 
 type topic struct {
@@ -43,7 +43,7 @@ func (c *cluster) lookUpBy(rw io.ReadWriter, names []string) ([]topic, error) {
 		body = binary.AppendUvarint(body, uint64(len(name)+1))
 		body = append(append(body, name...), 0)
 	}
-	body = append(body, 0, 0, 0, 0) // creates nothing, tells no permissions, no tags
+	body = append(body, 0, 0, 0, 0) // creates nothing, asks for no permissions, no tags
 	answer, err := c.exchange(rw, protocol.Metadata, uuidVersion, true, body)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func newest(versions []byte, key protocol.ApiKey) int16 {
 	return -1
 }
 
-// withoutUUIDs asks a broker before 2.8, in version 4, which is the first that creates no topic.
+// withoutUUIDs asks a broker before 2.8, in version 4, the first that can avoid creating a topic.
 func (c *cluster) withoutUUIDs(rw io.ReadWriter, names []string) ([]topic, error) {
 	answer, err := protocol.RoundTrip(rw, 4, 1, c.clientID, &metadata.Request{TopicNames: names})
 	if err != nil {
@@ -118,7 +118,7 @@ func topicsIn(answer []byte) (out []topic, err error) {
 	return out, nil
 }
 
-// decoder reads the protocol's types. After the end there are zeros.
+// decoder reads the protocol's types. After the end it reads zeros.
 type decoder struct {
 	b     []byte
 	short bool
@@ -147,7 +147,7 @@ func (d *decoder) uvarint() int {
 	return int(v)
 }
 
-// array reads the length of an array, or of a string. A missing one has none.
+// array reads the length of an array, or of a string. A missing one has the length 0.
 func (d *decoder) array() int { return max(0, d.uvarint()-1) }
 
 func (d *decoder) text() string { return string(d.skip(d.array())) }

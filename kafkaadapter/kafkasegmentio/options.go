@@ -13,24 +13,24 @@ import (
 
 // Options of a consumer. Zero values are defaults.
 type Options struct {
-	// Transport says how to reach the brokers: its Dial, DialTimeout, IdleTimeout, ClientID, TLS
-	// and SASL are used, on connections of the consumer's own. Its Resolver must be nil. Default:
-	// in clear.
+	// Transport says how to reach the brokers. The consumer uses its Dial, DialTimeout,
+	// IdleTimeout, ClientID, TLS and SASL for connections of its own. Its Resolver must be nil.
+	// Default: connections without TLS and SASL.
 	Transport *kafka.Transport
-	// Balancers assign partitions to members, the first that all members have. Default: kafka-go's
-	// range and round robin.
+	// Balancers assign partitions to members. The group uses the first one that all members have.
+	// Default: kafka-go's range and round robin.
 	Balancers []kafka.GroupBalancer
 	// SessionTimeout is how long a member may be silent before the others get its partitions.
 	// Default 45 s.
 	SessionTimeout time.Duration
-	// HeartbeatInterval is the time between two signs of life, below SessionTimeout. A rebalance is
-	// noticed by their answers. Default 3 s.
+	// HeartbeatInterval is the time between two heartbeats, below SessionTimeout. Their answers
+	// report a rebalance. Default 3 s.
 	HeartbeatInterval time.Duration
-	// RebalanceTimeout is how long a rebalance waits for members that still drain their partitions:
-	// at least kafkaadapter.Tuning.Drain and 3 s, with Own 4 s. Default 60 s.
+	// RebalanceTimeout is how long a rebalance waits for members that still drain their partitions.
+	// It must be at least kafkaadapter.Tuning.Drain and 3 s, with Own 4 s. Default 60 s.
 	RebalanceTimeout time.Duration
-	// FetchBytes bounds one answer to a fetch of a partition; a larger message comes alone. Default
-	// 1 MiB.
+	// FetchBytes bounds one answer to a fetch of a partition, in bytes; a larger message comes
+	// alone. Default 1 MiB.
 	FetchBytes int
 }
 

@@ -14,14 +14,14 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// restMax bounds the pause between two tries of what should soon be over, such as a change of
-// leaders.
+// restMax bounds the pause between two tries when the fault should soon be over, such as a change
+// of leaders.
 const restMax = time.Second
 
 // errHalted ends a session in which a partition cannot go on; its End says why.
 var errHalted = errors.New("kafkasegmentio: stopping")
 
-// partition is one in the hands of this member.
+// partition is a partition that this member has.
 type partition struct {
 	*session
 	topic  string
@@ -29,7 +29,7 @@ type partition struct {
 	uuid   string
 
 	next  int64 // to fetch
-	fresh bool  // nothing of it was committed, or taken here, so it may begin elsewhere
+	fresh bool  // nothing was committed or taken here, so it may begin elsewhere
 	taken bool
 	high  atomic.Int64 // the end of the log, as of the last fetch
 	pause pause
@@ -67,7 +67,7 @@ func (s *session) consume(topic string, number int32) {
 	}
 }
 
-// begin finds where the group continues. It reports false when the session has ended before.
+// begin finds where the group continues. It reports false when the session ends before that.
 func (a *partition) begin() bool {
 	// The group's commit is asked for after the topic's UUID, so it is of this topic.
 	if !a.topics.Claimed(a.ctx, a.topic, a.number, kafka.FirstOffset, a.rewind) {
@@ -110,8 +110,8 @@ func (a *partition) errorf(format string, args ...any) error {
 		append([]any{a.topic, a.number}, args...)...)
 }
 
-// read hands on what is fetched until the partition ends. An error that another fetch may not have
-// is told; it returns any other.
+// read hands fetched messages on until the partition ends. It reports an error that the next fetch
+// may not have, and returns any other.
 func (a *partition) read(p *kafkadriver.Partition) error {
 	ctx := p.Context()
 	for failures := 0; a.pause.wait(ctx) == nil; failures++ {
@@ -144,7 +144,7 @@ func (a *partition) read(p *kafkadriver.Partition) error {
 	return nil
 }
 
-// take hands messages on. The first error is of what follows them, the second one ends the
+// take hands messages on. The first error is about what follows them; the second one ends the
 // partition.
 func (a *partition) take(p *kafkadriver.Partition, found *fetched) (err, fatal error) {
 	a.high.Store(found.HighWatermark)
@@ -163,10 +163,10 @@ func (a *partition) take(p *kafkadriver.Partition, found *fetched) (err, fatal e
 	return err, p.Take(messages)
 }
 
-// outOfRange is for an offset that the log does not have. Where the log was cut the session ends,
-// and the next one looks where it begins. An offset that retention has deleted is reported and
-// asked for again, unless nothing is lost or kafkaadapter.Allow.Skip is set. Then the oldest
-// message is next.
+// outOfRange handles an offset that the log does not have. If the log was cut, the session ends,
+// and the next one checks where to begin. If retention has deleted the offset, outOfRange reports
+// that, and the offset is asked for again. But if nothing is lost, or kafkaadapter.Allow.Skip is
+// set, the oldest message is next.
 func (a *partition) outOfRange(ctx context.Context) (err, fatal error) {
 	oldest, err := a.cluster.Oldest(ctx, a.topic, a.number)
 	gap := fmt.Errorf("the log does not have it, and begins at %d: %w", oldest,
@@ -187,7 +187,7 @@ func (a *partition) outOfRange(ctx context.Context) (err, fatal error) {
 	return nil, nil
 }
 
-// pause keeps a partition from being fetched. The zero value does not.
+// pause keeps a partition from being fetched. The zero value is not paused.
 type pause struct {
 	mu   sync.Mutex
 	over chan struct{} // nil: it is not paused

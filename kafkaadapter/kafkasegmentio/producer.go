@@ -11,12 +11,12 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Producer makes a kafkaadapter.Producer of a writer, for kafkaadapter.DeadLetters and for what
-// kafkaadapter.Replay returns. The writer belongs to the caller. A letter counts when every in-sync
-// replica has it, and waits for up to the writer's BatchTimeout, by default a second, before it is
-// sent.
+// Producer makes a kafkaadapter.Producer of a writer, for kafkaadapter.DeadLetters and for messages
+// of kafkaadapter.Replay. The writer belongs to the caller. A letter counts when every in-sync
+// replica has it. Before it is sent, it waits for up to the writer's BatchTimeout, by default a
+// second.
 //
-// An [*dedup.InputError] names a setting under which a letter would be lost, or could not be sent.
+// An [*dedup.InputError] names a setting with which a letter could be lost, or could not be sent.
 // RequiredAcks must be kafka.RequireAll, Async must not be set, and Addr must be set. Topic must be
 // empty, because a letter has its own. The settings must not be changed later.
 func Producer(w *kafka.Writer) (kafkaadapter.Producer, error) {

@@ -24,8 +24,8 @@ type session struct {
 	offsets    *kafkadriver.Offsets
 	committer  *kafkadriver.Committer
 
-	base context.Context // carries the values of Run's, and outlives it
-	// ctx ends when the partitions have to be given up, and fenced when they belong to others.
+	base context.Context // has the values of Run's context, and outlives it
+	// ctx ends when the partitions must be given up, fenced when they belong to other members.
 	ctx, fenced context.Context
 	end, fence  context.CancelCauseFunc
 
@@ -86,8 +86,9 @@ func (s *session) run(ctx, over context.Context) error {
 	return s.failed
 }
 
-// beat keeps this member in the group while it drains its partitions: kafka-go's own heartbeat has
-// ended then. It also says whether the partitions are still this member's, which kafka-go does not.
+// beat keeps this member in the group while it drains its partitions, when kafka-go's own heartbeat
+// has ended. Its answers also say whether the partitions still belong to this member, which
+// kafka-go does not report.
 func (s *session) beat(ctx context.Context) {
 	select {
 	case <-s.ctx.Done():
@@ -102,7 +103,7 @@ func (s *session) beat(ctx context.Context) {
 	}
 }
 
-// lose ends everything that depends on the partitions being this member's.
+// lose ends everything that depends on this member having its partitions.
 func (s *session) lose(answer error) {
 	cause := fmt.Errorf("%w: %w", kafkaadapter.ErrFenced, answer)
 	s.fence(cause)
@@ -110,7 +111,7 @@ func (s *session) lose(answer error) {
 	s.fail(cause)
 }
 
-// fail ends the session for an error that Run tells, or returns.
+// fail ends the session with an error that Run reports, or returns.
 func (s *session) fail(err error) {
 	s.mu.Lock()
 	s.failed = errors.Join(s.failed, err)
@@ -118,9 +119,9 @@ func (s *session) fail(err error) {
 	s.end(err)
 }
 
-// commit makes one attempt. The committer repeats it for as long as anything is not confirmed, so
-// every answer but "done" means again: also REQUEST_TIMED_OUT, which may have been applied, and
-// REBALANCE_IN_PROGRESS.
+// commit makes one attempt. The committer repeats it while anything is not confirmed. So every
+// answer except success leads to another attempt, also REQUEST_TIMED_OUT, which may have been
+// applied, and REBALANCE_IN_PROGRESS.
 func (s *session) commit() {
 	all := s.offsets.Due(s.base)
 	if len(all) == 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// producer is what is used of a transactional sarama.SyncProducer.
+// producer has the methods of a transactional sarama.SyncProducer that are used.
 type producer interface {
 	BeginTxn() error
 	SendMessages(msgs []*sarama.ProducerMessage) error
@@ -18,21 +18,21 @@ type producer interface {
 	Close() error
 }
 
-// broker is what a claim asks of the cluster besides producing. No method knows a context:
-// sarama's do not.
+// broker is the part of the cluster that a claim uses besides producing. No method takes a context,
+// because sarama's do not.
 type broker interface {
-	// member returns an error that isStale knows when the group does not have this member
-	// in this generation (any more), and nil when it does.
+	// member returns an error that isStale recognizes when the group does not have this member in
+	// this generation (any more), and nil when it does.
 	member(m *sarama.ConsumerGroupMetadata) error
-	// producer makes a producer. When it is there, every transaction that an older one of
-	// its transactional id had begun is decided: InitProducerId aborts what is open, waits
-	// for what is being committed, and fences what comes later.
+	// producer makes a producer. When it returns, every transaction that an older producer of its
+	// transactional id had begun is decided: InitProducerId aborts an open one, waits for one that
+	// is being committed, and fences later ones.
 	producer() (producer, error)
 	// committed is the offset up to which the group has processed a partition, -1 for
 	// none, and its metadata. It fails while a transaction with an offset of the partition is
 	// open.
 	committed(topic string, partition int32) (offset int64, metadata string, err error)
-	// topic is the UUID of the topic that has this name now, empty where nobody knows. A topic
+	// topic is the UUID of the topic that has this name now, empty where it is not known. A topic
 	// that does not exist is an error.
 	topic(name string) (uuid string, err error)
 	// oldest is the first offset of a partition's log.
@@ -40,7 +40,7 @@ type broker interface {
 	close()
 }
 
-// cluster is a broker that is there.
+// cluster is a broker that is connected.
 type cluster struct {
 	client sarama.Client
 	group  string
@@ -59,7 +59,8 @@ func (c *cluster) close() { _ = c.client.Close() }
 
 func (c *cluster) producer() (producer, error) { return sarama.NewSyncProducerFromClient(c.client) }
 
-// member sends a heartbeat, as franz-go does before it commits. It counts like sarama's own.
+// member sends a heartbeat, as franz-go does before it commits. It counts like sarama's own
+// heartbeat.
 func (c *cluster) member(m *sarama.ConsumerGroupMetadata) error {
 	return c.ask(func(b *sarama.Broker) error {
 		resp, err := b.Heartbeat(&sarama.HeartbeatRequest{
@@ -103,8 +104,8 @@ func (c *cluster) committed(topic string, partition int32) (offset int64, metada
 	return offset, metadata, err
 }
 
-// ask sends a request to the group's coordinator. After an error that another coordinator
-// may not have, the next request looks for it anew; asking again is the caller's matter.
+// ask sends a request to the group's coordinator. After an error that another coordinator may not
+// have, the next request looks the coordinator up again. The caller must repeat the request.
 func (c *cluster) ask(f func(*sarama.Broker) error) error {
 	coordinator, err := c.client.Coordinator(c.group)
 	if err != nil {
@@ -116,7 +117,7 @@ func (c *cluster) ask(f func(*sarama.Broker) error) error {
 	case err == nil:
 		return nil
 	case !errors.As(err, &answer):
-		_ = coordinator.Close() // the connection is of no use any more
+		_ = coordinator.Close() // the connection cannot be used any more
 		_ = c.client.RefreshCoordinator(c.group)
 	case errors.Is(err, sarama.ErrNotCoordinatorForConsumer),
 		errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable):

@@ -9,10 +9,10 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// buffer holds the messages of a claim that are received and not yet committed, in order.
-// One goroutine adds, another works off. It asks for a pause when it has two batches, and
-// for an end of it when it has half of one. Messages that were fetched by then still come in.
-// Where nobody can pause the partition, it must not be read meanwhile.
+// buffer holds, in order, the messages of a claim that are received and not yet committed. One
+// goroutine adds messages, another one processes them. buffer asks for a pause when it has two
+// batches, and ends it when it has half a batch. Messages that were fetched by then still come in.
+// If nobody can pause the partition, it must not be read meanwhile.
 type buffer struct {
 	batchMax, batchBytes int
 	pause                func(on bool) (done bool)
@@ -20,7 +20,7 @@ type buffer struct {
 	mu      sync.Mutex
 	pending []*sarama.ConsumerMessage
 	bytes   int
-	floor   int64 // what lies below is committed
+	floor   int64 // everything below it is committed
 	paused  bool
 	blocked bool          // paused, but nobody could
 	added   chan struct{} // has one when something was added
@@ -56,7 +56,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// committed drops what lies below the offset next: it must not be processed again.
+// committed drops the messages below the offset next: they must not be processed again.
 func (b *buffer) committed(next int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *buffer) isBlocked() bool {
 	return b.blocked
 }
 
-// resume ends a pause at the end of a claim: sarama keeps it for the next one.
+// resume ends a pause at the end of a claim: otherwise sarama keeps it for the next one.
 func (b *buffer) resume() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +101,7 @@ func (b *buffer) resume() {
 	}
 }
 
-// measure is how many messages the next batch of at most limit has, and whether it is full.
+// measure returns how many messages the next batch of at most limit has, and whether it is full.
 func (b *buffer) measure(limit int) (n int, full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,15 +116,15 @@ func (b *buffer) measure(limit int) (n int, full bool) {
 	return n, n == limit || n < len(b.pending) || bytes >= b.batchBytes
 }
 
-// head is the first n messages.
+// head returns the first n messages.
 func (b *buffer) head(n int) []*sarama.ConsumerMessage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.pending[:n])
 }
 
-// next waits for a message, and then up to wait for a full batch. It returns nothing when
-// ctx has ended, even when there is something.
+// next waits for a message, and then up to wait for a full batch. When ctx has ended it returns
+// nothing, even if there are messages.
 func (b *buffer) next(ctx context.Context, limit int,
 	wait time.Duration) []*sarama.ConsumerMessage {
 	var late <-chan time.Time

@@ -7,7 +7,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// claim is one partition while it is ours.
+// claim is one partition while this member has it.
 type claim struct {
 	session sarama.ConsumerGroupSession
 	claim   sarama.ConsumerGroupClaim
@@ -30,7 +30,7 @@ func (p *Processor) ConsumeClaim(session sarama.ConsumerGroupSession,
 		err = c.worker.run()
 	}()
 	abandoned, err := c.consume(done)
-	// After this line the partition may become another's.
+	// From here on the partition may belong to another member.
 	c.worker.over.Store(true)
 	c.cancel(ErrRevoked)
 	if hook := p.cfg.Observer.Revoked; hook != nil {
@@ -62,7 +62,7 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession,
 	return c
 }
 
-// consume takes what comes in until the worker ends, or the partition is given up.
+// consume takes messages until the worker ends, or the partition is given up.
 func (c *claim) consume(done <-chan error) (abandoned bool, err error) {
 	buffer := c.worker.buffer
 	for {
@@ -85,9 +85,8 @@ func (c *claim) consume(done <-chan error) (abandoned bool, err error) {
 	}
 }
 
-// drain gives the worker the time to end what it has begun, and no more: a handler that
-// does not listen, or a broker that does not answer, must not keep the group from
-// rebalancing.
+// drain gives the worker time to end what it has begun, but no more: a handler that ignores its
+// context, or a broker that does not answer, must not keep the group from rebalancing.
 func (c *claim) drain(done <-chan error) (abandoned bool, err error) {
 	c.stop()
 	budget := c.worker.cfg.Drain

@@ -17,14 +17,13 @@ type Config struct {
 	// Brokers are the addresses to start from. Required.
 	Brokers []string
 
-	// Client is the configuration of the producers' clients: SASL, TLS, timeouts,
-	// compression, partitioner and the rest of it; that of the consumer group will do.
-	// Of a copy, these are set: Producer.Idempotent, Producer.RequiredAcks (WaitForAll),
-	// Producer.Return, Producer.Transaction.ID and .Timeout, and Net.MaxOpenRequests (1).
-	// Its Version must be 2.5 at least. A broker that is still ending one transaction refuses
-	// the next for a moment, and sarama waits Producer.Transaction.Retry.Backoff then. Where
-	// transactions follow each other closely, a few milliseconds instead of its 100, with a
-	// larger Retry.Max, are up to twice as fast. Required.
+	// Client is the configuration of the producers' clients: SASL, TLS, timeouts, compression,
+	// partitioner and so on; you can use that of the consumer group. Its Version must be at least
+	// 2.5. In a copy of it, these are set: Producer.Idempotent, Producer.RequiredAcks (WaitForAll),
+	// Producer.Return, Producer.Transaction.ID and .Timeout, and Net.MaxOpenRequests (1). A broker
+	// that is still ending one transaction refuses the next for a moment. sarama then waits
+	// Producer.Transaction.Retry.Backoff. Where transactions follow each other closely, a few
+	// milliseconds instead of its 100, with a larger Retry.Max, are up to twice as fast. Required.
 	Client *sarama.Config
 
 	// Group is the id of the consumer group. Required.
@@ -37,15 +36,14 @@ type Config struct {
 	// Handler turns messages into messages. Required.
 	Handler Handler
 
-	// DeadLetter returns the message to produce instead of the outputs of a message that
-	// cannot be processed, usually to a dead-letter topic; it is committed with the message's
-	// offset. Returning nil stops Run. It may be called more than once for a message, and
-	// concurrently. Default nil: Run returns an *UnprocessableError.
+	// DeadLetter returns the message to produce instead of the outputs of a message that cannot be
+	// processed, usually to a dead-letter topic; it is committed with the message's offset. If it
+	// returns nil, Run stops. It may be called more than once for a message, and concurrently.
+	// Default nil: Run returns an *UnprocessableError.
 	DeadLetter func(m *sarama.ConsumerMessage, reason error) *sarama.ProducerMessage
 
-	// Attempts is how many times in a row a batch, and then the message alone, may fail
-	// before its error counts as permanent. The runs are counted by each claim in memory.
-	// Default 0: no cap.
+	// Attempts is how many times in a row a batch, and then the message alone, may fail before its
+	// error counts as permanent. Each claim counts the runs in memory. Default 0: no limit.
 	Attempts int
 
 	// IDPrefix begins the transactional ids: prefix/group/topic/partition. A broker with
@@ -63,32 +61,31 @@ type Config struct {
 	// BatchWait is how long an incomplete batch waits for more. Default 10 ms.
 	BatchWait time.Duration
 
-	// TransactionTimeout is after how long a broker aborts a transaction that its producer
-	// neither commits nor aborts, give or take the broker's own interval (10 s by
-	// default). It must not exceed the group's session timeout: the transaction of a
-	// crashed member should be over when its partitions are given away, for no member can start
-	// on a partition whose offset is part of an open transaction. It should exceed the time
-	// in which a broker restarts. Default 30 s.
+	// TransactionTimeout is how long a producer may leave a transaction open before a broker aborts
+	// it, give or take the broker's own interval (10 s by default). It must not exceed the group's
+	// session timeout: the transaction of a crashed member should be over when its partitions are
+	// given away, because no member can start on a partition whose offset is part of an open
+	// transaction. It should exceed the time in which a broker restarts. Default 30 s.
 	TransactionTimeout time.Duration
 
-	// Timeout bounds one run of Handler; sarama has no limit of its own. A run that exceeds
-	// it fails; one that does not listen to its context keeps its partition. Default 0: none.
+	// Timeout bounds one run of Handler; sarama has no limit of its own. A run that exceeds it
+	// fails; a run that ignores its context keeps its partition. Default 0: no limit.
 	Timeout time.Duration
 
-	// Drain is the most time that giving up a partition takes. A running handler has four
-	// fifths of it to return, and its output is committed in the rest. It must be shorter
-	// than the group's rebalance timeout by a second. Default 10 s.
+	// Drain is the longest time that giving up a partition takes. A running handler has four fifths
+	// of it to return, and its output is committed in the rest. It must be at least a second
+	// shorter than the group's rebalance timeout. Default 10 s.
 	Drain time.Duration
 
-	// RetryBase and RetryMax bound the backoff after an error, with full jitter.
-	// Default 100 ms and 10 s, or the other one where that is beyond it.
+	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Defaults: 100 ms
+	// and 10 s; where one is set beyond the other's default, both have its value.
 	RetryBase, RetryMax time.Duration
 
 	// AllowSkip lets CheckConfig accept Consumer.Offsets.Initial = OffsetNewest, which skips
-	// what arrived before the group's first commit. Default false.
+	// messages that arrived before the group's first commit. Default false.
 	AllowSkip bool
 
-	// Observer is told what happens. Default: nobody.
+	// Observer has hooks for what happens. Default: no hooks.
 	Observer Observer
 
 	// Logger gets warnings. Default: slog.Default().
@@ -135,7 +132,7 @@ func (c Config) complete() (Config, error) {
 	return c, c.checkClient()
 }
 
-// bad names a field of Config.
+// bad returns the error about a field of Config.
 func bad(field, format string, args ...any) error {
 	return &dedup.InputError{Field: "txn.Config." + field, Reason: fmt.Sprintf(format, args...)}
 }
@@ -165,7 +162,7 @@ func setDefault[T int | time.Duration](p *T, v T) {
 	}
 }
 
-// transactionalID is the same for every owner of a partition, so that each fences the one
+// transactionalID is the same for every owner of a partition, so that each owner fences the one
 // before. A topic's name has no slash, so different partitions have different ids.
 func (c *Config) transactionalID(topic string, partition int32) string {
 	return fmt.Sprintf("%s/%s/%s/%d", c.IDPrefix, c.Group, topic, partition)

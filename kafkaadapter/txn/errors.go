@@ -13,9 +13,8 @@ var (
 	// ErrRevoked is the cause of a handler's context that ended because its partition was
 	// given up and the drain budget is used up.
 	ErrRevoked = errors.New("txn: the partition was revoked")
-	// ErrStale ends a claim whose member or generation the group does not know any more,
-	// or never did: Config.Group and Config.InstanceID must be those of the consumer group.
-	// Run joins again.
+	// ErrStale ends a claim whose member or generation the group no longer knows, or never knew:
+	// Config.Group and Config.InstanceID must be those of the consumer group. Run joins again.
 	ErrStale = errors.New(
 		"txn: not a current member of the group (is Config.Group the group that Run consumes with?)")
 

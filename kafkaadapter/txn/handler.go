@@ -10,22 +10,21 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Handler turns a batch of messages of one partition, in the order of their offsets, into
-// the messages to produce; it may return none. It must have no other effect: it runs again
-// for the same messages after an abort, a rebalance or a crash, and the output of one run
-// counts. It is called concurrently for different partitions, and for one partition
-// never, except that a call which outlived its partition's Drain may still be running
-// when the partition has come back; its output is dropped.
+// Handler turns a batch of messages of one partition, in the order of their offsets, into the
+// messages to produce; it may return none. It must have no other effect: it runs again for the same
+// messages after an abort, a rebalance or a crash, and the output of one run counts. It is called
+// concurrently for different partitions, but not for one partition. The exception is a call that
+// outlived its partition's Drain: it may still run when the partition has come back, but its output
+// is dropped.
 //
-// Its context ends with Config.Timeout, and when the drain budget of a revoked partition is
-// used up (cause [ErrRevoked]). Messages that it returns after that are dropped, and the batch is
-// handled again. Returned messages are sent in order. They belong to txn then: return new
-// ones in each run.
+// Its context ends with Config.Timeout, and when the drain budget of a revoked partition is used up
+// (cause [ErrRevoked]). Messages that it returns after that are dropped, and the batch is handled
+// again. Returned messages are sent in order. They belong to txn then: return new ones in each run.
 //
-// An error for which dedup.IsPermanent is true: the batch is divided until the message is
-// alone, which goes to Config.DeadLetter or stops Run. So does a message whose output no
-// broker takes, because it is too large for example. Any other error, and a panic: the
-// batch is handled again after a backoff. Nothing is skipped, and later messages of the
+// After an error for which dedup.IsPermanent is true, the batch is divided until the message is
+// alone, which goes to Config.DeadLetter or stops Run. The same happens to a message whose output
+// no broker takes, because it is too large for example. After any other error, and after a panic,
+// the batch is handled again after a backoff. Nothing is skipped, and later messages of the
 // partition wait.
 type Handler func(ctx context.Context,
 	batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error)
@@ -54,8 +53,8 @@ func PerMessage(f func(ctx context.Context, m *sarama.ConsumerMessage) ([]*saram
 	}
 }
 
-// call runs the handler; a panic is an error. The handler gets a slice of its own: its
-// changes must not be seen by the next run.
+// call runs the handler; a panic becomes an error. The handler gets a copy of the slice, so that
+// the next run does not see its changes.
 func (h Handler) call(ctx context.Context,
 	batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, err error) {
 	defer func() {
@@ -70,7 +69,7 @@ func (h Handler) call(ctx context.Context,
 	return out, err
 }
 
-// deadLetter asks for the dead letter of a message. One that there is not is nil.
+// deadLetter asks Config.DeadLetter for the dead letter of a message.
 func (c *Config) deadLetter(m *sarama.ConsumerMessage, reason error) (out *sarama.ProducerMessage,
 	err error) {
 	if c.DeadLetter == nil {

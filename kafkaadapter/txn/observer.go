@@ -6,7 +6,7 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Observer is told what a [Processor] does. Every hook may be nil, is called
+// Observer has hooks that are called with what a [Processor] does. Every hook may be nil, is called
 // concurrently, and must return quickly.
 type Observer struct {
 	// Handled: the handler ran for took on a batch and returned err. The batch may run again.
@@ -14,13 +14,13 @@ type Observer struct {
 	// Committed: a transaction with the outputs of a batch is committed; next is the
 	// committed offset of the partition.
 	Committed func(topic string, partition int32, next int64, outputs int)
-	// Failed: a run was not committed for this reason; its transaction, if there was one, is
-	// aborted, or the broker was left to decide it and is asked. The batch runs again unless
-	// the broker says that it was committed.
+	// Failed: a run was not committed for this reason. Its transaction, if there was one, is
+	// aborted, or the broker decides it and is asked. The batch runs again unless the broker says
+	// that it was committed.
 	Failed func(topic string, partition int32, err error)
-	// Resumed: a new producer has taken over the partition, which is committed up to the
-	// offset next, or -1. It comes once per claim, and again after errors for which a
-	// producer has to be replaced.
+	// Resumed: a new producer has taken over the partition, which is committed up to the offset
+	// next, or -1. It is called once for each claim, and again after errors that need a new
+	// producer.
 	Resumed func(topic string, partition int32, next int64)
 	// DeadLettered: the dead letter of m is committed together with its offset.
 	DeadLettered func(m *sarama.ConsumerMessage, reason error)

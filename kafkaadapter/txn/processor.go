@@ -10,12 +10,12 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 )
 
-// Processor is a sarama.ConsumerGroupHandler. Use [Processor.Run], which also pauses
-// partitions whose handlers fall behind, and stops on what cannot be processed. With
-// group.Consume alone ConsumeClaim returns the error that Run would, and a partition whose
-// handler falls behind is not read. That holds up all partitions of its broker, and a
-// revocation under cooperative rebalancing is not noticed until it is read again. One
-// Processor serves one consumer group.
+// Processor is a sarama.ConsumerGroupHandler. Use [Processor.Run], which also pauses partitions
+// whose handlers fall behind, and stops on a message that cannot be processed. With group.Consume
+// alone ConsumeClaim returns the error that Run would return, and a partition whose handler falls
+// behind is not read. That holds up all partitions of its broker, and under cooperative rebalancing
+// a revocation is noticed only when the partition is read again. One Processor serves one consumer
+// group.
 type Processor struct {
 	cfg    Config
 	dial   func(transactionalID string) (broker, error)
@@ -38,12 +38,11 @@ func New(cfg Config) (*Processor, error) {
 	return p, nil
 }
 
-// Run consumes the topics until ctx ends, and then returns nil after its partitions have
-// been given up, within Config.Drain and the time in which sarama leaves the session. It
-// joins the group again after a rebalance and, with a backoff, after an error. It reads
-// the group's Errors channel; nobody else may meanwhile. It does not close the group. When
-// ctx ends while the group is being joined, sarama waits for the coordinator's answer
-// first: up to the group's rebalance timeout.
+// Run consumes the topics until ctx ends. Then it gives its partitions up, within Config.Drain and
+// the time in which sarama leaves the session, and returns nil. It joins the group again after a
+// rebalance and, with a backoff, after an error. It reads the group's Errors channel, which nobody
+// else may read meanwhile. It does not close the group. When ctx ends while the member joins the
+// group, sarama first waits for the coordinator's answer, up to the group's rebalance timeout.
 //
 // It returns:
 //
@@ -54,7 +53,7 @@ func New(cfg Config) (*Processor, error) {
 //   - an [*dedup.InputError] for a nil argument or no topics
 //   - an error for a handler that ends its goroutine
 //
-// The next run processes all that is not committed, in each case.
+// In each case the next run processes everything that is not committed.
 func (p *Processor) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
 	return p.member.Run(ctx, group, topics, p)
 }
@@ -72,7 +71,7 @@ func (p *Processor) Setup(sarama.ConsumerGroupSession) error { return nil }
 // Cleanup implements sarama.ConsumerGroupHandler.
 func (p *Processor) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
-// metadata is what fences an owner of the past: never without member and generation.
+// metadata returns the member and generation, which fence a former owner. They are always sent.
 func (p *Processor) metadata(session sarama.ConsumerGroupSession) *sarama.ConsumerGroupMetadata {
 	var instance *string
 	if p.cfg.InstanceID != "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/groupmember"
 )
 
-// handover is how much sooner than the group's rebalance timeout a partition must be given
-// up, for the join that follows.
+// handover is the time that must be left of the group's rebalance timeout after a partition was
+// given up, for the join that follows.
 const handover = time.Second
 
 // producerConfig is the configuration of one transactional producer.
@@ -44,10 +44,10 @@ func (c *Config) checkClient() error {
 	return nil
 }
 
-// CheckConfig returns an [*dedup.InputError] that names the first setting of the consumer
-// group's c under which messages would be lost or processed twice. sarama does not hand its
-// configuration to a handler, so call it before making the consumer group. New has
-// checked the producers' configuration.
+// CheckConfig returns an [*dedup.InputError] that names the first setting of the consumer group's c
+// with which messages would be lost or processed twice. sarama does not pass its configuration to a
+// handler, so call CheckConfig before making the consumer group. New has checked the producers'
+// configuration.
 func (p *Processor) CheckConfig(c *sarama.Config) error {
 	bad := func(field, format string, args ...any) error {
 		return &dedup.InputError{Field: "sarama.Config." + field,

@@ -10,8 +10,8 @@ import (
 )
 
 // ErrTopicRecreated ends a claim whose topic was deleted and created again. The handler's last
-// batch is not committed, and the new topic is read from Consumer.Offsets.Initial on. Run
-// joins again.
+// batch is not committed, and the new topic is read from Consumer.Offsets.Initial on. Run joins
+// again.
 var ErrTopicRecreated = errors.New("txn: topic was deleted and created again")
 
 func (w *worker) recreated(how string) error {
@@ -19,10 +19,10 @@ func (w *worker) recreated(how string) error {
 }
 
 // sameTopic compares the topic with the one that was assigned, right before a commit. A commit
-// names its topic by name alone: the offset of a topic that was deleted would be committed into its
-// successor, and so many messages of that be skipped. The look and the commit are two requests; a
-// topic that is replaced between them is found by the stamp, see begins. Brokers before 2.8 do not
-// tell topics apart.
+// identifies its topic by name alone: the offset of a deleted topic would be committed into the new
+// one, and that many of its messages would be skipped. The check and the commit are two requests.
+// If the topic is replaced between them, the stamp shows it later, see begins. Brokers before 2.8
+// do not tell such topics apart.
 func (w *worker) sameTopic() error {
 	uuid, err := w.broker.topic(w.topic)
 	switch {
@@ -34,8 +34,8 @@ func (w *worker) sameTopic() error {
 	return nil
 }
 
-// begins compares what is committed with the offset at which sarama has begun the partition, which
-// it fetched before the topic was looked up, and with the topic:
+// begins compares the committed offset with the topic, and with the offset at which sarama has
+// begun the partition. sarama fetched that offset before the topic was looked up:
 //
 //  1. sarama fetches the offset 200 of the old topic.
 //  2. The topic is deleted, and its offset with it; another one is created.
@@ -55,7 +55,7 @@ func (w *worker) begins(p producer, next int64, metadata string) error {
 	return nil
 }
 
-// restart commits the first offset of the topic's log, with which the next session begins.
+// restart commits the first offset of the topic's log, at which the next session begins.
 func (w *worker) restart(p producer) error {
 	oldest, err := w.broker.oldest(w.topic, w.partition)
 	if err != nil {
@@ -74,9 +74,9 @@ func (w *worker) restart(p producer) error {
 	return p.CommitTxn()
 }
 
-// offsets are what a transaction commits: the offset, and which topic it belongs to. A leader epoch
-// of 0, which sarama's AddMessageToTxn sends, would make other clients take the log for truncated;
-// -1 is none.
+// offsets returns what a transaction commits: the offset, and the topic to which it belongs. A
+// leader epoch of 0, which sarama's AddMessageToTxn sends, would make other clients take the log
+// for truncated; -1 is none.
 func (w *worker) offsets(next int64) map[string][]*sarama.PartitionOffsetMetadata {
 	stamp := msgid.Stamp(w.uuid)
 	return map[string][]*sarama.PartitionOffsetMetadata{
@@ -84,7 +84,7 @@ func (w *worker) offsets(next int64) map[string][]*sarama.PartitionOffsetMetadat
 	}
 }
 
-// topic asks the group's coordinator, which is the broker that takes the offsets.
+// topic asks the group's coordinator, because that broker takes the offsets.
 func (c *cluster) topic(name string) (uuid string, err error) {
 	err = c.ask(func(b *sarama.Broker) error {
 		answer, err := b.GetMetadata(sarama.NewMetadataRequest(c.client.Config().Version,

@@ -9,9 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// transact commits the outputs and the offset next, the first that is not processed. After
-// an error that is not certain to have ended in an abort, the producer is gone, and resume
-// finds out.
+// transact commits the outputs and the offset next, the first that is not processed. If an error
+// may not have ended in an abort, the producer is dropped, and resume finds out.
 func (w *worker) transact(out []*sarama.ProducerMessage, next int64) error {
 	act, err := w.attempt(out, next)
 	switch {
@@ -36,7 +35,7 @@ func (w *worker) transact(out []*sarama.ProducerMessage, next int64) error {
 	return err
 }
 
-// attempt goes through a transaction up to its commit, or to an error and what follows it.
+// attempt makes a transaction up to its commit or an error, and returns what must follow.
 func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, error) {
 	p := w.producer
 	if err := p.BeginTxn(); err != nil {
@@ -50,9 +49,9 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 	if err := w.sameTopic(); err != nil {
 		return again, err
 	}
-	// Under cooperative rebalancing the generation of a session grows while it keeps its
-	// partitions. It is read while the claim is held, which the flag then confirms: a
-	// generation in which the partition is another member's cannot be among those.
+	// Under cooperative rebalancing the generation of a session grows while the session keeps its
+	// partitions. The code reads the generation first, and then the flag confirms that the claim
+	// was still held. So in that generation the partition was not another member's.
 	meta := w.meta()
 	if w.over.Load() {
 		return again, ErrRevoked
@@ -67,28 +66,28 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 	case !refused(err, p.TxnStatus()):
 		return renew, fmt.Errorf("txn: commit: %w", err)
 	}
-	// The transaction is aborted, so that no reader waits for it; whether we still are a
-	// member resume finds out.
+	// Abort the transaction, so that no reader waits for it. resume finds out whether this process
+	// is still a member.
 	if e := p.AbortTxn(); e != nil {
 		err = errors.Join(err, e)
 	}
 	return renew, fmt.Errorf("txn: commit: %w", err)
 }
 
-// resume makes a producer and finds out how far the partition is processed, whatever
-// happened before: an owner that crashed, one that still runs, a commit of our own of
-// which we know nothing. It is asked of the broker, in this order:
+// resume makes a producer and finds out how far the partition is processed, whatever happened
+// before: an owner crashed, another one still runs, or the result of our own commit is not known.
+// It asks the broker, in this order:
 //
-//  1. Are we a member, in our generation? One that is not must not fence the rightful owner.
+//  1. Is this process a member, in its generation? If not, it must not fence the rightful owner.
 //  2. InitProducerId: from here on no transaction of an older producer can be committed, and
 //     none is undecided.
-//  3. The committed offset. Asked before 2, a commit that was under way could come after
-//     the answer. This holds for the first producer of a claim as well. sarama asks for the
-//     offset to start from before the claim begins, and a member that joins again in the
-//     same generation does not fence its own late commit with it.
+//  3. The committed offset. If it were asked before 2, a commit that was under way could come
+//     after the answer. This holds for the first producer of a claim, too: sarama asks for the
+//     start offset before the claim begins, and a member that joins again in the same generation
+//     does not fence its own late commit with that.
 //
-// The topic is looked up before 3, once in a claim: the commit says whether sarama has begun at
-// an offset of a topic that was deleted since.
+// The topic is looked up before 3, once in a claim: the commit's metadata say whether sarama has
+// begun at an offset of a topic that has been deleted since.
 func (w *worker) resume() error {
 	if w.broker == nil {
 		b, err := w.dial()
@@ -123,7 +122,7 @@ func (w *worker) resume() error {
 	return nil
 }
 
-// start is where a new producer continues.
+// start returns the offset at which a new producer continues.
 func (w *worker) start(p producer) (next int64, err error) {
 	if w.uuid == "" {
 		if w.uuid, err = w.broker.topic(w.topic); err != nil {
@@ -137,7 +136,7 @@ func (w *worker) start(p producer) (next int64, err error) {
 	return next, w.begins(p, next, metadata)
 }
 
-// position waits for an offset that another producer's transaction is committing.
+// position waits while another producer's transaction is committing the offset.
 func (w *worker) position() (int64, string, error) {
 	retry := backoff.Policy{Base: w.cfg.RetryBase, Cap: w.cfg.RetryMax}
 	for n := 0; ; n++ {

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// worker works off the buffer of one claim: a batch at a time, each in one transaction.
-// Messages that are not committed stay in the buffer, to be run again from there.
+// worker processes the buffer of one claim: a batch at a time, each in one transaction. Messages
+// that are not committed stay in the buffer, and run again from there.
 type worker struct {
 	cfg       *Config
 	topic     string
@@ -33,11 +33,10 @@ type worker struct {
 	uuid     string   // of the topic when it was assigned, empty where nobody knows
 	limit    int      // messages in the next batch
 	failures int      // in a row, for the backoff
-	attempts int      // in a row of the batch at hand, for the cap
+	attempts int      // in a row of the current batch, for Config.Attempts
 }
 
-// run works until the partition is to be given up, and returns nil then. An error ends the
-// claim.
+// run works until the partition must be given up, and then returns nil. An error ends the claim.
 func (w *worker) run() error {
 	defer w.close()
 	w.limit = w.cfg.BatchMax
@@ -61,10 +60,10 @@ func (w *worker) run() error {
 // endError ends a claim.
 type endError struct{ error }
 
-// errAtOnce: run again, without waiting.
+// errAtOnce: run again without a wait.
 var errAtOnce = errors.New("txn: at once")
 
-// failed waits before the next step. At the end of the claim there is none.
+// failed waits before the next step, but not at the end of the claim.
 func (w *worker) failed(err error) {
 	if errors.Is(err, ErrRevoked) {
 		return // nobody's failure
@@ -114,9 +113,8 @@ func (w *worker) handle(batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMess
 	if hook := w.cfg.Observer.Handled; hook != nil {
 		hook(batch, time.Since(began), err)
 	}
-	// A handler that was interrupted runs again even when it says that it is complete: that costs
-	// nothing, while half an output would be a loss. For the same reason no error of it
-	// counts as permanent.
+	// An interrupted handler runs again even if it returned nil: that costs nothing, while half an
+	// output would be a loss. For the same reason none of its errors counts as permanent.
 	switch {
 	case w.handling.Err() != nil:
 		return nil, ErrRevoked
@@ -130,12 +128,12 @@ func (w *worker) handle(batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMess
 	return out, nil
 }
 
-// runError is the handler's, or what a broker has against its output: the messages may be
-// to blame.
+// runError is an error of the handler, or a broker's refusal of its output: the messages may be the
+// cause.
 type runError struct{ error }
 
-// retry decides what becomes of a batch that failed. A message that is to blame is looked
-// for by dividing: the parts before it are committed, and in the end it is alone.
+// retry decides what happens to a batch that failed. To find the message that causes it, the batch
+// is divided: the parts before the message are committed, and in the end it is alone.
 func (w *worker) retry(batch []*sarama.ConsumerMessage, err error) error {
 	var blame *runError
 	if !errors.As(err, &blame) {
@@ -153,7 +151,7 @@ func (w *worker) retry(batch []*sarama.ConsumerMessage, err error) error {
 	}
 }
 
-// bury commits the dead letter of a message in the place of its outputs.
+// bury commits the dead letter of a message instead of its outputs.
 func (w *worker) bury(m *sarama.ConsumerMessage, reason error) error {
 	deadLetter, err := w.cfg.deadLetter(m, reason)
 	if err != nil {

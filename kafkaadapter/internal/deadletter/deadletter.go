@@ -1,5 +1,5 @@
-// Package deadletter is what dead letters have in common, whatever client they are sent with: so
-// a letter of one can be replayed by the other.
+// Package deadletter has what the dead letters of all clients have in common: a letter that one
+// client has sent can be replayed by another one.
 package deadletter
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// The headers of a letter. The adapters say what they mean.
+// The headers of a letter. Package kafkaadapter documents them.
 const (
 	ID         = own + "id"
 	Scope      = own + "scope"
@@ -38,7 +38,7 @@ var (
 	ErrNoDeadLetter = errors.New("kafkaadapter: message is not a dead letter")
 	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
-	// ErrNoRecord: nothing is on record of the message of a dead letter.
+	// ErrNoRecord: the store has no record of the message of a dead letter.
 	ErrNoRecord = errors.New(
 		"kafkaadapter: the store has no record of the message of the dead letter")
 )
@@ -46,7 +46,7 @@ var (
 // Header of a letter.
 type Header struct{ Key, Value string }
 
-// Record is what the headers say of a message.
+// Record is what the headers say about a message.
 type Record struct {
 	ID        string
 	Scoped    Scoped
@@ -58,7 +58,7 @@ type Record struct {
 	Reason    error
 }
 
-// Headers are those that a letter has next to its message's own.
+// Headers returns the headers that a letter has in addition to those of its message.
 func (r Record) Headers() []Header {
 	headers := make([]Header, 0, 10)
 	if msgid.IsKey(r.ID) { // another one may have any size, and was not claimed
@@ -79,8 +79,8 @@ func (r Record) Headers() []Header {
 		Header{Error, cut(fmt.Sprint(r.Reason), maxError)})
 }
 
-// IsOwn reports whether a header is a letter's. Those of a message that was a letter once are
-// replaced.
+// IsOwn reports whether a header is one of a letter. Where a message was a letter before, these
+// headers are replaced.
 func IsOwn[T ~string | ~[]byte](key T) bool {
 	return len(key) >= len(own) && strings.EqualFold(string(key[:len(own)]), own)
 }
@@ -96,15 +96,15 @@ func cut(s string, limit int) string {
 	return s[:limit]
 }
 
-// Replayed takes the id of a letter that was sent back to the topic it came from.
+// Replayed returns the id of a letter that was sent back to the topic it came from.
 func Replayed(h msgid.Headers, topic string) (string, bool) {
 	id := h.Header(ID)
 	return id, id != "" && h.Header(Topic) == topic
 }
 
-// Open makes the key of a letter claimable again, and returns the topic it goes back to. The
-// scope of the key is that of the letter. Unrecorded lets a letter go of whose message nothing
-// is on record.
+// Open makes the key of a letter claimable again, and returns the topic it goes back to. The letter
+// says the scope of the key. With unrecorded, a letter may go although the store has no record of
+// its message.
 func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded bool) (topic string,
 	err error) {
 	topic = h.Header(Topic)
@@ -128,9 +128,9 @@ func tooLarge(h msgid.Headers) error {
 		ErrNoDeadLetter, h.Header(TooLarge), h.Header(Topic), h.Header(Partition), h.Header(Offset))
 }
 
-// free forgets a key that has not succeeded, given up after so many attempts. One with fewer
-// of them is on its way again, after an earlier replay: it is claimable, and to forget it
-// could meet the success that it has in the meantime.
+// free forgets a key that has not succeeded and was given up after this many attempts. A released
+// key with fewer attempts was replayed before and is on its way again. It is claimable already, and
+// Forget could delete the success that it has in the meantime.
 func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int,
 	unrecorded bool) error {
 	rec, err := d.Lookup(ctx, id, dedup.WithScope(scope))

@@ -10,10 +10,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// ScopeOf is the scope of the keys of a topic's messages in a consumer group. The adapters
-// document it.
+// ScopeOf is the scope of the keys of a topic's messages in a consumer group. Package kafkaadapter
+// documents it.
 func ScopeOf(group, topic string) string {
-	// A topic's name has no slash, so the last slash divides the two.
+	// A topic's name has no slash, so the last slash separates the two.
 	if scope := group + "/" + topic; !strings.Contains(topic, "/") && msgid.IsScope(scope) {
 		return scope
 	}
@@ -29,11 +29,11 @@ type Scopes struct {
 	Group string
 	// TopicName is the name under which a topic's keys are scoped. Nil: the topic's own.
 	TopicName func(topic string) string
-	// Retry are the topics whose messages' headers are believed.
+	// Retry are the topics in which the headers of messages are believed.
 	Retry []string
 }
 
-// TopicScope is what Scopes say of one topic.
+// TopicScope is what Scopes say about one topic.
 type TopicScope struct {
 	scopes *Scopes
 	own    Scoped
@@ -43,7 +43,7 @@ type TopicScope struct {
 // Scoped is the scope of a message, and the first topic that it came from.
 type Scoped struct{ Scope, First string }
 
-// Topic asks TopicName.
+// Topic returns the scope of a topic. It calls TopicName.
 func (s *Scopes) Topic(topic string) TopicScope {
 	first := topic
 	if s.TopicName != nil {
@@ -64,11 +64,11 @@ func (s *Scopes) scoped(first string) Scoped {
 	return Scoped{ScopeOf(s.Group, first), first}
 }
 
-// Of is the scope of a message. Its headers count only in a topic that the consumer retries
-// from: anybody may write them to another one, and whoever copies headers to messages of
-// another kind does. Believed there they would make a new message look like the duplicate of
-// another topic's message, and its effect would be lost. Not believed where they are true,
-// they let an effect run again, which is the smaller harm.
+// Of returns the scope of a message. Its headers count only in a topic that the consumer retries
+// from. Anybody may write them to another topic, for example by copying headers to messages of
+// another kind. If they were believed there, a new message would look like the duplicate of another
+// topic's message, and its effect would be lost. If true headers are not believed, an effect runs
+// again, which is the smaller harm.
 func (t *TopicScope) Of(h msgid.Headers) Scoped {
 	if !t.retry {
 		return t.own
@@ -80,11 +80,10 @@ func (t *TopicScope) Of(h msgid.Headers) Scoped {
 	return t.scopes.scoped(first)
 }
 
-// Retried reports whether the message is a letter that is to be tried again. Its headers are
-// believed then.
+// Retried reports whether the message is a letter to be tried again. Its headers are believed then.
 func (t *TopicScope) Retried(h msgid.Headers) bool { return t.retry && h.Header(FirstTopic) != "" }
 
-// Fallback is the id that a letter had, for a message in which nothing else finds one.
+// Fallback returns the id that a letter carries, for a message in which Config.ID finds none.
 func (t *TopicScope) Fallback(h msgid.Headers) (string, bool) {
 	if !t.Retried(h) {
 		return "", false
@@ -93,7 +92,7 @@ func (t *TopicScope) Fallback(h msgid.Headers) (string, bool) {
 	return id, id != ""
 }
 
-// Fault is why a retried letter must not run: its value is not there.
+// Fault says why a retried letter must not run: its value was left out.
 func (t *TopicScope) Fault(h msgid.Headers) error {
 	if !t.Retried(h) || h.Header(TooLarge) == "" {
 		return nil

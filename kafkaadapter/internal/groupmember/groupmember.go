@@ -1,6 +1,6 @@
-// Package groupmember runs a member of a sarama consumer group: it joins again and again, reads
-// what sarama tells on Errors alone, pauses partitions, and ends when one of them has met
-// an error that another session would meet too.
+// Package groupmember runs a member of a sarama consumer group. It joins again after each session,
+// reads the errors that sarama sends only to Errors, and pauses partitions. It ends when one of
+// them has met an error that another session would meet too.
 package groupmember
 
 import (
@@ -17,22 +17,22 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// rejoinMax bounds the wait before joining again without an error to wait for: the others'
-// rebalance waits for this member.
+// rejoinMax bounds the wait before the member joins again when no error says to wait longer: the
+// rebalance of the other members waits for this one.
 const rejoinMax = 2 * time.Second
 
-// Member is what one Run needs. Its fields are set before the first, and stay.
+// Member is what one Run needs. Its fields are set before the first Run and never change.
 type Member struct {
 	// Retry is the backoff after an error of the group.
 	Retry backoff.Policy
-	// Busy is what a second Run returns while the first has not.
+	// Busy is the error of a second Run while the first has not returned.
 	Busy error
 	// Failed is called with every error of the group.
 	Failed func(error)
-	// Paused is told when a partition is paused (true) or resumed; it may be nil.
+	// Paused is called when a partition is paused (true) or resumed; it may be nil.
 	Paused func(topic string, partition int32, paused bool)
-	// Topics returns those of the topics that a session is to consume: sarama's Consume fails
-	// when one does not exist. It may wait until ctx ends. Nil: all.
+	// Topics returns the topics that a session is to consume, a subset of its argument: sarama's
+	// Consume fails when one does not exist. It may wait until ctx ends. Nil: all.
 	Topics func(ctx context.Context, topics []string) []string
 
 	mu    sync.Mutex
@@ -41,9 +41,9 @@ type Member struct {
 	fatal error
 }
 
-// Run consumes the topics until ctx ends, and then returns nil. It returns what
-// [Member.Fail] was told, sarama.ErrClosedConsumerGroup, Busy, and an [*dedup.InputError]
-// for a nil argument or no topics; any other error of the group is Failed's business.
+// Run consumes the topics until ctx ends, and then returns nil. It returns the error given to
+// [Member.Fail], sarama.ErrClosedConsumerGroup, Busy, or an [*dedup.InputError] for a nil argument
+// or no topics; any other error of the group goes to Failed.
 func (m *Member) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string,
 	handler sarama.ConsumerGroupHandler) error {
 	switch {
@@ -87,7 +87,7 @@ func (m *Member) end() {
 	m.group, m.halt = nil, nil
 }
 
-// consume joins again and again.
+// consume joins again after each session.
 func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string,
 	handler sarama.ConsumerGroupHandler) error {
 	rejoin := backoff.Policy{Base: min(m.Retry.Base, rejoinMax), Cap: min(m.Retry.Cap, rejoinMax)}
@@ -118,15 +118,15 @@ func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics
 			failures = -1 // a session that lived: this was a rebalance
 			continue
 		}
-		// One that did not live, again and again, is an error that sarama tells on Errors
-		// alone, such as an offset out of range.
+		// A session that ended soon, again and again, has an error that sarama sends only to
+		// Errors, such as an offset out of range.
 		if backoff.Sleep(ctx, policy.Delay(failures, 0, nil)) != nil {
 			return nil
 		}
 	}
 }
 
-// listen reads the group's errors: what nobody reads sarama throws away.
+// listen reads the group's errors: sarama drops an error that nobody reads.
 func (m *Member) listen(errs <-chan error, stop <-chan struct{}) {
 	for {
 		select {
@@ -142,7 +142,7 @@ func (m *Member) listen(errs <-chan error, stop <-chan struct{}) {
 	}
 }
 
-// listenLast reads what is there, such as what became of the last commit.
+// listenLast reads the errors that are there already, such as the result of the last commit.
 func (m *Member) listenLast(errs <-chan error) {
 	for {
 		select {
@@ -157,7 +157,7 @@ func (m *Member) listenLast(errs <-chan error) {
 	}
 }
 
-// Fail keeps an error for Run to return. It does not end it.
+// Fail keeps an error for Run to return. It does not end Run.
 func (m *Member) Fail(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,7 +174,7 @@ func (m *Member) Halt() {
 	}
 }
 
-// Fatal is what Fail was told, in this Run or in the last.
+// Fatal is the error given to Fail, in this Run or in the last.
 func (m *Member) Fatal() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -200,11 +200,12 @@ func (m *Member) Pause(topic string, partition int32, on bool) bool {
 	return group != nil
 }
 
-// PollFault is what is wrong with how long a client whose requests to a broker wait for each
-// other may wait for messages, and empty if nothing is. Such is sarama, whose Broker holds
-// its mutex for a request and its response, so a heartbeat to a coordinator that leads a
-// consumed partition, too, waits for the poll that is under way. It can lose the mutex to the
-// next poll once: after a millisecond of waiting Go hands it over in turn.
+// PollFault says why polls of this length would cost the member its place in the group, and is
+// empty if they would not. It is for a client whose requests to a broker wait for each other, such
+// as sarama: its Broker holds a mutex for a request and its response. So a heartbeat to a
+// coordinator that also leads a consumed partition waits for the poll that is under way. The
+// heartbeat can lose the mutex to the next poll once: after a millisecond of waiting Go hands it
+// over in turn.
 func PollFault(poll, heartbeat, session time.Duration) string {
 	if 2*poll+heartbeat < session {
 		return ""

@@ -22,8 +22,8 @@ func CloudEvents(h Headers, value []byte) (string, bool) {
 	if source == "" || id == "" {
 		return "", false
 	}
-	// A source is a URI reference, where a space is written so. A bare one would let
-	// "a b" with "c" be taken for "a" with "b c", and one of the two be skipped.
+	// A source is a URI reference, which writes a space as %20. If a bare space were kept, "a b"
+	// with "c" could be taken for "a" with "b c", and one of the two would be skipped.
 	return strings.ReplaceAll(source, " ", "%20") + " " + id, true
 }
 
@@ -33,9 +33,8 @@ func mediaType(contentType string) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// structuredEvent reads source and id of an event in JSON; one that is missing is empty,
-// and both are where one is there twice. With a struct, encoding/json would match "ID" as
-// well, and take the last of two.
+// structuredEvent reads source and id of an event in JSON. A missing one is empty; both are empty
+// if one occurs twice. encoding/json with a struct would also match "ID", and take the last of two.
 func structuredEvent(value []byte) (source, id string) {
 	if !bytes.HasPrefix(bytes.TrimLeft(value, " \t\r\n"), []byte("{")) || !json.Valid(value) {
 		return "", ""
@@ -59,8 +58,8 @@ func structuredEvent(value []byte) (source, id string) {
 	return source, id
 }
 
-// outerStrings are the strings of the outermost object of valid JSON, as they are
-// written, and whether they are names of members. Nothing is decoded.
+// outerStrings returns the strings of the outermost object of valid JSON, as they are written, and
+// whether each is the name of a member. Nothing is decoded.
 func outerStrings(object []byte) iter.Seq2[[]byte, bool] {
 	return func(yield func([]byte, bool) bool) {
 		depth, named := 0, false
@@ -86,7 +85,7 @@ func outerStrings(object []byte) iter.Seq2[[]byte, bool] {
 	}
 }
 
-// endOfString is behind the string that begins at i.
+// endOfString returns the index after the string that begins at i.
 func endOfString(text []byte, i int) int {
 	for i++; text[i] != '"'; i++ {
 		if text[i] == '\\' {
@@ -96,8 +95,8 @@ func endOfString(text []byte, i int) int {
 	return i + 1
 }
 
-// unquote reads a JSON string. One with something in it that is not a character is empty:
-// read as U+FFFD, whatever it was, it could make one id of two.
+// unquote reads a JSON string. A string with something that is not a character becomes empty: every
+// such thing would read as U+FFFD, and two different ids could become one.
 func unquote(text []byte) string {
 	s := string(text[1 : len(text)-1])
 	if strings.Contains(s, `\`) && json.Unmarshal(text, &s) != nil ||

@@ -1,4 +1,4 @@
-// Package msgid finds the ids of messages, whatever client they came through.
+// Package msgid finds the ids of messages of any client.
 package msgid
 
 import (
@@ -12,14 +12,14 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Headers are those of a message.
+// Headers are the headers of a message.
 type Headers interface {
 	// Header is the value of the last header whose name equals this one without regard to case,
 	// and empty where there is none.
 	Header(name string) string
 }
 
-// First takes the id from the first of the named headers that is there.
+// First takes the id from the first of the named headers that is present and not empty.
 func First(h Headers, names []string) (string, bool) {
 	for _, name := range names {
 		if v := h.Header(name); v != "" {
@@ -32,7 +32,7 @@ func First(h Headers, names []string) (string, bool) {
 // HashPrefix begins the ids that [Hashed] makes.
 const HashPrefix = "sha256:"
 
-// Hashed is the id, if a Deduper takes it, and its digest otherwise. An id that looks like a
+// Hashed returns the id if a Deduper takes it, and its digest otherwise. An id that looks like a
 // digest is hashed, too: different ids stay different.
 func Hashed(id string) string {
 	if id == "" || IsKey(id) && !strings.HasPrefix(id, HashPrefix) {
@@ -54,7 +54,7 @@ func IsScope(scope string) bool {
 	return err == nil
 }
 
-// Position is the id of a message that is known by where it lies.
+// Position is the id of a message that is identified by its position.
 func Position(topicID string, partition int32, offset int64, at time.Time) string {
 	b := make([]byte, 0, 96)
 	b = append(b, "position:"...)

@@ -5,9 +5,9 @@ import "strings"
 // stampPrefix begins the metadata of our commits.
 const stampPrefix = "topic-id="
 
-// Stamp is the metadata of a commit to the topic with this UUID. A commit names its topic by
-// name alone in every version below 10: the stamp tells whoever reads it later that the offset
-// belongs to a topic of that name that was deleted since. It is empty where the UUID is not known.
+// Stamp is the metadata of a commit to the topic with this UUID. In every version below 10 a commit
+// identifies its topic by name alone. From the stamp a later reader learns that the offset belongs
+// to a topic of that name that has been deleted since. It is empty where the UUID is not known.
 func Stamp(uuid string) string {
 	if uuid == "" {
 		return ""
@@ -15,7 +15,7 @@ func Stamp(uuid string) string {
 	return stampPrefix + uuid
 }
 
-// Stamped is the UUID in the metadata of a commit. It is empty for a commit of anybody else.
+// Stamped is the UUID in the metadata of a commit. It is empty for a commit of another program.
 func Stamped(metadata string) string {
 	uuid, ok := strings.CutPrefix(metadata, stampPrefix)
 	if !ok {

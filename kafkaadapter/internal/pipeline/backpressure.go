@@ -14,7 +14,7 @@ const DefaultHigh = 2048
 // Reason is a set of causes for which a partition is paused.
 type Reason uint8
 
-// The causes. Backlog belongs to [Backpressure.Check], the others to the caller.
+// The causes. [Backpressure.Check] sets Backlog, the caller the others.
 const (
 	// Backlog means that too much is in flight.
 	Backlog Reason = 1 << iota
@@ -45,7 +45,7 @@ func (r Reason) String() string {
 	return strings.Join(names, "+")
 }
 
-// BackpressureConfig lends a [Backpressure] what it works with.
+// BackpressureConfig has the marks and functions of a [Backpressure].
 type BackpressureConfig struct {
 	// High pauses: the partition is paused when Level is at High or above.
 	// Default: [DefaultHigh].
@@ -105,9 +105,9 @@ func NewBackpressure(cfg BackpressureConfig) (*Backpressure, error) {
 
 // Check reads Level and holds or releases Backlog. Call it after a batch was tracked.
 //
-// Level is read under the lock and not handed in, because a number read outside can
-// be old when it is applied. The reader reads "full" and is put aside. The workers
-// finish everything and find nothing to resume. Then the reader pauses the partition,
+// Check reads Level under the lock instead of taking it as an argument, because a number read
+// outside can be old when it is applied. The reader reads "full", and the scheduler suspends it.
+// The workers finish everything and find nothing to resume. Then the reader pauses the partition,
 // and nobody is left to resume it.
 func (b *Backpressure) Check() {
 	b.mu.Lock()
@@ -120,8 +120,8 @@ func (b *Backpressure) Check() {
 	}
 }
 
-// Ease is Check that never holds. Call it after a slot was finished: there is less in
-// flight than before, and whoever added it decides whether it is too much.
+// Ease is Check that never pauses. Call it after a slot was finished: there is less in flight than
+// before, and whoever adds more calls Check.
 func (b *Backpressure) Ease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,24 +130,24 @@ func (b *Backpressure) Ease() {
 	}
 }
 
-// Hold adds reasons. Holding what is held already changes nothing: reasons are not
-// counted, so each needs one owner.
+// Hold adds reasons. Adding a reason that holds already changes nothing: reasons are not counted,
+// so each needs one owner.
 func (b *Backpressure) Hold(reasons Reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.set(b.held | reasons)
 }
 
-// Release takes reasons away. Releasing what is not held changes nothing.
+// Release takes reasons away. Releasing a reason that does not hold changes nothing.
 func (b *Backpressure) Release(reasons Reason) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.set(b.held &^ reasons)
 }
 
-// Close resumes the partition if it is paused, and makes every later call do
-// nothing. Call it when the claim ends, whatever the way: a client may remember the
-// pause and start the partition's next claim paused. Close is idempotent.
+// Close resumes the partition if it is paused, and makes every later call do nothing. Call it
+// however the claim ends: a client may remember the pause and start the partition's next claim
+// paused. Close is idempotent.
 func (b *Backpressure) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -155,15 +155,14 @@ func (b *Backpressure) Close() {
 	b.closed = true
 }
 
-// Reasons returns what holds now; 0 means that the partition is not paused.
+// Reasons returns the reasons that hold now; 0 means that the partition is not paused.
 func (b *Backpressure) Reasons() Reason {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.held
 }
 
-// Paused returns how long the partition has been paused in all, the current pause
-// included.
+// Paused returns how long the partition has been paused in total, including the current pause.
 func (b *Backpressure) Paused() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -173,7 +172,7 @@ func (b *Backpressure) Paused() time.Duration {
 	return b.elapsed + time.Since(b.since)
 }
 
-// set makes reasons the held ones and tells the client about a transition.
+// set replaces the reasons that hold, and pauses or resumes the client on a transition.
 func (b *Backpressure) set(reasons Reason) {
 	if b.closed {
 		return

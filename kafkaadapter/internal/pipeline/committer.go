@@ -19,27 +19,27 @@ const (
 // ErrTracked is returned by [Committer.Add] for a partition that it has already.
 var ErrTracked = errors.New("pipeline: the partition has a tracker already")
 
-// finalCommits is how often the last commit of a claim is made when nobody confirms
-// it. The first one may be lost to a coordinator that has moved, and makes the client
-// forget it; the second one then finds the new one.
+// finalCommits is how often the last commit of a claim is made while nobody confirms it. The first
+// one may go to a coordinator that has moved, and makes the client forget it; the second one then
+// finds the new coordinator.
 const finalCommits = 2
 
-// CommitterConfig lends a [Committer] the client's two halves of a commit.
+// CommitterConfig has the two halves of a client's commit, Mark and Commit.
 type CommitterConfig struct {
 	// Interval between two looks at the watermarks. Default: [DefaultCommitInterval].
 	Interval time.Duration
 	// Count of finished messages, over all partitions, after which the committer does
 	// not wait for the interval. Default: [DefaultCommitCount].
 	Count int
-	// Repeat is for how long after the last mark Commit is repeated at every interval,
-	// at least twice, if Confirmed is nil. Default: [DefaultCommitRepeat], longer than
-	// the usual session timeout: whoever has not reached the group's coordinator until
-	// then has lost its partitions.
+	// Repeat is for how long after the last mark Commit is repeated at every interval, at least
+	// twice, if Confirmed is nil. Default: [DefaultCommitRepeat], longer than the usual session
+	// timeout: a member that has not reached the group's coordinator by then has lost its
+	// partitions.
 	Repeat time.Duration
 	// Mark notes the next offset to commit of a partition with the client. Required.
 	Mark func(topic string, partition int32, next int64)
-	// Commit sends what is marked and returns when the attempt is over. It may fail
-	// without saying so. Required. Calls never overlap.
+	// Commit sends the marked offsets and returns when the attempt is over. It may fail without
+	// saying so. Required. Calls never overlap.
 	Commit func()
 	// Confirmed, if set, returns the offset that the broker is known to have, and
 	// ok == false when that is not known. Commit is then repeated, without end, until
@@ -47,14 +47,14 @@ type CommitterConfig struct {
 	Confirmed func(topic string, partition int32) (next int64, ok bool)
 }
 
-// Committer commits the watermarks of a consumer group session, on a goroutine of its
-// own: a commit may wait for a whole long poll (sarama takes the same lock for both),
-// which no message should.
+// Committer commits the watermarks of a consumer group session on its own goroutine: a commit may
+// wait for a whole long poll (sarama takes the same lock for both), which must not hold up a
+// message.
 //
-// It commits again while in doubt. Sarama's Commit makes one attempt, returns nothing,
-// and is silent about a coordinator that moved or is loading; its mark stays dirty,
-// but nobody sends it again. Without a repetition the last messages before a silence
-// stay uncommitted forever. A repetition with nothing dirty sends nothing.
+// It commits again while in doubt. Sarama's Commit makes one attempt, returns nothing, and is
+// silent about a coordinator that moved or is loading; its mark stays dirty, but nobody sends it
+// again. Without a repetition the last messages before a silence stay uncommitted forever. A
+// repetition with nothing dirty sends nothing.
 //
 // One Committer serves one session with all its claims, because a commit is one
 // request for all of them. All methods are safe for concurrent use. Mark and Confirmed
@@ -126,10 +126,10 @@ func (c *Committer) Start() {
 	c.start.Do(func() { go c.run() })
 }
 
-// Stop marks and commits a last time and ends the goroutine. It waits for that until
-// ctx ends, and returns an error that wraps [context.Cause] of ctx if a commit was
-// still under way: the goroutine ends when that returns. Later calls wait for the same
-// end. Without a Start there is nothing to commit and Stop returns nil.
+// Stop marks and commits a last time and ends the goroutine. It waits for that until ctx ends. If a
+// commit is still under way then, it returns an error that wraps [context.Cause] of ctx, and the
+// goroutine ends when that commit returns. Later calls wait for the same end. Without a Start there
+// is nothing to commit and Stop returns nil.
 func (c *Committer) Stop(ctx context.Context) error {
 	c.start.Do(func() { close(c.done) })
 	c.stop.Do(func() { close(c.stopping) })
@@ -154,8 +154,8 @@ func (c *Committer) Add(topic string, id int32, t *Tracker) error {
 	return nil
 }
 
-// Finished adds n messages to those that count towards an early commit. It never
-// blocks and costs an atomic addition.
+// Finished counts n more messages towards an early commit. It never blocks and costs an atomic
+// addition.
 func (c *Committer) Finished(n int) {
 	before := c.finished.Add(int64(n)) - int64(n)
 	if limit := int64(c.cfg.Count); before < limit && before+int64(n) >= limit {
@@ -163,12 +163,11 @@ func (c *Committer) Finished(n int) {
 	}
 }
 
-// Remove commits a partition's watermark a last time and forgets the partition. It
-// waits for the commit until ctx ends and then returns an error that wraps
-// [context.Cause] of ctx; the partition is forgotten anyway. After Remove has
-// returned Mark is not called for this claim again, which matters when the partition
-// may be somebody else's by then. Removing what is not there does nothing.
-// It needs a committer that was started.
+// Remove commits a partition's watermark a last time and forgets the partition. It waits for the
+// commit until ctx ends and then returns an error that wraps [context.Cause] of ctx; the partition
+// is forgotten anyway. After Remove has returned, Mark is not called for this claim again, which
+// matters when the partition may belong to another member by then. Removing a partition that is not
+// there does nothing. Remove needs a committer that was started.
 func (c *Committer) Remove(ctx context.Context, topic string, id int32) error {
 	left := c.leave(partition{topic, id})
 	if left == nil {
@@ -195,7 +194,7 @@ func (c *Committer) Remove(ctx context.Context, topic string, id int32) error {
 	return fmt.Errorf("pipeline: %s/%d was not committed: the committer has stopped", topic, id)
 }
 
-// leave asks for the last commit of p and returns what is closed after it.
+// leave asks for the last commit of p and returns a channel that is closed after it.
 func (c *Committer) leave(p partition) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,8 +215,8 @@ type CommitStats struct {
 	Commits uint64
 	// Repeated is how many of them had no new mark to send.
 	Repeated uint64
-	// Unconfirmed partitions are marked above what the broker is known to have. Without
-	// Confirmed it is all partitions while Commit is being repeated, then none.
+	// Unconfirmed is how many partitions are marked above the offset that the broker is known to
+	// have. Without Confirmed it is all partitions while Commit is being repeated, then none.
 	Unconfirmed int
 }
 

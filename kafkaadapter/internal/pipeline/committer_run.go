@@ -29,9 +29,9 @@ const (
 	onStop                // the last round
 )
 
-// round marks what moved, commits if that is called for, and lets those go that wait
-// in Remove. Only ticks repeat: under load with a stuck watermark the count brings a
-// wish every few milliseconds, and each would be a commit without news.
+// round marks the watermarks that moved, commits if that is called for, and releases the callers
+// that wait in Remove. Only ticks repeat: under load with a stuck watermark the count brings a wish
+// every few milliseconds, and each would be a commit without news.
 func (c *Committer) round(why trigger) {
 	c.finished.Store(0)
 	moved, leaving := c.mark()
@@ -70,7 +70,7 @@ func (c *Committer) mark() (moved bool, leaving map[partition]*claim) {
 	return moved, leaving
 }
 
-// commit makes one attempt, outside of the lock: it may take long.
+// commit makes one attempt without the lock: it may take long.
 func (c *Committer) commit(repeated bool) {
 	c.mu.Lock()
 	c.stats.Commits++
@@ -82,7 +82,7 @@ func (c *Committer) commit(repeated bool) {
 	c.cfg.Commit()
 }
 
-// commitFinally commits for partitions that will not see another round.
+// commitFinally commits for partitions that get no further round.
 func (c *Committer) commitFinally(moved bool) {
 	for range finalCommits {
 		if !moved && !c.inDoubt() {
@@ -118,8 +118,8 @@ func (c *Committer) unconfirmed() (n int) {
 	return n
 }
 
-// release forgets the claims in Remove that are still the ones that were marked: a
-// Remove that gave up has forgotten its own, and the partition may be there anew.
+// release forgets the claims in Remove, unless a newer claim has taken their place: a Remove that
+// gave up has forgotten its own claim, and the partition may have been added again.
 func (c *Committer) release(leaving map[partition]*claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

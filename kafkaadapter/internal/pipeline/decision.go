@@ -31,10 +31,9 @@ const (
 // run. It is about order only; a [Slot] is finished by its own Done.
 func Done() Decision { return Decision{kind: decisionDone} }
 
-// RetryAfter says that the item must run again after d and stays at the head of its
-// key until then. The worker is given back at once. A zero or negative d puts the key
-// behind those that are ready now: the caller's jitter, not this, keeps it from
-// spinning.
+// RetryAfter says that the item must run again after d and stays at the head of its key until then.
+// Its worker is free at once. A zero or negative d puts the key behind those that are ready now:
+// the caller must add jitter to keep it from spinning.
 func RetryAfter(d time.Duration) Decision { return Decision{kind: decisionRetry, after: d} }
 
 // Stop says that nothing may be started any more, because of err: this item can

@@ -1,9 +1,9 @@
-// Package pipeline is the part of a Kafka consumer that needs no broker: the messages that were
-// received and those that are finished, who runs next, and when to commit. A client's
-// adapter feeds it and lends it a few functions; it imports no client and no store,
-// so that all of it is tested in fake time.
+// Package pipeline is the part of a Kafka consumer that needs no broker: it knows which messages
+// were received and which are finished, which message runs next, and when to commit. A client's
+// adapter feeds it and gives it a few functions. It imports no client and no store, so that all of
+// it is tested in fake time.
 //
-// One claim (one partition, from its assignment to its revocation) is driven so:
+// One claim (one partition, from its assignment to its revocation) runs like this:
 //
 //	batch, err := intake.Next(ctx, batch[:0])   // what has already been fetched
 //	slot, err := tracker.Track(offset)          // for each, in receive order, first of all
@@ -12,16 +12,16 @@
 //	... process(ctx, item) Decision ...         // on a worker: effect, then record, then:
 //	if slot.Done() { committer.Finished(1); backpressure.Ease() }
 //
-// and ended so:
+// and ends like this:
 //
 //	left := queues.Drain(drainCtx)              // running ones may end; the rest comes back
 //	err := committer.Remove(ctx, topic, part)   // last mark and commit of this claim
 //	backpressure.Close()                        // never leave a partition paused
 //
-// The order that must hold is effect, record, Done, mark, commit. A late commit
-// costs a redelivery, which the record answers; an early one loses a message. So a
-// Slot is finished only when its message is done, durably parked, or the duplicate
-// of something done, and nothing here ever finishes one by itself.
+// The order that must hold is effect, record, Done, mark, commit. A late commit costs a redelivery,
+// which the record answers; an early one loses a message. So a Slot is finished only when its
+// message is done, durably parked, or the duplicate of one that is done. The package never finishes
+// a Slot by itself.
 //
 // The pieces know nothing of each other, except that a [Committer] reads [Tracker]s:
 //

@@ -2,8 +2,8 @@ package pipeline
 
 import "sync"
 
-// Gather sends in batches what is added one by one: the first at once, and what comes while
-// that is under way together after it. So a lone item waits for nothing, and a crowd shares
+// Gather sends items, which are added one by one, in batches. It sends the first item at once; the
+// items that come meanwhile go together after it. So a lone item waits for nothing, and many share
 // round trips. Goroutines exist only while there is something to send.
 //
 // Make one with [NewGather]. All methods are safe for concurrent use.
@@ -22,14 +22,14 @@ type Gather[T any] struct {
 // spareArrays bounds the arrays that a Gather keeps, for each sender: a burst fills many.
 const spareArrays = 4
 
-// NewGather returns a Gather of batches of at most size, of which senders may be under way
-// at once: a second one only when there is a full batch for it. Send owns its argument until it
-// returns.
+// NewGather returns a Gather that sends batches of at most size items, up to senders batches at
+// once. A second sender starts only when there is a full batch for it. Send owns its argument until
+// it returns.
 func NewGather[T any](size, senders int, send func([]T)) *Gather[T] {
 	return &Gather[T]{send: send, max: size, senders: senders}
 }
 
-// Add never blocks.
+// Add adds items. It never blocks.
 func (g *Gather[T]) Add(items ...T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,7 +13,7 @@ const (
 	DefaultBatchWait = 2 * time.Millisecond
 )
 
-// ErrSourceClosed is the end of an [Intake] whose channel was closed.
+// ErrSourceClosed is returned by an [Intake] whose channel was closed.
 var ErrSourceClosed = errors.New("pipeline: the source is closed")
 
 // IntakeConfig bounds a batch.
@@ -28,14 +28,17 @@ type IntakeConfig struct {
 
 // Intake gathers what a channel already holds into batches.
 //
-// A store answers 256 claims in about the time of one, so the size of a batch is the
-// throughput of a partition; but a message must not wait for company that does not
-// come. Hence three steps. The first item is waited for as long as it takes. Those that are there
-// already are taken without waiting. Then, if the last batch had more than one item, the batch
-// waits for more, at most BatchWait. At a high rate the batch is full before the last step, or
-// fills in a fraction of it, so the wait costs nothing and batches are large. At a low rate items
-// come alone and wait for nothing. Without the last step a reader that is faster than the client's
-// feeding goroutine would see batches of one or two exactly when the partition is busy.
+// A store answers 256 claims in about the time of one, so the size of a batch is the throughput of
+// a partition. But a message must not wait for others that do not come. So Next takes three steps:
+//
+//  1. It waits for the first item, without a limit.
+//  2. It takes the items that are there already, without waiting.
+//  3. If the last batch had more than one item, it waits for more, at most BatchWait.
+//
+// At a high rate the batch is full before step 3, or fills in a fraction of it: the wait costs
+// nothing and batches are large. At a low rate items come alone and wait for nothing. Without step
+// 3 a reader that is faster than the client's feeding goroutine would see batches of one or two
+// exactly when the partition is busy.
 //
 // An Intake has one reader: Next is not safe for concurrent use. It starts no
 // goroutine and needs no closing.

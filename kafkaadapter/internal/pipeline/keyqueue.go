@@ -17,8 +17,8 @@ const (
 	queueParked                    // its timer will make it ready
 )
 
-// keyQueue has the items of one key: those that run, and those that wait behind them. Nothing of
-// a queue starts until everything that runs has been settled.
+// keyQueue has the items of one key: those that run, and those that wait behind them. The next
+// items start only after everything that runs has been settled.
 type keyQueue[T any] struct {
 	items ring[T]
 	run   []running[T] // in order; empty unless queueRunning
@@ -31,15 +31,15 @@ type keyQueue[T any] struct {
 	prev, next *keyQueue[T] // in queueList
 }
 
-// running is an item in the hands of the process function, or of whom it has handed it to.
+// running is an item that the process function has, or has handed to somebody else.
 type running[T any] struct {
 	item     T
 	decision Decision // zero until it is settled
 	settled  bool
 }
 
-// queueList links all queues with items, oldest first, so that Drain also finds those
-// that no key leads to.
+// queueList links all queues that have items, oldest first. Drain walks it, because a queue without
+// a key is not in byKey.
 type queueList[T any] struct {
 	first, last *keyQueue[T]
 	len         int
@@ -71,10 +71,10 @@ func (ls *queueList[T]) remove(q *keyQueue[T]) {
 	ls.len--
 }
 
-// keySeed is of this process, so that nobody can choose keys that collide.
+// keySeed is random for each process, so that nobody can choose keys that collide.
 var keySeed = maphash.MakeSeed()
 
-// queueOf returns the queue for key, an empty new one if there is none. Queues are known by the
+// queueOf returns the queue for key, an empty new one if there is none. Queues are found by the
 // hashes of their keys: no copy of the key is kept, and two keys with one hash only wait for each
 // other.
 func (k *KeyQueues[T]) queueOf(key []byte) *keyQueue[T] {

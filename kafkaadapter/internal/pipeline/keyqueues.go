@@ -47,17 +47,16 @@ type KeyQueuesConfig struct {
 // KeyQueues run items: those of one key one after the other and in order, those of
 // different keys side by side, at most Workers at a time.
 //
-// Every key has its own queue, and workers take turns over the keys that are ready. A
-// key whose head waits (its backoff, or the same message in flight elsewhere) is
-// parked with a timer and gives its worker back, so it holds up nobody but itself.
-// Hashing keys over a fixed set of goroutines would be simpler, and would let one key
-// in a retry stop every key that shares its goroutine. A process function that blocks
-// inside, however, holds its worker.
+// Every key has its own queue, and workers take turns over the keys that are ready. When the head
+// of a key waits (for its backoff, or for the same message in flight elsewhere), the key is parked
+// with a timer and frees its worker, so it holds up no other key. Hashing keys over a fixed set of
+// goroutines would be simpler, and would let one key in a retry stop every key that shares its
+// goroutine. A process function that blocks inside, however, holds its worker.
 //
-// There are no idle goroutines: a worker is started when there is something to run
-// and ends when there is nothing. Queues are not bounded here, so that Submit never
-// blocks the reader; a [Backpressure] bounds what is in flight. All methods are safe for
-// concurrent use. KeyQueues are ended by [KeyQueues.Drain] or [KeyQueues.Close], and only once.
+// There are no idle goroutines: a worker starts when there is something to run and ends when there
+// is nothing. Queues are not bounded here, so that Submit never blocks the reader; a [Backpressure]
+// bounds what is in flight. All methods are safe for concurrent use. [KeyQueues.Drain] or
+// [KeyQueues.Close] ends KeyQueues, and only once.
 type KeyQueues[T any] struct {
 	process func(context.Context, []Task[T])
 	alone   func(T) bool
@@ -66,8 +65,8 @@ type KeyQueues[T any] struct {
 	order   Order
 	onStop  func(error)
 
-	// ctx is the process functions', not that of a call: they outlive the Submit that
-	// brought their item, and it is Drain that ends them.
+	// ctx is for the process functions, and not the context of a call: they outlive the Submit that
+	// brought their item, and Drain ends them.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -85,9 +84,9 @@ type KeyQueues[T any] struct {
 	idle     chan struct{} // closed when active and open reach zero, if somebody waits
 }
 
-// NewKeyQueues returns empty queues that run items one by one with process, which gets a
-// context derived from ctx. It starts no goroutine. It returns an error that names what is
-// wrong: a nil process, a negative Workers or Batch, an Order that does not exist.
+// NewKeyQueues returns empty queues that run items one by one with process, which gets a context
+// derived from ctx. It starts no goroutine. It returns an error that names the fault: a nil
+// process, a negative Workers or Batch, or an Order that does not exist.
 //
 // When ctx ends, running items see it and nothing more is started. So ctx should
 // outlive the claim: a session's context ends when a rebalance begins, and would cut
@@ -104,12 +103,12 @@ func NewKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	}, nil)
 }
 
-// NewBatchKeyQueues is [NewKeyQueues] for a process function that takes up to Batch items which
-// may run now, those of one key in their order. Each must be settled, exactly once, before
-// process returns or at any time after it: until then its key waits, but not its worker.
-// The slice is process's until it returns: in the place of a task that it has handed over it
-// leaves the zero Task, for what is left when it ends its goroutine is settled for it. An
-// item for which alone is true gets a call to itself; nil: none does.
+// NewBatchKeyQueues is [NewKeyQueues] for a process function that takes up to Batch items which may
+// run now, those of one key in their order. Each must be settled, exactly once, before process
+// returns or at any time after it: until then its key waits, but not its worker. The slice belongs
+// to process until it returns. When process hands a task over, it puts the zero Task in its place:
+// if process ends its goroutine, the tasks left in the slice are settled for it. An item for which
+// alone is true gets a call to itself; with a nil alone no item does.
 func NewBatchKeyQueues[T any](ctx context.Context, cfg KeyQueuesConfig,
 	process func(context.Context, []Task[T]), alone func(T) bool) (*KeyQueues[T], error) {
 	switch {
@@ -146,22 +145,22 @@ type Task[T any] struct {
 // Settle says what became of the item. It must be called exactly once.
 func (t Task[T]) Settle(v Decision) { t.k.settleAll([]Task[T]{t}, []Decision{v}) }
 
-// SettleAll settles tasks of one KeyQueues, each with the decision at its place, and is cheaper
-// than one after the other.
+// SettleAll settles tasks of one KeyQueues, each with the decision at its index. It is cheaper than
+// one after the other.
 func SettleAll[T any](tasks []Task[T], decisions []Decision) {
 	if len(tasks) > 0 {
 		tasks[0].k.settleAll(tasks, decisions)
 	}
 }
 
-// Submit queues item behind those of its key. It never blocks. It only looks at the key, and only
-// in ByKey order. It returns [ErrStopped] after a Stop decision, after Drain or Close, and when the
-// context has ended; the item is then the caller's.
+// Submit queues item behind those of its key. It never blocks. It reads the key only, and only in
+// ByKey order. It returns [ErrStopped] after a Stop decision, after Drain or Close, and when the
+// context has ended; the item then stays with the caller.
 func (k *KeyQueues[T]) Submit(key []byte, item T) error {
 	return k.SubmitAll([]T{item}, func(T) []byte { return key })
 }
 
-// SubmitAll is [KeyQueues.Submit] of each item, in order; all are taken or none.
+// SubmitAll is [KeyQueues.Submit] of each item, in order; it takes all of them or none.
 func (k *KeyQueues[T]) SubmitAll(items []T, key func(T) []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -183,8 +182,7 @@ func (k *KeyQueues[T]) submit(key []byte, item T) {
 	}
 }
 
-// Context returns the context of the process functions. It ends when Drain has waited long
-// enough.
+// Context returns the context of the process functions. It ends when Drain has waited long enough.
 func (k *KeyQueues[T]) Context() context.Context { return k.ctx }
 
 // Err returns the error of the first [Stop] decision, or nil.
@@ -240,9 +238,9 @@ func (k *KeyQueues[T]) park(q *keyQueue[T], d time.Duration) {
 	q.timer.Reset(d)
 }
 
-// unpark runs when a queue's timer fires. The state tells a queue that still waits from
-// one that Drain emptied while the timer's goroutine was waiting for the lock. A queue
-// reused since cannot be met: only unpark itself lets a parked queue run and get empty.
+// unpark runs when a queue's timer fires. By then Drain may have emptied the queue, while the
+// timer's goroutine was waiting for the lock: only a queue that is still parked becomes ready. It
+// cannot have been reused since: only unpark itself lets a parked queue run and become empty.
 func (k *KeyQueues[T]) unpark(q *keyQueue[T]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

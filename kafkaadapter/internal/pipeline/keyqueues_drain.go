@@ -14,22 +14,20 @@ var (
 	ErrClosed = errors.New("pipeline: queues were closed")
 )
 
-// Drained is what [KeyQueues.Drain] and [KeyQueues.Close] leave to their caller. Both slices
-// keep the order of Submit within a key.
+// Drained has the items that [KeyQueues.Drain] and [KeyQueues.Close] leave to their caller. Both
+// slices keep the order of Submit within a key.
 type Drained[T any] struct {
-	// Pending items are not running and never will: never started, or between two
-	// attempts, or ended without being finished. They are the caller's now, each
-	// exactly once.
+	// Pending items do not run and never will: they were never started, wait between two attempts,
+	// or ended without being finished. They belong to the caller now, each exactly once.
 	Pending []T
-	// Running items were not settled: inside the process function, or in the hands of
-	// whoever it has handed them to. Each may still end in any way: its claim must not be
-	// given away.
+	// Running items are not settled: they are inside the process function, or with somebody to whom
+	// it has handed them. Each may still end in any way, so its claim must not be given away.
 	Running []T
 }
 
-// Halt stops starting items and hands back at once those that do not run, so that
-// others need not wait for them as long as for the running ones, which go on
-// undisturbed. Its answer is that of [KeyQueues.Drain], which is still to be called for them.
+// Halt stops starting items and hands back at once those that do not run, so that others need not
+// wait for them until the running ones have ended. The running ones go on undisturbed. Its answer
+// is that of [KeyQueues.Drain], which must still be called for the running ones.
 func (k *KeyQueues[T]) Halt() Drained[T] {
 	k.quiesce()
 	return k.collect()
@@ -39,20 +37,19 @@ func (k *KeyQueues[T]) Halt() Drained[T] {
 // cancels their context, with a cause that wraps [ErrDrained] and the cause of ctx,
 // and returns without waiting for them to notice. Unfinished items come back.
 //
-// Every submitted item is finished (decision Done), or pending in exactly one answer,
-// or running in the last one. Calling Halt, Drain or Close again asks again for those that
-// were running: each is then finished (and in neither slice), pending or still
-// running. So "drain, then a short grace for handlers that listen to their context"
-// is two calls.
+// Every submitted item is finished (decision Done), or pending in exactly one answer, or running in
+// the last one. Another call of Halt, Drain or Close asks again for those that were running: each
+// is then finished (and in neither slice), pending or still running. So "drain, then a short grace
+// for handlers that listen to their context" is two calls.
 //
 // With a ctx that never ends, Drain waits as long as the handler runs.
 func (k *KeyQueues[T]) Drain(ctx context.Context) Drained[T] {
 	return k.drain(ctx, ErrDrained)
 }
 
-// Close cancels running items at once, with the cause [ErrClosed], and waits for them
-// until ctx ends. Its answer is that of [KeyQueues.Drain]. Goroutines are left behind only
-// if there are items in Running.
+// Close cancels running items at once, with the cause [ErrClosed], and waits for them until ctx
+// ends. Its answer is that of [KeyQueues.Drain]. It leaves goroutines behind only if there are
+// items in Running.
 func (k *KeyQueues[T]) Close(ctx context.Context) Drained[T] {
 	k.cancel(ErrClosed)
 	return k.drain(ctx, ErrClosed)
@@ -68,8 +65,8 @@ func (k *KeyQueues[T]) drain(ctx context.Context, why error) Drained[T] {
 	return k.collect()
 }
 
-// quiesce stops starting items and returns a channel that is closed when no worker is
-// left, and nothing to settle.
+// quiesce stops starting items and returns a channel that is closed when no worker is left and
+// everything is settled.
 func (k *KeyQueues[T]) quiesce() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -85,7 +82,7 @@ func (k *KeyQueues[T]) quiesce() <-chan struct{} {
 	return k.idle
 }
 
-// collect takes every item out of the queues but those that run.
+// collect takes every item that does not run out of the queues.
 func (k *KeyQueues[T]) collect() Drained[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +112,7 @@ func (k *KeyQueues[T]) collectQueue(q *keyQueue[T], out *Drained[T]) {
 	k.dropQueue(q)
 }
 
-// collectBehind leaves a running queue only what is not settled.
+// collectBehind leaves in a running queue only the items that are not settled.
 func (k *KeyQueues[T]) collectBehind(q *keyQueue[T], out *Drained[T]) {
 	for i := range q.run {
 		switch r := &q.run[i]; {

@@ -1,6 +1,6 @@
 package pipeline
 
-// work is a worker: it runs what is ready until there is nothing.
+// work is a worker: it runs ready items until there are none.
 func (k *KeyQueues[T]) work() {
 	var tasks []Task[T]
 	inside := false
@@ -29,8 +29,8 @@ func (k *KeyQueues[T]) work() {
 	}
 }
 
-// takeReady appends what one call of process gets: queues that are ready, and of each what
-// may run with its head.
+// takeReady appends the items for one call of process: of each ready queue the head, and those that
+// may run with it.
 func (k *KeyQueues[T]) takeReady(tasks []Task[T]) []Task[T] {
 	for len(tasks) < k.batch && k.ready.len() > 0 && !k.stopped() {
 		q := *k.ready.at(0)
@@ -52,7 +52,7 @@ func (k *KeyQueues[T]) isAlone(q *keyQueue[T]) bool {
 	return k.alone != nil && k.alone(*q.items.at(0))
 }
 
-// takeQueue moves items from the queue's queue to what runs, the head at least.
+// takeQueue moves items of a queue to those that run, at least the head.
 func (k *KeyQueues[T]) takeQueue(q *keyQueue[T], tasks []Task[T], alone bool) []Task[T] {
 	for first := true; first || !alone && len(tasks) < k.batch && q.items.len() > 0 &&
 		!k.isAlone(q); first = false {
@@ -65,7 +65,7 @@ func (k *KeyQueues[T]) takeQueue(q *keyQueue[T], tasks []Task[T], alone bool) []
 	return tasks
 }
 
-// settleRest settles what a process function has left when it ended its goroutine.
+// settleRest settles the tasks that a process function left when it ended its goroutine.
 func (k *KeyQueues[T]) settleRest(tasks []Task[T]) {
 	for _, t := range tasks {
 		if t.queue == nil { // handed over
@@ -80,7 +80,7 @@ func (k *KeyQueues[T]) settleRest(tasks []Task[T]) {
 	}
 }
 
-// settleAll notes the decisions, and lets queues go on of which everything is settled.
+// settleAll stores the decisions. A queue continues when all its running items are settled.
 func (k *KeyQueues[T]) settleAll(tasks []Task[T], decisions []Decision) {
 	var firstStop error
 	k.mu.Lock()
@@ -106,7 +106,7 @@ func (k *KeyQueues[T]) settleAll(tasks []Task[T], decisions []Decision) {
 	}
 }
 
-// stopFor returns the error of the first decision that stops the queues, nil for others.
+// stopFor returns the error of the first decision that stops the queues, nil for all others.
 func (k *KeyQueues[T]) stopFor(v Decision) error {
 	err := v.err
 	switch v.kind {
@@ -123,8 +123,8 @@ func (k *KeyQueues[T]) stopFor(v Decision) error {
 	return err
 }
 
-// conclude carries out the decisions on the items that ran. The items that are not done stay at
-// the head of the queue, in their order, and the first of them says when.
+// conclude carries out the decisions on the items that ran. Items that are not done stay at the
+// head of the queue, in their order, and the first one's decision says when the queue runs again.
 func (k *KeyQueues[T]) conclude(q *keyQueue[T]) {
 	q.state = queueIdle
 	var head Decision

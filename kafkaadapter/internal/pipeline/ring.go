@@ -37,7 +37,7 @@ func (r *ring[T]) unpop(v T) {
 	*r.at(0) = v
 }
 
-// pop removes the front element and forgets it, so that the collector can have it.
+// pop removes the front element. It clears its slot, so that the element can be collected.
 func (r *ring[T]) pop() T {
 	front := r.at(0)
 	v := *front

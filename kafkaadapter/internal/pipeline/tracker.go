@@ -12,26 +12,24 @@ import (
 var (
 	// ErrOffsetOrder says that an offset is not above the one received before it.
 	ErrOffsetOrder = errors.New("pipeline: offset is not above the one received before it")
-	// ErrOffsetRange says that an offset is negative or has none after it.
+	// ErrOffsetRange says that an offset is negative or is the highest one possible.
 	ErrOffsetRange = errors.New("pipeline: offset is out of range")
 )
 
 // finished replaces the receive time of an entry that is done.
 const finished = -1
 
-// Tracker knows which received offsets of one claim are finished, and from which
-// offset on a successor would have to start: the watermark.
+// Tracker knows which received offsets of one claim are finished, and the offset from which a
+// successor would have to start: the watermark.
 //
-// The watermark runs over the offsets that were received. A partition has gaps
-// (control records, aborted transactions, compaction), so nothing here assumes that
-// the offset after n is n+1. The one exception is Kafka's own: the offset to commit after
-// having finished n is n+1.
+// The watermark runs over the offsets that were received. A partition has gaps (control records,
+// aborted transactions, compaction), so nothing here assumes that the offset after n is n+1. The
+// one exception is Kafka's own: after n is finished, the offset to commit is n+1.
 //
-// One Tracker serves one claim: from an assignment to its revocation. A claim that
-// starts again gets a new one. The zero value is ready to use and must not be copied.
-// All methods are safe for concurrent use. Every operation is O(1) amortized, and a
-// tracked offset costs 16 bytes until everything below it is finished too, 64 at
-// worst while a burst drains.
+// One Tracker serves one claim, from an assignment to its revocation. A claim that starts again
+// gets a new one. The zero value is ready to use and must not be copied. All methods are safe for
+// concurrent use. Every operation is O(1) amortized. A tracked offset costs 16 bytes until
+// everything below it is finished too, at worst 64 while a burst drains.
 type Tracker struct {
 	mu    sync.Mutex
 	epoch time.Time // receive times are counted from here on the monotonic clock
@@ -68,8 +66,8 @@ func (t *Tracker) Track(offset int64) (Slot, error) {
 	return t.TrackAll(1, func(int) int64 { return offset })
 }
 
-// TrackAll is Track of n offsets, in order: all or none. It returns the first slot; the others are
-// [Slot.Plus].
+// TrackAll is Track of n offsets, in order: all of them or none. It returns the first slot;
+// [Slot.Plus] gives the others.
 func (t *Tracker) TrackAll(n int, offset func(i int) int64) (Slot, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +87,7 @@ func (t *Tracker) TrackAll(n int, offset func(i int) int64) (Slot, error) {
 	return Slot{tracker: t, seq: seq}, nil
 }
 
-// check says what is wrong with offsets that were received.
+// check returns the fault of offsets that were received, or nil.
 func (t *Tracker) check(n int, offset func(i int) int64) error {
 	last, known := t.last, t.dropped > 0 || t.received.len() > 0
 	for i := range n {
@@ -105,11 +103,11 @@ func (t *Tracker) check(n int, offset func(i int) int64) error {
 	return nil
 }
 
-// Plus is the slot of the offset that was tracked n after that of s.
+// Plus is the slot of the offset that was tracked n offsets after that of s.
 func (s Slot) Plus(n int) Slot { return Slot{tracker: s.tracker, seq: s.seq + uint64(n)} }
 
-// Done finishes the slot and reports whether this call did: only the first one
-// does, also among concurrent ones. A zero Slot answers false.
+// Done finishes the slot and reports whether this call finished it: only the first call does, even
+// among concurrent ones. A zero Slot returns false.
 func (s Slot) Done() bool {
 	if s.tracker == nil {
 		return false
@@ -117,7 +115,7 @@ func (s Slot) Done() bool {
 	return s.tracker.FinishAll(1, func(int) Slot { return s }) == 1
 }
 
-// FinishAll is [Slot.Done] of n slots of this tracker, and returns how many it has finished.
+// FinishAll is [Slot.Done] of n slots of this tracker. It returns how many it has finished.
 func (t *Tracker) FinishAll(n int, slot func(i int) Slot) (done int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +132,7 @@ func (t *Tracker) FinishAll(n int, slot func(i int) Slot) (done int) {
 	return done
 }
 
-// finish reports whether the entry was not finished.
+// finish finishes an entry, and reports whether it was unfinished before.
 func (t *Tracker) finish(seq uint64) bool {
 	if seq < t.dropped {
 		return false
@@ -147,27 +145,26 @@ func (t *Tracker) finish(seq uint64) bool {
 	return true
 }
 
-// Watermark returns the offset to commit: one above the last offset below which
-// everything received is finished. Moved is false while there is none, that is until
-// the first offset received is finished; then there is nothing to commit, and next
-// is zero. It only grows. Reading it changes nothing.
+// Watermark returns the offset to commit: one above the last offset below which everything received
+// is finished. It only grows. Until the first received offset is finished there is nothing to
+// commit: moved is false and next is zero. Reading it changes nothing.
 func (t *Tracker) Watermark() (next int64, moved bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.watermark, t.dropped > 0
 }
 
-// Len returns how many received offsets are held: the unfinished ones and those that
-// finished above an unfinished one. This, not the number unfinished, is what a [Backpressure]
-// must bound: one stuck message holds the watermark while all others finish, and a
-// crash would deliver all of them again.
+// Len returns how many received offsets are held: the unfinished ones and those that finished above
+// an unfinished one. A [Backpressure] must bound this number, and not the unfinished ones alone:
+// one stuck message holds the watermark while all others finish, and a crash would deliver all of
+// them again.
 func (t *Tracker) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.received.len()
 }
 
-// Progress is what a [Tracker] knows at one moment.
+// Progress has what a [Tracker] knows at one moment.
 type Progress struct {
 	// Received is the offset received last, -1 before the first one.
 	Received int64
@@ -177,8 +174,8 @@ type Progress struct {
 	Held int
 	// Unfinished is how many of the held ones are not finished.
 	Unfinished int
-	// Oldest is the lowest unfinished offset, the one that holds the watermark; -1
-	// where everything is finished.
+	// Oldest is the lowest unfinished offset, which holds the watermark; -1 where everything is
+	// finished.
 	Oldest int64
 	// Age is the time since Oldest was tracked; zero where everything is finished.
 	Age time.Duration
@@ -194,7 +191,7 @@ func (t *Tracker) Progress() Progress {
 		p.Received, p.Watermark = t.last, t.watermark
 	}
 	if p.Held > 0 {
-		// The front is always unfinished: finish drops what is not.
+		// The front is always unfinished: FinishAll drops finished ones.
 		front := t.received.at(0)
 		p.Received = t.last
 		p.Oldest, p.Age = front.offset, time.Since(t.epoch)-time.Duration(front.at)

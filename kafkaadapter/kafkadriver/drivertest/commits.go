@@ -68,7 +68,7 @@ func commitRows() []row {
 	return all
 }
 
-// The effects and their records have landed, and no commit: it is as after a crash. The next member
+// The effects and their records have landed, but no commit has, as after a crash. The next member
 // skips the messages, in whatever generation.
 func neverCommitted(s *scene) {
 	s.topic(orders, 2)
@@ -87,8 +87,8 @@ func neverCommitted(s *scene) {
 	assert.Equal(s, 40, s.noted("skipped"))
 }
 
-// A refusal of a commit is told and repeated until the offset is there, without another message.
-// Handlers do not notice.
+// A refusal of a commit is reported, and the commit is repeated until the offset is there, without
+// another message. Handlers do not notice.
 func refused(s *scene, r refusal) {
 	s.topic(orders, 1)
 	fault := s.cluster.Fail(Failure{API: commitAPI, Code: r.code, Count: 3})
@@ -162,15 +162,15 @@ func fenced(s *scene, code int16, failed func(*gateway)) (causes []error) {
 	return g.ended()
 }
 
-// The cause of a handler's context has the answer of the coordinator.
+// The cause of a handler's context contains the coordinator's answer.
 func fencedCause(s *scene) {
 	for _, cause := range fenced(s, illegalGeneration, nil) {
 		assert.Equal(s, int16(illegalGeneration), s.d.Code(cause), "%v", cause)
 	}
 }
 
-// Handlers are canceled before a hook is told. The hook gives the client's own join all the time it
-// needs: a client that has joined again before the answer is judged is still fenced.
+// Handlers are canceled before a hook is called. The hook gives the client all the time that it
+// needs to join again: a client that has joined again before the answer is judged is still fenced.
 func fencedBeforeHooks(s *scene) {
 	fenced(s, unknownMember, func(g *gateway) {
 		select {
@@ -181,8 +181,9 @@ func fencedBeforeHooks(s *scene) {
 	})
 }
 
-// forgotten expels members that still have partitions when all is not committed after some time. A
-// failure only says that a member is gone, and the brokers may wait for it forever.
+// forgotten expels members that still have partitions when not everything is committed after some
+// time. A failure only tells the member that it is gone; the brokers may wait for the member
+// forever.
 func (s *scene) forgotten() {
 	s.Helper()
 	begun := time.Now()
@@ -195,13 +196,13 @@ func (s *scene) forgotten() {
 	require.NoError(s, s.cluster.Expel(s.Context(), group))
 }
 
-// canceled waits until a handler was.
+// canceled waits until a handler has been canceled.
 func (s *scene) canceled(g *gateway) {
 	s.Helper()
 	s.eventually(func() (bool, string) { return len(g.ended()) > 0, "nothing was canceled" })
 }
 
-// Whoever has taken over the instance is not fenced in turn: this member stops.
+// The member stops, so that it does not fence in turn the one that has taken over its instance.
 func instance(s *scene) {
 	s.topic(orders, 1)
 	s.cluster.Fail(Failure{API: commitAPI, Code: fencedInstance, Count: 1})

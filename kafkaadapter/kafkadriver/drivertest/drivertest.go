@@ -1,8 +1,8 @@
 // Package drivertest proves that a driver of kafkaadapter keeps what kafkaadapter promises.
 //
 // [Run] is the conformance suite: call it from a test of your own driver. Each of its rows starts
-// brokers, runs members of a group on a store in memory, and looks at every commit before the
-// brokers make it: all messages below the offset must be on record, or parked.
+// brokers, runs members of a group on a store in memory, and checks every commit before the brokers
+// make it: all messages below the offset must be on record, or parked.
 //
 // It imports testing; import it from tests only.
 package drivertest
@@ -28,45 +28,47 @@ type Mode string
 // Modes that the suite knows.
 const (
 	Eager       Mode = "eager"       // all partitions are given up in a rebalance
-	Cooperative Mode = "cooperative" // those that stay with their member are kept
+	Cooperative Mode = "cooperative" // partitions that stay with their member are kept
 	ServerSide  Mode = "KIP-848"     // the coordinator assigns them, and members have epochs
 )
 
-// Driver tells [Run] how to reach the driver under test. All but Rows and Lacks is required.
+// Driver tells [Run] how to reach the driver under test. All fields except Rows and Lacks are
+// required.
 type Driver struct {
-	// Cluster starts brokers without topics, and ends them with t.Cleanup. It is called once per
-	// row and mode. They must allow sessions of 2 s. Members of ServerSide send a heartbeat every
-	// 100 ms, and are missed after some 10 s.
+	// Cluster starts brokers without topics, and ends them with t.Cleanup. It is called once for
+	// each row and mode. The brokers must allow sessions of 2 s. They must have members of
+	// ServerSide send a heartbeat every 100 ms, and expel a silent one after some 10 s.
 	Cluster func(t testing.TB) Cluster
-	// New makes a consumer that does not run yet. Its client looks for new topics and partitions
-	// every second at least, and sends heartbeats every 100 ms.
+	// New makes a consumer that does not run yet. Its client looks for new topics and partitions at
+	// least every second, and sends heartbeats every 100 ms.
 	New func(m Member) (Consumer, error)
 	// Producer makes a producer that gives a letter up after about 5 s, and is closed with
 	// t.Cleanup. A letter of more than limit bytes is too large for it. 0 means any size.
 	Producer func(t testing.TB, brokers []string, limit int) kafkaadapter.Producer
-	// Code returns the protocol's error code in an error of the client, and 0 where there is none.
+	// Code returns the protocol's error code in an error of the client, and 0 if there is none.
 	Code func(err error) int16
-	// Modes of the driver. Rows in which partitions move run in each, the others in the first.
+	// Modes of the driver. Rows in which partitions move run in each mode, the others only in the
+	// first.
 	Modes []Mode
 
-	// Rows has only those rows run whose names begin with it. Default: all.
+	// Rows limits the suite to rows whose names begin with it. Default: all.
 	Rows string
-	// Lacks names rows that the driver cannot run, or "row/mode", and says why. They are logged.
+	// Lacks names rows that the driver cannot run, or "row/mode", with the reason. They are logged.
 	Lacks map[string]string
 }
 
-// Member is what a consumer is made of.
+// Member has what a consumer is made of.
 type Member struct {
-	// Brokers, Group and Topics are where it is a member.
+	// Brokers, Group and Topics say where it is a member.
 	Brokers []string
 	Group   string
 	Topics  []string
 	// Mode is one of Driver.Modes.
 	Mode Mode
 	// Session is how long the member may be silent, and Rebalance how long a rebalance waits for
-	// it. Where a mode leaves one of them to the brokers, it is not used.
+	// it. In a mode that leaves one of them to the brokers, it is not used.
 	Session, Rebalance time.Duration
-	// Instance makes it a static member. Empty: it is none.
+	// Instance makes it a static member. Empty: it is not static.
 	Instance string
 	// FetchBytes bounds a fetch of one partition. 0: the client's default.
 	FetchBytes int
@@ -77,7 +79,7 @@ type Member struct {
 	Config kafkaadapter.Config
 }
 
-// Consumer is what every driver's consumer can do.
+// Consumer has the methods that every driver's consumer has.
 type Consumer interface {
 	// Run consumes until ctx ends, and returns nil after its partitions have been drained.
 	Run(ctx context.Context) error
@@ -85,56 +87,56 @@ type Consumer interface {
 	Progress() []kafkaadapter.Progress
 }
 
-// Cluster is the brokers of one row. Its methods are safe for concurrent use.
+// Cluster has the brokers of one row. Its methods are safe for concurrent use.
 type Cluster interface {
 	// ListenAddrs are the addresses of the brokers.
 	ListenAddrs() []string
 	// CreateTopic makes a topic.
 	CreateTopic(topic string, partitions int32, configs map[string]string) error
-	// DeleteTopic deletes it.
+	// DeleteTopic deletes a topic.
 	DeleteTopic(topic string) error
-	// TopicID is its UUID as Kafka's tools write it, empty where there is no such topic.
+	// TopicID is a topic's UUID as Kafka's tools write it, empty where there is no such topic.
 	TopicID(topic string) string
-	// AddPartitions makes the topic one of so many partitions.
+	// AddPartitions raises the number of a topic's partitions to this one.
 	AddPartitions(ctx context.Context, topic string, partitions int32) error
-	// DeleteRecords deletes what lies before an offset.
+	// DeleteRecords deletes the messages before an offset.
 	DeleteRecords(topic string, partition int32, before int64) error
 	// Produce appends messages to their partitions, in order, with their timestamps.
 	Produce(ctx context.Context, messages ...*kafkaadapter.Message) error
-	// Committed is what the group has committed; the offset is -1 where that is nothing.
+	// Committed is the group's committed offset, -1 if there is none, and its metadata.
 	Committed(group, topic string, partition int32) (offset int64, metadata string)
-	// Commit commits as a client that is not in the group.
+	// Commit commits like a client that is not in the group.
 	Commit(ctx context.Context, group, topic string, offset int64, metadata string) error
-	// Members is how many partitions each member of the group has. It is settled when the group
-	// does not rebalance.
+	// Members returns how many partitions each member of the group has. The result is settled when
+	// the group does not rebalance.
 	Members(group string) (partitions []int, settled bool)
-	// Expel ends the membership of all that have partitions of the group, where the protocol has a
-	// request for it.
+	// Expel ends the membership of all members that have partitions of the group, if the protocol
+	// has a request for that.
 	Expel(ctx context.Context, group string) error
-	// OnCommit has f called for each partition of each commit, before it is made.
+	// OnCommit calls f for each partition of each commit, before the commit is made.
 	OnCommit(f func(Commit))
-	// Fail has requests fail.
+	// Fail makes requests fail.
 	Fail(f Failure) Fault
 }
 
 // Commit is one offset that is about to be committed.
 type Commit struct {
-	// Group that commits, and Topic, which is empty where the request has TopicID, in the form of
+	// Group is the group that commits. Topic is empty where the request has TopicID, in the form of
 	// Cluster.TopicID.
 	Group, Topic, TopicID string
 	Partition             int32
 	Offset                int64
 }
 
-// Failure has the next Count requests of a kind answered with an error.
+// Failure makes the brokers answer the next Count requests of one kind with an error.
 type Failure struct {
 	// API is the key of the requests in Kafka's protocol, such as 8 for OffsetCommit.
 	API int16
-	// Topic whose partitions fail. Empty: the whole request does.
+	// Topic is the topic whose partitions fail. Empty: the whole request fails.
 	Topic string
-	// Code of the error in Kafka's protocol.
+	// Code is the code of the error in Kafka's protocol.
 	Code int16
-	// Count of requests.
+	// Count is the number of requests.
 	Count int
 }
 
@@ -146,8 +148,8 @@ type Fault interface {
 	Remove()
 }
 
-// Run runs the suite as parallel subtests of t. A row that fails logs what it prevents. Run it with
-// -race.
+// Run runs the suite as parallel subtests of t. A row that fails logs what the row prevents. Run it
+// with -race.
 func Run(t *testing.T, d Driver) {
 	t.Helper()
 	require.NotNil(t, d.Cluster, "drivertest: Driver.Cluster")
@@ -175,17 +177,17 @@ func Run(t *testing.T, d Driver) {
 	}
 }
 
-// row is one thing that every driver must do.
+// row is one requirement for every driver.
 type row struct {
 	name string
-	// prevents says what happens to a user of a driver that fails it.
+	// prevents says what a driver that fails the row does to its users.
 	prevents string
-	// each is set where partitions move: it may depend on the mode.
+	// each is set for rows in which partitions move: the result may depend on the mode.
 	each  bool
 	story func(s *scene)
 }
 
-// modes are those in which the row is run: an empty one stands for the first.
+// modes returns the modes in which the row runs: an empty one stands for the first.
 func (r row) modes(d Driver) []Mode {
 	switch {
 	case !strings.HasPrefix(r.name, d.Rows):

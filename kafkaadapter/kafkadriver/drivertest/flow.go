@@ -102,8 +102,8 @@ func runOnce(s *scene) {
 	s.once(2)
 }
 
-// The records of a partition are held up on their way to the store, and another partition is
-// committed meanwhile.
+// The records of a partition are held up on their way to the store, while another partition is
+// committed.
 func heldRecord(s *scene) {
 	s.topic(orders, 2)
 	release := make(chan struct{})
@@ -132,8 +132,8 @@ func heldRecord(s *scene) {
 	s.once(55)
 }
 
-// The store is down when handlers return, and what comes then is not run. When the store is back
-// everything is recorded and committed, and nothing runs twice.
+// The store is down when handlers return. Messages that come then do not run. When the store is
+// back, everything is recorded and committed, and nothing runs twice.
 func outage(s *scene) {
 	s.topic(orders, 1)
 	g := newGateway()

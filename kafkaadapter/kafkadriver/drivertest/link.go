@@ -33,7 +33,7 @@ func (l *link) lost() int {
 	return l.refused
 }
 
-// through calls the store if it can be reached; the link is not cut before it has returned.
+// through calls the store if it can be reached; the link cannot be cut before that returns.
 func through[T any](l *link, items []T, call func() []driver.Answer) []driver.Answer {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -24,10 +24,10 @@ type member struct {
 	done     chan error
 }
 
-// change makes a member another one than usual.
+// change changes a member's usual settings.
 type change = func(*Member)
 
-// configured changes the configuration alone.
+// configured changes only the configuration.
 func configured(f func(*kafkaadapter.Config)) change {
 	return func(m *Member) { f(&m.Config) }
 }
@@ -45,7 +45,7 @@ func (s *scene) deduper(store dedup.Store) *dedup.Deduper {
 	return d
 }
 
-// config is a member's, with limits that suit a test.
+// config returns a member's configuration, with limits that suit a test.
 func (s *scene) config(store dedup.Store, handle kafkaadapter.Handler) kafkaadapter.Config {
 	s.Helper()
 	return kafkaadapter.Config{
@@ -118,7 +118,7 @@ func (m *member) leave() {
 	assert.NoError(m.s, m.wait(), "Run")
 }
 
-// wait returns what Run has returned.
+// wait returns the result of Run.
 func (m *member) wait() error {
 	m.s.Helper()
 	select {
@@ -137,13 +137,13 @@ func (m *member) crash() {
 	m.cancel()
 }
 
-// gateway is a handler that lets nothing pass before it is opened.
+// gateway is a handler that holds all messages until it is opened.
 type gateway struct {
 	inside chan struct{} // closed by the first one
 	open   chan struct{}
 	first  sync.Once
-	left   chan struct{} // closed by the first one that was canceled
-	deaf   bool          // to its context
+	left   chan struct{} // closed by the first canceled one
+	deaf   bool          // ignores its context
 
 	mu      sync.Mutex
 	entered int
@@ -177,7 +177,7 @@ func (g *gateway) handle(ctx context.Context, _ *kafkaadapter.Message) error {
 	}
 }
 
-// only has messages that are chosen pass through the gateway.
+// only makes a handler that sends only the chosen messages through the gateway.
 func (g *gateway) only(chosen func(*kafkaadapter.Message) bool) kafkaadapter.Handler {
 	return func(ctx context.Context, m *kafkaadapter.Message) error {
 		if chosen(m) {

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// slow handlers take so long for a message.
+// slow is how long a slow handler takes for a message.
 func slow(d time.Duration) kafkaadapter.Handler {
 	return func(ctx context.Context, _ *kafkaadapter.Message) error {
 		return kafkadriver.Sleep(ctx, d)
@@ -58,8 +58,8 @@ func (c *claims) held() (all map[string]int) {
 	return all
 }
 
-// Members come and go. A partition is assigned after the member that had it has drained and
-// committed it, so nothing is delivered again, and the hooks say who has it.
+// Members come and go. A partition is assigned only after the member that had it has drained and
+// committed it. So nothing is delivered again, and the hooks say which member has it.
 func rebalance(s *scene) {
 	s.topic(orders, 4)
 	for p := range int32(4) {
@@ -93,8 +93,8 @@ func rebalance(s *scene) {
 	assert.Empty(s, s.groupErrors())
 }
 
-// Messages of a former assignment do not reach the next one: no message of another member is passed
-// over when a partition comes back.
+// Messages of a former assignment do not reach the next one: when a partition comes back, no
+// message that another member has not handled is passed over.
 func comeAndGo(s *scene) {
 	s.topic(orders, 2)
 	stay := s.join(slow(2 * time.Millisecond))
@@ -113,8 +113,8 @@ func comeAndGo(s *scene) {
 	s.once(sent)
 }
 
-// A member dies at work. No effect happens twice but those that the crash cut off, and no commit is
-// ahead of a record.
+// A member dies at work. No effect happens twice except those that the crash cut off, and no commit
+// is ahead of a record.
 func crash(s *scene) {
 	s.lease = 4 * time.Second
 	s.topic(orders, 4)
@@ -138,7 +138,7 @@ func crash(s *scene) {
 	s.committed()
 	second.leave()
 	_ = first.wait()
-	const atWork = 4 * 512 // ClaimAhead a partition: what a crash can cut off before its record
+	const atWork = 4 * 512 // ClaimAhead a partition: what a crash can leave without a record
 	assert.LessOrEqual(s, s.totalEffects(), sent+atWork, "effects")
 	assert.Len(s, s.effects, sent, "messages with an effect")
 }
@@ -166,7 +166,7 @@ func closeDrains(s *scene) {
 }
 
 // A handler that ends within the drain budget of a revoked partition is committed by the member
-// that had it: the next one finds nothing to do.
+// that had it: the next member finds nothing to do.
 func withinTheDrain(s *scene) {
 	s.topic(orders, 2)
 	s.produce(0, 0, 1)
@@ -220,7 +220,7 @@ func beyondTheDrain(s *scene) {
 	s.once(40)
 }
 
-// A handler that does not listen keeps its claim, and nobody runs its message at the same time.
+// A handler that ignores its context keeps its claim, and nobody runs its message at the same time.
 func deaf(s *scene) {
 	s.topic(orders, 1)
 	s.produce(0, 0, 1)

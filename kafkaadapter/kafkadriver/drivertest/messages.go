@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// Everything is handled once and committed, for the topic's UUID; the member leaves the group, and
+// Everything is handled once and committed, with the topic's UUID; the member leaves the group, and
 // the next one continues where it ended.
 func once(s *scene) {
 	s.topic(orders, 3)
@@ -57,7 +57,7 @@ func duplicate(s *scene) {
 	assert.Equal(s, 20, s.noted("skipped"), "duplicates")
 }
 
-// Messages of a key are handled in their order, also when one of them fails; others do not wait.
+// Messages of a key are handled in their order, even when one of them fails; others do not wait.
 func orderByKey(s *scene) {
 	s.topic(orders, 2)
 	var all []*kafkaadapter.Message
@@ -117,7 +117,8 @@ func retry(s *scene) {
 	s.once(10)
 }
 
-// A batch handler gets what may run, answers for each, and the one that fails is run again.
+// A batch handler gets the messages that may run, returns an error for each, and the one that fails
+// is run again.
 func batch(s *scene) {
 	s.topic(orders, 2)
 	s.produce(0, 0, 500)
@@ -212,7 +213,7 @@ func labels(s *scene) {
 		"skipped at 1 found at 0"}, told)
 }
 
-// Two topics have messages of the same ids. They are different messages.
+// Messages of two topics have the same ids. They are different messages.
 func twoTopics(s *scene) {
 	s.topic(orders, 2)
 	s.topic(payments, 1)
@@ -253,7 +254,7 @@ func oldest(s *scene) {
 	assert.Empty(s, s.groupErrors())
 }
 
-// An offset that retention has deleted is an error until somebody decides. It is told again and
+// An offset that retention has deleted is an error until somebody decides. It is reported again and
 // again, and nothing is skipped.
 func gap(s *scene) {
 	s.topic(orders, 1)
@@ -272,8 +273,8 @@ func gap(s *scene) {
 	s.once(10)
 }
 
-// Messages without an id are known by their position, which has the topic's UUID: those of a topic
-// that was made anew are other messages.
+// Messages without an id are identified by their position, which has the topic's UUID: messages of
+// a topic that was created again are other messages.
 func positions(s *scene) {
 	s.topic(orders, 1)
 	join := func() *member {

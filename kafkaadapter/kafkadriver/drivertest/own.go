@@ -21,7 +21,7 @@ var (
 	errGone = errors.New("the partition was lost")
 )
 
-// owner gives partitions away, and is the store of the member that has them.
+// owner gives partitions to members, and is the store of a member that has them.
 type owner struct {
 	dedup.Store
 	s *scene
@@ -41,7 +41,7 @@ type ownership struct {
 	end context.CancelCauseFunc
 }
 
-// owning has a member own its partitions.
+// owning makes a member own its partitions.
 func (s *scene) owning(o *owner) change {
 	*o = owner{Store: s.store, s: s, refuse: o.refuse, held: map[int32]*ownership{},
 		told: map[int32]int{}}
@@ -118,7 +118,7 @@ func (h *ownership) Release(context.Context) error {
 	return nil
 }
 
-// A partition is owned before its first message is claimed, and given back when everything of it is
+// A partition is owned before its first message is claimed, and released after all its messages are
 // on record. A message outside the partition of its key is reported.
 func owned(s *scene) {
 	s.topic(orders, 2)
@@ -147,10 +147,10 @@ func owned(s *scene) {
 	})
 }
 
-// A partition that is lost cancels what runs and is owned again; nothing is revoked, and the other
-// one does not notice.
+// When a partition is lost, its running handlers are canceled and it is acquired again. Nothing is
+// revoked, and the other partition does not notice.
 func ownLost(s *scene) {
-	s.lease = 3 * time.Second // nobody gives back the claim of what was lost
+	s.lease = 3 * time.Second // nobody gives back the claims of the lost partition
 	s.topic(orders, 2)
 	s.produce(0, 0, 1)
 	g := newGateway()
@@ -201,7 +201,7 @@ func ownGeneration(s *scene) {
 	assert.Equal(s, o.asked[0].Generation, <-told)
 }
 
-// Partitions are added: they are read, and counted again.
+// Partitions are added: the members read them, and ask for their number again.
 func partitionsAdded(s *scene) {
 	s.topic(orders, 2)
 	s.produce(0, 0, 5)

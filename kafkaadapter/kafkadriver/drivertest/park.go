@@ -21,7 +21,7 @@ const (
 
 type parkFunc = func(context.Context, *kafkaadapter.Message, error) error
 
-// deadLetters makes a dead-letter topic, and what sends to it.
+// deadLetters makes a dead-letter topic, and returns a producer and a Park for it.
 func (s *scene) deadLetters(limit int) (kafkaadapter.Producer, parkFunc) {
 	s.Helper()
 	require.NoError(s, s.cluster.CreateTopic(dead, 1, nil))
@@ -57,7 +57,7 @@ func (s *scene) readDeadLetters(n int) []*kafkaadapter.Message {
 	return all
 }
 
-// stops has a message that can never be processed stop the consumer, which has no Park.
+// stops checks that a message that can never be processed stops a consumer without Park.
 func stops(s *scene, odd *kafkaadapter.Message, want error) {
 	s.Helper()
 	s.topic(orders, 1)
@@ -85,8 +85,8 @@ func noID(s *scene) {
 	stops(s, &kafkaadapter.Message{Topic: orders, Value: []byte("x")}, kafkaadapter.ErrNoID)
 }
 
-// A poison message uses its attempts up, is sent to the dead-letter topic with what there is to
-// know of it, and comes back under its own id. Meanwhile the topic is down.
+// A poison message uses its attempts up, goes to the dead-letter topic with all that is known about
+// it, and comes back under its own id. Meanwhile the topic is down.
 func replayedDeadLetter(s *scene) {
 	s.topic(orders, 1)
 	producer, park := s.deadLetters(0)
@@ -104,7 +104,7 @@ func replayedDeadLetter(s *scene) {
 		return nil
 	}, configured(func(c *kafkaadapter.Config) { c.Attempts.Max, c.Park = 3, park }))
 	s.mu.Lock()
-	s.parked[number(3)] = true // given up on, and not failed for good
+	s.parked[number(3)] = true // its attempts are used up, but it has not failed for good
 	s.mu.Unlock()
 	s.produce(0, 0, 6)
 	s.committed()
@@ -138,7 +138,7 @@ func replayedDeadLetter(s *scene) {
 	require.ErrorIs(s, err, kafkaadapter.ErrSettled, "replayed again")
 }
 
-// A letter that is too large goes without its value, and if need be without key and headers. A
+// A letter that is too large goes without its value, and if necessary without key and headers. A
 // letter without a value cannot be sent back.
 func largeDeadLetters(s *scene) {
 	s.topic(orders, 1)
@@ -161,7 +161,7 @@ func largeDeadLetters(s *scene) {
 }
 
 // The dead-letter topic of one topic is missing, and more letters than may be sent at a time wait
-// for it. The letters of the other topic do not.
+// for it. The letters of the other topic do not wait.
 func otherDeadLetters(s *scene) {
 	const n = 40
 	s.free() // parked messages have no record

@@ -2,7 +2,7 @@ package drivertest
 
 import "slices"
 
-// rows are all of the suite.
+// rows are all rows of the suite.
 func rows() []row {
 	return slices.Concat(messageRows, flowRows, parkRows, commitRows(), storeRows, memberRows,
 		ownRows, topicRows)

@@ -25,19 +25,19 @@ const (
 	readers  = "letters" // the group of scene.readDeadLetters
 	idHeader = "message-id"
 
-	// patience is for a busy machine: only a row that fails waits for so long.
+	// patience is long because the machine may be busy: only a row that fails waits that long.
 	patience = time.Minute
 )
 
 var errBroken = errors.New("broken")
 
-// position is a partition of a topic, as a group sees it where there is one.
+// position is a partition of a topic, as one group sees it if there is a group.
 type position struct {
 	group, topic string
 	partition    int32
 }
 
-// scene is what a row plays on: brokers, a store, a ledger of effects, and an oracle that looks at
+// scene has what a row needs: brokers, a store, a ledger of effects, and an oracle that checks
 // every commit.
 type scene struct {
 	*testing.T
@@ -88,12 +88,12 @@ func (s *scene) topic(name string, partitions int32) {
 	s.names[uuid] = name
 }
 
-// replace deletes a topic and makes it anew, with one partition.
+// replace deletes a topic and creates it again, with one partition.
 func (s *scene) replace(name string) {
 	s.Helper()
 	require.NoError(s, s.cluster.DeleteTopic(name))
 	s.mu.Lock()
-	clear(s.names) // an offset of the old topic is nobody's
+	clear(s.names) // an offset of the old topic counts for no topic
 	for at := range s.log {
 		if at.topic == name {
 			delete(s.log, at)
@@ -115,7 +115,7 @@ func (s *scene) free() {
 	s.early = true
 }
 
-// committing is the oracle: every offset below a commit has a record in the store.
+// committing is the oracle: it checks that every offset below a commit has a record in the store.
 func (s *scene) committing(c Commit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +158,7 @@ func (s *scene) stateOf(group, topic, id string) driver.State {
 	return s.store.Lookup(context.Background(), []driver.ID{key})[0].Record.State
 }
 
-// message is one to send, with the id as its key and value.
+// message is a message to send, with the id as its key and value.
 func message(topic string, partition int32, id string) *kafkaadapter.Message {
 	m := &kafkaadapter.Message{Topic: topic, Partition: partition, Key: []byte(id),
 		Value: []byte(id)}
@@ -168,7 +168,7 @@ func message(topic string, partition int32, id string) *kafkaadapter.Message {
 
 func number(n int) string { return fmt.Sprintf("evt_%06d", n) }
 
-// produce appends n messages to a partition of orders, numbered from a number on.
+// produce appends n messages to a partition of orders, numbered from a start on.
 func (s *scene) produce(partition int32, from, n int) {
 	s.Helper()
 	all := make([]*kafkaadapter.Message, n)
@@ -228,7 +228,7 @@ func (s *scene) lastError() error {
 	return nil
 }
 
-// affected waits until there were n effects.
+// affected waits until there are n effects.
 func (s *scene) affected(n int) {
 	s.Helper()
 	s.eventually(func() (bool, string) {
@@ -237,7 +237,7 @@ func (s *scene) affected(n int) {
 	})
 }
 
-// once wants n effects, each of them once.
+// once checks that there are n effects, each of them once.
 func (s *scene) once(n int) {
 	s.Helper()
 	s.mu.Lock()
@@ -261,7 +261,7 @@ func (s *scene) committedBy(by string) {
 	})
 }
 
-// missing is what a group has not committed, and empty where it has committed everything.
+// missing says what a group has not committed; it is empty when the group has committed everything.
 func (s *scene) missing(by string) string {
 	s.mu.Lock()
 	logs := maps.Clone(s.log)
@@ -275,7 +275,7 @@ func (s *scene) missing(by string) string {
 	return ""
 }
 
-// committedTo waits until partition 0 of orders is committed to an offset.
+// committedTo waits until partition 0 of orders is committed up to an offset.
 func (s *scene) committedTo(offset int64) {
 	s.Helper()
 	s.eventually(func() (bool, string) {
@@ -284,7 +284,7 @@ func (s *scene) committedTo(offset int64) {
 	})
 }
 
-// members waits until the group has n members that all have something.
+// members waits until the group has n members and each has a partition.
 func (s *scene) members(n int) {
 	s.Helper()
 	s.eventually(func() (bool, string) {

@@ -14,8 +14,9 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/kafkadriver"
 )
 
-// groupLog is a slog.Handler that counts how often a topic is said to be recreated. Brokers that
-// have just replaced one refuse the client for other reasons, as often as it comes too early.
+// groupLog is a slog.Handler that counts how often a topic is reported as recreated. Brokers that
+// have just replaced a topic also refuse the client for other reasons, as often as it comes too
+// early.
 type groupLog struct {
 	slog.Handler
 	lines atomic.Int64
@@ -37,11 +38,11 @@ func (l *groupLog) Handle(_ context.Context, r slog.Record) error {
 }
 
 // The topic is deleted and created again while a handler is at work, and has fewer messages than
-// before. That is told, and the new topic is read from its start. Offsets of the old one are not
-// committed into it.
+// before. That is reported, and the new topic is read from its start. Offsets of the old topic are
+// not committed into the new one.
 func recreated(s *scene) {
 	s.topic(orders, 1)
-	s.free() // commits of the topic that is gone, which the oracle does not tell apart
+	s.free() // the oracle cannot tell commits of the deleted topic apart
 	g, log := newGateway(), &groupLog{}
 	g.deaf = true
 	m := s.join(g.only(func(m *kafkaadapter.Message) bool { return m.ID == number(5) }),
@@ -61,19 +62,19 @@ func recreated(s *scene) {
 			gone++
 		}
 	}
-	most := 3 // a commit by name comes into the new topic, which is told whenever it is fetched
+	most := 3 // a commit by name comes into the new topic; each fetch of it reports that
 	s.mu.Lock()
 	if s.byID {
 		most = 1
 	}
 	s.mu.Unlock()
 	assert.True(s, gone > 0 && gone <= most, "told %d times", gone)
-	lines := log.lines.Load() // fewer than were told: it leaves out what comes too soon
+	lines := log.lines.Load() // fewer lines than reports: the log drops those that come too soon
 	assert.True(s, lines > 0 && lines <= int64(gone), "%d lines in the log", lines)
 }
 
-// origin is what the metadata of a commit says, and how many of six messages are read then, where
-// four are committed.
+// origin is the metadata of a commit, and how many of six messages are read after it, of which four
+// are committed.
 type origin struct {
 	metadata func(s *scene) string
 	effects  int
@@ -89,8 +90,8 @@ var (
 	foreignMember = origin{func(*scene) string { return "consumer-1" }, 2}
 )
 
-// A committed offset counts for the topic that it was committed for, and for no other of its name.
-// Commits say of which topic they are.
+// A committed offset counts only for the topic for which it was committed, and not for another one
+// of its name. Commits say which topic they are for.
 func committedFor(by origin) func(*scene) {
 	return func(s *scene) {
 		s.topic(orders, 1)
@@ -109,7 +110,7 @@ func committedFor(by origin) func(*scene) {
 }
 
 // The group's offset is beyond the end of the log, as after an unclean election. The messages below
-// it are handled, once, and the group continues behind them.
+// it are handled once, and the group continues after them.
 func cutLog(s *scene) {
 	s.topic(orders, 1)
 	s.free() // the first commit is not of a member
@@ -124,7 +125,7 @@ func cutLog(s *scene) {
 	require.ErrorIs(s, errors.Join(s.groupErrors()...), kafkaadapter.ErrLogCut)
 }
 
-// A topic that is missing is left out and not created, and read once it is there.
+// A topic that is missing is left out and not created, and is read once it exists.
 func missingTopic(s *scene) {
 	const later = "later"
 	s.topic(orders, 1)
@@ -140,7 +141,7 @@ func missingTopic(s *scene) {
 	s.once(4)
 }
 
-// That a topic is missing is told.
+// A missing topic is reported.
 func missingIsTold(s *scene) {
 	s.topic(orders, 1)
 	m := s.join(nil, func(m *Member) { m.Topics = []string{orders, "later"} })
