@@ -63,7 +63,7 @@ var (
 		Title: "The request was canceled before it was answered."}
 )
 
-// say answers with p and what was wrong with this request.
+// say answers with p, and with detail about what was wrong with this request.
 func (c *call) say(p problem.Problem, detail string) {
 	p.Detail = detail
 	c.write(p)
@@ -75,15 +75,15 @@ func (c *call) later(p problem.Problem) {
 	c.write(p)
 }
 
-// setWindow says how long the key will be remembered, once it is done.
+// setWindow sets the header that says how long the key is remembered once it is done.
 func (c *call) setWindow() {
 	if c.m.window != "" {
 		c.w.Header().Set(windowHeader, c.m.window)
 	}
 }
 
-// setRemainingWindow says how long the key is remembered that was found done, where the Runner
-// knows: not for all of its window any more.
+// setRemainingWindow sets that header for a key that was found done: to the time that is left of
+// its window, or to nothing if the Runner does not know it.
 func (c *call) setRemainingWindow(rec *dedup.Record) {
 	if rec.State == driver.StateInProgress || rec.State == driver.StateUncertain {
 		return
@@ -94,8 +94,8 @@ func (c *call) setRemainingWindow(rec *dedup.Record) {
 	}
 }
 
-// answer answers with what Run returned. The record is written by now, or there is none and
-// nothing of the handler's answer that says it has happened goes out.
+// answer answers with what Run returned. By now the record is written, or there is none: then no
+// answer of the handler is sent that says that its effect has happened.
 func (c *call) answer(res dedup.Result[[]byte], err error) {
 	switch {
 	case err != nil:
@@ -104,7 +104,7 @@ func (c *call) answer(res dedup.Result[[]byte], err error) {
 		c.answerAgain(&res.Record, res.Value)
 	case res.Outcome == dedup.Acquired && c.landed:
 		c.answerFirst()
-	default: // no Runner answers so
+	default: // no Runner should return this
 		c.m.cfg.Logger.Error("httpadapter: the Runner answered nothing", "outcome", res.Outcome)
 		c.later(storeUnavailable)
 	}
@@ -121,7 +121,7 @@ func (c *call) answerFirst() {
 	}
 }
 
-// answerAgain is the replay of what is stored; nil is what an operator marked.
+// answerAgain replays what is stored; stored is nil if an operator marked the key as done.
 func (c *call) answerAgain(rec *dedup.Record, stored []byte) {
 	c.setRemainingWindow(rec)
 	if c.m.cfg.BeforeReplay != nil {
@@ -175,8 +175,8 @@ func (c *call) replay(r *encrypted.Response) {
 	}
 }
 
-// answerError answers for a Run that did not end well. The handler's own answer goes out only
-// if it was not to be kept and the key is free again.
+// answerError answers when Run has returned an error. It sends the handler's own answer only if
+// that was not to be kept and the key is free again.
 func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	var failure *dedup.FailedError
 	switch {
@@ -216,8 +216,8 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	}
 }
 
-// unrecorded reports whether err leaves an effect that has happened without a record that is
-// known: it could not be confirmed, or the store has refused it.
+// unrecorded reports whether err means that an effect has happened and may not be on record: the
+// record could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
 	return dedup.OutcomeUnknown(err) || errors.Is(err, driver.ErrUnreadable) ||
@@ -241,7 +241,7 @@ func (c *call) answerUnkept() {
 	c.write(p)
 }
 
-// comeAgain is when a key in flight is worth asking for again.
+// comeAgain returns how long a client should wait before it asks again for a key in flight.
 func (c *call) comeAgain(lease time.Duration) time.Duration {
 	if lease > 0 {
 		return min(c.m.cfg.RetryAfter, lease) // sent in whole seconds, rounded up
@@ -249,12 +249,12 @@ func (c *call) comeAgain(lease time.Duration) time.Duration {
 	return c.m.cfg.RetryAfter
 }
 
-// EncodeResponse makes of an answer what [dedup.Config].Resolve returns with StateSucceeded:
-// the result of a request whose effect is found to have happened, to be replayed. ctx is the
-// one that Resolve gets: with Config.Seal it says which record the result is for. Headers
-// that are not kept are left out, and an answer that is larger than Config.ResponseLimit
-// leaves a tombstone, as that of a handler does. A status below 200 or above 999, and a ctx
-// of something else with Config.Seal, are an [*dedup.InputError].
+// EncodeResponse encodes an answer for [dedup.Config].Resolve, which returns it with StateSucceeded
+// when it finds that the effect of a request has happened. Retries then get that answer. ctx is the
+// one that Resolve gets: with Config.Seal it says which record the answer is for. Headers that are
+// not kept are left out. An answer that is larger than Config.ResponseLimit leaves a tombstone, as
+// that of a handler does. A status below 200 or above 999 is an [*dedup.InputError]; so is, with
+// Config.Seal, a ctx that is not that of a request.
 func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http.Header,
 	body []byte) ([]byte, error) {
 	if status < 200 || status > 999 {

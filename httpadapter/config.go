@@ -15,127 +15,127 @@ import (
 
 // Config configures a [Middleware]. The zero Config works.
 type Config struct {
-	// Name separates middlewares that share a namespace and must not share keys. Default "".
+	// Name separates middlewares that share a namespace but must not share keys. Default "".
 	Name string
-	// Methods that have keys, in upper case; requests with another one pass untouched. Default
+	// Methods that have keys, in upper case; requests with other methods pass untouched. Default
 	// POST, PATCH.
 	Methods []string
 	// Optional lets a request without a key pass untouched. Default false: it is answered
 	// with 400.
 	Optional bool
-	// Strict refuses a key without the quotes that the draft asks for. Default false: bare
-	// is accepted too, and is the same key as the quoted one.
+	// Strict refuses a key without the quotes that the draft asks for. Default false: a bare key is
+	// accepted, too, and is the same key as the quoted one.
 	Strict bool
-	// Route is what a key is bound to, together with principal and method. A route with
-	// parameters in its path binds to their values: return the pattern to bind to that alone.
-	// With a Route that leaves out the host, equal requests to two hosts share a key. A service
-	// with several hosts returns the host, too, or names Host in FingerprintHeaders. A change of
-	// Route changes all keys: retries of earlier requests run again.
+	// Route returns what a key is bound to, together with principal and method. If it returns a
+	// path with parameters, a key is bound to their values; return the pattern if it should not be.
+	// If it leaves out the host, equal requests to two hosts share a key: a service with several
+	// hosts must return the host, too, or name Host in FingerprintHeaders. A change of Route
+	// changes all keys: retries of earlier requests run again.
 	//
 	// Default: the host and the path of the request line, each in one spelling. http.StripPrefix
 	// does not change them. The host is in lower case, without its scheme's default port (both 80
 	// and 443 where r.TLS is nil) and without a dot at its end. In the path, escapes of unreserved
 	// characters are decoded, and all other escapes are written in upper case.
 	Route func(*http.Request) string
-	// SameHost returns one name for all the names under which a service answers, given a host
-	// as the default Route has it. A client that tries a second regional name with its key then
+	// SameHost returns one name for all the host names of a service. It gets a host in the spelling
+	// of the default Route. A client that sends its request again to a second regional name then
 	// gets the answer of the first. It must never return one name for two tenants' hosts: they
-	// would share their keys. It also applies to Host in FingerprintHeaders. Not with Route.
-	// Default: each host is another service.
+	// would share their keys. It also applies to Host in FingerprintHeaders. It cannot be set
+	// together with Route. Default: each host is another service.
 	SameHost func(host string) string
-	// CheckKey refuses what is not of the format that a service has published for its keys;
-	// its error is sent to the client, with 400. Default: 1-255 bytes are a key.
+	// CheckKey refuses a key that does not have the format that the service has published; its
+	// error is sent to the client, with 400. Default: 1-255 bytes are a key.
 	CheckKey func(key string) error
 
-	// MaxInFlight bounds how many requests with a key one principal may have under way here at a
-	// time, from before the body is read until the answer is there: the next one is answered
-	// with 429, and claims nothing. So a principal that sends new keys without end holds so many
-	// claims, connections and bodies, and no more. Each Middleware of each process counts by
-	// itself; replays count, too, and so does a request whose client has gone while its handler
-	// runs on. With [Unscoped] it bounds all clients together. Default 0: no bound.
+	// MaxInFlight bounds how many requests with a key one principal may have in flight here at a
+	// time, from before the body is read until the answer is there. The next request is answered
+	// with 429, and claims nothing. So a principal that sends new keys without end holds at most
+	// this many claims, connections and bodies. Each Middleware of each process counts by itself.
+	// Replays count, too, and so does a request whose client has gone while its handler still runs.
+	// With [Unscoped] it bounds all clients together. Default 0: no bound.
 	MaxInFlight int
 	// RetryBudget bounds the retries of each principal to a part of its requests: a retry above
 	// it is answered with 429, before its body is read, and claims nothing. New requests always
 	// continue. With [Unscoped] it bounds all clients together. Default nil: no bound.
 	RetryBudget *RetryBudget
 	// IsRetry reports whether a request calls itself a retry, by a header of its client or of a
-	// proxy such as X-Envoy-Attempt-Count. It counts as one then, also where its key is new here:
-	// the other processes of a service have not seen it either. It is asked only with a
-	// RetryBudget. Default nil: the key alone tells.
+	// proxy such as X-Envoy-Attempt-Count. Such a request counts as a retry even if its key is new
+	// to this process, which does not know the keys of the service's other processes. IsRetry is
+	// called only with a RetryBudget. Default nil: only the key shows a retry.
 	IsRetry func(*http.Request) bool
 	// RequestLimit bounds a request's body in bytes. Default 1 MiB.
 	RequestLimit int
-	// ResponseLimit bounds an answer as it is stored, in bytes. The request whose answer is
-	// larger has had its effect, is answered with 500, and its retries with 410. At least
-	// 256, and at most what the Runner keeps. Default 128 KiB, or what the Runner keeps where
-	// that is less.
+	// ResponseLimit bounds an answer as it is stored, in bytes. If an answer is larger, the request
+	// has had its effect: it is answered with 500, and its retries with 410. At least 256, and at
+	// most what the Runner keeps. Default 128 KiB, or what the Runner keeps if that is less.
 	ResponseLimit int
-	// Headers are kept in addition to [DefaultHeaders], and replayed while they are in this list.
-	// Default none.
+	// Headers names response headers that are kept in addition to [DefaultHeaders]. They are
+	// replayed while they are in this list. Default none.
 	Headers []string
 
-	// FingerprintHeaders are part of a request's fingerprint, as Content-Type and
-	// Content-Encoding always are. Host is that of the request, in the spelling of the default
+	// FingerprintHeaders names request headers that are part of the fingerprint, as Content-Type
+	// and Content-Encoding always are. Host is that of the request, in the spelling of the default
 	// Route. Default none.
 	FingerprintHeaders []string
-	// Canonical makes equal what means the same in two bodies, for the fingerprint alone: a
-	// client may write JSON in another order when it tries again. Where it returns an error
-	// the body is compared as it is. It may keep and change body, which is a copy. Default: as
-	// it is.
+	// Canonical returns a form of the body that is equal for all bodies that mean the same: a
+	// client may write JSON in another order when it tries again. It is used for the fingerprint
+	// only. If it returns an error, the body is compared as it is. It may keep and change body,
+	// which is a copy. Default: the body is compared as it is.
 	//
-	// Requests are not compared with those from before Canonical was set, or FingerprintHeaders
-	// changed: they are replayed without being told from others. Another function in the place of
-	// the first is not seen, and makes 422 of honest retries while a deployment rolls, unless
-	// FingerprintKey gets another Version.
+	// When Canonical is set, or FingerprintHeaders change, requests are not compared with those
+	// from before: a request with such a key gets the recorded answer, whatever its content. A
+	// change of the function itself is not noticed: honest retries get 422 while the deployment
+	// rolls, unless FingerprintKey gets another Version.
 	Canonical func(contentType string, body []byte) ([]byte, error)
-	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
+	// FingerprintKey is the secret of the fingerprints. Default nil: they have none.
 	FingerprintKey *FingerprintKey
 
-	// Seal encrypts what is stored, bound to the key it is stored under. Its keys have 32 bytes:
-	// the first one writes, all of them read. To change it, add the new key at the end
-	// everywhere, then put it first, and drop the old one a window later. It covers answers
-	// alone: the results of [dedup.Step] and the texts of failures ([dedup.FailedError]) stay in
-	// clear. Sealed data is not bound to the Runner's namespace: namespaces that must not read
-	// each other's data need different keys. Default: in clear.
+	// Seal encrypts the stored answers; each is bound to the key under which it is stored. Its keys
+	// have 32 bytes: the first one encrypts, and all of them decrypt. To change it, add the new key
+	// at the end in all processes, then put it first, and drop the old one a window later. It
+	// covers only answers: the results of [dedup.Step] and the texts of failures
+	// ([dedup.FailedError]) stay in clear. Sealed data is not bound to the Runner's namespace:
+	// namespaces that must not read each other's data need different keys. Default: in clear.
 	Seal [][]byte
-	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
-	// false: where there is Seal, they are refused.
+	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default false:
+	// with Seal such records are refused.
 	AcceptPlain bool
 
-	// Keep reports whether the answer with a status is final, to be stored and replayed. An
-	// answer that is not kept is sent, and its key is free for the next attempt. It must
-	// keep 2xx. Default [KeepIETF].
+	// Keep reports whether an answer with this status is final: it is stored and replayed. An
+	// answer that is not kept is sent, and its key is free for the next attempt. Keep must return
+	// true for 2xx. Default [KeepIETF].
 	Keep func(status int) bool
-	// EmptyAnswer reports that for this request a handler which returns without WriteHeader,
-	// Write or Flush has answered, with the 200 that net/http makes of it. The request is as the
-	// handler has left it: a [http.ServeMux] around or inside of the middleware has set its
-	// Pattern. Otherwise silence is not a success, because a failed handler looks the same behind
-	// an adapter that answers for it too late. The request is then answered with 500. Its effect
-	// is undone where the Runner is Atomic; elsewhere its key is uncertain. The first silence of
-	// a route is logged as an error. A handler whose context has ended is not silent but
-	// canceled. EmptyAnswer must be safe for concurrent use. Default nil: for no request.
+	// EmptyAnswer reports whether a handler that returns without WriteHeader, Write or Flush has
+	// answered this request, with the 200 that net/http makes of it. The request is as the handler
+	// has left it: a [http.ServeMux] around or inside of the middleware has set its Pattern. If it
+	// reports false, silence is not a success, because a failed handler looks the same behind an
+	// adapter that writes its error too late. The request is then answered with 500. If the Runner
+	// is Atomic, the effect is undone; otherwise the key is uncertain. The first silence of a route
+	// is logged as an error. A handler whose context has ended is not silent but canceled.
+	// EmptyAnswer must be safe for concurrent use. Default nil: for no request.
 	EmptyAnswer func(*http.Request) bool
-	// BeforeReplay asks once more whether the client may see the answer: its error is
-	// answered with 403, or where errors.Is finds [dedup.ErrUnknown] in it, because that
-	// cannot be found out now, with 503. Default: the Scope was enough.
+	// BeforeReplay checks again whether the client may see the answer. An error is answered with
+	// 403. If it wraps [dedup.ErrUnknown], because that cannot be found out now, the answer is 503.
+	// Default: no check besides the Scope.
 	BeforeReplay func(*http.Request) error
 
-	// ProblemBody makes the body of an answer that the middleware gives in its own name, in the
-	// form that the API's other errors have, and its Content-Type. Status and headers stay as they
-	// are. An empty contentType is the default. It must be safe for concurrent use, and its panic
-	// ends the request after its effect may have happened. Default: problem details (RFC 9457).
+	// ProblemBody returns the body and the Content-Type of an answer that the middleware gives in
+	// its own name, so that it looks like the other errors of the API. Status and headers stay as
+	// they are. An empty contentType is the default. It must be safe for concurrent use, and its
+	// panic ends the request after its effect may have happened. Default: problem details (RFC
+	// 9457).
 	ProblemBody func(r *http.Request, p Problem) (contentType string, body []byte)
 
-	// CancelWithClient cancels the handler when its client has gone, or when a deadline passes
-	// that something outside has set. The handler's context then has that deadline, too. Default
-	// false: the handler continues, and its answer waits for the retry.
+	// CancelWithClient cancels the handler when its client has gone, or when a deadline passes that
+	// code outside has set. The handler's context then has that deadline, too. Default false: the
+	// handler continues, and its answer waits for the retry.
 	CancelWithClient bool
-	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
+	// Timeout cancels the handler's context; it never answers for the handler. Default 1 minute.
 	Timeout time.Duration
 	// RetryAfter is the header Retry-After of an answer that asks for a retry. It is rounded up
 	// to whole seconds. Default 1 s.
 	RetryAfter time.Duration
-	// Logger is told what a client is not. Default: discarded.
+	// Logger gets what a client is not told. Default: discarded.
 	Logger *slog.Logger
 }
 
@@ -162,7 +162,7 @@ type Middleware struct {
 	quota              *quota.Quota
 	silences           silences
 	refused            sync.Map // of *wrongMount: those that were logged
-	atomic             bool     // what is released in run is undone
+	atomic             bool     // run undoes the effect when it releases a key
 	window             string   // in seconds; "" means forever, or less than one
 }
 
@@ -170,9 +170,9 @@ type Middleware struct {
 // answer of the first request, from the record. The page docs/reference/http.md says what is
 // answered when.
 //
-// A field that is bad or contradicts another is a [*dedup.InputError]. So are a nil run or
-// scope, a run that keeps no results, a header that is never replayed, and a Keep that drops
-// 2xx. So is [KeepStripeV2] where run undoes the steps that a retry would continue from.
+// A field that is bad or contradicts another is a [*dedup.InputError]. So are a nil run or scope, a
+// run that keeps no results, a header that is never replayed, and a Keep that drops 2xx. So is
+// [KeepStripeV2] if run undoes the steps from which a retry would continue.
 func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	switch {
 	case run == nil:
@@ -205,7 +205,7 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	return m, nil
 }
 
-// build makes the parts that have errors of their own.
+// build makes the parts whose constructors return errors.
 func (m *Middleware) build() (err error) {
 	if m.headers, err = keptHeaders(m.cfg.Headers); err != nil {
 		return err

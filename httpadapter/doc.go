@@ -8,8 +8,8 @@
 // new, or cannot record its answer, the client gets 503: a success that is not on record is never
 // reported. Keys belong to a principal, a method and a route.
 //
-// A [Runner] has the effect once: [Claimed] for effects elsewhere, or one of package
-// sqladapter that keeps effect, record and answer in one transaction. The page
+// A [Runner] makes the effect happen once: [Claimed] for effects elsewhere, or the Runner of
+// package sqladapter, which keeps effect, record and answer in one transaction. The page
 // docs/reference/http.md of the repository says what is answered when, what to choose, and what
 // breaks the promise.
 package httpadapter

@@ -8,14 +8,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// purposeKey is that of a purpose in a context.
+// purposeKey is the key of a purpose in a context.
 type purposeKey struct{}
 
 // WithPurpose names the call that a handler makes next: the request that a [Transport] sends with
 // the returned context carries the DownstreamKey of the running attempt for this purpose. Give each
-// call of a handler a purpose of its own, and the same one in every attempt: two calls with one
-// purpose have one key, so the service answers the second with the result of the first. Use the
-// context for one call. A retry of it keeps the context, and so the key.
+// call of a handler a purpose of its own, and the same one in every attempt: two calls with the
+// same purpose have the same key, so the service answers the second with the result of the first.
+// Use the context for one call. A retry of that call keeps the context, and so the key.
 func WithPurpose(ctx context.Context, purpose ...string) context.Context {
 	return context.WithValue(ctx, purposeKey{}, purpose)
 }
@@ -25,12 +25,12 @@ func WithPurpose(ctx context.Context, purpose ...string) context.Context {
 // run again, because its process died, sends the same key again, and the service has the effect
 // once.
 //
-// A request without a purpose passes as it is, and so does one that has the header already. One
-// with a purpose whose context comes from no attempt is refused with an [*dedup.InputError]:
-// without a key its effect could happen twice.
+// A request without a purpose passes as it is, and so does one that already has the header. A
+// request with a purpose whose context does not come from an attempt is refused with an
+// [*dedup.InputError]: without a key its effect could happen twice.
 type Transport struct {
-	// Base sends the requests. Default: [http.DefaultTransport]. Let a Transport that retries, such
-	// as that of package retry, be around this one, or this one around it: the key is the same.
+	// Base sends the requests. Default: [http.DefaultTransport]. A Transport that retries, such as
+	// that of package retry, may be around this one or inside it: the key is the same.
 	Base http.RoundTripper
 }
 

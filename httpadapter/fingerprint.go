@@ -10,18 +10,19 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// FingerprintKey is the secret of fingerprints: with it they are HMAC-SHA-256, so that a
-// request that can be guessed cannot be recognized in the store.
+// FingerprintKey is the secret of fingerprints. With it they are HMAC-SHA-256, so nobody who reads
+// the store can test a guess at a request.
 type FingerprintKey struct {
-	// Version of Key, 1-127. Fingerprints of two versions are not compared: after a change
-	// of the key, requests from before it are replayed without being told from others. A new
-	// Version of the same Key says that something else of the fingerprint has changed.
+	// Version of Key, 1-127. Fingerprints of two versions are not compared: after a change of the
+	// key, a request with a key from before the change gets the recorded answer, whatever its
+	// content. Use a new Version with the same Key if something else about the fingerprint has
+	// changed.
 	Version int
 	// Key has 32 bytes.
 	Key []byte
 }
 
-// fingerprintVersion is that of the list of parts.
+// fingerprintVersion is the version of the list of parts.
 const fingerprintVersion = 1
 
 // fingerprintMore are the headers that the configuration adds.

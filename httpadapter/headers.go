@@ -16,8 +16,8 @@ const (
 	windowHeader   = "Idempotency-Window"
 )
 
-// DefaultHeaders returns the names of the response headers that are kept and replayed when
-// the handler has set them.
+// DefaultHeaders returns the names of the response headers that are kept and replayed if the
+// handler has set them.
 func DefaultHeaders() []string {
 	return []string{
 		"Content-Type", "Content-Language", "Content-Encoding", "Content-Disposition", "Location",
@@ -30,10 +30,10 @@ func DefaultHeaders() []string {
 // connect-go's: without them the client takes each replay for a protocol error. connect-go's own
 // protocol needs none of them, and gRPC itself has trailers, which are not kept.
 //
-// gRPC-Web answers a failure with status 200: Config.Keep, Forgo and the undoing of failed
-// effects see a success, and a failure is final. Where that is not what you want, let clients
-// that use keys speak the Connect protocol, or put the handlers behind package grpcadapter, which
-// sees the code of a failure.
+// gRPC-Web answers a failure with status 200. So Config.Keep and Forgo see a success, the effect of
+// a failed call is not undone, and the failure is final. If you do not want that, let clients that
+// use keys speak the Connect protocol, or put the handlers behind package grpcadapter, which sees
+// the code of a failure.
 func GRPCWebHeaders() []string {
 	return []string{"Grpc-Encoding", "Grpc-Status", "Grpc-Message", "Grpc-Status-Details-Bin"}
 }
@@ -81,16 +81,16 @@ func validName(name string) bool {
 	return name != "" && bad == ""
 }
 
-// mayReplay reports whether a header of a record goes out with its replay. The record may
-// be of an older configuration, or of another writer.
+// mayReplay reports whether a header of a record is replayed. The record may come from an older
+// configuration, or from another writer.
 func (m *Middleware) mayReplay(name string) bool {
 	canonical := textproto.CanonicalMIMEHeaderKey(name)
 	return m.headers[canonical] && !denied[canonical]
 }
 
-// storedHeaders are the headers to store of an answer: those that are kept at all, and that the
-// handler has set or changed. Outer middleware sets its headers again for the request that gets
-// the replay.
+// storedHeaders returns the headers of an answer that are stored: those that may be kept, if the
+// handler has set or changed them. Headers of outer middleware are left out: it sets them again for
+// the request that gets the replay.
 func storedHeaders(names map[string]bool, before, sent http.Header) map[string][]string {
 	out := map[string][]string{}
 	for name, values := range sent {
@@ -106,8 +106,8 @@ func storedHeaders(names map[string]bool, before, sent http.Header) map[string][
 	return out
 }
 
-// replace makes the headers of w those that the handler has left, without what is not its
-// own to say: net/http frames the answer.
+// replace sets the headers of w to those that the handler has left, without trailers and
+// Transfer-Encoding, because net/http frames the answer.
 func replace(w http.ResponseWriter, sent http.Header) {
 	h := w.Header()
 	clear(h)

@@ -9,9 +9,10 @@ const KeyHeader = "Idempotency-Key"
 
 const maxKeyBytes = 255
 
-// parseKey returns the key in the field lines of a request. It is a string of RFC 8941, in
-// quotes, with or without parameters; or where strict does not forbid it, the bare value
-// that many clients send. Otherwise reason continues "The Idempotency-Key header".
+// parseKey returns the key in the field lines of a request. The key is a string of RFC 8941, in
+// quotes, with or without parameters; or, unless strict is set, the bare value that many clients
+// send. If there is no good key, reason completes the sentence that begins with "The
+// Idempotency-Key header".
 func parseKey(lines []string, strict bool) (key, reason string) {
 	if len(lines) != 1 {
 		return "", "is there more than once"
@@ -41,8 +42,8 @@ func parseKey(lines []string, strict bool) (key, reason string) {
 	return key, ""
 }
 
-// bare reports whether s can be meant as a key without quotes. A comma would be a second
-// value, a semicolon a parameter, and the others belong to quoted strings.
+// bare reports whether s can be a key without quotes. A comma would begin a second value and a
+// semicolon a parameter; quotes and backslashes belong to quoted strings.
 func bare(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c > '~' || strings.IndexByte(`",\;`, c) >= 0 {
@@ -90,13 +91,13 @@ const (
 	tchars = alpha + digits + "!#$%&'*+-.^_`|~"
 )
 
-// span splits s after its longest beginning of these bytes.
+// span splits s after its longest prefix of these bytes.
 func span(s, bytes string) (head, rest string) {
 	rest = strings.TrimLeft(s, bytes)
 	return s[:len(s)-len(rest)], rest
 }
 
-// parameter is one turn of 4.2.3.2: a key and, after "=", a bare item.
+// parameter is one step of the loop in 4.2.3.2: a key and, after "=", a bare item.
 func parameter(in string) (rest string, ok bool) {
 	if in == "" || strings.IndexByte(lower+"*", in[0]) < 0 {
 		return "", false

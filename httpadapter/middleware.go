@@ -11,22 +11,23 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// Handler returns next behind the middleware. It fits what takes middleware of net/http
-// (chi: r.Use(m.Handler)), and goes around a whole gin or echo engine: m.Handler(engine).
-// Inside of a router that keeps its position in the request's context, as chi does, and over
-// a Runner that may run a handler again (a SQL one), it goes around the router as well.
+// Handler returns next behind the middleware. It can be used wherever middleware of net/http can
+// (chi: r.Use(m.Handler)). Put it around a whole gin or echo engine: m.Handler(engine). Put it
+// around the router, too, if the router keeps its position in the request's context, as chi does,
+// and the Runner may run a handler again, as a SQL one does.
 //
-// Outside of it belongs what authenticates, for the [Scope], and http.TimeoutHandler: inside
-// it would answer 503 while the handler runs on, and the key would be free for a second one.
-// Routes that stream, upgrade or send trailers belong elsewhere: an answer is kept back until
-// it is complete and recorded. A second middleware inside lets the key of the first pass.
+// Put authentication outside of it, for the [Scope], and also http.TimeoutHandler: inside, that
+// would answer 503 while the handler runs on, and the key would be free for a second run. Keep
+// routes that stream, upgrade or send trailers out of it: an answer is kept back until it is
+// complete and recorded. If a second middleware is inside, it lets requests with the key of the
+// first one pass.
 //
 // A panic of the handler continues to the caller and frees the key. If the handler had begun an
 // answer below 400 that is kept, the effect counts as done instead, and its retries get 410. A
-// Runner that is Atomic takes the effect back in either case, and frees the key.
+// Runner that is Atomic undoes the effect in either case, and frees the key.
 //
-// Handler refuses what echo.WrapMiddleware and fiber's adaptor.HTTPMiddleware hand over. Every
-// request is then answered with 500, and the answer says what to write instead. The page
+// Handler refuses the handlers that echo.WrapMiddleware and fiber's adaptor.HTTPMiddleware pass to
+// it. Every request is then answered with 500, and the answer says what to write instead. The page
 // docs/guides/frameworks.md has the line for each framework.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	if wrong := mountOf(next); wrong != nil {
@@ -65,8 +66,8 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	c.answer(res, err)
 }
 
-// call is one request with a key, on its way. The steps before it runs answer and report
-// false where it ends.
+// call is one request with a key. Each step before the handler runs reports whether the request
+// continues; if not, the step has answered it.
 type call struct {
 	m    *Middleware
 	w    http.ResponseWriter
@@ -128,8 +129,8 @@ func (c *call) readScope() bool {
 	return true
 }
 
-// admit asks the budget for retries, before the body is read: a client that sends its request again
-// too often costs neither that nor a claim.
+// admit asks the retry budget before the body is read, so that a client that retries too often
+// costs neither a body nor a claim.
 func (c *call) admit() bool {
 	marked := c.m.cfg.IsRetry != nil && c.m.cfg.IsRetry(c.r)
 	admission, wait := c.m.cfg.RetryBudget.Admit(c.principal, c.scope, c.key, marked)
@@ -143,8 +144,8 @@ func (c *call) admit() bool {
 	return true
 }
 
-// nested reports whether the key is being run already, by a middleware around this one: it
-// would find itself in flight, and have that answer kept.
+// nested reports whether a middleware around this one already runs the key. Otherwise the request
+// would find itself in flight, and the outer middleware would handle that 409 as its answer.
 func (c *call) nested() bool {
 	outer, ok := c.r.Context().Value(callKey{}).(*call)
 	return ok && outer.key == c.key && outer.scope == c.scope
@@ -185,10 +186,10 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
-// callKey is that of the call in the context that a Runner gets.
+// callKey is the key of the call in the context that a Runner gets.
 type callKey struct{}
 
-// Identities of handlers' ends that keep nothing.
+// Errors of a handler whose answer is not kept.
 var (
 	errCancelled    = errors.New("httpadapter: canceled before an answer was begun")
 	errNotKept      = errors.New("httpadapter: the answer is not kept")
@@ -230,9 +231,9 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	return result, c.last.status >= 400, nil
 }
 
-// handle has the handler run. It catches a panic only where the effect has happened: the
-// panic continues when that is on record. Any other panic continues at once, and the Runner
-// releases the key, as it does for runtime.Goexit, which cannot be caught.
+// handle has the handler run. It catches a panic only if the effect has happened: the panic
+// continues when that is on record. Any other panic continues at once, and the Runner releases the
+// key, as it does for runtime.Goexit, which cannot be caught.
 func (c *call) handle(r *http.Request, run *handlerRun) {
 	returned := false
 	defer func() {
@@ -247,9 +248,9 @@ func (c *call) handle(r *http.Request, run *handlerRun) {
 	returned = true
 }
 
-// happened reports whether a handler that panics had begun an answer that says that its
-// effect has happened, and the effect stays: httputil.ReverseProxy panics when its upstream
-// breaks off in the midst of a 200. A Runner that is Atomic takes the effect back.
+// happened reports whether the effect of a handler that panics has happened and stays. It does if
+// the handler had begun an answer that says so, unless the Runner is Atomic and undoes the effect.
+// httputil.ReverseProxy, for example, panics when its upstream breaks off in the midst of a 200.
 func (c *call) happened(forgo bool) bool {
 	if c.m.atomic || !c.last.wrote() {
 		return false
@@ -258,11 +259,11 @@ func (c *call) happened(forgo bool) bool {
 	return c.last.status < 400 && c.notKept(forgo) == nil
 }
 
-// goOn is the panic of a handler whose effect had happened, after Run.
+// goOn continues, after Run, the panic of a handler whose effect had happened.
 func (c *call) goOn(err error) {
 	log := c.m.cfg.Logger
 	if c.panicked != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
-		log = log.With("stack", string(c.stack)) // what recovers outside sees this one's
+		log = log.With("stack", string(c.stack)) // a recover outside sees another
 	}
 	if err != nil {
 		log.Error("httpadapter: a handler panicked after it had begun its answer, and that is not on record", "error", err)
@@ -272,7 +273,7 @@ func (c *call) goOn(err error) {
 	panic(c.panicked)
 }
 
-// unkept is why the answer of a handler that has returned is not to be kept.
+// unkept returns why the answer of a handler that has returned is not kept, or nil.
 func (c *call) unkept(ended, forgo bool) error {
 	err := errCancelled
 	if c.last.wrote() || !ended {
@@ -299,8 +300,8 @@ func (c *call) notKept(forgo bool) error {
 	return nil
 }
 
-// result is what to store of an answer that is kept. An answer that cannot be replayed leaves
-// a tombstone: its effect has happened.
+// result returns what is stored of an answer that is kept. An answer that cannot be replayed leaves
+// a tombstone, because its effect has happened.
 func (c *call) result() []byte {
 	rec := c.last
 	c.tooMuch, c.short = rec.over, rec.incomplete()

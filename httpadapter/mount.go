@@ -14,11 +14,11 @@ import (
 var mountedWrong = problem.Problem{Name: "mounted-wrong", Status: 500,
 	Title: "The service has mounted this middleware in a way that does not work.", Final: true}
 
-// wrongMount is an adapter of a framework that hands over a handler whose answer is not the
-// answer of the request.
+// wrongMount is an adapter of a framework that passes a handler whose answer is not the answer of
+// the request.
 type wrongMount struct {
 	call string         // as users write it
-	file *regexp.Regexp // the source file of the handler that it hands over
+	file *regexp.Regexp // the source file of the handler that it passes
 	// part of that function's name, which other handlers of the file do not have
 	inner string
 	why   string
@@ -26,8 +26,9 @@ type wrongMount struct {
 }
 
 // wrongMounts are those of echo and fiber. fiber's runs the route after the middleware has
-// returned; echo's makes an answer of the route's error after that. Modules may be of any
-// version, in the cache, vendored, or built with -trimpath, which all keep the end of the path.
+// returned; echo's turns the route's error into an answer after that. A module may have any
+// version, be in the cache or vendored, or be built with -trimpath: the end of the path is always
+// the same.
 var wrongMounts = []*wrongMount{
 	{
 		call:  "echo.WrapMiddleware(m.Handler)",
@@ -46,8 +47,8 @@ var wrongMounts = []*wrongMount{
 	},
 }
 
-// mountOf finds the wrong mount that has handed next over, by the source file of its function:
-// that is where it was written, also when it was compiled into its caller. nil means none.
+// mountOf returns the wrong mount that has passed next, or nil. It goes by the source file of
+// next's function, which stays the same when the function was inlined into its caller.
 func mountOf(next http.Handler) *wrongMount {
 	v := reflect.ValueOf(next)
 	if v.Kind() != reflect.Func || v.IsNil() {

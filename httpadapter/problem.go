@@ -18,7 +18,8 @@ type Problem struct {
 	Status int
 	// Detail says what was wrong with this request. Often empty.
 	Detail string
-	// Instance is "urn:onceward:" with the ID of the request's record, where there can be one.
+	// Instance is "urn:onceward:" and the ID of the request's record; empty if the request cannot
+	// have a record.
 	Instance string
 	// RetryAfter is when the client may try again; 0: not said. It is sent as Retry-After.
 	RetryAfter time.Duration

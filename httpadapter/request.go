@@ -14,10 +14,11 @@ var (
 		"httpadapter: the body was read before the middleware: put what reads it inside")
 )
 
-// readBody reads the whole body. An error that is none of ours is one of the connection.
+// readBody reads the whole body. Any error except errRequestTooLarge and errBodyTaken is one of the
+// connection.
 func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
 	if r.ContentLength > int64(limit) {
-		return nil, errRequestTooLarge // unread: a client that awaits a 100 sends nothing
+		return nil, errRequestTooLarge // a client that waits for a 100 sends nothing
 	}
 	var buf bytes.Buffer
 	if r.Body != nil {
@@ -31,9 +32,9 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 			return nil, err
 		}
 	}
-	// A body that the connection breaks off ends with an error. So something else has read the
-	// bytes that are missing here, and two requests would look the same. Where the length is not
-	// known, this shows only if the whole body was read.
+	// A body that the connection breaks off ends with an error. So if bytes are missing here, other
+	// code has read them, and two different requests would look the same. If the length is not
+	// known, this is noticed only when the whole body was read and parsed as a form.
 	if int64(buf.Len()) < r.ContentLength ||
 		buf.Len() == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
 		return nil, errBodyTaken
@@ -41,8 +42,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 	return buf.Bytes(), nil
 }
 
-// withBody is the request for one run of the handler: as it came in, with a body of its own,
-// and nothing that an earlier run may have parsed or changed.
+// withBody returns the request for one run of the handler: as it came in, with a body of its own,
+// and without what an earlier run may have parsed or changed.
 func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	c := r.Clone(ctx)
 	c.Body = io.NopCloser(bytes.NewReader(body))
@@ -52,8 +53,8 @@ func withBody(ctx context.Context, r *http.Request, body []byte) *http.Request {
 	return c
 }
 
-// removeFiles removes what a multipart form of withBody's request has put into files. net/http
-// removes only those of the request that it has made itself.
+// removeFiles removes the temporary files of a multipart form of withBody's request. net/http
+// removes only those of its own request.
 func removeFiles(r *http.Request) {
 	if r.MultipartForm != nil {
 		_ = r.MultipartForm.RemoveAll() // as net/http does: nobody could do more about it

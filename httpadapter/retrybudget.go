@@ -20,38 +20,39 @@ const (
 
 // RetryBudgetConfig says how many retries a [RetryBudget] accepts of each principal.
 type RetryBudgetConfig struct {
-	// Ratio is the part of a retry that each new request pays in. Default 0.1, one
-	// retry for ten requests.
+	// Ratio is the part of a retry that each new request adds to the budget. Default 0.1, one retry
+	// for ten requests.
 	Ratio float64
-	// PerSecond is the number of retries that each second pays in, so that a client without new
-	// requests gets through, too. Default 1.
+	// PerSecond is the number of retries that each second adds, so that a client without new
+	// requests may retry, too. Default 1.
 	PerSecond float64
-	// Most is the number of retries that can be in hand, and are in hand at the beginning.
-	// At least 1. Default 10.
+	// Most is the largest number of retries that a budget can hold, and what it holds at the
+	// beginning. At least 1. Default 10.
 	Most float64
-	// Principals bounds how many principals are remembered, 16 bytes and a few more each. Of more
-	// than that, those that have sent nothing for longest begin anew, with Most. Default
-	// 10,000.
+	// Principals bounds how many principals are remembered, with a little more than 16 bytes each.
+	// If there are more, those that have sent nothing for longest are forgotten and begin again
+	// with Most. Default 10,000.
 	Principals int
-	// Keys bounds how many keys of all principals are remembered, 8 bytes and a few more each.
-	// The first retry of a key that is forgotten costs a claim before it counts. Default
+	// Keys bounds how many keys of all principals are remembered, with a little more than 8 bytes
+	// each. The first retry of a key that is forgotten costs a claim before it counts. Default
 	// 100,000.
 	Keys int
 }
 
-// RetryBudget bounds the retries of each principal to a part of its requests, at the server: a
-// bucket of tokens for each, as retry.Budget is one for a client. Each new request puts Ratio of a
-// token in and each second PerSecond; each retry takes one out, and is refused where there is none.
-// New requests are never refused. Without it, the retries of one client that has no budget can take
-// what a service that is in trouble has left for all of them.
+// RetryBudget bounds the retries of each principal to a part of its requests, at the server. Each
+// principal has a bucket of tokens, as a client has in retry.Budget. Each new request adds Ratio
+// tokens, and each second adds PerSecond. Each retry takes one token, and is refused if there is
+// none. New requests are never refused. Without a RetryBudget, the retries of one client that has
+// no budget of its own can use up all that a service in trouble can still do.
 //
-// A request is a retry if it says so (Config.IsRetry), if its key has been here before, or if the
-// Runner finds its key. A retry that only the Runner finds has cost a claim already: it is
-// answered, and counted. Each process counts by itself, so n of them accept n times as much.
+// A request is a retry if it says so (Config.IsRetry), if this process has seen its key before, or
+// if the Runner finds its key. A retry that only the Runner finds has already cost a claim, so it
+// is answered, and counted. Each process counts by itself, so n processes accept n times as much.
 //
 // One RetryBudget may serve several middlewares, and the interceptor of package grpcadapter: a
 // principal is then counted in all of them together. It is safe for concurrent use, starts no
-// goroutine, and its memory is bounded. On nil every method does nothing, and nothing is refused.
+// goroutine, and its memory is bounded. A nil RetryBudget refuses nothing, and its methods do
+// nothing.
 type RetryBudget struct {
 	cfg   RetryBudgetConfig
 	seed  maphash.Seed
@@ -108,15 +109,15 @@ func badBudget(field, format string, args ...any) error {
 }
 
 // Admit counts a request of principal with a key before it is claimed; scope is that of the key.
-// marked says that the request calls itself a retry. A wait above zero refuses it, and says how
-// long it takes until the principal has a token again. Otherwise the request continues, and
-// [Admission.Found] is told what came of it.
+// marked says that the request calls itself a retry. If wait is above zero, the request is refused,
+// and wait is how long it takes until the principal has a token again. Otherwise the request
+// continues: call [Admission.Found] with its result.
 func (b *RetryBudget) Admit(principal, scope, key string, marked bool) (a Admission,
 	wait time.Duration) {
 	if b == nil {
 		return Admission{}, 0
 	}
-	// Two keys with one hash, one in 2^64, would make a retry of a new request.
+	// If two keys had the same hash (one in 2^64), a new request would count as a retry.
 	id := maphash.Comparable(b.seed, [2]string{scope, key})
 	a = Admission{budget: b, principal: maphash.String(b.seed, principal)}
 	b.mu.Lock()
@@ -127,7 +128,7 @@ func (b *RetryBudget) Admit(principal, scope, key string, marked bool) (a Admiss
 	if a.retry && tokens < oneRetry {
 		b.stats.Refused++
 		b.put(a.principal, tokens)
-		if seen { // put in anew, or it would be forgotten in the midst of a storm
+		if seen { // put in again, or it would be forgotten during a storm of retries
 			b.keys.put(id, struct{}{})
 		}
 		return Admission{}, b.until(tokens)
@@ -143,19 +144,19 @@ func (b *RetryBudget) Admit(principal, scope, key string, marked bool) (a Admiss
 	return a, 0
 }
 
-// oneRetry is what a retry needs: one token, and what is lost by adding up parts of it.
+// oneRetry is what a retry needs: one token, less the rounding error of adding up its parts.
 const oneRetry = 1 - 1e-6
 
-// until is how long it takes from so many tokens to one, without new requests.
+// until returns how long it takes, without new requests, until tokens have become one.
 func (b *RetryBudget) until(tokens float64) time.Duration {
 	seconds := min((1-tokens)/b.cfg.PerSecond, maxRetryWait.Seconds())
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// maxRetryWait bounds what a refused retry is told to wait, however small PerSecond is.
+// maxRetryWait bounds the wait that a refused retry is told, however small PerSecond is.
 const maxRetryWait = time.Hour
 
-// Admission is a request that a [RetryBudget] has let continue. The zero Admission is one of no
+// Admission is a request that a [RetryBudget] has let continue. The zero Admission belongs to no
 // budget.
 type Admission struct {
 	budget    *RetryBudget
@@ -176,7 +177,7 @@ func (a Admission) Found(res *dedup.Result[[]byte]) {
 	b.put(a.principal, max(0, b.tokens(a.principal)-b.cfg.Ratio-1))
 }
 
-// repeated reports whether a claim has found its key.
+// repeated reports whether the key was there before its claim.
 func repeated(res *dedup.Result[[]byte]) bool {
 	switch res.Outcome {
 	case dedup.Duplicate, dedup.InFlight, dedup.Mismatch, dedup.Uncertain:
@@ -198,13 +199,13 @@ func (b *RetryBudget) Stats() RetryStats {
 	return b.stats
 }
 
-// bucket is what a principal has in hand.
+// bucket holds the tokens of a principal.
 type bucket struct {
 	tokens float64
 	at     time.Duration // since the budget's start
 }
 
-// tokens are those of a principal now.
+// tokens returns how many tokens a principal has now.
 func (b *RetryBudget) tokens(principal uint64) float64 {
 	had, ok := b.buckets.get(principal)
 	if !ok {

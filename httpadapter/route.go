@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// sameHost is the host of a request as keys and fingerprints have it: [normalHost], and then
-// what Config.SameHost says of it.
+// sameHost is the host of a request as keys and fingerprints have it: [normalHost], passed through
+// Config.SameHost.
 func (c *Config) sameHost(r *http.Request) string {
 	host := normalHost(r)
 	if c.SameHost != nil {
@@ -16,10 +16,10 @@ func (c *Config) sameHost(r *http.Request) string {
 	return host
 }
 
-// normalHost is r.Host in one spelling: lower case, without the default port of its scheme
-// and without the dot that ends a fully qualified name (RFC 9110, 4.2.3; RFC 3986, 6.2.3).
-// Behind something that ends TLS the scheme is not known, so without TLS the default ports of
-// http and https both go: a client of https://api.example:443 must not be another one there.
+// normalHost is r.Host in one spelling: lower case, without the default port of its scheme and
+// without the dot that ends a fully qualified name (RFC 9110, 4.2.3; RFC 3986, 6.2.3). Behind
+// something that ends TLS the scheme is not known. So without TLS the default ports of http and
+// https are both removed: https://api.example:443 must not be another host there.
 func normalHost(r *http.Request) string {
 	host := strings.ToLower(r.Host)
 	ports := []string{":443", ":"} // an empty port is the default one
@@ -39,7 +39,7 @@ func normalHost(r *http.Request) string {
 	return strings.TrimSuffix(name, ".") + port
 }
 
-// unclosed reports whether s ends within an IPv6 address, whose colons precede no port.
+// unclosed reports whether s ends within an IPv6 address: a colon after s does not begin a port.
 func unclosed(s string) bool {
 	return strings.HasPrefix(s, "[") && !strings.HasSuffix(s, "]")
 }
@@ -48,12 +48,12 @@ func unclosed(s string) bool {
 // change it.
 func requestPath(r *http.Request) string {
 	target := r.RequestURI
-	if target == "" { // a request that no server has read
+	if target == "" { // a request that did not come from a server
 		return normalPath(r.URL.EscapedPath())
 	}
 	target, _, _ = strings.Cut(target, "?")
 	if _, rest, ok := strings.Cut(target, "://"); ok && !strings.HasPrefix(target, "/") {
-		_, path, _ := strings.Cut(rest, "/") // absolute-form: what a proxy is sent
+		_, path, _ := strings.Cut(rest, "/") // absolute-form, as clients send it to a proxy
 		return normalPath("/" + path)
 	}
 	return normalPath(target)
@@ -87,7 +87,7 @@ func normalPath(path string) string {
 // unreserved characters mean the same with and without their escape.
 const unreserved = alpha + digits + "-._~"
 
-// escaped is the character whose escape s begins with.
+// escaped returns the character of the escape that s begins with.
 func escaped(s string) (c byte, ok bool) {
 	if len(s) < 3 || s[0] != '%' {
 		return 0, false

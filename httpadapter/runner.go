@@ -7,34 +7,33 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Runner has the effect of a key once, and keeps its result. [Claimed] makes one of a
-// Deduper, for effects elsewhere; one of package sqladapter keeps the record in the
+// Runner makes the effect of a key happen once, and keeps its result. [Claimed] makes a Runner from
+// a Deduper, for effects elsewhere; the Runner of package sqladapter keeps the record in the
 // transaction of the effect.
 //
-// A Runner is safe for concurrent use. One with a method Atomic() bool that answers true
-// says that effect and record are one: what is released there leaves nothing behind, and
-// Step and MarkIrreversible of package dedup do not work. A wrapper of such a Runner must have that
-// method, too, or half of what a panicking handler has written is committed. One with a method
-// Namespace() string says to which namespace its keys belong, so that logs and answers can name the
-// ID of a record.
+// A Runner is safe for concurrent use. If it has a method Atomic() bool that returns true, effect
+// and record are one: a release undoes the effect, and Step and MarkIrreversible of package dedup
+// do not work. A wrapper of such a Runner must have that method, too, or half of what a panicking
+// handler has written is committed. A method Namespace() string says to which namespace its keys
+// belong, so that logs and answers can name the ID of a record.
 type Runner interface {
-	// Run calls effect unless the key is done, and returns what was kept: its own value with the
-	// outcome Acquired, or with Duplicate the value of an earlier call. A key that was done without
-	// one (an operator's Mark) is dedup.ErrNoResult, or a nil value. effect may be called again
-	// when the Runner had to begin anew, and never twice at a time.
+	// Run calls effect unless the key is done, and returns the result that is kept: that of this
+	// call with the outcome Acquired, or that of an earlier call with Duplicate. For a key that is
+	// done without a result (an operator's Mark), it returns dedup.ErrNoResult, or a nil value. A
+	// Runner that has to begin again may call effect again, but never twice at a time.
 	//
-	// undo asks for the result to be kept, and for nothing else that effect has done. An
-	// error of effect keeps nothing, releases the key and is returned. A result is never
-	// nil.
+	// If effect returns undo, the result is kept, and everything else that effect has done in the
+	// Runner's transaction is undone. If effect returns an error, nothing is kept, the key is
+	// released, and Run returns the error. A result of effect is never nil.
 	//
-	// Errors are otherwise those of [dedup.Do]; with ErrInFlight, Record.Remaining of the
-	// Result is what is left of the lease, and zero where that is not known. Acknowledge
-	// when [dedup.CanAck] is true of the error, which does not say that there is a value.
+	// Otherwise the errors are those of [dedup.Do]. With ErrInFlight, Record.Remaining of the
+	// Result is what is left of the lease, or zero if that is not known. Acknowledge when
+	// [dedup.CanAck] is true of the error; that does not mean that there is a value.
 	Run(ctx context.Context, key string, effect Effect,
 		opts ...dedup.Option) (dedup.Result[[]byte], error)
 	// Window is how long a key is remembered; 0 means forever.
 	Window() time.Duration
-	// ResultLimit is how many bytes of a result are kept at most; 0 says that none is.
+	// ResultLimit is the largest result that is kept, in bytes; 0 means that no result is kept.
 	ResultLimit() int
 }
 
@@ -43,16 +42,16 @@ func isAtomic(run Runner) bool {
 	return ok && atomic.Atomic()
 }
 
-// Effect is what a [Runner] runs once; see there.
+// Effect is what a [Runner] runs once; see [Runner].Run.
 type Effect = func(ctx context.Context) (result []byte, undo bool, err error)
 
-// Claimed returns the Runner that claims with d: one runner at a time, for effects that
-// the store of d knows nothing of, so undo does nothing. Its level is Claimed, or Asked with
+// Claimed returns the Runner that claims with d: one caller at a time runs an effect. The store of
+// d knows nothing of the effects, so undo does nothing. Its level is Claimed, or Asked with
 // Config.Resolve: an effect can run again after a crash between it and its record.
 //
-// A nil d is an [*dedup.InputError], and so is one with the Mode FailOpen, which would answer for
-// an effect without a record, or Observe, which runs everything. With SeenOnly it
-// keeps no results, and ResultLimit is 0: that is for webhooks, and [New] refuses it.
+// A nil d is an [*dedup.InputError]. So is a d with the Mode FailOpen, which would answer for an
+// effect without a record, or Observe, which runs everything. With SeenOnly the Runner keeps no
+// results, and its ResultLimit is 0: that is for webhooks, and [New] refuses it.
 func Claimed(d *dedup.Deduper) (Runner, error) {
 	if d == nil {
 		return nil, &dedup.InputError{Field: "Deduper", Reason: "is nil"}
@@ -91,7 +90,7 @@ func (c *claimed) Run(ctx context.Context, key string, effect Effect,
 	}, opts...)
 }
 
-// Namespace is that of the Deduper; see [Runner].
+// Namespace returns that of the Deduper; see [Runner].
 func (c *claimed) Namespace() string { return c.d.Config().Namespace }
 
 // Window implements [Runner].

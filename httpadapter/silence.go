@@ -14,27 +14,27 @@ import (
 var noAnswer = problem.Problem{Name: "no-answer", Status: 500,
 	Title: "The request's handler answered nothing."}
 
-// errSilent is the end of a handler that has returned and written nothing.
+// errSilent is the error of a handler that has returned and written nothing.
 var errSilent = errors.New("httpadapter: the handler wrote nothing; its effect may have happened")
 
-// silencePause is between two tries to put on record that it is not known what a silent
-// handler has done. MarkIrreversible itself has tried several times by then.
+// silencePause is the pause between two tries to record that a silent handler may have had its
+// effect. MarkIrreversible itself has tried several times by then.
 const silencePause = 100 * time.Millisecond
 
 // silentRoutes bounds how many routes are remembered as logged.
 const silentRoutes = 1000
 
-// silent reports whether the handler has returned without an answer, although it was not
-// told to stop, and is not one whose silence is an answer. r is the request as the handler
-// has left it, which a router inside may have given its pattern. net/http makes a 200 of silence.
-// But adapters of frameworks run the route after the middleware has returned, or write its
-// error outside of the middleware: there, that 200 would be the record of a failure.
+// silent reports whether the handler has returned without an answer, and Config.EmptyAnswer does
+// not say that its silence is one. r is the request as the handler has left it; a router inside may
+// have set its pattern. net/http makes a 200 of silence. But some adapters of frameworks run the
+// route after the middleware has returned, or write its error outside of the middleware: then a
+// failure would be recorded as that 200.
 func (c *call) silent(r *http.Request) bool {
 	return !c.last.wrote() && (c.m.cfg.EmptyAnswer == nil || !c.m.cfg.EmptyAnswer(r))
 }
 
-// keepSilence makes sure that the key of a silent handler is not run again: an Atomic Runner
-// undoes what the handler has done, any other one must keep the key as uncertain.
+// keepSilence makes sure that a silent handler does not have its effect twice: an Atomic Runner
+// undoes what the handler has done, and any other Runner must keep the key as uncertain.
 func (c *call) keepSilence(ctx context.Context, r *http.Request, forgo bool) error {
 	c.last.close()
 	c.m.silences.log(c.m.cfg.Logger.Error, r)
@@ -48,10 +48,10 @@ func (c *call) keepSilence(ctx context.Context, r *http.Request, forgo bool) err
 	return errors.Join(errSilent, declareDoubt(ctx))
 }
 
-// declareDoubt puts on record that the attempt under ctx may have had its effect, so that its
-// end without a result leaves the key uncertain. A release that came through after MarkIrreversible
-// that did not would free the key, and the request would run a second time. So it tries for as
-// long as the claim is ours; when that is lost there is nothing to release.
+// declareDoubt records that the attempt under ctx may have had its effect, so that its end without
+// a result leaves the key uncertain. If MarkIrreversible failed and the release after it succeeded,
+// the key would be free, and the request would run a second time. So declareDoubt tries for as long
+// as the claim is ours. When the claim is lost, there is nothing to release.
 func declareDoubt(ctx context.Context) error {
 	for {
 		err := dedup.MarkIrreversible(ctx)
@@ -69,8 +69,8 @@ func declareDoubt(ctx context.Context) error {
 	}
 }
 
-// answerSilence answers the request of a silent handler. The client must keep its key: a new
-// one would have the effect a second time if it has happened.
+// answerSilence answers the request of a silent handler. The client must keep its key: with a new
+// one an effect that has happened would happen again.
 func (c *call) answerSilence() {
 	p := noAnswer
 	p.Detail = "The handler wrote nothing. Its effect was undone, or had not begun."

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// ErrResponseTooLarge is what Write of a handler's ResponseWriter answers beyond
-// Config.ResponseLimit. What the handler has done stands; its answer is lost.
+// ErrResponseTooLarge is returned by Write of a handler's ResponseWriter beyond
+// Config.ResponseLimit. The effect of the handler stays; its answer is lost.
 var ErrResponseTooLarge = errors.New("httpadapter: response is larger than Config.ResponseLimit")
 
-// errRunEnded is what a writer answers once its handler has returned.
+// errRunEnded is what a writer returns once its handler has returned.
 var errRunEnded = errors.New("httpadapter: write after the handler has returned")
 
-// recorder is the ResponseWriter of one run of a handler. It keeps everything to itself: the
-// first byte of an answer leaves after its record. Therefore it has no Unwrap, ReadFrom, Push
-// or Hijack, by which a handler would reach the writer behind it.
+// recorder is the ResponseWriter of one run of a handler. It buffers everything, because the first
+// byte of an answer is sent after its record is written. Therefore it has no Unwrap, ReadFrom, Push
+// or Hijack: with them a handler would reach the writer behind it.
 type recorder struct {
 	w      http.ResponseWriter
 	method string
@@ -28,7 +28,7 @@ type recorder struct {
 
 	mu     sync.Mutex // goroutines of a handler may write after it has returned
 	header http.Header
-	sent   http.Header // header as it was when the status was
+	sent   http.Header // header as it was when the status was written
 	status int         // 0: nothing was written
 	body   []byte
 	over   bool // more was written than the limit
@@ -47,8 +47,8 @@ func (r *recorder) Header() http.Header {
 	return r.header
 }
 
-// WriteHeader implements [http.ResponseWriter], and as there the first one counts. 1xx but
-// 101 go out at once.
+// WriteHeader implements [http.ResponseWriter], and as there the first call counts. Each 1xx except
+// 101 is sent at once.
 func (r *recorder) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic(fmt.Sprintf("httpadapter: invalid status %d", status)) // as net/http does
@@ -69,8 +69,7 @@ func (r *recorder) begin(status int) {
 	r.status, r.sent = status, r.Header().Clone()
 }
 
-// inform passes a 1xx on, with the headers as they are now, and leaves those of the writer
-// as they were.
+// inform sends a 1xx, with the headers as they are now, and restores the headers of the writer.
 func (r *recorder) inform(status int) {
 	h := r.w.Header()
 	before := maps.Clone(h)
@@ -147,8 +146,8 @@ func (r *recorder) wrote() bool {
 	return r.status != 0
 }
 
-// finish makes a whole answer of what a handler has left that has returned: net/http would
-// send a 200, and look at the body for its type.
+// finish completes the answer of a handler that has returned, as net/http would: it sets a missing
+// status to 200, and detects a missing content type from the body.
 func (r *recorder) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,14 +170,14 @@ func (r *recorder) declared() int64 {
 	return -1
 }
 
-// incomplete reports whether the handler wrote less than it had announced: net/http would
-// break the connection off, and the client would know.
+// incomplete reports whether the handler wrote less than it had announced. net/http would then
+// break off the connection, and the client would know.
 func (r *recorder) incomplete() bool {
 	return !r.over && r.method != http.MethodHead && bodyAllowed(r.status) &&
 		r.declared() > int64(len(r.body))
 }
 
-// send writes the answer to the real writer, with the headers that tell adds.
+// send writes the answer to the real writer; tell adds headers to it.
 func (r *recorder) send(tell func()) {
 	replace(r.w, r.sent)
 	tell()

@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// noIDsAtMost is how many messages without an id, and none with one, stop the consumer.
+// noIDsAtMost is how many messages without an id stop the consumer if none has had one before.
 const noIDsAtMost = 3
 
 // ask claims the messages of the batch in one round trip. While the store cannot answer, the
-// messages are held: to have them delivered again would use up deliveries.
+// messages are held: giving them back would use up deliveries.
 func (b *batch) ask() {
 	var open []*job
 	for _, j := range b.jobs {
@@ -38,8 +38,8 @@ func (b *batch) askLate(j *job) {
 	b.askUntil([]*job{j}, func(jobs []*job) []*job { return b.claimOne(jobs[0], false) })
 }
 
-// askUntil claims until the store has answered about every message. claim returns those that it
-// has not answered.
+// askUntil claims until the store has answered about every message. claim returns the messages
+// about which the store has not answered.
 func (b *batch) askUntil(open []*job, claim func([]*job) []*job) {
 	for n := 0; len(open) > 0; n++ {
 		if open = claim(open); len(open) == 0 {
@@ -57,8 +57,8 @@ func (b *batch) askUntil(open []*job, claim func([]*job) []*job) {
 	}
 }
 
-// withoutID parks a message without an id, unless none has one: then the adapter looks in the
-// wrong place, and Park would empty the queue.
+// withoutID parks a message without an id, unless no message has had one so far: then the adapter
+// looks in the wrong place, and Park would empty the queue.
 func (b *batch) withoutID(j *job) {
 	switch {
 	case b.cfg.AllowNoID || b.identified.Load():
@@ -71,7 +71,7 @@ func (b *batch) withoutID(j *job) {
 	}
 }
 
-// claim makes one round trip.
+// claim claims the messages in one round trip, and returns those that the store has not answered.
 func (b *batch) claim(jobs []*job) (open []*job) {
 	if len(jobs) == 1 {
 		return b.claimOne(jobs[0], true)
@@ -105,8 +105,8 @@ func (b *batch) claim(jobs []*job) (open []*job) {
 	return open
 }
 
-// claimOne is claim for a single message, whose call shares round trips with others, waits for
-// the Deduper's Config.Wait, and asks its Resolve.
+// claimOne is claim for a single message. Unlike a batch, its call shares round trips with other
+// calls, waits for the Deduper's Config.Wait, and asks its Resolve.
 func (b *batch) claimOne(j *job, early bool) (open []*job) {
 	req := b.request(j, early)
 	c, err := b.cfg.Deduper.Claim(b.ctx, req.Key, func(r *dedup.Request) { *r = req })
@@ -118,8 +118,8 @@ func (b *batch) claimOne(j *job, early bool) (open []*job) {
 	return nil
 }
 
-// request asks early only for what nobody has tried: an attempt counts when it is claimed, and
-// what may kill its process is to wait for the others before that.
+// request claims early only what nobody has tried: an attempt counts when it is claimed, and a
+// message that may kill its process must wait for the others before it is claimed.
 func (b *batch) request(j *job, early bool) dedup.Request {
 	r := dedup.Request{Key: j.d.ID, Scope: j.d.Scope, Origin: driver.Origin{Source: j.d.Scope},
 		LikelyDuplicate: j.d.Deliveries > 1, NoResult: true,
@@ -165,8 +165,8 @@ func (j *job) answered(c *dedup.Claim, early bool) {
 		return
 	case early && j.b.cfg.Attempts.Max > 0 && c.Outcome == dedup.InFlight &&
 		c.Record.Remaining <= 0 && c.Record.Attempt > 0:
-		// Left alone: see request. One whose handler has failed was released; the claim of one
-		// whose process died has lapsed.
+		// Not claimed yet: see request. If its handler failed, the key was released; if its process
+		// died, its claim has lapsed.
 		j.late = true
 		j.suspect = c.Record.State == driver.StateInProgress && c.Record.Attempt >= suspectAfter
 		return

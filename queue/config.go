@@ -23,12 +23,12 @@ type Config struct {
 	// Scope of all keys, instead of Delivery.Scope. Messages of two queues that have the same id
 	// are then one message. Default: Delivery.Scope.
 	Scope string
-	// Fingerprint binds an id to its payload: the same id with another one is a mismatch, and is
-	// parked. Default false.
+	// Fingerprint binds an id to its payload: a message with the same id and another payload is a
+	// mismatch, and is parked. Default false.
 	Fingerprint bool
-	// AllowNoID lets messages without an id be parked although no message has had one so far.
-	// Otherwise the first messages stop the consumer when all of them, at least three, have no
-	// id: Park would empty the queue then. Default false.
+	// AllowNoID parks messages without an id even if no message has had one so far. By default the
+	// consumer stops when the first three messages all have no id: the adapter probably looks in
+	// the wrong place, and Park would empty the queue. Default false.
 	AllowNoID bool
 	// Park keeps the messages that cannot be processed, with the reason, instead of
 	// Delivery.Park. It is called concurrently. A message whose Park fails or panics is
@@ -38,53 +38,54 @@ type Config struct {
 	Attempts Attempts
 	// Workers bounds the handlers that run at once. Default 32.
 	Workers int
-	// Buffer bounds the deliveries that Run holds, with those that wait for a worker or for a
+	// Buffer bounds the deliveries that Run holds, including those that wait for a worker or for a
 	// message of their key. Default: twice Workers.
 	Buffer int
-	// Drain is how long running handlers may go on when Run ends, before their contexts end.
+	// Drain is how long running handlers may continue when Run ends, before their contexts end.
 	// Default 10 s.
 	Drain time.Duration
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
-	// Logger gets warnings: what was parked, outages, what failed at the broker. Default:
+	// Logger gets warnings: parked messages, outages, and calls that failed at the broker. Default:
 	// slog.Default().
 	Logger *slog.Logger
 }
 
 // Attempts bounds the attempts at one message.
 type Attempts struct {
-	// Max is how often a message is tried before it is parked with an error that wraps
-	// ErrAttempts. The store counts an attempt when the message is claimed, so one that killed
-	// its process has counted, and remembers the count for the Deduper's Hold. Attempts that the
-	// end of Run cut short do not count. With Unclaimed the broker's deliveries count. A message
-	// with two attempts that ended elsewhere runs alone, so that it kills no neighbor. Default
-	// 0: no limit. 1 is refused.
+	// Max is how often a message is tried before it is parked with an error that wraps ErrAttempts.
+	// The store counts an attempt when the message is claimed, so an attempt that killed its
+	// process counts, too. It remembers the count for the Deduper's Hold. Attempts that the end of
+	// Run cut short do not count. With Unclaimed the broker's deliveries count. A message whose
+	// process died in its second or a later attempt runs alone, so that it takes no other message
+	// along. Default 0: no limit. 1 is refused.
 	Max int
 	// Timeout bounds one run of the handler. Default 0: no limit.
 	Timeout time.Duration
-	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Default 100 ms
-	// and 30 s, or the other one where that is beyond it.
+	// RetryBase and RetryMax bound the backoff after an error, with full jitter. Default 100 ms and
+	// 30 s; if only one is set and it is beyond the other's default, both have its value.
 	RetryBase, RetryMax time.Duration
 }
 
 // Observer is told what a consumer does. Every hook may be nil, is called concurrently, and must
 // return quickly.
 type Observer struct {
-	// Skipped: the message is done already, since age; cause says why it was redelivered.
+	// Skipped: the message has been done for age; cause says why it was redelivered.
 	Skipped func(d *Delivery, cause driver.Cause, age time.Duration)
 	// Handled: the handler ran for took and returned err.
 	Handled func(d *Delivery, took time.Duration, err error)
 	// Waiting: the message is in flight elsewhere, and is delivered again later.
 	Waiting func(d *Delivery)
-	// Recorded: the effect of the message is on record, took after its handler had returned.
+	// Recorded: the effect of the message is on record; took is the time since its handler
+	// returned.
 	Recorded func(d *Delivery, took time.Duration)
-	// Unrecorded: the handler returned nil, and the claim was lost before the record could be
-	// confirmed: the effect may happen again.
+	// Unrecorded: the handler returned nil, but its claim was lost before the record could be
+	// confirmed. The effect may happen again.
 	Unrecorded func(d *Delivery, err error)
 	// Parked: the message was kept by Park, for this reason.
 	Parked func(d *Delivery, reason error)
-	// AckRefused: the broker did not take, or did not confirm, an Ack or a Nack. The message
-	// is redelivered, and is found done if it is.
+	// AckRefused: the broker did not take, or did not confirm, an Ack or a Nack. The message is
+	// redelivered; if it was done, it is skipped then.
 	AckRefused func(d *Delivery, err error)
 }
 

@@ -14,8 +14,8 @@ import (
 type Consumer struct {
 	cfg   Config
 	retry backoff.Policy
-	// workers has room for the handlers that run, suspects for one message that may have killed
-	// its process.
+	// workers bounds the handlers that run; suspects lets one message run at a time that may have
+	// killed its process.
 	workers, suspects chan struct{}
 
 	identified atomic.Bool  // a message with an id has come
@@ -38,28 +38,29 @@ func New(cfg Config) (*Consumer, error) {
 }
 
 // Handle handles one delivery, and returns when the broker has been told. It is for a client that
-// calls back; [Consumer.Run] pulls. nil: the message is done, or parked, and acknowledged. Any
-// other error says why it is not: it is redelivered. With an [*UnprocessableError], and with one
-// that wraps dedup.ErrClosed, stop: the next message will not fare better.
+// calls back; [Consumer.Run] pulls. It returns nil when the message is done or parked, and
+// acknowledged. An error says why the message is not done; the message is redelivered. After an
+// [*UnprocessableError], or an error that wraps dedup.ErrClosed, stop: the next message would fail
+// in the same way.
 //
-// When ctx ends the handler's context ends too, and a message that was not begun is given back.
-// While the store cannot be asked, Handle asks again, and extends, until ctx ends.
+// When ctx ends, the handler's context ends, too, and a message whose handler has not begun is
+// given back. While the store cannot be asked, Handle asks again, and calls Extend, until ctx ends.
 func (c *Consumer) Handle(ctx context.Context, d *Delivery) error {
 	errs, _ := c.handle(ctx, ctx, []*Delivery{d}, nil)
 	return errs[0]
 }
 
-// HandleAll is [Consumer.Handle] of many deliveries. They are claimed in one round trip and
-// recorded in one, when the last handler has returned, and only then acknowledged: it suits quick
-// handlers. The errors are in the order of ds. Messages of one Key are handled in order; those
-// behind one that is not done are given back. Two calls do not wait for each other's keys.
+// HandleAll is [Consumer.Handle] of many deliveries. They are claimed in one round trip. When the
+// last handler has returned, they are recorded in one round trip, and then acknowledged: use it for
+// quick handlers. The errors are in the order of ds. Messages of one Key are handled in order; if
+// one is not done, those behind it are given back. Two calls do not wait for each other's keys.
 func (c *Consumer) HandleAll(ctx context.Context, ds []*Delivery) []error {
 	errs, _ := c.handle(ctx, ctx, ds, nil)
 	return errs
 }
 
-// handle begins nothing after the end of ctx, and cancels handlers at the end of hard. It waits
-// for the delivery before it. The last error is why the consumer cannot go on.
+// handle begins no handler after the end of ctx, and cancels running ones at the end of hard. It
+// first waits for the delivery at before. fatal is why the consumer cannot continue.
 func (c *Consumer) handle(ctx, hard context.Context, ds []*Delivery,
 	before *position) (errs []error, fatal error) {
 	b := &batch{Consumer: c, ctx: ctx, hard: hard, base: context.WithoutCancel(ctx)}
@@ -87,11 +88,11 @@ type batch struct {
 	jobs            []*job
 }
 
-// work does everything but the acknowledgements.
+// work does everything except the acknowledgements.
 func (b *batch) work(before *position) {
 	err := before.wait(b.ctx)
 	if err == nil && len(b.jobs) == 1 {
-		// A single message is claimed when it can run: what waits uses up no attempts.
+		// A single message is claimed when it can run, so that waiting uses up no attempts.
 		if b.take(b.workers) {
 			defer func() { <-b.workers }()
 		} else {
@@ -109,7 +110,7 @@ func (b *batch) work(before *position) {
 	b.record()
 }
 
-// take waits for room, and reports whether something may still begin.
+// take waits for room, and reports whether a handler may still begin.
 func (b *batch) take(room chan struct{}) bool {
 	select {
 	case room <- struct{}{}:
@@ -123,8 +124,8 @@ func (b *batch) take(room chan struct{}) bool {
 	return true
 }
 
-// run runs the claimed messages. Those of one key run in order, and none behind one that is not
-// done.
+// run runs the claimed messages. Those of one key run in order; after one that is not done, the
+// rest of its key does not run.
 func (b *batch) run() {
 	groups := make(map[string][]*job)
 	var all sync.WaitGroup

@@ -20,8 +20,8 @@ var (
 	errFirstNoID = fmt.Errorf("%w (none of the first messages has one: see Config.AllowNoID)", ErrNoID)
 )
 
-// UnprocessableError stops a consumer: the message can neither be processed nor put aside,
-// because there is no Park. It is not acknowledged.
+// UnprocessableError stops a consumer: the message cannot be processed, and cannot be parked
+// because there is no Park. The message is not acknowledged.
 type UnprocessableError struct {
 	// Scope and ID of the message.
 	Scope, ID string

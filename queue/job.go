@@ -15,10 +15,10 @@ import (
 const (
 	// settleTimeout bounds one call of a Delivery's functions.
 	settleTimeout = 10 * time.Second
-	// suspectAfter is how many attempts that ended elsewhere make a suspect.
+	// suspectAfter is the first attempt that makes its message a suspect when its process dies.
 	suspectAfter = 2
-	// parkedMark begins the text of failures that are on record because their messages have been
-	// parked, as in kafkaadapter. A failure that Config.Resolve has found has no such mark.
+	// parkedMark begins the recorded text of a failure whose message was parked, as in
+	// kafkaadapter. A failure that Config.Resolve reported has no such mark.
 	parkedMark = "parked: "
 )
 
@@ -39,8 +39,8 @@ type job struct {
 
 	claim *dedup.Claim
 	first *job // has the same id in the same batch, and the claim
-	// late says that the message is claimed when its handler can run at once: because somebody has
-	// tried it, or because it is uncertain.
+	// late says that the message is claimed only when its handler can run at once, because it has
+	// been tried before, or because it is uncertain.
 	late    bool
 	suspect bool               // it may have killed its process, so it runs alone
 	ctx     context.Context    // of the handler
@@ -52,11 +52,11 @@ type job struct {
 	parked   bool
 	decision decision
 	err      error // why it is delivered again
-	fatal    bool  // and why the consumer cannot go on
+	fatal    bool  // and the consumer cannot continue
 	after    time.Duration
 }
 
-// extend tells the broker now and then that the message is at work, until rest is called.
+// extend tells the broker, once in each Every, that the message is at work, until rest is called.
 func (j *job) extend() {
 	j.rest = func() {}
 	if j.d.Extend == nil || j.d.Every <= 0 {
@@ -84,7 +84,7 @@ func (j *job) extend() {
 	j.rest = func() { cancel(); <-done }
 }
 
-// run has the effect of a message, or parks it, and decides about it.
+// run runs the handler or parks the message, and makes the decision.
 func (j *job) run() {
 	if j.decision != undecided {
 		return
@@ -150,8 +150,8 @@ func (j *job) attempt() {
 	}
 }
 
-// protect makes an error of a panic: the process has other messages in flight, and their leases
-// to keep.
+// protect turns a panic into an error: the process has other messages in flight, whose leases it
+// must keep.
 func (j *job) protect(what string, call func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -163,12 +163,12 @@ func (j *job) protect(what string, call func() error) (err error) {
 	return call()
 }
 
-// again has the message delivered again after an attempt that failed. One that was cut short
-// because the consumer ends is not held against the message.
+// again has the message delivered again after an attempt that failed. An attempt that was cut short
+// because the consumer ends does not count.
 func (j *job) again(err error) {
 	j.decision, j.err = redeliver, err
 	why := err
-	if dedup.IsPermanent(err) { // a failure that a canceled handler calls permanent may not be that
+	if dedup.IsPermanent(err) { // a canceled handler may call a failure permanent that is not
 		why = errCancelled
 	}
 	j.how = dedup.Completion{Claim: j.claim, Err: why, NotAttempted: j.b.hard.Err() != nil}
@@ -182,7 +182,7 @@ func (j *job) again(err error) {
 	}
 }
 
-// putBack has a message delivered again that was not begun.
+// putBack has a message delivered again whose handler was not begun.
 func (j *job) putBack(err error) {
 	if j.decision == undecided {
 		j.again(err)
@@ -190,7 +190,8 @@ func (j *job) putBack(err error) {
 	}
 }
 
-// park puts a message aside for good, or stops the consumer: never a silent skip.
+// park parks a message, or stops the consumer if there is no Park. It never skips a message
+// silently.
 func (j *job) park() {
 	park := j.d.Park
 	if own := j.b.cfg.Park; own != nil {
@@ -209,7 +210,7 @@ func (j *job) park() {
 		j.again(fmt.Errorf("queue: message could not be parked: %w", err))
 		return
 	}
-	// The record spares duplicates a second run. A message that was merely given up on has not
+	// With the record, duplicates do not run again. A message whose attempts are used up has not
 	// failed for good: it keeps its count, or becomes uncertain if it has called MarkIrreversible.
 	j.how = dedup.Completion{Claim: j.claim, Err: j.reason}
 	if !errors.Is(j.reason, ErrAttempts) {
@@ -222,14 +223,14 @@ func (j *job) park() {
 	}
 }
 
-// recorded acts on how the end of the claim went.
+// recorded acts on the result of ending the claim.
 func (j *job) recorded(ctx context.Context, err error) {
 	switch {
 	case j.parked: // without a record duplicates would only be parked again
 	case j.how.Err != nil:
 		var input *dedup.InputError
 		if j.how.NotAttempted && errors.As(err, &input) {
-			// Its irreversible part may have begun: that counts.
+			// Its irreversible part may have begun, so the attempt counts.
 			_ = j.claim.Release(ctx) // a few tries, then it lapses
 		}
 	case dedup.CanAck(err):
@@ -237,8 +238,8 @@ func (j *job) recorded(ctx context.Context, err error) {
 			hook(j.d, time.Since(j.landed))
 		}
 	default:
-		// Another owner was there, or the store cannot be asked: whether the message is on
-		// record is for the store to say, when it is redelivered.
+		// Another owner came in between, or the store cannot be asked. When the message is
+		// redelivered, the store says whether it is on record.
 		j.warn("effect is not known to be recorded", err)
 		if hook := j.b.cfg.Observer.Unrecorded; hook != nil {
 			hook(j.d, err)
@@ -282,7 +283,7 @@ func (j *job) warn(what string, err error) {
 	j.b.cfg.Logger.Warn("queue: "+what, "scope", j.d.Scope, "id", j.d.ID, "error", err)
 }
 
-// unparked reports whether a failure is on record that nobody has parked by then.
+// unparked reports whether rec is a failure whose message nobody has parked.
 func unparked(rec *dedup.Record) bool {
 	return rec.State == driver.StateFailed && !strings.HasPrefix(string(rec.Result), parkedMark)
 }

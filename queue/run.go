@@ -12,11 +12,12 @@ import (
 // Run pulls deliveries from src and handles them with Config.Workers, until ctx ends. Then it
 // fetches nothing more, and gives back the messages that have not begun. It waits up to
 // Config.Drain for the handlers, cancels those that are left, waits for them, and returns nil. A
-// handler that does not listen to its context keeps Run from returning.
+// handler that ignores its context keeps Run from returning.
 //
-// It drains and returns an error when it cannot go on: an [*UnprocessableError], one that wraps
-// dedup.ErrClosed, an [*dedup.InputError], or one of src for which dedup.IsPermanent is true. Any
-// other error of src is logged, and tried again with a backoff.
+// When it cannot continue, it drains in the same way and returns an error: an
+// [*UnprocessableError], one that wraps dedup.ErrClosed, an [*dedup.InputError], or one of src for
+// which dedup.IsPermanent is true. After any other error of src it logs the error and fetches
+// again, with a backoff.
 func (c *Consumer) Run(ctx context.Context, src Source) error {
 	if ctx == nil || src == nil {
 		return &dedup.InputError{Field: "queue.Run", Reason: "has a nil context or Source"}
@@ -53,16 +54,17 @@ type runner struct {
 
 	mu   sync.Mutex
 	last map[string]*position // of each key, the delivery that came last
-	err  error                // why it cannot go on
+	err  error                // why it cannot continue
 }
 
-// position is that of a delivery among others of its key.
+// position is the place of a delivery in the order of its key.
 type position struct {
 	done chan struct{}
 	ok   bool // set before done is closed: the one behind it may run
 }
 
-// wait waits for the delivery at p, if there is one, and returns why the one behind it may not run.
+// wait waits until the delivery at p has ended, if there is one. An error says why the delivery
+// behind it may not run.
 func (p *position) wait(ctx context.Context) error {
 	if p == nil {
 		return nil
@@ -113,7 +115,8 @@ func (r *runner) fetch() {
 	}
 }
 
-// reserve waits for room, and returns how much there is. It is 0 when ctx has ended.
+// reserve waits for room, takes all that is free, and returns how much that is: 0 when ctx has
+// ended.
 func (r *runner) reserve() (n int) {
 	select {
 	case r.room <- struct{}{}:
@@ -131,7 +134,7 @@ func (r *runner) reserve() (n int) {
 	}
 }
 
-// start handles a delivery behind those of its key.
+// start handles a delivery in a goroutine, after the earlier ones of its key.
 func (r *runner) start(d *Delivery) {
 	at := &position{done: make(chan struct{})}
 	var before *position

@@ -18,14 +18,14 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 )
 
-// Domain is that of the google.rpc.ErrorInfo of the interceptor's own errors.
+// Domain is the domain in the google.rpc.ErrorInfo of the interceptor's own errors.
 const Domain = "onceward"
 
-// pushback tells a client that follows a retryPolicy when to send the call again, or with -1 not
-// to (gRFC A6).
+// pushback tells a client with a retryPolicy when to send the call again, or with -1 not to send it
+// again (gRFC A6).
 const pushback = "grpc-retry-pushback-ms"
 
-// answer is one that the interceptor gives in its own name.
+// answer is an error that the interceptor returns in its own name.
 type answer struct {
 	reason  string
 	code    codes.Code
@@ -33,8 +33,8 @@ type answer struct {
 	final   bool // a retry cannot help
 }
 
-// Answers, by the rows of docs/reference/grpc.md. DataLoss says always the same: it is done, and
-// there is no response to be had.
+// Answers, by the rows of docs/reference/grpc.md. DataLoss always says that the call is done, and
+// that there is no response to replay.
 var (
 	keyMissing = answer{"KEY_MISSING", codes.InvalidArgument,
 		"this call needs the metadata " + KeyMetadata, true}
@@ -78,8 +78,8 @@ var (
 		"the call was canceled before it was answered", false}
 )
 
-// say is the error of a. A message that is not empty replaces that of a, and says what was wrong
-// with this call.
+// say returns the error of a. A message that is not empty replaces that of a, and says what was
+// wrong with this call.
 func (c *call) say(a answer, message string) error {
 	if message != "" {
 		a.message = message
@@ -90,13 +90,13 @@ func (c *call) say(a answer, message string) error {
 	return a.err(c.recorded())
 }
 
-// later is the error of a, and says when to send the call again.
+// later returns the error of a, which says when to send the call again.
 func (c *call) later(a answer, wait time.Duration) error {
 	c.pushBack(strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
 	return a.err(c.recorded(), &errdetails.RetryInfo{RetryDelay: durationpb.New(wait)})
 }
 
-// recorded is the name of the record of the call, where there can be one.
+// recorded returns the name of the call's record, or "" if there can be none.
 func (c *call) recorded() keyname.Name {
 	if c.scope == "" {
 		return ""
@@ -104,7 +104,7 @@ func (c *call) recorded() keyname.Name {
 	return c.name()
 }
 
-// err is the error of a about the call whose record has the name; it may be empty.
+// err returns the error of a. It carries the name of the call's record, if that is not empty.
 func (a answer) err(name keyname.Name, details ...protoadapt.MessageV1) error {
 	st := status.New(a.code, a.message)
 	info := &errdetails.ErrorInfo{Reason: a.reason, Domain: Domain}
@@ -118,11 +118,11 @@ func (a answer) err(name keyname.Name, details ...protoadapt.MessageV1) error {
 	return st.Err()
 }
 
-// pushBack sets a trailer; that fails only where nobody would read it.
+// pushBack sets a trailer; that fails only if nobody would read it.
 func (c *call) pushBack(ms string) { _ = grpc.SetTrailer(c.ctx, metadata.Pairs(pushback, ms)) }
 
-// answer answers with what Run returned. The record is written by now, or there is none and
-// nothing of the handler's that says it has happened goes out.
+// answer answers with what Run returned. By now the record is written, or there is none: then no
+// answer of the handler is sent that says that its effect has happened.
 func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 	switch {
 	case err != nil:
@@ -134,13 +134,13 @@ func (c *call) answer(res dedup.Result[[]byte], err error) (any, error) {
 	case res.Outcome == dedup.Acquired && c.landed:
 		c.beside.pass()
 		return c.resp, c.err
-	default: // no Runner answers so
+	default: // no Runner should return this
 		c.i.cfg.Logger.Error("grpcadapter: the Runner answered nothing", "outcome", res.Outcome)
 		return nil, c.later(storeUnavailable, c.i.cfg.RetryAfter)
 	}
 }
 
-// answerAgain is the replay of what is stored; nil is what an operator marked.
+// answerAgain replays what is stored; stored is nil if an operator marked the key as done.
 func (c *call) answerAgain(stored []byte) (any, error) {
 	if c.i.cfg.BeforeReplay != nil {
 		err := c.i.cfg.BeforeReplay(c.ctx, c.method)
@@ -180,8 +180,8 @@ func (c *call) unreadable(err error) (any, error) {
 	return nil, c.say(responseUnreadable, "")
 }
 
-// answerError answers for a Run that did not end well. The handler's own error goes out only
-// if it was not to be kept, and the key is free again.
+// answerError answers when Run has returned an error. It sends the handler's own error only if that
+// was not to be kept and the key is free again.
 func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 	wait := c.i.cfg.RetryAfter
 	var failure *dedup.FailedError
@@ -216,8 +216,8 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 	}
 }
 
-// unrecorded reports whether err leaves an effect that has happened without a record that is
-// known: it could not be confirmed, or the store has refused it.
+// unrecorded reports whether err means that an effect has happened and may not be on record: the
+// record could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
 	return dedup.OutcomeUnknown(err) || errors.Is(err, driver.ErrUnreadable) ||

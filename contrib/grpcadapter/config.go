@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// Requirement says what a method has to do with keys.
+// Requirement says whether the calls of a method need a key.
 type Requirement int
 
 const (
@@ -25,11 +25,12 @@ const (
 	Required Requirement = iota
 	// Optional lets a call without a key pass untouched.
 	Optional
-	// Unkeyed lets every call pass untouched, also one with a key: for what only reads.
+	// Unkeyed lets every call pass untouched, also one with a key. It is for methods that only
+	// read.
 	Unkeyed
 )
 
-// Types finds the type of a stored response by its URL; [protoregistry.GlobalTypes] does.
+// Types finds the type of a stored response by its URL, as [protoregistry.GlobalTypes] does.
 type Types interface {
 	// FindMessageByURL returns the type whose full name ends the URL, or an error.
 	FindMessageByURL(url string) (protoreflect.MessageType, error)
@@ -37,73 +38,74 @@ type Types interface {
 
 // Config configures a [UnaryServerInterceptor]. The zero Config works.
 type Config struct {
-	// Name separates interceptors that share a namespace and must not share keys. Default "".
+	// Name separates interceptors that share a namespace but must not share keys. Default "".
 	Name string
 	// Methods says which methods have keys. Default: Unkeyed for those of grpc.health,
 	// grpc.reflection and grpc.channelz, Required for all others.
 	Methods func(fullMethod string) Requirement
-	// CheckKey refuses what is not of the format that a service has published for its keys;
-	// its error is sent to the client, with InvalidArgument. Default: 1-255 bytes are a key.
+	// CheckKey refuses a key that does not have the format that the service has published; its
+	// error is sent to the client, with InvalidArgument. Default: 1-255 bytes are a key.
 	CheckKey func(key string) error
 
 	// Fingerprint returns what must be the same when a key arrives again; a call with another
-	// one is answered with FailedPrecondition (KEY_REUSED). Name the fields that matter where a
-	// retry of a client may differ in others, such as the time of sending. nil is compared with
-	// nothing: see [NoFingerprint]. It must not change or keep req, and is called concurrently.
-	// Another function makes KEY_REUSED of honest retries while a deployment rolls, unless
-	// FingerprintKey gets another Version with it. Default: [RequestFingerprint], all fields.
+	// fingerprint is answered with FailedPrecondition (KEY_REUSED). If a client's retry may differ
+	// in some fields, such as the time of sending, return only the fields that matter. A nil
+	// fingerprint is not compared: see [NoFingerprint]. Fingerprint must not change or keep req,
+	// and is called concurrently. If you change the function, honest retries get KEY_REUSED while
+	// the deployment rolls, unless FingerprintKey gets another Version. Default:
+	// [RequestFingerprint], all fields.
 	Fingerprint func(fullMethod string, req proto.Message) []byte
-	// FingerprintKey makes fingerprints with a secret. Default nil: without one.
+	// FingerprintKey is the secret of the fingerprints. Default nil: they have none.
 	FingerprintKey *httpadapter.FingerprintKey
 
-	// MaxInFlight bounds how many calls with a key one principal may have under way here at a
-	// time: the next one is answered with ResourceExhausted, and claims nothing. Each interceptor
-	// of each process counts by itself; replays count, too. With [Unscoped] it bounds all clients
+	// MaxInFlight bounds how many calls with a key one principal may have in flight here at a time.
+	// The next call is answered with ResourceExhausted, and claims nothing. Each interceptor of
+	// each process counts by itself; replays count, too. With [Unscoped] it bounds all clients
 	// together. Default 0: no bound.
 	MaxInFlight int
 	// RetryBudget bounds the retries of each principal to a part of its calls: a retry above it is
-	// answered with ResourceExhausted and claims nothing. New calls always continue. A call that
-	// gRPC's own retries send says so, in its metadata grpc-previous-rpc-attempts. A budget that
-	// an httpadapter.Middleware has, too, counts both together. With [Unscoped] it bounds all
-	// clients together. Default nil: no bound.
+	// answered with ResourceExhausted and claims nothing. New calls always continue. gRPC's own
+	// retries are recognized by their metadata grpc-previous-rpc-attempts. If an
+	// httpadapter.Middleware has the same budget, it counts both together. With [Unscoped] it
+	// bounds all clients together. Default nil: no bound.
 	RetryBudget *httpadapter.RetryBudget
-	// ResponseLimit bounds a response as it is stored, in bytes. The call whose response is
-	// larger has had its effect, and is answered with DataLoss, as its retries are. Of an error
-	// that is larger, the code and 128 bytes of the message are stored. At least
-	// 256, and at most what the Runner keeps. Default 128 KiB, or what the Runner keeps where
-	// that is less.
+	// ResponseLimit bounds a response as it is stored, in bytes. If a response is larger, the call
+	// has had its effect: it is answered with DataLoss, and so are its retries. Of a larger error,
+	// the code and 128 bytes of the message are stored. At least 256, and at most what the Runner
+	// keeps. Default 128 KiB, or what the Runner keeps if that is less.
 	ResponseLimit int
-	// Seal encrypts what is stored, bound to the key it is stored under: the first key,
-	// of 32 bytes, writes, all of them read. To change it, add the new one at the end
-	// everywhere, then put it first, and drop the old one a window later. It covers responses
-	// and kept errors alone: what [dedup.Step] keeps and the texts of failures
-	// ([dedup.FailedError]) stay in clear. Sealed data is not bound to the Runner's namespace:
-	// namespaces that must not read each other's data need different keys. Default: in clear.
+	// Seal encrypts the stored responses and errors; each is bound to the key under which it is
+	// stored. Its keys have 32 bytes: the first one encrypts, and all of them decrypt. To change
+	// it, add the new key at the end in all processes, then put it first, and drop the old one a
+	// window later. It covers only responses and kept errors: what [dedup.Step] keeps and the texts
+	// of failures ([dedup.FailedError]) stay in clear. Sealed data is not bound to the Runner's
+	// namespace: namespaces that must not read each other's data need different keys. Default: in
+	// clear.
 	Seal [][]byte
-	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default
-	// false: where there is Seal, they are refused.
+	// AcceptPlain reads records in clear as well, for one window after Seal was set. Default false:
+	// with Seal such records are refused.
 	AcceptPlain bool
 	// Types finds the types of stored responses. Default [protoregistry.GlobalTypes].
 	Types Types
 
-	// Keep reports whether an error with a code is final, to be stored and replayed. One that
-	// is not kept is sent, and its key is free for the next attempt. A response is always
-	// kept; a code that is not of gRPC never is. Default [KeepFinal].
+	// Keep reports whether an error with this code is final: it is stored and replayed. An error
+	// that is not kept is sent, and its key is free for the next attempt. A response is always
+	// kept; an error whose code is not one of gRPC never is. Default [KeepFinal].
 	Keep func(codes.Code) bool
-	// BeforeReplay asks once more whether the client may see the response: its error is
-	// answered with PermissionDenied, or where errors.Is finds [dedup.ErrUnknown] in it, because
-	// that cannot be found out now, with Unavailable. Default: the Scope was enough.
+	// BeforeReplay checks again whether the client may see the response. An error is answered with
+	// PermissionDenied. If it wraps [dedup.ErrUnknown], because that cannot be found out now, the
+	// answer is Unavailable. Default: no check besides the Scope.
 	BeforeReplay func(ctx context.Context, fullMethod string) error
 
 	// CancelWithClient cancels the handler when its client has gone, or the client's deadline has
 	// passed. The handler's context then has that deadline, too. Default false: the handler
 	// continues, and its response waits for the retry.
 	CancelWithClient bool
-	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
+	// Timeout cancels the handler's context; it never answers for the handler. Default 1 minute.
 	Timeout time.Duration
-	// RetryAfter is the wait that an error names which asks for a retry. Default 1 s.
+	// RetryAfter is the wait that is named by errors that ask for a retry. Default 1 s.
 	RetryAfter time.Duration
-	// Logger is told what a client is not. Default: discarded.
+	// Logger gets what a client is not told. Default: discarded.
 	Logger *slog.Logger
 }
 
@@ -115,8 +117,9 @@ const (
 	uncertainRetryAfter  = 30 * time.Second
 )
 
-// KeepFinal keeps the codes that a retry would only get again: InvalidArgument,
-// FailedPrecondition, AlreadyExists and OutOfRange. PermissionDenied and NotFound may end.
+// KeepFinal keeps the codes that a retry would only get again: InvalidArgument, FailedPrecondition,
+// AlreadyExists and OutOfRange. The cause of PermissionDenied and NotFound may pass, so they are
+// not kept.
 func KeepFinal(code codes.Code) bool {
 	switch code {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange:
@@ -185,7 +188,7 @@ func (c *Config) check(run httpadapter.Runner) error {
 	return nil
 }
 
-// build makes the parts that have errors of their own.
+// build makes the parts whose constructors return errors.
 func (i *interceptor) build() (err error) {
 	if i.cfg.Fingerprint == nil {
 		i.cfg.Fingerprint = RequestFingerprint

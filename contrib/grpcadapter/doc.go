@@ -2,13 +2,13 @@
 // server interceptor for the metadata idempotency-key, over the same [httpadapter.Runner]
 // as the middleware for HTTP.
 //
-// The first call with a key runs its handler, and its response, or its error of a code that
-// is kept, is recorded before it leaves. A retry with the key gets that, and Aborted while the
-// first still runs. When the store cannot say whether a call is new, or cannot record its
-// response, the client gets Unavailable: a success that is not on record is never reported. Keys
-// belong to a principal and a full method.
+// The first call with a key runs its handler, and its response, or an error with a code that is
+// kept, is recorded before it leaves. A retry with the key gets that, or Aborted while the first
+// call still runs. When the store cannot say whether a call is new, or cannot record its response,
+// the client gets Unavailable: a success that is not on record is never reported. Keys belong to a
+// principal and a full method.
 //
-// A client that tries again sends the metadata again: the retryPolicy of a service config
-// does so by itself. The page docs/reference/grpc.md of the repository says what is answered when.
-// Streams are not intercepted: a key on one does nothing, unless [RefuseKeyedStreams] refuses it.
+// A client that retries sends the metadata again; a retryPolicy in a service config does so by
+// itself. The page docs/reference/grpc.md of the repository says what is answered when. Streams are
+// not intercepted: a key on one does nothing, unless [RefuseKeyedStreams] refuses it.
 package grpcadapter

@@ -18,18 +18,18 @@ type purposeOption struct {
 
 // Purpose names the call that a handler makes: with [UnaryClientInterceptor] it carries the
 // DownstreamKey of the running attempt for this purpose. Give each call of a handler a purpose of
-// its own, and the same one in every attempt: two calls with one purpose have one key, so the
-// service answers the second with the result of the first. Without the interceptor the option does
-// nothing.
+// its own, and the same one in every attempt: two calls with the same purpose have the same key, so
+// the service answers the second with the result of the first. Without the interceptor the option
+// does nothing.
 func Purpose(purpose ...string) grpc.CallOption { return purposeOption{purpose: purpose} }
 
 // UnaryClientInterceptor returns an interceptor that sends [dedup.Attempt].DownstreamKey as the
 // metadata idempotency-key ([KeyMetadata]) of each call that has a [Purpose]. A handler that is run
 // again, because its process died, sends the same key again, and the service has the effect once.
 //
-// A call without a Purpose passes as it is, and so does one that has the metadata already. One with
-// a Purpose whose context comes from no attempt is refused with an [*dedup.InputError]: without a
-// key its effect could happen twice.
+// A call without a Purpose passes as it is, and so does one that already has the metadata. A call
+// with a Purpose whose context does not come from an attempt is refused with an
+// [*dedup.InputError]: without a key its effect could happen twice.
 func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -41,7 +41,7 @@ func UnaryClientInterceptor() grpc.UnaryClientInterceptor {
 	}
 }
 
-// withKey adds the key of the purpose that opts name last.
+// withKey adds the key of the last purpose in opts.
 func withKey(ctx context.Context, method string, opts []grpc.CallOption) (context.Context, error) {
 	var named *purposeOption
 	for _, opt := range opts {

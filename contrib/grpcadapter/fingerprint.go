@@ -11,18 +11,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// fingerprintVersion is that of the list of parts, and of the form that RequestFingerprint gives a
-// request.
+// fingerprintVersion is the version of the list of parts, and of the encoding of
+// RequestFingerprint.
 const fingerprintVersion = 1
 
 // NoFingerprint is a Config.Fingerprint that compares nothing: a key that arrives with another
 // request gets the response of the first one.
 func NoFingerprint(string, proto.Message) []byte { return nil }
 
-// RequestFingerprint is the default of Config.Fingerprint: all fields of the request, in the order
-// of their numbers. It does not depend on how a build of protobuf encodes a message, and a field
-// that this server does not know counts as one that it knows, as long as the client encodes it as
-// protobuf's own libraries do. It never returns nil, and is safe for concurrent use.
+// RequestFingerprint is the default of Config.Fingerprint. It returns all fields of the request, in
+// the order of their numbers. The result does not depend on how a build of protobuf encodes a
+// message. A field that this server does not know gives the same bytes as one that it knows, if the
+// client encodes it as protobuf's own libraries do. RequestFingerprint never returns nil, and is
+// safe for concurrent use.
 func RequestFingerprint(_ string, req proto.Message) []byte {
 	return appendMessage([]byte{}, req.ProtoReflect())
 }
@@ -34,7 +35,7 @@ type numbered struct {
 }
 
 // appendMessage appends the fields of m in the order of their numbers. Two values of one unknown
-// field stay in their order, which is that of a list.
+// field stay in their order, because they may be a list.
 func appendMessage(b []byte, m protoreflect.Message) []byte {
 	var fields []numbered
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -43,7 +44,7 @@ func appendMessage(b []byte, m protoreflect.Message) []byte {
 	})
 	for unknown := m.GetUnknown(); len(unknown) > 0; {
 		number, _, n := protowire.ConsumeField(unknown)
-		if n < 0 { // protobuf lets nothing else into a message
+		if n < 0 { // not possible in a message that protobuf has parsed
 			fields = append(fields, numbered{math.MaxInt32, unknown})
 			break
 		}
@@ -110,7 +111,7 @@ func appendSingle(b []byte, field protoreflect.FieldDescriptor, v protoreflect.V
 	return appendScalar(b, field.Kind(), v)
 }
 
-// wireTypes are those of the kinds that are not a varint, whose wire type is 0.
+// wireTypes has the kinds that are not varints. The wire type of varints is 0.
 var wireTypes = map[protoreflect.Kind]protowire.Type{
 	protoreflect.Fixed32Kind:  protowire.Fixed32Type,
 	protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,

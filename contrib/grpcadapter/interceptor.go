@@ -22,7 +22,7 @@ import (
 	"github.com/onceward/onceward/internal/quota"
 )
 
-// interceptor is what all calls share.
+// interceptor has what all calls share.
 type interceptor struct {
 	run       httpadapter.Runner
 	principal Scope
@@ -30,7 +30,7 @@ type interceptor struct {
 	digester  *encrypted.Digester
 	box       *encrypted.Box
 	quota     *quota.Quota
-	atomic    bool   // run may begin anew
+	atomic    bool   // run may run a handler again
 	window    string // in seconds; "" means forever, or less than one
 }
 
@@ -40,20 +40,21 @@ type interceptor struct {
 // [*dedup.InputError]. The interceptor is safe for concurrent use.
 //
 // Put the interceptors that authenticate, for the [Scope], and that recover from panics before it
-// in the chain: a panic releases the key and continues. A second one in the chain lets the key of
-// the first pass. Messages must be those of google.golang.org/protobuf.
+// in the chain: a panic releases the key and continues. A second interceptor of this kind in the
+// chain lets calls with the key of the first one pass. Messages must be those of
+// google.golang.org/protobuf.
 //
-// A handler has left its client: neither a deadline of the client nor a closed connection
-// cancels it, so wait for it with GracefulStop, or with grpc.WaitForHandlers. It gets a copy
-// of the request each time it runs; a Runner of SQL may run it again. Metadata that it sets with
-// grpc.SetHeader and grpc.SetTrailer goes out with its own response and is not replayed. With
-// grpc.SendHeader its header leaves before the record, and a client does not take that for a
-// success. Over a Runner that is Atomic the metadata goes out for the run that counts, and
-// grpc.SetSendCompressor and grpc.ClientSupportedCompressors find no stream in the handler's
+// A handler is detached from its client: neither a deadline of the client nor a closed connection
+// cancels it, so wait for it with GracefulStop, or with grpc.WaitForHandlers. It gets a copy of the
+// request each time it runs; a SQL Runner may run it again. Metadata that it sets with
+// grpc.SetHeader and grpc.SetTrailer is sent with its own response and is not replayed. With
+// grpc.SendHeader the header is sent before the record is written; a client does not take a header
+// for a success. Over a Runner that is Atomic, only the metadata of the run that counts is sent,
+// and grpc.SetSendCompressor and grpc.ClientSupportedCompressors find no stream in the handler's
 // context.
 //
-// Streams are not intercepted, and a key on one is ignored. Install [RefuseKeyedStreams], too, to
-// refuse it.
+// Streams are not intercepted, and a key on a stream is ignored. Install [RefuseKeyedStreams], too,
+// to refuse such streams.
 func UnaryServerInterceptor(run httpadapter.Runner, scope Scope,
 	cfg Config) (grpc.UnaryServerInterceptor, error) {
 	switch {
@@ -109,7 +110,7 @@ func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnarySe
 	return c.answer(res, err)
 }
 
-// call is one call with a key, on its way.
+// call is one call with a key that is being handled.
 type call struct {
 	i       *interceptor
 	ctx     context.Context // the client's; a call ends with its interceptor
@@ -122,11 +123,11 @@ type call struct {
 	scope     string
 
 	ran    bool // the handler has begun
-	landed bool // and has ended with a result
+	landed bool // and has ended with a result to keep
 	resp   any
-	err    error   // with the code that goes out
+	err    error   // with the code that is sent
 	lost   *answer // instead of resp or err, which cannot be kept
-	beside *beside // of the last run; nil where its metadata goes out at once
+	beside *beside // of the last run; nil if its metadata is sent at once
 }
 
 // read finds out whose key it is, before anything is claimed.
@@ -145,7 +146,7 @@ func (c *call) read(values []string, req any) error {
 	}
 	c.key = key
 	if c.i.window != "" {
-		// fails where nobody would read it
+		// fails only if nobody would read it
 		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(WindowMetadata, c.i.window))
 	}
 	principal, err := c.i.principal(c.ctx, c.method)
@@ -169,8 +170,8 @@ func (c *call) read(values []string, req any) error {
 	return nil
 }
 
-// nested reports whether the key is being run already, by an interceptor before this one:
-// it would find itself in flight, and have that answer kept.
+// nested reports whether an interceptor before this one already runs the key. Otherwise the call
+// would find itself in flight, and the outer interceptor would handle that error as the handler's.
 func (c *call) nested() bool {
 	outer, ok := c.ctx.Value(callKey{}).(*call)
 	return ok && outer.key == c.key && outer.scope == c.scope
@@ -202,11 +203,11 @@ func (c *call) fingerprint() driver.Fingerprint {
 	return c.i.digester.Sum([]byte{fingerprintVersion}, []byte(c.method), payload)
 }
 
-// callKey is that of the call in the context that a Runner gets.
+// callKey is the key of the call in the context that a Runner gets.
 type callKey struct{}
 
-// Identities of handlers' ends that keep nothing. They carry nothing of the handler's own
-// error, which may be one of package dedup, and would be taken for the Runner's.
+// Errors of a handler whose answer is not kept. They do not wrap the handler's own error: that may
+// be one of package dedup, and would be taken for one of the Runner.
 var (
 	errCancelled = errors.New("grpcadapter: canceled")
 	errNotKept   = errors.New("grpcadapter: the error is not kept")
@@ -242,7 +243,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	return result, c.err != nil, nil
 }
 
-// notKept is why what the handler has returned is not to be kept.
+// notKept returns why the answer of the handler is not kept, or nil.
 func (c *call) notKept(ended, forgo bool) error {
 	code := status.Code(c.err)
 	switch {
@@ -257,7 +258,7 @@ func (c *call) notKept(ended, forgo bool) error {
 	return nil
 }
 
-// statusOf is an error of a handler as the server would send it.
+// statusOf returns an error of a handler as the server would send it.
 func statusOf(err error) error {
 	if err == nil {
 		return nil
@@ -266,7 +267,7 @@ func statusOf(err error) error {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	if st.Code() == codes.OK { // an error that says so of itself
+	if st.Code() == codes.OK { // an error whose own status is OK
 		st = status.New(codes.Unknown, err.Error())
 	}
 	if p := st.Proto(); !utf8.ValidString(p.GetMessage()) { // as the transport would change it

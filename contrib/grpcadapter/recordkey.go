@@ -5,8 +5,8 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 )
 
-// RecordKey names a call with a key as the interceptor does, so that its record can be found: with
-// [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or
+// RecordKey names a call with a key as the interceptor does, so that you can find its record: with
+// [RecordKey.ID] in a dedup.Store, and with Key and [RecordKey.Scope] through a Deduper or a
 // sqladapter.Ledger.
 type RecordKey struct {
 	// Name is Config.Name. Default "".
@@ -24,8 +24,8 @@ func (k RecordKey) Scope() string {
 	return keyname.ScopeGRPC(k.Name, k.Principal, k.FullMethod)
 }
 
-// ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
-// record can have is an [*dedup.InputError].
+// ID returns the ID of the record in namespace, which is that of the Runner. A namespace or a Key
+// that no record can have is an [*dedup.InputError].
 func (k RecordKey) ID(namespace string) (driver.ID, error) {
 	return driver.NewID(namespace, k.Scope(), k.Key)
 }
@@ -33,10 +33,10 @@ func (k RecordKey) ID(namespace string) (driver.ID, error) {
 // name is the ID of the call's record, for logs and answers.
 func (c *call) name() keyname.Name { return keyname.Of(c.i.run, c.scope, c.key) }
 
-// label is kept in clear where the Deduper has Labels.
+// label is stored in clear if the Deduper has Labels.
 func (c *call) label() string { return keyname.Label(c.method, c.key) }
 
-// warn logs what an operator may have to look into, with the ID to look it up by.
+// warn logs what an operator may have to look into, with the ID of the record.
 func (c *call) warn(what string, args ...any) {
 	c.i.cfg.Logger.Warn("grpcadapter: "+what,
 		append([]any{"method", c.method, c.name().Attr()}, args...)...)

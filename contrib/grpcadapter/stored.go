@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/encrypted"
 )
 
-// A stored response or error is a encrypted.Response. A handler's response has code 0, the URL of
+// A stored response or error is an encrypted.Response. A handler's response has code 0, the URL of
 // its type under typeURL, and its encoding as the body. An error has its code, no header, and its
 // google.rpc.Status as the body.
 const (
@@ -22,12 +22,12 @@ const (
 	urlPrefix = "type.googleapis.com/"
 )
 
-// shortMessage is how many bytes are stored of the message of an error that cannot be kept
-// whole: they fit into the smallest limit.
+// shortMessage is how many bytes of an error's message are stored if the error is too large to be
+// kept whole. They fit into the smallest limit.
 const shortMessage = 128
 
-// result is what to store of a response or error that is kept. A response that cannot be
-// replayed leaves a tombstone: the effect has happened. That is not so with an error.
+// result returns what is stored of a response or error that is kept. A response that cannot be
+// replayed leaves a tombstone, because the effect has happened. An error leaves none.
 func (c *call) result() []byte {
 	if c.err != nil {
 		return c.encodeError(c.err)
@@ -47,7 +47,7 @@ func (c *call) result() []byte {
 	return c.encode(&encrypted.Response{Tombstone: true})
 }
 
-// encodeError is what to store of an error that is one of gRPC.
+// encodeError returns what is stored of an error with a status of gRPC.
 func (c *call) encodeError(err error) []byte {
 	if r, merr := form(nil, err); merr == nil {
 		if stored := c.encode(r); len(stored) <= c.i.cfg.ResponseLimit {
@@ -56,7 +56,7 @@ func (c *call) encodeError(err error) []byte {
 	}
 	st := status.Convert(err)
 	message := st.Message()[:min(len(st.Message()), shortMessage)]
-	for !utf8.ValidString(message) { // the whole of it is valid
+	for !utf8.ValidString(message) { // the whole message is valid
 		message = message[:len(message)-1]
 	}
 	r, merr := form(nil, status.Error(st.Code(), message))
@@ -84,8 +84,8 @@ func form(resp any, err error) (*encrypted.Response, error) {
 	return &encrypted.Response{Header: map[string][]string{typeURL: {url}}, Body: body}, err
 }
 
-// decode is the reverse of form: the response, or what the handler's error was. A bad one
-// is the error in the end.
+// decode is the reverse of form. It returns the response, or the status of the handler's error. Its
+// own error says that r cannot be decoded.
 func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, error) {
 	if r.Status != int(codes.OK) {
 		var st statuspb.Status
@@ -110,12 +110,12 @@ func decode(r *encrypted.Response, types Types) (proto.Message, *status.Status, 
 	return m, nil, proto.Unmarshal(r.Body, m)
 }
 
-// EncodeResponse encodes a response, or an error with a code of gRPC, for a
-// [dedup.Config].Resolve that returns StateSucceeded: the result of a call whose effect is found
-// to have happened, to be replayed. ctx is the one that Resolve gets. As with a handler, an error
-// that is larger than Config.ResponseLimit is cut, and such a response leaves a tombstone. A ctx
-// of something else, neither resp nor err, and a response that cannot be encoded, are an
-// [*dedup.InputError].
+// EncodeResponse encodes a response, or an error with a code of gRPC, for [dedup.Config].Resolve,
+// which returns it with StateSucceeded when it finds that the effect of a call has happened.
+// Retries then get that response or error. ctx is the one that Resolve gets. As with a handler, an
+// error that is larger than Config.ResponseLimit is cut, and such a response leaves a tombstone. A
+// ctx that is not that of a call with a key, neither resp nor err, and a response that cannot be
+// encoded are an [*dedup.InputError].
 func EncodeResponse(ctx context.Context, resp proto.Message, err error) ([]byte, error) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

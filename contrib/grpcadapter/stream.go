@@ -12,10 +12,10 @@ import (
 var streamKeyed = answer{"NOT_SUPPORTED", codes.Unimplemented,
 	"a stream has no use for the metadata " + KeyMetadata + ": nothing of it is kept", true}
 
-// RefuseKeyedStreams is a [grpc.StreamServerInterceptor] that answers a stream with the
-// metadata idempotency-key with Unimplemented, because nothing here keeps what a stream does:
-// without it the key is ignored, and each retry has the effect again. Streams without a key,
-// and those of grpc.health, grpc.reflection and grpc.channelz, pass.
+// RefuseKeyedStreams is a [grpc.StreamServerInterceptor] that refuses, with Unimplemented, a stream
+// that has the metadata idempotency-key, because nothing here records what a stream does. Without
+// it the key is ignored, and each retry has the effect again. Streams without a key, and those of
+// grpc.health, grpc.reflection and grpc.channelz, pass.
 func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler) error {
 	if len(keys(ss.Context())) == 0 || defaultMethods(info.FullMethod) == Unkeyed {
@@ -25,8 +25,8 @@ func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return streamKeyed.err("")
 }
 
-// beside keeps the headers and trailers that a handler sets until its run counts. Otherwise a
-// Runner that begins anew would send them twice.
+// beside keeps the headers and trailers that a handler sets until it is known that its run counts.
+// Otherwise a Runner that runs the handler again would send them twice.
 type beside struct {
 	grpc.ServerTransportStream
 
@@ -35,7 +35,7 @@ type beside struct {
 	sent            bool
 }
 
-// keepBeside puts one into ctx, unless there is no stream.
+// keepBeside puts one into ctx, unless ctx has no stream.
 func keepBeside(ctx context.Context) (context.Context, *beside) {
 	stream := grpc.ServerTransportStreamFromContext(ctx)
 	if stream == nil {
@@ -50,13 +50,13 @@ func (b *beside) SetHeader(md metadata.MD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sent {
-		return b.ServerTransportStream.SetHeader(md) // which says that it is too late
+		return b.ServerTransportStream.SetHeader(md) // it returns the error that it is too late
 	}
 	b.header = metadata.Join(b.header, md)
 	return nil
 }
 
-// SendHeader implements [grpc.ServerTransportStream]: it goes out at once.
+// SendHeader implements [grpc.ServerTransportStream]. The header is sent at once.
 func (b *beside) SendHeader(md metadata.MD) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (b *beside) SetTrailer(md metadata.MD) error {
 	return nil
 }
 
-// pass hands on what was set. That fails only where nobody would read it.
+// pass sets on the stream what was kept. That fails only if nobody would read it.
 func (b *beside) pass() {
 	if b == nil {
 		return

@@ -20,14 +20,14 @@ type ErrorData struct {
 	// Reason is one of the table in docs/guides/agents.md, such as KEY_REUSED.
 	Reason string `json:"reason"`
 	// RetryAfterMillis says after how many milliseconds to send the call again, with the same key.
-	// 0: that does not help.
+	// 0: a retry does not help.
 	RetryAfterMillis int64 `json:"retryAfterMillis,omitempty"`
-	// KeyID is the ID of the record, in hexadecimal, for an operator. It is empty where the Runner
-	// has no method Namespace() string, and for a key that no record can have.
+	// KeyID is the ID of the record, in hexadecimal, for an operator. It is empty if the Runner has
+	// no method Namespace() string, and for a key that no record can have.
 	KeyID string `json:"keyId,omitempty"`
 }
 
-// answer is one that the middleware gives in its own name.
+// answer is an error that the middleware returns in its own name.
 type answer struct {
 	reason  string
 	code    int64
@@ -58,7 +58,7 @@ var (
 		"it is not known whether this call is done; call again later, with the same key"}
 )
 
-// say is the error of a, with more at the end of its message.
+// say returns the error of a, with more at the end of its message.
 func (c *call) say(a answer, more string) error {
 	data, _ := json.Marshal(ErrorData{"onceward", a.reason, a.wait.Milliseconds(), c.id()})
 	return &jsonrpc.Error{Code: a.code, Message: a.message + more, Data: data}
@@ -78,7 +78,7 @@ func (c *call) id() string {
 func (c *call) answer(res dedup.Result[[]byte], err error) (mcp.Result, error) {
 	var replay *mcp.CallToolResult
 	switch {
-	case c.ran && !c.landed: // its own answer, which is not recorded
+	case c.ran && !c.landed: // the tool's own answer, which is not recorded
 		return c.res, c.err
 	case err == nil && res.Outcome == dedup.Acquired:
 		return c.res, nil
@@ -116,19 +116,19 @@ func (c *call) reasonOf(err error) (a answer, more string) {
 	return storeUnavailable, ""
 }
 
-// storedVersion is the first byte of what is stored. The result follows in JSON. Nothing follows
-// for one that could not be kept.
+// storedVersion is the first byte of what is stored. The result follows in JSON. If the result
+// could not be kept, nothing follows.
 const storedVersion = 1
 
-// EncodeResult makes of a result what [dedup.Happened] takes: the answer to a call whose effect a
-// resolver has found. The error is that of encoding it as JSON.
+// EncodeResult encodes a result for [dedup.Happened]: it becomes the answer to a call whose effect
+// a resolver has found. The error is that of encoding it as JSON.
 func EncodeResult(res *mcp.CallToolResult) ([]byte, error) {
 	text, err := json.Marshal(res)
 	return append([]byte{storedVersion}, text...), err
 }
 
-// encode is what to store of the result. One that cannot be kept leaves a mark that the call is
-// done.
+// encode returns what is stored of the result. If the result cannot be kept, that is a mark that
+// the call is done.
 func (c *call) encode(res *mcp.CallToolResult) []byte {
 	stored, err := EncodeResult(res)
 	if err != nil || len(stored) > c.m.run.ResultLimit() {

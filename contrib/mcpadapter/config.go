@@ -18,14 +18,14 @@ import (
 // proposed this name for a field of the protocol.
 const DefaultMetaKey = "idempotencyKey"
 
-// Principal names the account that a call belongs to, as the authentication has found it. Two
-// principals with one key are two calls. The middleware refuses a call with an empty principal
-// (NO_PRINCIPAL), and answers an error with STORE_UNAVAILABLE. Do not take the principal from what
-// a client can choose: one client could read the results of another one.
+// Principal names the account that a call belongs to, as the authentication has found it. Calls of
+// two principals with the same key are two calls. The middleware refuses a call with an empty
+// principal (NO_PRINCIPAL), and answers an error with STORE_UNAVAILABLE. Do not take the principal
+// from what a client can choose: otherwise one client could read the results of another one.
 type Principal func(ctx context.Context, req *mcp.CallToolRequest) (string, error)
 
 // TokenUser is the [Principal] of a server behind auth.RequireBearerToken: the UserID of the token.
-// It is empty where the request has no token, as over stdin and stdout.
+// It is empty if the request has no token, as over stdin and stdout.
 func TokenUser(_ context.Context, req *mcp.CallToolRequest) (string, error) {
 	if req.Extra == nil || req.Extra.TokenInfo == nil {
 		return "", nil
@@ -36,36 +36,36 @@ func TokenUser(_ context.Context, req *mcp.CallToolRequest) (string, error) {
 var errUnscoped = errors.New("mcpadapter: unscoped")
 
 // Unscoped is the [Principal] of a server with one client, such as one over stdin and stdout: all
-// calls of a tool with one key are the same call.
+// calls of a tool with the same key are one call.
 func Unscoped(context.Context, *mcp.CallToolRequest) (string, error) { return "", errUnscoped }
 
 // Tool says how the calls of a tool are handled. The zero Tool takes the key from _meta and passes
 // a call without a key through.
 type Tool struct {
-	// KeyFields are the arguments, by their names at the top level, that say which operation a call
-	// is, such as the order_id of a refund. The key is made of their values, and _meta is not read.
-	// A call in which one of them is missing, null or "" has no key. Each must be a text or a whole
-	// number, or the answer is KEY_MALFORMED. Default: the key is in _meta.
+	// KeyFields names the top-level arguments that say which operation a call is, such as the
+	// order_id of a refund. The key is made of their values, and _meta is not read. A call in which
+	// one of them is missing, null or "" has no key. Each must be a text or a whole number, or the
+	// answer is KEY_MALFORMED. Default: the key is in _meta.
 	KeyFields []string
-	// IgnoreFields are arguments that may differ between a call and its retry, such as a comment
-	// that the model writes anew. All others must be equal, or the answer is KEY_REUSED. Default:
-	// none.
+	// IgnoreFields names arguments that may differ between a call and its retry, such as a comment
+	// that the model writes each time. All others must be equal, or the answer is KEY_REUSED.
+	// Default: none.
 	IgnoreFields []string
 	// Required refuses a call without a key (KEY_MISSING). Default: it passes through.
 	Required bool
-	// Annotations replace those that the server lists for the tool. Default: those of the server.
-	// A tool without any is destructive and not idempotent, as the specification says.
+	// Annotations replace those that the server lists for the tool. Default: those of the server. A
+	// tool without annotations is destructive and not idempotent, as the specification says.
 	Annotations *mcp.ToolAnnotations
-	// FinalError reports whether a result with IsError is the last word of the tool, to be recorded
-	// and replayed. It is called concurrently and must not change the result. Default: only the
-	// error that a tool has marked with [dedup.Permanent] is, because most errors of tools pass,
-	// and a record would keep the retry from running.
+	// FinalError reports whether a result with IsError is final: it is recorded and replayed. It is
+	// called concurrently and must not change the result. Default: only an error that the tool has
+	// marked with [dedup.Permanent] is final, because most errors of tools are temporary, and a
+	// record would keep the retry from running.
 	FinalError func(*mcp.CallToolResult) bool
 }
 
 // Config configures the middleware. Name has no default.
 type Config struct {
-	// Name of the server. Servers that share a namespace and a tool's name need different ones, or
+	// Name of the server. Servers that share a namespace and a tool's name need different names, or
 	// they would answer for each other. Required.
 	Name string
 	// MetaKey is the field of _meta that carries the key. Default [DefaultMetaKey].
@@ -74,10 +74,11 @@ type Config struct {
 	Tools map[string]Tool
 	// Default is for the tools that Tools does not name. Default: the zero Tool.
 	Default Tool
-	// CancelWithClient cancels a running tool when its client cancels the call or goes. Default
-	// false: the tool runs to its end, and the retry gets its result.
+	// CancelWithClient cancels a running tool when its client cancels the call or disconnects.
+	// Default false: the tool runs to its end, and the retry gets its result.
 	CancelWithClient bool
-	// Timeout cancels the context of a running tool; it never answers for it. Default 10 minutes.
+	// Timeout cancels the context of a running tool; it never answers for the tool. Default 10
+	// minutes.
 	Timeout time.Duration
 	// Logger gets what a client is not told. Default: discarded.
 	Logger *slog.Logger

@@ -1,11 +1,11 @@
-// Package mcpadapter makes a tool call of the Model Context Protocol have its effect once, also
-// when an agent sends it again: a receiving middleware for servers of the official Go SDK.
+// Package mcpadapter makes a tool call of the Model Context Protocol have its effect once, even
+// when an agent sends it again. It is a receiving middleware for servers of the official Go SDK.
 //
-// The key of a call is in the _meta of its request, where the host application writes it and the
-// model cannot, or is made of the arguments that [Tool].KeyFields names. The ID of a JSON-RPC
+// The key of a call is in the _meta of its request, which the host application can write and the
+// model cannot. Or it is made of the arguments that [Tool].KeyFields names. The ID of a JSON-RPC
 // request is new in each retry, so it is never the key. The first call with a key runs the tool,
-// and its result is recorded before it leaves. A later one gets the recorded result. One that
-// arrives in between waits for it, for as long as Config.Wait of the Deduper says.
+// and its result is recorded before it leaves. A later call gets the recorded result. A call that
+// arrives in between waits for the result, for as long as Config.Wait of the Deduper says.
 //
 // A tool that is destructive and not idempotent declares the point of no return before it runs
 // ([dedup.MarkIrreversible]). When its answer is lost, nobody runs it again: the next call asks
@@ -13,5 +13,5 @@
 // destructive and not idempotent, as the specification says. An idempotent tool runs again after a
 // crash. A read-only tool passes through.
 //
-// The guide docs/guides/agents.md has a server as a whole, and a table of all answers.
+// The guide docs/guides/agents.md has a complete server, and a table of all answers.
 package mcpadapter

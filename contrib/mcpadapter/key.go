@@ -25,32 +25,31 @@ type RecordKey struct {
 	Principal string
 	// Tool is the tool's name.
 	Tool string
-	// Key is the value in _meta. That of KeyFields is dedup.Attempt.Key in the tool.
+	// Key is the value in _meta. If KeyFields makes the key, a tool finds it in dedup.Attempt.Key.
 	Key string
 }
 
 // Scope returns the scope of the key: a digest, so that nothing of the principal is in clear.
 func (k RecordKey) Scope() string {
-	// in quotes, so that the end of each part is in no doubt, whatever its bytes are
+	// quoted, so that the end of each part is clear, whatever its bytes are
 	return digest(fmt.Sprintf("mcp 1 %q %q %q", k.Name, k.Principal, k.Tool))
 }
 
-// ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
-// record can have is an [*driver.InputError].
+// ID returns the ID of the record in namespace, which is that of the Runner. A namespace or a Key
+// that no record can have is an [*driver.InputError].
 func (k RecordKey) ID(namespace string) (driver.ID, error) {
 	return driver.NewID(namespace, k.Scope(), k.Key)
 }
 
-// label explains the key where the Deduper has Labels. Those are printable and have at most 64
-// bytes.
+// label explains the key if the Deduper has Labels. Labels are printable and have at most 64 bytes.
 func (k RecordKey) label() string {
 	quoted := strconv.QuoteToASCII(k.Tool + " " + k.Key)
 	return quoted[1:min(len(quoted)-1, 64)]
 }
 
-// digest is that of a value's JSON, whose names are sorted.
+// digest returns the digest of a value's JSON, whose names are sorted.
 func digest(value any) string {
-	text, _ := json.Marshal(value) // texts, and what parse has read
+	text, _ := json.Marshal(value) // value is a text, or was read by parse
 	sum := sha256.Sum256(text)
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
@@ -59,13 +58,13 @@ func digest(value any) string {
 func parse(raw json.RawMessage) (args map[string]any, err error) {
 	if len(raw) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(raw))
-		decoder.UseNumber() // a float64 would make one key of two large order numbers
+		decoder.UseNumber() // as float64, two large order numbers could become one key
 		err = decoder.Decode(&args)
 	}
 	return args, err
 }
 
-// fingerprint is that of all arguments that the tool does not ignore.
+// fingerprint covers all arguments that the tool does not ignore.
 func (t *Tool) fingerprint(args map[string]any) driver.Fingerprint {
 	compared := map[string]any{}
 	for name, value := range args {
@@ -76,7 +75,8 @@ func (t *Tool) fingerprint(args map[string]any) driver.Fingerprint {
 	return driver.FingerprintOf([]byte(digest(compared)))
 }
 
-// key returns the key of a call, "" if it has none, or a reason why what it has is not a key.
+// key returns the key of a call, or "" if it has none. If what it has is not a key, reason says
+// why.
 func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	metaKey string) (key, reason string) {
 	if len(t.KeyFields) == 0 {
@@ -90,7 +90,7 @@ func (t *Tool) key(p *mcp.CallToolParamsRaw, args map[string]any,
 	named := map[string]any{}
 	for _, name := range t.KeyFields {
 		number, isNumber := args[name].(json.Number)
-		// 10.0 and 1e1 are one amount
+		// 10.0 and 1e1 would be two keys of one amount
 		whole := isNumber && !strings.ContainsAny(number.String(), ".eE")
 		switch text, isText := args[name].(string); {
 		case args[name] == nil, isText && text == "": // a model writes "" for what it does not know

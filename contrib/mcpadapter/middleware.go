@@ -16,7 +16,7 @@ import (
 
 const methodCall = "tools/call"
 
-// middleware is what all calls share.
+// middleware has what all calls share.
 type middleware struct {
 	run       httpadapter.Runner
 	principal Principal
@@ -24,19 +24,19 @@ type middleware struct {
 	atomic    bool // effect and record are one transaction, and nothing can be uncertain
 }
 
-// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which runs tools by run: that
-// is httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose effect is in the
+// New returns a middleware for [mcp.Server.AddReceivingMiddleware], which uses run to run tools.
+// run is httpadapter.Claimed of a Deduper, or sqladapter's Runner for tools whose effect is in the
 // transaction of their record. An argument that is missing or wrong is an [*dedup.InputError]. The
 // middleware is safe for concurrent use, and one may serve many servers.
 //
-// The authentication and the recovery from panics must run before it: in the same call of
-// AddReceivingMiddleware to its left, or in a later one. A panic of a tool releases the key, or
+// The authentication and the recovery from panics must run before it: put them to its left in the
+// same call of AddReceivingMiddleware, or in a later call. A panic of a tool releases the key, or
 // leaves it uncertain, and is passed on.
 //
-// A client that cancels or goes does not cancel its tool, unless Config.CancelWithClient says so:
-// the timeout of a client is the usual reason for a retry, which then gets the result. So call
-// Deduper.Close at the end, which waits for running tools. Progress and log messages go to the
-// client whose call runs the tool; a call that waits and a replay get none.
+// A client that cancels or disconnects does not cancel its tool, unless Config.CancelWithClient is
+// set: most retries come after a timeout of the client, and then get the result. So call
+// Deduper.Close at the end; it waits for running tools. Progress and log messages go to the client
+// whose call runs the tool; a call that waits and a replay get none.
 func New(run httpadapter.Runner, principal Principal, cfg Config) (mcp.Middleware, error) {
 	cfg.setDefaults()
 	if err := cfg.check(run, principal); err != nil {
@@ -75,7 +75,7 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 	}
 	c := &call{m: m, ctx: ctx, next: next, req: req, set: set,
 		record: RecordKey{Name: m.cfg.Name, Tool: req.Params.Name, Key: key}}
-	// destructive is the default of the specification, and idempotent is not
+	// by default a tool is destructive and not idempotent, as in the specification
 	c.irreversible = !m.atomic && !hints.IdempotentHint &&
 		(hints.DestructiveHint == nil || *hints.DestructiveHint)
 	switch {
@@ -84,8 +84,9 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 	case key == "":
 		return nil, c.say(keyMissing, "")
 	}
-	// Refused here, a wrong argument leaves no trace of the key. Later it would bind the key to the
-	// wrong arguments, and leave it uncertain, because it looks like a tool that failed half-way.
+	// If a wrong argument is refused here, the key leaves no trace. If the tool refused it later,
+	// the key would be bound to the wrong arguments, and uncertain, because that looks like a tool
+	// that failed half-way.
 	if err := validate(tool, req.Params.Arguments); err != nil {
 		res := new(mcp.CallToolResult)
 		res.SetError(fmt.Errorf("validating \"arguments\": %w", err))
@@ -95,12 +96,12 @@ func (m *middleware) handle(ctx context.Context, next mcp.MethodHandler,
 		return nil, err
 	}
 	if outer, ok := ctx.Value(callKey{}).(*call); ok && outer.record == c.record {
-		return next(ctx, methodCall, req) // the middleware is there twice: it would wait for itself
+		return next(ctx, methodCall, req) // installed twice: it would wait for itself
 	}
 	return c.answer(c.claim(set.fingerprint(args)))
 }
 
-// call is one call with a key, on its way.
+// call is one call with a key that is being handled.
 type call struct {
 	m            *middleware
 	ctx          context.Context // the client's; a call ends with its handler
@@ -116,12 +117,12 @@ type call struct {
 	err    error
 }
 
-// callKey is that of the call in the contexts of a Runner, a Resolve and a tool.
+// callKey is the key of the call in the contexts that a Runner, a Resolve and a tool get.
 type callKey struct{}
 
 // RequestFrom returns the request of the call under ctx: for [dedup.Config].Resolve, which may ask
-// by the name and the arguments of the tool. It reports false where ctx is not that of a call with
-// a key. Do not change the request.
+// by the name and the arguments of the tool. It reports false if ctx is not that of a call with a
+// key. Do not change the request.
 func RequestFrom(ctx context.Context) (*mcp.CallToolRequest, bool) {
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		return c.req, true
@@ -129,7 +130,7 @@ func RequestFrom(ctx context.Context) (*mcp.CallToolRequest, bool) {
 	return nil, false
 }
 
-// own finds out whose call it is.
+// own finds out the principal of the call.
 func (c *call) own() error {
 	principal, err := c.m.principal(c.ctx, c.req)
 	switch {
@@ -145,21 +146,22 @@ func (c *call) own() error {
 	return nil
 }
 
-// Ends of a call that keep nothing.
+// Errors of a call whose answer is not kept.
 var (
 	errGone    = errors.New("mcpadapter: the client has gone before the tool began")
 	errUnkept  = errors.New("mcpadapter: the answer of the tool is not kept")
 	errTimeout = fmt.Errorf("mcpadapter: Timeout has passed: %w", context.DeadlineExceeded)
 )
 
-// claim claims the key and runs the tool under it. While the call waits for the key it ends with
-// its client. When the tool begins it leaves its client, or the result would be lost with it.
+// claim claims the key and runs the tool under it. While the call waits for the key, it ends with
+// its client. When the tool begins, the call is detached from its client: otherwise the result
+// would be lost with it.
 func (c *call) claim(fingerprint driver.Fingerprint) (dedup.Result[[]byte], error) {
 	ctx, cancel := context.WithCancelCause(
 		context.WithValue(context.WithoutCancel(c.ctx), callKey{}, c))
 	defer cancel(nil)
 	stop := context.AfterFunc(c.ctx, func() { cancel(context.Cause(c.ctx)) })
-	left := false // a Runner of SQL may run the effect again
+	left := false // a SQL Runner may run the effect again
 	effect := func(ctx context.Context) ([]byte, bool, error) {
 		if left = left || stop(); !left {
 			return nil, false, errGone
@@ -205,9 +207,9 @@ func (c *call) effect(ctx context.Context) (result []byte, undo bool, err error)
 	return c.encode(res), res.IsError, nil
 }
 
-// unkept is the end of a tool whose answer goes to this client alone. A tool says by
-// [dedup.NotStarted] that it has done nothing, and so does a protocol error that refuses the
-// request as a whole. The Runner records one that is [dedup.Permanent] as a failure.
+// unkept returns the error for the Runner if the answer of a tool is sent to this client only.
+// [dedup.NotStarted] says that the tool has done nothing, and so does a protocol error that refuses
+// the request as a whole. The Runner records an error that is [dedup.Permanent] as a failure.
 func unkept(cause error) error {
 	var refused *jsonrpc.Error
 	if errors.As(cause, &refused) && (refused.Code == jsonrpc.CodeInvalidParams ||

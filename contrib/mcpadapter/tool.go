@@ -10,8 +10,8 @@ import (
 )
 
 // find asks the server for the tool of a call; the handlers below the middleware answer that from
-// memory. It returns a tool without annotations and schema where the server does not list it, which
-// counts as destructive.
+// memory. If the server does not list the tool, find returns one without annotations and schema,
+// which counts as destructive.
 func find(ctx context.Context, next mcp.MethodHandler, req *mcp.CallToolRequest) *mcp.Tool {
 	named := func(tool *mcp.Tool) bool { return tool.Name == req.Params.Name }
 	for params := new(mcp.ListToolsParams); ; {

@@ -32,12 +32,14 @@ type AuditConfig struct {
 	// Horizons that do not change, such as webhook.Provider.Horizon and the time for which
 	// clients keep a key. Default none.
 	Horizons []Horizon
-	// Ask returns more horizons, such as the retention of topics, which operators change. It must
-	// return soon when its context ends. Its answer holds until the next one. Default nil: none.
+	// Ask returns more horizons, those that operators may change, such as the retention of topics.
+	// It must return soon when its context ends. Its answer is used until the next one. Default
+	// nil: none.
 	Ask func(ctx context.Context) ([]Horizon, error)
 	// Lags returns the age of the oldest unread message by source, as kafkasarama.Lags and
-	// kafkafranz.Lags do for the topics of a group. With several groups, put the group into the
-	// names. A negative age is an error. Otherwise Lags is called like Ask. Default nil: none.
+	// kafkafranz.Lags do for the topics of a group. With several groups, put the name of the group
+	// into that of the source. A negative age is an error. Otherwise Lags is called like Ask.
+	// Default nil: none.
 	Lags func(ctx context.Context) (map[string]time.Duration, error)
 	// Every is the time between two calls, at least a second. Default DefaultAuditEvery.
 	Every time.Duration
@@ -55,7 +57,8 @@ const (
 )
 
 // Horizons returns the horizons of topics with these retentions, which kafkasarama.Retentions and
-// kafkafranz.Retentions return: use it in AuditConfig.Ask. A group cannot be further behind.
+// kafkafranz.Retentions return: use it in AuditConfig.Ask. A group cannot be behind by more than
+// the retention.
 func Horizons(kept map[string]time.Duration) []Horizon {
 	var all []Horizon
 	for _, source := range slices.Sorted(maps.Keys(kept)) {
@@ -83,12 +86,12 @@ type Auditor struct {
 	behind map[string]bool          // warned of
 }
 
-// NewAuditor makes an auditor of Config.Window. Until Close of the Metrics each collection has the
-// gauges of the window: horizon, coverage, and, after the first answer, lag. Coverage is the window
-// divided by the horizon, at most 1000, and 0 for a horizon without limit. NewAuditor starts no
-// goroutine; see [Auditor.Run]. The names of the gauges begin with onceward.dedup.window.
+// NewAuditor makes an auditor of Config.Window. Until Close of the Metrics, each collection has the
+// gauges horizon, coverage, and, after the first answer, lag. Coverage is the window divided by the
+// horizon, at most 1000, and 0 for a horizon without limit. NewAuditor starts no goroutine; see
+// [Auditor.Run]. The names of the gauges begin with onceward.dedup.window.
 //
-// Of several horizons of one source the longest counts. Beyond 100 sources all others are one
+// If a source has several horizons, the longest counts. Beyond 100 sources, all others are one
 // source called other; the same holds for lags. A Config without a Window, a bad field of cfg and a
 // second auditor are errors.
 func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
@@ -127,9 +130,9 @@ func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 	return a, nil
 }
 
-// Run asks at once, and every AuditConfig.Every, until ctx ends; then it returns nil. Without
-// AuditConfig.Ask and Lags it returns at once. A question that fails is counted, and asked again in
-// its time.
+// Run calls AuditConfig.Ask and Lags at once and once in each AuditConfig.Every, until ctx ends;
+// then it returns nil. If both are nil it returns at once. A call that fails is counted; the next
+// one comes at its usual time.
 func (a *Auditor) Run(ctx context.Context) error {
 	if a.cfg.Ask == nil && a.cfg.Lags == nil {
 		return nil
@@ -147,7 +150,7 @@ func (a *Auditor) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask puts one question, if there is one, and notes its answer.
+// ask calls question, if it is not nil, and passes its answer to set.
 func ask[T any](ctx context.Context, a *Auditor, what string,
 	question func(context.Context) (T, error), set func(T)) {
 	if question == nil {
@@ -157,7 +160,7 @@ func ask[T any](ctx context.Context, a *Auditor, what string,
 	defer cancel()
 	found, err := question(asking)
 	switch {
-	case ctx.Err() != nil: // nobody asks any more
+	case ctx.Err() != nil: // Run is ending
 	case err != nil:
 		a.errors.Add(ctx, 1, a.named...)
 		a.cfg.Logger.Warn("telemetry: "+what+" cannot be asked for", "error", err)
@@ -166,7 +169,7 @@ func ask[T any](ctx context.Context, a *Auditor, what string,
 	}
 }
 
-// lagging is AuditConfig.Lags, whose answer is looked at.
+// lagging returns AuditConfig.Lags, with a check of its answer.
 func (a *Auditor) lagging() func(context.Context) (map[string]time.Duration, error) {
 	if a.cfg.Lags == nil {
 		return nil
@@ -182,8 +185,8 @@ func (a *Auditor) lagging() func(context.Context) (map[string]time.Duration, err
 	}
 }
 
-// setLags notes what holds from now on, and warns of what has become too much: there is time to act
-// until a lag is as long as the window, and none after it.
+// setLags keeps the lags, and warns of each source whose lag has become longer than half of the
+// window: there is time to act until it is as long as the window, and none after it.
 func (a *Auditor) setLags(found map[string]time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,7 +206,7 @@ func (a *Auditor) setLags(found map[string]time.Duration) {
 	a.lags = now
 }
 
-// set notes what holds from now on, and warns of what is new and too long.
+// set keeps the horizons, and warns of each source whose horizon has become longer than the window.
 func (a *Auditor) set(found []Horizon) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -223,8 +226,8 @@ func (a *Auditor) set(found []Horizon) {
 	a.now = now
 }
 
-// put notes the longest of a source's. Series are bounded: beyond maxSources it is that of the
-// rest.
+// put keeps the longest time of a source. Series are bounded: sources beyond maxSources are put
+// together as other.
 func put(now map[string]time.Duration, source string, d time.Duration) {
 	if _, known := now[source]; source == "" || !known && len(now) >= maxSources-1 {
 		source = other
@@ -237,7 +240,7 @@ func put(now map[string]time.Duration, source string, d time.Duration) {
 // longer reports whether horizon x reaches beyond y; a negative one has no limit.
 func longer(x, y time.Duration) bool { return y >= 0 && (x < 0 || x > y) }
 
-// coverage is the window as a share of a horizon.
+// coverage is the window divided by the horizon.
 func coverage(window, horizon time.Duration) float64 {
 	const most = 1000
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// The attributes of what a Deduper tells.
+// The attributes of a Deduper's events.
 const (
 	outcomeKey   = attribute.Key("onceward.outcome")
 	causeKey     = attribute.Key("onceward.cause")
@@ -22,7 +22,7 @@ const (
 	retryableKey = attribute.Key("onceward.retryable")
 )
 
-// ageBounds are spread so that half of any usual window, and all of it, lie close to one.
+// ageBounds are spread so that any usual window, and half of it, is close to a bound.
 var ageBounds = []float64{
 	1, 5, 15, 60, 300, 600, 900, 1800, // to half an hour
 	3600, 2 * 3600, 4 * 3600, 8 * 3600, 12 * 3600,
@@ -33,12 +33,12 @@ const day = 24 * 3600
 
 // How a key was found uncertain.
 const (
-	foundByClaim   = "claim"   // a claim met it
-	foundByResolve = "resolve" // Config.Resolve was asked, and could not tell
-	foundByEnd     = "end"     // an attempt has ended so
+	foundByClaim   = "claim"   // a claim found it
+	foundByResolve = "resolve" // Config.Resolve was asked, and did not know
+	foundByEnd     = "end"     // an attempt has ended as uncertain
 )
 
-// dedupMetrics counts what a Deduper tells. The options are made once: with the name there are few,
+// dedupMetrics counts the events of a Deduper. The options are made once, because there are few,
 // and a claim must not pay for an allocation.
 type dedupMetrics struct {
 	claims, wouldSkip, ends, uncertain, lost, storeErrors, failedOpen, beyond metric.Int64Counter
@@ -55,7 +55,7 @@ type dedupMetrics struct {
 	aged      []metric.RecordOption
 }
 
-// The counts of values that there are.
+// The numbers of possible values.
 const (
 	outcomes = int(dedup.Uncertain) + 1
 	states   = int(driver.StateUncertain) + 1
@@ -142,8 +142,8 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 	d.zero(context.Background())
 }
 
-// zero begins the series of what should never happen. A series that appears with its first event
-// has not risen, and a rule that asks how much it has would miss that event.
+// zero starts the series of events that should never happen. If a series appeared with its first
+// event, a rule that asks for its increase would miss that event.
 func (d *dedupMetrics) zero(ctx context.Context) {
 	for _, options := range d.found {
 		d.uncertain.Add(ctx, 0, options...)
@@ -157,9 +157,9 @@ func (d *dedupMetrics) zero(ctx context.Context) {
 	d.claims.Add(ctx, 0, d.claimed[dedup.Unknown][0][0]...)
 }
 
-// Observer returns hooks for dedup.Config.Observer, and for owned.Options.Observer. All of them
-// are set, so a Deduper with it makes an event of every claim, also of those that its cache
-// answers. Join adds hooks of your own.
+// Observer returns hooks for dedup.Config.Observer, and for owned.Options.Observer. All of them are
+// set, so the Deduper makes an event of every claim, also of those that its cache answers. Join
+// adds hooks of your own.
 //
 // Keys, their digests and errors are in no attribute.
 func (m *Metrics) Observer() dedup.Observer {

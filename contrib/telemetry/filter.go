@@ -23,9 +23,9 @@ const (
 	answerUnknown = "unknown"
 )
 
-// reasonNames are all values of onceward.filter.reason: "none", those of package bloom, those that
-// package dedup has when its leases do not remember enough, and "other". A filter of somebody
-// else's may have any word.
+// reasonNames are all values of onceward.filter.reason: "none", those of package bloom, those of
+// package dedup for leases that do not remember enough, and "other". A filter of another author may
+// have other words.
 var reasonNames = []string{
 	"none", "loading", "not_covered", "expired", "lost", "shared", "saturated", "other_key",
 	"hot_unknown", "hot_forgot", other,
@@ -46,13 +46,13 @@ func reasonName(reason string) string {
 type filterMetrics struct {
 	answers, saved, wrong, errors metric.Int64Counter
 
-	sure    map[string][]metric.AddOption // by answer, but for unknown
+	sure    map[string][]metric.AddOption // by answer, except unknown
 	unsure  map[string][]metric.AddOption // by reason
 	named   []metric.AddOption
 	reasons map[string]metric.MeasurementOption
 
 	mu   sync.Mutex
-	last *dedup.Event // what FilterState was told last
+	last *dedup.Event // the last event of FilterState
 }
 
 func (f *filterMetrics) make(m *meter.Maker) {
@@ -100,7 +100,7 @@ func (f *filterMetrics) countState(ctx context.Context, e *dedup.Event) {
 		Reason: reasonName(e.Reason)}
 }
 
-// observe has the state that was told last collected. Where there is no filter there are no series.
+// observe has the last state collected. Without a filter there are no series.
 func (f *filterMetrics) observe(m *meter.Maker) error {
 	fill := m.Gauge("onceward.dedup.filter.fill", "1", "Share of the filter's bits that are set")
 	estimated := m.Gauge("onceward.dedup.filter.false_positive.estimated", "1",

@@ -10,19 +10,19 @@ import (
 	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
 )
 
-// Config says what is measured.
+// Config configures a [Metrics].
 type Config struct {
 	// Name of what is measured, such as the namespace of a [dedup.Deduper]: 1 to 255 bytes of
-	// UTF-8. It is the attribute onceward.name of every series, so it must not grow with what is
-	// processed. Two Metrics of one provider need two names. No default.
+	// UTF-8. It is the attribute onceward.name of every series, so the number of names must not
+	// grow with the number of messages. Two Metrics of one provider need two names. No default.
 	Name string
-	// Window is the dedup.Config.Window of the Deduper that is observed: a gauge tells it, so that
-	// a rule can compare it with the age of duplicates. Default: 0, no such gauge.
+	// Window is the dedup.Config.Window of the observed Deduper. A gauge shows it, so that a rule
+	// can compare it with the age of duplicates. Default: 0, no such gauge.
 	Window time.Duration
 }
 
-// Metrics counts the events of parts of Onceward under one name. Make it with [NewMetrics]. All
-// methods are safe for concurrent use.
+// Metrics counts the events of a Deduper, an outbox and other parts of Onceward under one name.
+// Make it with [NewMetrics]. All methods are safe for concurrent use.
 type Metrics struct {
 	maker  *meter.Maker
 	window time.Duration
@@ -31,9 +31,9 @@ type Metrics struct {
 	retry  retryMetrics
 }
 
-// NewMetrics makes the instruments at the provider, which is asked for them under the scope
+// NewMetrics makes the instruments with the provider, under the scope
 // github.com/onceward/onceward/contrib/telemetry. It starts no goroutine. A nil provider and a bad
-// field of cfg are errors that name it; an error of the provider is returned as it is.
+// field of cfg are errors that name them; an error of the provider is returned as it is.
 func NewMetrics(provider metric.MeterProvider, cfg Config) (*Metrics, error) {
 	if cfg.Window < 0 {
 		return nil, fmt.Errorf("telemetry: Window is negative: %v", cfg.Window)
@@ -57,7 +57,7 @@ func NewMetrics(provider metric.MeterProvider, cfg Config) (*Metrics, error) {
 	return m, nil
 }
 
-// Close ends the observations at each collection: gauges, and counters that other packages keep.
+// Close ends what is observed at each collection: gauges, and counters that other packages keep.
 // Hooks still count. A second call does nothing.
 func (m *Metrics) Close() error { return m.maker.Close() }
 

@@ -24,7 +24,7 @@ const (
 	repeatHedge = "hedge" // it is slow
 )
 
-// gaveUpNames are all values of onceward.retry.reason; the first stands for one that this version
+// gaveUpNames are all values of onceward.retry.reason; the first is for reasons that this version
 // does not know.
 var gaveUpNames = [...]string{
 	0:                   other,
@@ -60,7 +60,7 @@ func (r *retryMetrics) make(m *meter.Maker) {
 	}
 }
 
-// OnRetry is for retry.Policy.OnRetry. Who has a hook of their own calls this one in it.
+// OnRetry is for retry.Policy.OnRetry. If you have a hook of your own, call OnRetry in it.
 func (m *Metrics) OnRetry(e retry.Event) {
 	r := &m.retry
 	ctx := context.Background()
@@ -78,8 +78,8 @@ func (m *Metrics) OnRetry(e retry.Event) {
 	}
 }
 
-// ObserveBudget has the tokens of a budget collected, until Close. An unlimited one has no series.
-// One budget for each Metrics: a nil one and a second one are errors.
+// ObserveBudget has the tokens of a budget collected, until Close. An unlimited budget has no
+// series. A Metrics observes one budget: a nil budget and a second one are errors.
 func (m *Metrics) ObserveBudget(budget *retry.Budget) error {
 	if budget == nil {
 		return errors.New("telemetry: the budget is nil")

@@ -9,9 +9,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// ObserveRetryBudget has the requests that a server's budget has counted collected, until Close:
-// those it admitted, the retries among them, and the retries it refused. One budget for each
-// Metrics: a nil one and a second one are errors.
+// ObserveRetryBudget has the counts of a server's retry budget collected, until Close: the requests
+// that it admitted, the retries among them, and the retries that it refused. A Metrics observes one
+// such budget: a nil budget and a second one are errors.
 func (m *Metrics) ObserveRetryBudget(budget *httpadapter.RetryBudget) error {
 	if budget == nil {
 		return errors.New("telemetry: the retry budget is nil")

@@ -14,9 +14,9 @@ import (
 // Tracer starts the spans of [Do]. Make it with [NewTracer]. It is safe for concurrent use.
 type Tracer struct{ spans *span.Tracer }
 
-// NewTracer makes a tracer of the provider, which is asked for it under the scope
-// github.com/onceward/onceward/contrib/telemetry. Name is what Config.Name is. A nil provider and a
-// bad name are errors.
+// NewTracer makes a tracer with the provider, under the scope
+// github.com/onceward/onceward/contrib/telemetry. The name means what Config.Name means. A nil
+// provider and a bad name are errors.
 func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 	spans, err := span.New("telemetry", provider, name)
 	if err != nil {
@@ -25,20 +25,21 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 	return &Tracer{spans}, nil
 }
 
-// Do is [dedup.Do] with spans. Below onceward.do there are onceward.claim, onceward.handle around
-// fn, whose context has that span, and onceward.complete from the return of fn until its record.
+// Do is [dedup.Do] with spans. Below the span onceward.do there are three: onceward.claim;
+// onceward.handle around fn, whose context has that span; and onceward.complete from the return of
+// fn until its record.
 //
 // With dedup.Config.Labels, and unless the call has a label of its own, the record keeps the
-// context of the span that claimed first: 55 bytes of label, if that span is sampled. A
-// duplicate, a call that finds the key in flight, a mismatch, an uncertain key, a retry and a
-// takeover then have a link to that span, also in another process. To find the label before it is
-// overwritten, a claim first asks without starting an attempt ([dedup.Request.OnlyNew]). So a
-// retry costs one claim more, and the Observer gets one more event, in flight. redisadapter's
-// layout Compact keeps no label of a finished key, so its duplicates have no link. In Observe mode
-// Do does not learn which calls would have been skipped, and only retries have links.
+// context of the span that claimed first: 55 bytes of label, if that span is sampled. A duplicate,
+// a call that finds the key in flight, a mismatch, an uncertain key, a retry and a takeover then
+// have a link to that span, also in another process. To find the label before it is overwritten, Do
+// first claims without starting another attempt ([dedup.Request.OnlyNew]). So a retry costs one
+// more claim, and the Observer gets one more event, in flight. redisadapter's layout Compact keeps
+// no label of a finished key, so its duplicates have no link. In Observe mode Do does not learn
+// which calls would have been skipped, and only retries have links.
 //
 // Keys, labels and texts of errors are in no attribute. If the span is not sampled, all of this is
-// left out, and Do costs only the start of that span. With a nil tracer Do is dedup.Do alone.
+// left out, and Do costs only the start of that span. With a nil tracer, Do is dedup.Do.
 func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
 	fn func(context.Context) (T, error), opts ...dedup.Option) (T, error) {
 	res, err := DoResult(ctx, t, d, key, fn, opts...)
@@ -79,7 +80,7 @@ func DoResult[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key strin
 
 // traced is one call of Do.
 type traced[T any] struct {
-	ctx   context.Context // of the span that is the whole
+	ctx   context.Context // of the span of the whole call
 	spans *span.Tracer
 	fn    func(context.Context) (T, error)
 
@@ -88,7 +89,8 @@ type traced[T any] struct {
 	linked       bool
 }
 
-// link links the whole to the span that a record has kept, unless that is its own span.
+// link links the span of the whole call to the span that a record has kept, unless that is the same
+// span.
 func (c *traced[T]) link(label string) {
 	first := span.Parse(label)
 	if c.linked || !first.IsValid() || first.SpanID() == c.whole.SpanContext().SpanID() {
@@ -123,8 +125,8 @@ func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup
 	return dedup.DoResult(c.ctx, d, key, c.effect, append(slices.Clip(opts), again)...)
 }
 
-// left reports whether a claim would have got the key, or Config.Resolve would have been asked,
-// but for OnlyNew.
+// left reports whether, without OnlyNew, the claim would have got the key, or Config.Resolve would
+// have been asked.
 func left(d *dedup.Deduper, rec *dedup.Record, err error) bool {
 	if errors.Is(err, dedup.ErrUncertain) {
 		return d.Config().Resolve != nil
@@ -132,7 +134,7 @@ func left(d *dedup.Deduper, rec *dedup.Record, err error) bool {
 	return errors.Is(err, dedup.ErrInFlight) && rec.Attempt > 0 && rec.Remaining <= 0
 }
 
-// effect is fn under a span.
+// effect runs fn under a span.
 func (c *traced[T]) effect(ctx context.Context) (T, error) {
 	c.claim.End()
 	ctx, handle := c.spans.Start(ctx, "onceward.handle")

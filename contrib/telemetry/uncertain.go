@@ -15,11 +15,11 @@ import (
 
 // ObserveUncertain has the uncertain keys of a store collected, until Close: how many there are,
 // and how old the oldest is. The store has to be a [driver.Resolvable]. Each collection lists them,
-// which holds it up for [LagTimeout] at most; when that fails there are no values, and a counter
-// counts it. In a service of many processes let one of them observe it: they all would see the
-// same.
+// and waits for that for at most [LagTimeout]. If it fails there are no values, and a counter
+// grows. If a service has many processes, call it in one of them: they would all see the same.
 //
-// One store for each Metrics: one that cannot list its uncertain keys and a second one are errors.
+// A Metrics observes one store: a store that cannot list its uncertain keys and a second store are
+// errors.
 func (m *Metrics) ObserveUncertain(store dedup.Store) error {
 	lister, ok := store.(driver.Resolvable)
 	if !ok {

@@ -13,30 +13,29 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// ErrOutput: a handler has returned messages, and Config.NoOutput says that none does. They
-// are not published, and the message is not recorded: it is redelivered.
+// ErrOutput: a handler has returned messages although Config.NoOutput is set. They are not
+// published, and the handled message is not recorded: it is redelivered.
 var ErrOutput = errors.New("watermilladapter: a handler returned messages, against Config.NoOutput")
 
 // Config configures a [Once]. The zero value claims each message by its UUID for each handler.
 type Config struct {
-	// Key is the id of a message: the same for each copy, another one for each operation.
-	// An error is the handler's error, and an empty key an *dedup.InputError. It may be
-	// called concurrently. Default: the message's UUID, which lasts through a redelivery;
-	// a producer that sends again should send the same one.
+	// Key returns the id of a message: the same for each copy, another one for each operation. Its
+	// error is returned as the handler's error; an empty key is an *dedup.InputError. It may be
+	// called concurrently. Default: the message's UUID, which stays the same in a redelivery; a
+	// producer that sends a message again should send the same UUID.
 	Key func(*message.Message) (string, error)
 
-	// Scope separates those who each process every message. An error is the handler's
-	// error. It may be called concurrently. Default: the name of the Router's handler; it
-	// is an error where there is none.
+	// Scope separates handlers that each process every message. Its error is returned as the
+	// handler's error. It may be called concurrently. Default: the name of the Router's handler; a
+	// message without one is an error.
 	Scope func(*message.Message) (string, error)
 
-	// Fingerprint binds a key to the payload: the same key with another payload is
+	// Fingerprint binds a key to the payload: a message with the same key and another payload is
 	// dedup.ErrMismatch and not a duplicate. Default false.
 	Fingerprint bool
 
-	// NoOutput says that no handler returns messages. Nothing is stored then but that a
-	// message is done. Required with a Deduper that keeps no results
-	// (dedup.Config.SeenOnly). Default false.
+	// NoOutput says that no handler returns messages. Then only the fact that a message is done is
+	// stored. Required with a Deduper that keeps no results (dedup.Config.SeenOnly). Default false.
 	NoOutput bool
 }
 
@@ -47,8 +46,8 @@ type Once struct {
 	cfg Config
 }
 
-// New returns the middleware of a Deduper, which stays the caller's to close. It refuses a nil
-// Deduper, and one that keeps no results unless cfg.NoOutput is set.
+// New returns the middleware of a Deduper. The caller closes the Deduper. It refuses a nil Deduper,
+// and one that keeps no results unless cfg.NoOutput is set.
 func New(d *dedup.Deduper, cfg Config) (*Once, error) {
 	switch {
 	case d == nil:
@@ -75,16 +74,16 @@ func handlerName(m *message.Message) (string, error) {
 	return name, nil
 }
 
-// stored is a message as it is kept with the record.
+// stored is a returned message as the record keeps it.
 type stored struct {
 	UUID     string           `json:"u"`
 	Metadata message.Metadata `json:"m,omitempty"`
 	Payload  []byte           `json:"p,omitempty"`
 }
 
-// Middleware wraps a handler: a message.HandlerMiddleware. While the handler runs, its message's
-// context is the attempt's: it is canceled when the lease is lost, and package dedup's
-// functions (MarkIrreversible, Step, FromContext) find the attempt in it.
+// Middleware wraps a handler: a message.HandlerMiddleware. While the handler runs, its message has
+// the context of the attempt: it is canceled when the lease is lost, and package dedup's functions
+// (MarkIrreversible, Step, FromContext) find the attempt in it.
 func (o *Once) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	if o.cfg.NoOutput {
 		return func(m *message.Message) ([]*message.Message, error) {
@@ -125,7 +124,8 @@ func (o *Once) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// once runs a handler under its message's claim, and hands on what it has returned, now or earlier.
+// once runs a handler under its message's claim, and passes the messages that it returned, now or
+// earlier, to hand.
 func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T)) error {
 	key, err := o.cfg.Key(m)
 	if err != nil {
@@ -154,13 +154,13 @@ func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T
 	return nil
 }
 
-// Poisoned reports whether a message with an error is done ([dedup.CanAck]): its handler has
-// failed for good, now or earlier, or its messages were not kept ([dedup.ErrNoResult]). It is a
-// filter for watermill's PoisonQueueWithFilter. After a lost lease, or with an unknown outcome,
-// it is false, and the message is redelivered.
+// Poisoned reports whether a message whose handling returned err is done all the same
+// ([dedup.CanAck]): its handler has failed for good, now or earlier, or its messages were not kept
+// ([dedup.ErrNoResult]). It is a filter for watermill's PoisonQueueWithFilter. After a lost lease,
+// or with an unknown outcome, it reports false, and the message is redelivered.
 func Poisoned(err error) bool { return err != nil && dedup.CanAck(err) }
 
-// repository is Once's Deduper under the interface of watermill's Deduplicator.
+// repository gives a Deduper the interface that watermill's Deduplicator needs.
 type repository struct {
 	d     *dedup.Deduper
 	scope string
@@ -168,15 +168,14 @@ type repository struct {
 
 var _ middleware.ExpiringKeyRepository = repository{}
 
-// Repository is an ExpiringKeyRepository over any of package dedup's stores, for a
-// middleware.Deduplicator whose handlers stay as they are: shared by all processes, with
-// dedup.Config.Window as its window. scope separates Deduplicators that share a Deduper, and
-// may be empty.
+// Repository returns an ExpiringKeyRepository over any of package dedup's stores, for a
+// middleware.Deduplicator, whose handlers stay as they are. All processes share it, and its window
+// is dedup.Config.Window. scope separates Deduplicators that share a Deduper, and may be empty.
 //
-// A Deduplicator asks it before the handler runs, and takes the answer for the end of the
-// matter: when the handler then fails or dies, the message is lost. [Once] does not; use a
-// Repository for messages that may be lost, and with a KeyFactory that tells messages
-// apart (NewMessageHasherSHA256; not the default).
+// A Deduplicator asks the Repository before the handler runs, and never again: if the handler then
+// fails or dies, the message is lost. With [Once] it is not lost. Use a Repository only for
+// messages that may be lost, and with a KeyFactory that distinguishes messages
+// (NewMessageHasherSHA256; not the default).
 func Repository(d *dedup.Deduper, scope string) (middleware.ExpiringKeyRepository, error) {
 	if d == nil {
 		return nil, errors.New("watermilladapter: the Deduper is nil")
@@ -184,9 +183,10 @@ func Repository(d *dedup.Deduper, scope string) (middleware.ExpiringKeyRepositor
 	return repository{d, scope}, nil
 }
 
-// IsDuplicate records the key, and reports whether it had been recorded in the window. Of
-// concurrent calls with a new key one is told false. When the store is out it is an error. A key
-// is any bytes, as those of watermill's hashers are, so its SHA-256 in hex is what is claimed.
+// IsDuplicate records the key, and reports whether it was recorded before in the window. Of
+// concurrent calls with a new key, one gets false. When the store is unavailable it returns an
+// error. A key may be any bytes, as those of watermill's hashers are, so the call claims its
+// SHA-256 in hex.
 func (r repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	sum := sha256.Sum256([]byte(key))
 	res, err := dedup.DoResult(ctx, r.d, hex.EncodeToString(sum[:]),
@@ -194,7 +194,7 @@ func (r repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 			return struct{}{}, nil
 		}, dedup.WithScope(r.scope))
 	switch {
-	case errors.Is(err, dedup.ErrInFlight): // of two at the same time, the other one is first
+	case errors.Is(err, dedup.ErrInFlight): // the other of two concurrent calls is first
 		return true, nil
 	case err != nil:
 		return false, err

@@ -10,23 +10,23 @@ import (
 // (docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures).
 // additionalData.hmacSignature is base64 of HMAC-SHA256 of eight fields of the one item, joined by
 // colons. They are pspReference, originalReference, merchantAccountCode, merchantReference,
-// amount.value, amount.currency, eventCode and success. A key is the HMAC key as
-// the Customer Area shows it, in hex; give the old one and the new one while it changes.
+// amount.value, amount.currency, eventCode and success. A key is the HMAC key as the Customer Area
+// shows it, in hex; while you change it, pass the old one and the new one.
 //
 // Adyen signs nothing else of the body. Anybody with a captured delivery can change reason,
-// eventDate, paymentMethod and the rest of additionalData. merchantReference alone may have
-// colons: with others the signed text could be cut elsewhere.
+// eventDate, paymentMethod and the rest of additionalData. Only merchantReference may have colons:
+// with colons in other fields the signed text could be split in another way.
 //
 // The id is pspReference, eventCode and success, joined by colons; all are signed. Adyen signs
-// nothing that is unique for each event: success is there so that a payment that fails and then
-// succeeds under one reference is two events. Type is the eventCode. Adyen's JSON has one item in
-// notificationItems (webhooks/webhook-types): a body with another number is malformed.
+// nothing that is unique for each event. success is part of the id so that a payment that fails and
+// then succeeds under the same reference is two events. Type is the eventCode. Adyen's JSON has one
+// item in notificationItems (webhooks/webhook-types): a body with more or fewer is malformed.
 //
 // Adyen signs no time. It retries for 30 days (webhooks/troubleshoot), which is Horizon, until it
-// gets a 2xx within 10 seconds. The answer has no body: Adyen accepts by the status, and no longer
-// needs the body "[accepted]". Bodies have up to 1 MiB here; Adyen documents no limit.
-// Webhooks of Adyen for Platforms have their signature in a header: use [HMAC], with the decoded
-// key as a secret.
+// gets a 2xx within 10 seconds. The answer has no body: Adyen looks at the status, and no longer
+// needs the body "[accepted]". Bodies have up to 1 MiB here; Adyen documents no limit. Webhooks of
+// Adyen for Platforms have their signature in a header: use [HMAC], with the decoded key as a
+// secret.
 //
 // No key, and a key that is empty or not hex, are an [*dedup.InputError].
 func Adyen(hexKeys ...string) (Provider, error) {
@@ -56,7 +56,7 @@ func Adyen(hexKeys ...string) (Provider, error) {
 		}}, nil
 }
 
-// adyenItem is what a body says, before it is believed.
+// adyenItem is what a body says, before it is verified.
 type adyenItem struct {
 	signature string
 	signed    []byte

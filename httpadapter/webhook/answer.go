@@ -40,7 +40,7 @@ var (
 		Title: "It is not known whether this delivery is done."}
 )
 
-// refuse answers for a message that is not to be believed, or names no event.
+// refuse answers a message that cannot be believed, or that names no event.
 func (rc *Receiver) refuse(w http.ResponseWriter, err error) {
 	rc.cfg.Logger.Warn("webhook: delivery refused", "provider", rc.provider.Name, "endpoint",
 		rc.cfg.Endpoint, "error", err)
@@ -54,7 +54,7 @@ func (rc *Receiver) refuse(w http.ResponseWriter, err error) {
 	notVerified.Write(w)
 }
 
-// answer acknowledges what is on record, and nothing else.
+// answer acknowledges a delivery that is on record, and no other.
 func (c *call) answer(w http.ResponseWriter, err error) {
 	switch {
 	case err == nil && c.result.Outcome != dedup.Acquired && c.result.Outcome != dedup.Duplicate:
@@ -74,8 +74,8 @@ func (c *call) answer(w http.ResponseWriter, err error) {
 	}
 }
 
-// done reports whether the delivery is done by what the Runner says, and not by an error of the
-// handler.
+// done reports whether the Runner says that the delivery is done. An error of the handler never
+// does.
 func (c *call) done(err error) bool {
 	var own *handlerError
 	return !errors.As(err, &own) && dedup.CanAck(err)
@@ -110,8 +110,8 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 	}
 }
 
-// unrecorded reports whether err leaves an effect that has happened without a record that is
-// known: it could not be confirmed, or the store has refused it.
+// unrecorded reports whether err means that an effect has happened and may not be on record: the
+// record could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
 	return dedup.OutcomeUnknown(err) || errors.Is(err, driver.ErrUnreadable) ||
@@ -123,7 +123,7 @@ func (c *call) later(w http.ResponseWriter, p problem.Problem, after time.Durati
 	c.write(w, p)
 }
 
-// write answers with p, which names the record.
+// write answers with p. Its instance names the record.
 func (c *call) write(w http.ResponseWriter, p problem.Problem) {
 	p.Instance = c.name().URN()
 	p.Write(w)

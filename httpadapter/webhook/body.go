@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 )
 
-// firstRead is the room that a body gets before its first byte has come.
+// firstRead is how much memory a body gets before its first byte has arrived.
 const firstRead = 4 << 10
 
 var errUnverifiedFull = errors.New("webhook: too many bytes of unverified bodies at a time")
@@ -29,19 +29,19 @@ func (u *unverified) take(n int64) bool {
 	return false
 }
 
-// body is a body in memory, whose room is counted until give.
+// body is a body in memory. Its capacity counts toward the limit until give.
 type body struct {
 	room  *unverified
 	bytes []byte
 }
 
-// give takes the body out of the count: it is verified, or refused and gone.
+// give takes the body out of the count: it is verified, or it is refused and dropped.
 func (b *body) give() {
 	b.room.used.Add(-int64(cap(b.bytes)))
 	b.room = nil
 }
 
-// grow makes room for at least one byte more, and for at most most in all.
+// grow makes room for at least one more byte, up to a capacity of most.
 func (b *body) grow(most int64) error {
 	size := min(max(2*int64(cap(b.bytes)), firstRead), most)
 	if !b.room.take(size - int64(cap(b.bytes))) {
@@ -53,12 +53,12 @@ func (b *body) grow(most int64) error {
 	return nil
 }
 
-// readFrom reads a body of at most limit bytes. Room follows what has come: a length that is only
-// announced takes none.
+// readFrom reads a body of at most limit bytes. Its memory grows with the bytes that arrive: an
+// announced length alone takes none.
 func (b *body) readFrom(r io.Reader, limit int64) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {
-			// the byte more is for the reader to say that this was the end
+			// with one byte more, the reader can report the end
 			if err := b.grow(limit + 1); err != nil {
 				return err
 			}
@@ -74,8 +74,9 @@ func (b *body) readFrom(r io.Reader, limit int64) error {
 	}
 }
 
-// readBody reads the whole body, or says what is wrong with it. It is not that of httpadapter: a
-// form that was parsed outside fails here at the signature. Whoever gets a body gives it back.
+// readBody reads the whole body, or returns what is wrong with it. Unlike readBody of httpadapter
+// it does not look for a form that was parsed outside: such a body fails at the signature. The
+// caller must call give on the body.
 func (rc *Receiver) readBody(w http.ResponseWriter, r *http.Request) (*body, *problem.Problem) {
 	limit := int64(rc.provider.BodyLimit)
 	if r.ContentLength > limit {

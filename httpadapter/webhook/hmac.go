@@ -23,33 +23,33 @@ const (
 type HMACConfig struct {
 	// Name of the provider. Required.
 	Name string
-	// Secrets that a signature may be by, as they are. Required.
+	// Secrets with which a signature may be made, used as they are. Required.
 	Secrets []string
-	// Header of the signature, Prefix what stands before it there, and Encoding how it is
-	// written. A sender that rotates its secret may send several signatures, separated by
-	// blanks or, where Prefix has none, commas, each with Prefix: one by one of Secrets is
-	// enough. Entries of another form are ignored, and more than 16 are refused. Header is
-	// required; default no prefix, Hex.
+	// Header has the signature, Prefix is the text before it there, and Encoding is how it is
+	// written. A sender that rotates its secret may send several signatures, each with Prefix. They
+	// are separated by blanks or commas, unless Prefix itself has that character. One that was made
+	// with one of Secrets is enough. Entries of another form are ignored, and more than 16
+	// signatures are refused. Header is required; default no prefix, Hex.
 	Header   string
 	Prefix   string
 	Encoding Encoding
 	// Hash of the HMAC. Default SHA-256.
 	Hash func() hash.Hash
-	// Content is what is signed: text in which {body} stands for the body, {id} for the
-	// value of IDHeader and {timestamp} for that of TimestampHeader, as in
-	// "{id}.{timestamp}.{body}". Each occurs at most once, {body} exactly once, and text
-	// stands between them. A message whose id or time could be cut elsewhere, because it has
-	// that text or makes it together with what follows, is malformed. Default "{body}".
+	// Content is what is signed: text in which {body} stands for the body, {id} for the value of
+	// IDHeader and {timestamp} for that of TimestampHeader, as in "{id}.{timestamp}.{body}". {body}
+	// occurs exactly once, the others at most once, and some text must separate them. A message is
+	// malformed if its id or time contains that separator, or forms it together with what follows:
+	// the signed text could then be split in another way. Default "{body}".
 	Content string
-	// IDHeader, or IDMember, a member of a JSON body, has the id of an event: one of the
-	// two is required. The id is signed where it is in the body, or in Content. Where it is
-	// not, two events with the same type and the same body, byte for byte, are told apart by
-	// nothing that is signed: the second is refused with 422, unless [Config].Relabelled.
+	// IDHeader names the header with the id of an event, or IDMember the member of a JSON body: one
+	// of the two is required. The id is signed if it is in the body or in Content. If it is not
+	// signed, nothing that is signed distinguishes two events with the same type and the same bytes
+	// as body: the second one is refused with 422, unless [Config].Relabelled is set.
 	IDHeader, IDMember string
 	// TypeHeader, or TypeMember, has the type of an event. Default none.
 	TypeHeader, TypeMember string
-	// TimestampHeader has the signed time of an attempt, in Unix seconds, and Tolerance is
-	// how far it may be off in both directions. Default none, 5 min.
+	// TimestampHeader has the signed time of an attempt, in Unix seconds, and Tolerance is how far
+	// it may be off in either direction. Default none, 5 min.
 	TimestampHeader string
 	Tolerance       time.Duration
 	// Horizon and BodyLimit are those of the [Provider]. Horizon is required.
@@ -91,7 +91,7 @@ type hmacProvider struct {
 	content []piece
 }
 
-// piece is a part of what is signed: text, or the name of what stands there.
+// piece is a part of what is signed: text, or the name of a value.
 type piece struct {
 	text string
 	name string // body, id or timestamp
@@ -99,8 +99,9 @@ type piece struct {
 
 var places = []string{"body", "id", "timestamp"}
 
-// parseContent takes a description of what is signed apart. Two places that touch each
-// other could be cut otherwise, so that two messages had one signature.
+// parseContent splits the description of what is signed into pieces. It refuses two values without
+// text between them: the signed text could be split in two ways, so that two messages had the same
+// signature.
 func parseContent(content string) ([]piece, error) {
 	const field = "webhook.HMACConfig.Content"
 	var list []piece
@@ -163,7 +164,7 @@ func (h *hmacProvider) check() error {
 	return nil
 }
 
-// precheck is what of verify needs no body.
+// precheck is the part of verify that needs no body.
 func (h *hmacProvider) precheck(header http.Header, now time.Time) error {
 	if _, err := h.signatures(header); err != nil {
 		return err
@@ -172,7 +173,7 @@ func (h *hmacProvider) precheck(header http.Header, now time.Time) error {
 	return err
 }
 
-// time is the signed time of an attempt, where the provider has one.
+// time returns the signed time of an attempt, if the provider has one.
 func (h *hmacProvider) time(header http.Header, now time.Time) (timestamp string, sent time.Time,
 	err error) {
 	if h.cfg.TimestampHeader == "" {
@@ -209,7 +210,8 @@ func (h *hmacProvider) verify(m *Message) (Identity, error) {
 	return h.identify(m, i)
 }
 
-// signatures are those of the header that have its form: at least one, and at most maxSignatures.
+// signatures returns the signatures in the header that have the configured form: at least one, and
+// at most maxSignatures.
 func (h *hmacProvider) signatures(headers http.Header) (list [][]byte, err error) {
 	header, ok := line(headers, h.cfg.Header)
 	decode := hex.DecodeString
@@ -228,14 +230,14 @@ func (h *hmacProvider) signatures(headers http.Header) (list [][]byte, err error
 	return list, nil
 }
 
-// separates reports whether c stands between two signatures. A character of Prefix does not.
+// separates reports whether c separates two signatures. A character of Prefix does not.
 func (h *hmacProvider) separates(c rune) bool {
 	return (c == ' ' || c == ',') && !strings.ContainsRune(h.cfg.Prefix, c)
 }
 
-// parts is what is signed. A value before the body must not make the separator after it appear
-// earlier, and a value after the body must not make the separator before it appear later.
-// Otherwise the text could be cut elsewhere, and be another message.
+// parts returns what is signed. A value before the body must not make the separator after it appear
+// earlier, and a value after the body must not make the separator before it appear later. Otherwise
+// the same text could be split into another message.
 func (h *hmacProvider) parts(id, timestamp string, body []byte) ([][]byte, error) {
 	var parts [][]byte
 	afterBody := false
@@ -258,8 +260,9 @@ func (h *hmacProvider) parts(id, timestamp string, body []byte) ([][]byte, error
 	return parts, nil
 }
 
-// cutOnce reports whether the value at place n ends, or after the body begins, where the
-// separator between it and the body is found first.
+// cutOnce reports whether the separator next to the value at place n occurs only there. A value
+// before the body must end at the first separator found from the left; a value after the body must
+// begin at the first one found from the right.
 func cutOnce(content []piece, n int, value string, afterBody bool) bool {
 	if afterBody {
 		separator := content[n-1].text
@@ -269,7 +272,7 @@ func cutOnce(content []piece, n int, value string, afterBody bool) bool {
 	return strings.Index(value+separator, separator) == len(value)
 }
 
-// identify adds what the body and other headers say, now that the body is believed.
+// identify adds what the body and other headers say, after the body was verified.
 func (h *hmacProvider) identify(m *Message, i Identity) (Identity, error) {
 	said, err := h.said(m.Body)
 	if err != nil {
@@ -294,7 +297,8 @@ func (h *hmacProvider) identify(m *Message, i Identity) (Identity, error) {
 	return i, nil
 }
 
-// said are the members that count. A body of which none does need not be JSON.
+// said returns the members of the body that the configuration names. If it names none, the body
+// need not be JSON.
 func (h *hmacProvider) said(body []byte) (map[string]json.RawMessage, error) {
 	if h.cfg.IDMember == "" && h.cfg.TypeMember == "" {
 		return nil, nil

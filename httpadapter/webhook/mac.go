@@ -7,11 +7,11 @@ import (
 	"hash"
 )
 
-// maxSignatures bounds what one message has compared: a sender that rotates its secrets
-// sends two or three.
+// maxSignatures bounds how many signatures of one message are compared: a sender that rotates its
+// secrets sends two or three.
 const maxSignatures = 16
 
-// strictBase64 knows one text for each signature.
+// strictBase64 accepts only one encoding of each signature.
 var strictBase64 = base64.StdEncoding.Strict()
 
 // macs checks HMACs by any of several secrets, so that a secret can be rotated.
@@ -20,7 +20,7 @@ type macs struct {
 	secrets [][]byte
 }
 
-// newMACs takes secrets as they are. field names them in an error.
+// newMACs uses the secrets as they are. field names them in an error.
 func newMACs(field string, secrets []string) (macs, error) {
 	m := macs{hash: sha256.New}
 	if len(secrets) == 0 {
@@ -35,7 +35,7 @@ func newMACs(field string, secrets []string) (macs, error) {
 	return m, nil
 }
 
-// sum is the HMAC of the parts, one after the other.
+// sum returns the HMAC of the concatenated parts.
 func (m *macs) sum(secret []byte, parts ...[]byte) []byte {
 	mac := hmac.New(m.hash, secret)
 	for _, p := range parts {
@@ -44,8 +44,8 @@ func (m *macs) sum(secret []byte, parts ...[]byte) []byte {
 	return mac.Sum(nil)
 }
 
-// match reports whether one of the signatures is by one of the secrets. All are compared,
-// in constant time each.
+// match reports whether one of the signatures was made with one of the secrets. It compares all of
+// them, each in constant time.
 func (m *macs) match(signatures [][]byte, parts ...[]byte) bool {
 	if len(signatures) == 0 || len(signatures) > maxSignatures {
 		return false

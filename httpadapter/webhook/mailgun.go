@@ -12,23 +12,24 @@ const mailgunHorizon = 8 * time.Hour
 // Mailgun returns the provider for event webhooks of Mailgun
 // (documentation.mailgun.com/docs/mailgun/user-manual/webhooks/securing-webhooks). The body's
 // signature has a timestamp, a token, and the hex of HMAC-SHA256 of both under the HTTP webhook
-// signing key. The events of a subaccount have parent-signature too, by the key of the primary
-// account: either signature is enough.
+// signing key. The events of a subaccount also have a parent-signature, made with the key of the
+// primary account: either signature is enough.
 //
-// Mailgun signs nothing of the event. Anybody with a captured timestamp, token and signature can
-// send another event with them. So the first event that comes with a token owns it, and the same
-// token with another id is refused. The receiver keeps this in memory, for each process and for
-// the last 65,536 tokens at least. If an event matters, ask Mailgun's Events API for it.
+// Mailgun does not sign the event itself. Anybody with a captured timestamp, token and signature
+// can send another event with them. So the receiver binds a token to the first event that comes
+// with it, and refuses the same token with another id. It remembers this in the memory of its
+// process, for at least the last 65,536 tokens. If an event matters, ask Mailgun's Events API for
+// it.
 //
 // The id is that of event-data, and stays the same when Mailgun retries. Identity.Signed is true
-// although the signature does not cover it: a key of the body would change with each token.
-// Type is the event of event-data.
+// although the signature does not cover the id: a key made of the body would change with each
+// token. Type is the event of event-data.
 //
 // Mailgun retries for eight hours (webhooks/webhook-retries), which is Horizon. It does not say
 // whether a retry has a new timestamp, so a timestamp may be as old as Horizon and five minutes:
-// within it a repeated event is a duplicate by its record. It may be five minutes in the future.
-// Mailgun retries after any answer but 200 and 406. The signature is in the body, so each body is
-// read before it is refused, up to 1 MiB.
+// within that time the record shows that a repeated event is a duplicate. It may be five minutes in
+// the future. Mailgun retries after any answer except 200 and 406. The signature is in the body, so
+// each body is read before it is refused, up to 1 MiB.
 //
 // No key and an empty key are an [*dedup.InputError].
 func Mailgun(signingKeys ...string) (Provider, error) {
@@ -69,7 +70,7 @@ func (v *mailgun) verify(m *Message) (Identity, error) {
 	return Identity{ID: id, Type: text(event["event"]), Signed: true, Sent: sent}, nil
 }
 
-// signature returns the token and the time of a signature that is by one of the keys.
+// signature returns the token and the time of a signature that was made with one of the keys.
 func (v *mailgun) signature(raw json.RawMessage, now time.Time) (string, time.Time, error) {
 	said, err := members(raw, "timestamp", "token", "signature", "parent-signature")
 	if err != nil {

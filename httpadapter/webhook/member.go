@@ -10,16 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// members are those of a JSON object that have one of the names, each as it is written and
-// not decoded yet. A type that is decoded together with an id is lost if the id is odd, and
-// encoding/json also accepts names in another case. A body that is not a JSON object has no
-// members. A name that is there twice is an error: sender and receiver might read different ones.
+// members returns the members of a JSON object that have one of the names, each as it is written
+// and not decoded. (If type and id were decoded together, an odd id would lose the type, and
+// encoding/json also accepts names in another case.) A body that is not a JSON object has no
+// members. A name that occurs twice is an error, because sender and receiver might read different
+// members.
 func members(body []byte, names ...string) (map[string]json.RawMessage, error) {
 	return membersOf(body, false, names)
 }
 
 // exactMembers refuses a name in another case as well. It is for a body of which the signature
-// covers these members alone: a handler's encoding/json would take the other one.
+// covers only these members: encoding/json in a handler would read the other spelling, too.
 func exactMembers(body []byte, names ...string) (map[string]json.RawMessage, error) {
 	return membersOf(body, true, names)
 }
@@ -59,7 +60,8 @@ func membersOf(body []byte, exact bool, names []string) (map[string]json.RawMess
 	return found, nil
 }
 
-// text is a member that is a string, and "" for any other and for one that is not readable.
+// text returns a member that is a string, and "" for any other member and for a string that is not
+// readable.
 func text(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) != nil || !readable(s) {
@@ -68,11 +70,11 @@ func text(raw json.RawMessage) string {
 	return s
 }
 
-// readable reports whether s can be told from all others: encoding/json makes U+FFFD of
-// bytes that are not UTF-8 and of halves of surrogates, so that two ids would be one.
+// readable reports whether s differs from all other strings: encoding/json turns bytes that are not
+// UTF-8, and halves of surrogates, into U+FFFD, so that two ids would become one.
 func readable(s string) bool { return !strings.ContainsRune(s, utf8.RuneError) }
 
-// textOrNumber is a member that is one of these, as it is written.
+// textOrNumber returns a member that is a string or a number; a number as it is written.
 func textOrNumber(raw json.RawMessage) string {
 	var number json.Number
 	if len(raw) > 0 && raw[0] != '"' && json.Unmarshal(raw, &number) == nil {

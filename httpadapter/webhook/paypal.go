@@ -19,11 +19,11 @@ const (
 // PayPalConfig describes the webhooks of an app at PayPal.
 type PayPalConfig struct {
 	// WebhookIDs are the ids that PayPal has given the endpoint; a signature for one of them is
-	// enough. WEBHOOK_ID is that of PayPal's simulator: anybody can have it send events, so never
-	// name it in production. Required.
+	// enough. WEBHOOK_ID is the id of PayPal's simulator, which anybody can make send events, so
+	// never use it in production. Required.
 	WebhookIDs []string
-	// Transport fetches PayPal's certificates: an https URL of a host below paypal.com, at most 8
-	// times a minute, for at most 10 s each. It is called inside Verify, by one goroutine at a
+	// Transport fetches PayPal's certificates, from https URLs of hosts below paypal.com, at most 8
+	// times a minute and for at most 10 s each. It is called inside Verify, by one goroutine at a
 	// time. Default http.DefaultTransport.
 	Transport http.RoundTripper
 	// Roots sign the certificates. Default those of the system.
@@ -31,26 +31,27 @@ type PayPalConfig struct {
 }
 
 // PayPal returns the provider for webhooks of PayPal (developer.paypal.com/api/rest/webhooks/rest).
-// PAYPAL-TRANSMISSION-SIG is base64 of RSA with SHA-256, of `transmission id|time|webhook id|crc`;
-// crc is the CRC-32 of the body, in decimal. The key is that of the certificate at PAYPAL-CERT-URL.
-// The URL is the sender's word, so it is fetched only over TLS from a host below paypal.com, at the
-// path of PayPal's certificates, without redirects, and up to 64 KiB. The certificate must be of a
-// host below paypal.com and chain up to Roots when the message comes. 16 of them are kept.
+// PAYPAL-TRANSMISSION-SIG is base64 of an RSA signature with SHA-256, of `transmission
+// id|time|webhook id|crc`; crc is the CRC-32 of the body, in decimal. The key is in the certificate
+// at PAYPAL-CERT-URL. The sender chooses that URL, so it is fetched only over TLS from a host below
+// paypal.com, at the path of PayPal's certificates, without redirects, and up to 64 KiB. The
+// certificate must be for a host below paypal.com, and chain up to Roots when the message arrives.
+// 16 certificates are kept.
 //
 // A CRC-32 is easy to forge: anybody with a captured delivery can make another body with the same
-// one. So the first event that comes with a transmission id owns it, and the same transmission
-// with another id is refused. The receiver keeps this in memory, for each process and for the last
-// 65,536 transmissions at least. If an event matters, ask PayPal's API for it.
+// one. So the receiver binds a transmission id to the first event that comes with it, and refuses
+// the same transmission with another event id. It remembers this in the memory of its process, for
+// at least the last 65,536 transmissions. If an event matters, ask PayPal's API for it.
 //
 // The id is the body's id, which stays the same when PayPal retries, and Type is its event_type.
-// PayPal retries for three days, and by hand it resends events of the last 30 days
-// (api/rest/webhooks/events-dashboard), which is Horizon. It does not say whether a retry has a new
-// time, so a time may be as old as Horizon and five minutes: within it a repeated event is a
-// duplicate by its record. It may be five minutes in the future. Bodies have up to 1 MiB here;
-// PayPal documents no limit.
+// PayPal retries for three days, and events of the last 30 days can be resent by hand
+// (api/rest/webhooks/events-dashboard): Horizon is 30 days. PayPal does not say whether a retry has
+// a new time, so a time may be as old as Horizon and five minutes: within that time the record
+// shows that a repeated event is a duplicate. It may be five minutes in the future. Bodies have up
+// to 1 MiB here; PayPal documents no limit.
 //
-// When a certificate cannot be fetched, the delivery is refused with 401, and PayPal retries.
-// No webhook id, and one that is empty or has a `|`, are an [*dedup.InputError].
+// When a certificate cannot be fetched, the delivery is refused with 401, and PayPal retries. No
+// webhook id, and a webhook id that is empty or has a `|`, are an [*dedup.InputError].
 func PayPal(cfg PayPalConfig) (Provider, error) {
 	if len(cfg.WebhookIDs) == 0 {
 		return Provider{}, bad("webhook.PayPalConfig.WebhookIDs", "are none")
@@ -72,7 +73,7 @@ type payPal struct {
 	guard replayGuard
 }
 
-// payPalSaid is what the headers of a message say.
+// payPalSaid has what the headers of a message say.
 type payPalSaid struct {
 	id, timestamp, certURL string
 	sent                   time.Time

@@ -28,7 +28,7 @@ const (
 
 var errPayPalFetches = errors.New("webhook: too many certificates of PayPal to fetch at a time")
 
-// payPalCertURL reports whether a certificate may be fetched from there.
+// payPalCertURL reports whether a certificate may be fetched from the URL.
 func payPalCertURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && u.Scheme == "https" && u.User == nil && u.RawQuery == "" &&
@@ -40,7 +40,7 @@ func payPalHost(name string) bool {
 	return strings.HasSuffix(strings.ToLower(name), ".paypal.com")
 }
 
-// payPalCerts fetches certificates, and keeps those that were good when they came.
+// payPalCerts fetches certificates, and keeps those that were good when they were fetched.
 type payPalCerts struct {
 	client http.Client
 	roots  *x509.CertPool
@@ -48,7 +48,7 @@ type payPalCerts struct {
 	mu   sync.Mutex // of kept
 	kept map[string][]*x509.Certificate
 
-	fetching sync.Mutex // one at a time: the next one may find the certificate kept
+	fetching sync.Mutex // one fetch at a time: the next call may find the certificate kept
 	since    time.Time  // of fetches
 	fetches  int
 }
@@ -142,7 +142,7 @@ func (c *payPalCerts) fetch(at string) ([]*x509.Certificate, error) {
 	return chain, nil
 }
 
-// check reports why a chain is not PayPal's now.
+// check returns an error if a chain is not PayPal's, or is not valid now.
 func (c *payPalCerts) check(chain []*x509.Certificate, now time.Time) error {
 	if !slices.ContainsFunc(chain[0].DNSNames, payPalHost) {
 		return errors.New("webhook: the certificate is not of a host below paypal.com")

@@ -10,12 +10,12 @@ import (
 
 const day = 24 * time.Hour
 
-// Stripe is the provider that docs.stripe.com/webhooks describes. Stripe-Signature is
-// `t=<Unix seconds>,v1=<hex>`, with a v1 for each secret while one is rolled. A v1 is the
-// HMAC-SHA256 of `t.body` under the secret as it is shown, `whsec_` included; t may be 300 s
-// off. Schemes other than v1 are ignored. The id is the body's, and so is signed. Stripe sends
-// again for three days, and by hand events of the last 30 days
-// (docs.stripe.com/webhooks/process-undelivered-events), which is Horizon.
+// Stripe is the provider that docs.stripe.com/webhooks describes. Stripe-Signature is `t=<Unix
+// seconds>,v1=<hex>`, with a v1 for each secret while one is rolled. A v1 is the HMAC-SHA256 of
+// `t.body` under the secret as it is shown, `whsec_` included; t may be off by 300 s. Schemes other
+// than v1 are ignored. The id is in the body, so it is signed. Stripe retries for three days, and
+// events of the last 30 days can be resent by hand
+// (docs.stripe.com/webhooks/process-undelivered-events): Horizon is 30 days.
 func Stripe(secrets ...string) (Provider, error) {
 	keys, err := newMACs("secrets", secrets)
 	if err != nil {
@@ -56,8 +56,8 @@ func Stripe(secrets ...string) (Provider, error) {
 		}}, nil
 }
 
-// stripeSignature takes a header apart. It reports false where it has no t, two of them, or
-// too many parts.
+// stripeSignature splits a header. It reports false if there is no t, two of them, or too many
+// parts.
 func stripeSignature(header string) (timestamp string, v1 [][]byte, ok bool) {
 	n := 0
 	for part := range strings.SplitSeq(header, ",") {
@@ -81,9 +81,9 @@ func stripeSignature(header string) (timestamp string, v1 [][]byte, ok bool) {
 
 // GitHub is the provider that docs.github.com/en/webhooks describes. X-Hub-Signature-256 is
 // `sha256=<hex>` of HMAC-SHA256 of the body, X-GitHub-Delivery the id of the event and
-// X-GitHub-Event its type; neither is signed. Bodies have up to 25 MiB. GitHub sends nothing
-// again by itself (using-webhooks/handling-failed-webhook-deliveries): by hand, or by a
-// script, deliveries of the last three days, under their old id; that is Horizon.
+// X-GitHub-Event its type; neither is signed. Bodies have up to 25 MiB. GitHub does not retry by
+// itself (using-webhooks/handling-failed-webhook-deliveries). You can resend deliveries of the last
+// three days by hand or by a script, under their old id: Horizon is three days.
 func GitHub(secrets ...string) (Provider, error) {
 	return unsigned("github", 3*day, gitHubBodyLimit, secrets, "X-GitHub-Delivery",
 		"X-GitHub-Event", func(h string) ([]byte, error) {
@@ -98,15 +98,15 @@ func GitHub(secrets ...string) (Provider, error) {
 // Shopify is the provider that shopify.dev/docs/apps/build/webhooks describes.
 // X-Shopify-Hmac-SHA256 is base64 of HMAC-SHA256 of the body under the app's client secret
 // (verify-deliveries), X-Shopify-Event-Id the id of the event (ignore-duplicates) and
-// X-Shopify-Topic its type; neither is signed. Since September 2024 Shopify sends again 8 times
-// over 4 hours (shopify.dev/changelog/updates-to-webhook-retry-mechanism). Before, it did so for
-// 48 hours, which is Horizon.
+// X-Shopify-Topic its type; neither is signed. Since September 2024 Shopify retries 8 times over 4
+// hours (shopify.dev/changelog/updates-to-webhook-retry-mechanism). Before, it retried for 48
+// hours, which is Horizon.
 func Shopify(secrets ...string) (Provider, error) {
 	return unsigned("shopify", 2*day, defaultBodyLimit, secrets, "X-Shopify-Event-Id",
 		"X-Shopify-Topic", strictBase64.DecodeString, "X-Shopify-Hmac-Sha256")
 }
 
-// unsigned is a provider that signs its bodies alone.
+// unsigned returns a provider that signs only its bodies.
 func unsigned(name string, horizon time.Duration, limit int, secrets []string, id, eventType string,
 	decode func(string) ([]byte, error), signature string,
 ) (Provider, error) {
@@ -142,16 +142,15 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 }
 
 // Slack is the provider of the Events API that docs.slack.dev describes. X-Slack-Signature is
-// `v0=<hex>` of HMAC-SHA256 of `v0:timestamp:body`
-// (authentication/verifying-requests-from-slack), and X-Slack-Request-Timestamp may be five
-// minutes off. The id is the body's event_id, and so is signed; Type is that of its event.
-// Two requests are not events: url_verification, which is answered with its challenge, and
-// app_rate_limited, which says that Slack keeps events back. The latter has no id; it is logged
-// and answered with 200. Slack gives a receiver three seconds and sends again three times within
-// the hour (apis/events-api), which is Horizon.
+// `v0=<hex>` of HMAC-SHA256 of `v0:timestamp:body` (authentication/verifying-requests-from-slack),
+// and X-Slack-Request-Timestamp may be off by five minutes. The id is the body's event_id, so it is
+// signed; Type is the type of the event in the body. Two requests are not events: url_verification,
+// which is answered with its challenge, and app_rate_limited, which says that Slack holds events
+// back. The latter has no id; it is logged and answered with 200. Slack gives a receiver three
+// seconds, and retries three times within an hour (apis/events-api), which is Horizon.
 //
-// Slash commands and interactions come without an event_id, and are not sent again: they
-// are answered with 400, and belong to an endpoint of their own.
+// Slash commands and interactions have no event_id, and are not sent again: they are answered with
+// 400, and need an endpoint of their own.
 func Slack(secrets ...string) (Provider, error) {
 	keys, err := newMACs("secrets", secrets)
 	if err != nil {

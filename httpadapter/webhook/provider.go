@@ -13,26 +13,26 @@ import (
 
 // Provider is the sender of the webhooks of an endpoint.
 type Provider struct {
-	// Name is for logs and for the handler, and part of every key: under another name, what
-	// was done runs again. Required.
+	// Name is for logs and for the handler. It is part of every key: if you change it, events that
+	// were done run again. Required.
 	Name string
 	// Horizon is how long after the first attempt the same event may be sent again, by the
 	// provider or by hand. [New] refuses a shorter window. Required.
 	Horizon time.Duration
-	// BodyLimit bounds a body, in bytes. It is in memory before it is verified:
-	// [Config].MaxUnverified bounds all of them together, and http.Server.ReadTimeout says for
-	// how long. Default 1 MiB.
+	// BodyLimit bounds a body, in bytes. A body is in memory before it is verified:
+	// [Config].MaxUnverified bounds all such bodies together, and http.Server.ReadTimeout bounds
+	// how long they are there. Default 1 MiB.
 	BodyLimit int
-	// Precheck says from the headers alone why a message cannot be believed: a signature that is
-	// missing or has not its form, a time that is too far from now. It is called before the body
-	// is read, so that whoever has no signature cannot fill memory; its errors are answered as
-	// those of Verify, which is still called. It must not change the headers, and is called by
-	// many goroutines at a time. Default nil: every body is read. The presets and [HMAC] have
-	// one, except [Adyen] and [Mailgun], whose signature is in the body.
+	// Precheck returns an error if the headers alone show that a message cannot be believed: the
+	// signature is missing or malformed, or the time is too far from now. It is called before the
+	// body is read, so that nobody can fill memory without a signature. Its errors are answered
+	// like those of Verify. If it returns nil, Verify is still called. It must not change the
+	// headers, and may be called concurrently. Default nil: every body is read. The presets and
+	// [HMAC] have one, except [Adyen] and [Mailgun], whose signature is in the body.
 	Precheck func(h http.Header, now time.Time) error
-	// Verify says what a message is, or why it is not to be believed: an
-	// [*dedup.InputError] is answered with 400, any other error with 401. It must not keep
-	// or change the message, and is called by many goroutines at a time. Required.
+	// Verify returns the identity of a message, or why it cannot be believed: an
+	// [*dedup.InputError] is answered with 400, any other error with 401. It must not keep or
+	// change the message, and may be called concurrently. Required.
 	Verify func(*Message) (Identity, error)
 }
 
@@ -40,7 +40,7 @@ type Provider struct {
 type Message struct {
 	Header http.Header
 	Body   []byte
-	// Query is the query of the request's URL as it came, without the question mark.
+	// Query is the query of the request's URL as it arrived, without the question mark.
 	Query string
 	// Now is the time that timestamps are compared with.
 	Now time.Time
@@ -50,19 +50,18 @@ type Message struct {
 type Identity struct {
 	// ID is the same each time the provider sends the event.
 	ID string
-	// Type of the event; "" where the provider does not say.
+	// Type of the event; "" if the provider does not say.
 	Type string
-	// Signed says that the signature covers ID. Where it does not, the key is made of the
-	// body.
+	// Signed says that the signature covers ID. If it does not, the key is made of the body.
 	Signed bool
 	// Sent is the signed time of this attempt; zero where there is none.
 	Sent time.Time
 
-	notice    bool   // Slack's: no event, and nothing to be told
+	notice    bool   // Slack's: no event, and the handler is not called
 	challenge []byte // Slack's: no event, and this is the answer
 }
 
-// check reports what nobody could tell from others.
+// check refuses an identity that could be confused with another.
 func (i *Identity) check() error {
 	if i.ID == "" {
 		return bad("id", "is empty")
@@ -73,7 +72,7 @@ func (i *Identity) check() error {
 	if !i.Signed {
 		return nil // the key is a digest
 	}
-	// checked here, so that a refusal by the Runner is never the sender's fault
+	// checked here, so that an InputError of the Runner is never the sender's fault
 	_, err := driver.NewID("webhook", "", i.ID)
 	return err
 }
@@ -85,7 +84,7 @@ type Delivery struct {
 	// ID and Type of the event; see [Identity]. Anybody who has captured a body can forge
 	// unsigned ones.
 	ID, Type string
-	// Header of the request. Nothing of it is signed but what the provider says.
+	// Header of the request. Only what the provider documents as signed is signed.
 	Header http.Header
 	// Body as it was sent, byte for byte. Adyen, Mailgun and PayPal do not sign all of it.
 	Body []byte
@@ -93,9 +92,9 @@ type Delivery struct {
 	Sent time.Time
 }
 
-// Why a message is not believed.
+// Reasons why a message is not believed.
 var (
-	// ErrSignature: no signature of the message is by one of the secrets.
+	// ErrSignature: no signature of the message was made with one of the secrets.
 	ErrSignature = errors.New("webhook: no valid signature")
 	// ErrStale: the signed time is too long ago, or in the future.
 	ErrStale = errors.New("webhook: the signed time is too far from now")
@@ -112,12 +111,12 @@ func bad(field, format string, args ...any) error {
 	return &dedup.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
-// line is the value of a header that is there exactly once: of two, sender and receiver
-// might each read another one.
+// line returns the value of a header that occurs exactly once: of two values, sender and receiver
+// might read different ones.
 func line(h http.Header, name string) (string, bool) {
 	name = http.CanonicalHeaderKey(name)
 	var values []string
-	for key, list := range h { // net/http has canonical names alone, and not every server is that
+	for key, list := range h { // net/http has only canonical names, other servers may not
 		if http.CanonicalHeaderKey(key) == name {
 			values = append(values, list...)
 		}
@@ -128,12 +127,12 @@ func line(h http.Header, name string) (string, bool) {
 	return values[0], true
 }
 
-// maxDigits holds Unix seconds for the next 30,000 years.
+// maxDigits is enough for Unix seconds in the next 30,000 years.
 const maxDigits = 12
 
-// fresh parses a timestamp in Unix seconds and checks that it is within d of now, in the
-// past and in the future: a clock that is ahead must not make a message replayable for
-// longer.
+// fresh parses a timestamp in Unix seconds and checks that it is at most d before or after now.
+// Times in the future are bounded, too: a sender's clock that is ahead must not make a message
+// replayable for longer.
 func fresh(text string, now time.Time, d time.Duration) (time.Time, error) {
 	if len(text) == 0 || len(text) > maxDigits {
 		return time.Time{}, ErrSignature

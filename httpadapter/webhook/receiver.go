@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// DefaultWindow is a dedup.Config.Window that is longer than most providers send again by
-// themselves. [Stripe], [Adyen] and [PayPal] may send again for 30 days, and need more.
+// DefaultWindow is a dedup.Config.Window that is longer than most providers resend an event.
+// [Stripe], [Adyen] and [PayPal] may resend for 30 days, and need a longer one.
 const DefaultWindow = 7 * day
 
 const (
@@ -21,42 +21,44 @@ const (
 	uncertainRetryAfter  = 30 * time.Second
 )
 
-// Handler has the effect of a delivery. nil: it is done. An error for which
-// [dedup.IsPermanent] is true: it will never be, and is recorded and acknowledged. Any other
-// error, and a panic: the provider sends it again. Its context has left the client, who may
-// hang up before it is done; it ends with Config.Timeout, or when the claim is lost.
+// Handler has the effect of a delivery. It returns nil when the delivery is done. An error for
+// which [dedup.IsPermanent] is true says that it can never be done: it is recorded and
+// acknowledged. After any other error, and after a panic, the provider sends the event again. The
+// context does not end with the client, which may hang up earlier; it ends with Config.Timeout, or
+// when the claim is lost.
 type Handler = func(ctx context.Context, d *Delivery) error
 
 // Config configures a [Receiver]. Endpoint is required.
 type Config struct {
-	// Endpoint names what the events are for: keys are bound to it and to Provider.Name, so
-	// that receivers that share a namespace do not answer for each other. Under another one,
-	// what was done runs again. Required.
+	// Endpoint names what the events are for. Keys are bound to it and to Provider.Name, so that
+	// receivers that share a namespace do not answer for each other. If you change it, events that
+	// were done run again. Required.
 	Endpoint string
-	// Handles reports whether events of a type are handled; others are acknowledged without
-	// a record. It is not asked about an event that has no type, or none that can be read:
-	// that one goes to the handler. Default: all are.
+	// Handles reports whether events of a type are handled; others are acknowledged without a
+	// record. It is not called for an event without a readable type: such an event goes to the
+	// handler. Default: all types are handled.
 	Handles func(eventType string) bool
-	// ShortWindow accepts a Runner whose window is shorter than the provider's Horizon: an
-	// event that is sent again after it runs again. Default false.
+	// ShortWindow accepts a Runner whose window is shorter than the provider's Horizon. An event
+	// that is sent again after the window runs again. Default false.
 	ShortWindow bool
-	// Relabelled tells deliveries whose bodies are equal apart by their unsigned id, which
-	// is otherwise refused: for events like repository_dispatch, that honestly come with
-	// equal bodies. Anybody who has captured a body can then have it run again under any id. It
-	// changes nothing where the id is signed; where it is not, it changes every key, so an
-	// event that was done before it was switched runs again if it is sent again. Default false.
+	// Relabelled treats deliveries with equal bodies and different unsigned ids as different
+	// events. Otherwise the second one is refused. It is for events like repository_dispatch, whose
+	// bodies may honestly be equal. Anybody who has captured a body can then have it run again
+	// under any id. It changes nothing if the provider signs the id. Otherwise it changes every
+	// key: after you switch it, an event that was done before runs again if it is sent again.
+	// Default false.
 	Relabelled bool
-	// MaxUnverified bounds the memory that bodies take before they are verified, in bytes, for
-	// all requests of this Receiver together: anybody can send one. A delivery beyond it is
+	// MaxUnverified bounds the memory, in bytes, that bodies take before they are verified, for all
+	// requests of this Receiver together. Anybody can send such a body. A delivery beyond it is
 	// answered with 503, and the provider sends it again. It must be above Provider.BodyLimit.
 	// Default 64 MiB.
 	MaxUnverified int
 	// Timeout bounds a handler's context. Default 1 min.
 	Timeout time.Duration
-	// RetryAfter is what 409 and 503 say, in whole seconds. Default 1 s.
+	// RetryAfter is the Retry-After of 409 and 503, in whole seconds. Default 1 s.
 	RetryAfter time.Duration
-	// Logger gets the deliveries that are refused, failed for good or could not be recorded.
-	// Bodies, ids and signatures of what is refused are not logged. Default none.
+	// Logger gets the deliveries that are refused, failed for good or could not be recorded. Of a
+	// refused delivery, body, id and signature are not logged. Default none.
 	Logger *slog.Logger
 }
 
@@ -70,8 +72,8 @@ type Receiver struct {
 	unverified unverified
 }
 
-// New returns a Receiver that verifies with p and has handle run once per event by run.
-// [httpadapter.Claimed] is a Runner, also of a Deduper with SeenOnly.
+// New returns a Receiver that verifies deliveries with p, and lets run call handle once per event.
+// [httpadapter.Claimed] returns such a Runner, also for a Deduper with SeenOnly.
 //
 // A nil run or handle, a Provider without Name, Verify or Horizon, no Endpoint, and a window
 // below the Horizon without ShortWindow are an [*dedup.InputError].
@@ -153,8 +155,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// ServeHTTP implements http.Handler. Nothing is claimed before the message is verified: a
-// forged one must neither fill the store nor take the key of one that is still to come.
+// ServeHTTP implements http.Handler. Nothing is claimed before the message is verified: a forged
+// message must neither fill the store nor take the key of an event that is still to come.
 func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -192,8 +194,8 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verify says what a message is. Its body is no longer counted when it is verified, or refused and
-// gone.
+// verify returns the identity of a message, or why it is refused. From then on its body no longer
+// counts toward MaxUnverified.
 func (rc *Receiver) verify(r *http.Request, b *body) (Identity, error) {
 	defer b.give()
 	id, err := rc.provider.Verify(&Message{Header: r.Header, Body: b.bytes, Query: r.URL.RawQuery,
@@ -204,7 +206,7 @@ func (rc *Receiver) verify(r *http.Request, b *body) (Identity, error) {
 	return id, err
 }
 
-// call is one verified message on its way.
+// call is one verified message that is being handled.
 type call struct {
 	rc   *Receiver
 	r    *http.Request

@@ -6,16 +6,16 @@ import (
 	"github.com/onceward/onceward/internal/keyname"
 )
 
-// RecordKey names a delivery as the [Receiver] does, so that its record can be found: with
+// RecordKey names a delivery as the [Receiver] does, so that you can find its record: with
 // [RecordKey.ID] in a dedup.Store, and with [RecordKey.Key] and [RecordKey.Scope] through a Deduper
-// or sqladapter.Ledger.
+// or a sqladapter.Ledger.
 type RecordKey struct {
-	// Provider is Provider.Name, as "stripe" or "github"; Endpoint is Config.Endpoint.
+	// Provider is Provider.Name, such as "stripe" or "github"; Endpoint is Config.Endpoint.
 	Provider, Endpoint string
-	// EventID is what the provider calls the event, where its signature covers that. Where it does
-	// not, as with GitHub, it is empty, or with Config.Relabelled the unsigned id.
+	// EventID is the provider's id of the event, if its signature covers the id. If it does not, as
+	// with GitHub, EventID is empty, or with Config.Relabelled the unsigned id.
 	EventID string
-	// Body and EventType are of a delivery whose id is not signed. Body nil: the id is signed.
+	// Body and EventType are set for a delivery whose id is not signed. Body nil: the id is signed.
 	Body      []byte
 	EventType string
 }
@@ -41,13 +41,13 @@ func (k RecordKey) Key() string {
 	return digest([]byte(k.EventType), k.Body)
 }
 
-// ID returns the ID of the record in a namespace, that of the Runner. A namespace or a Key that no
-// record can have is an [*dedup.InputError].
+// ID returns the ID of the record in namespace, which is that of the Runner. A namespace or a Key
+// that no record can have is an [*dedup.InputError].
 func (k RecordKey) ID(namespace string) (driver.ID, error) {
 	return driver.NewID(namespace, k.Scope(), k.Key())
 }
 
-// record is what the delivery is recorded under.
+// record returns what the delivery is recorded under.
 func (c *call) record() RecordKey {
 	k := RecordKey{Provider: c.rc.provider.Name, Endpoint: c.rc.cfg.Endpoint}
 	if c.id.Signed {
@@ -70,7 +70,7 @@ func (c *call) name() keyname.Name {
 	return keyname.Of(c.rc.run, k.Scope(), k.Key())
 }
 
-// label is kept in clear where the Deduper has Labels.
+// label is stored in clear if the Deduper has Labels.
 func (c *call) label() string {
 	return keyname.Label(c.rc.provider.Name+" "+c.rc.cfg.Endpoint, c.id.ID)
 }

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// maxGuarded bounds a replayGuard: two generations of this many tokens take about 10 MB.
+// maxGuarded bounds each of the two generations of a replayGuard: full, both take about 10 MB.
 const maxGuarded = 1 << 16
 
 // replayGuard binds each signed token to the first event that came with it, for providers that do
 // not sign the body. Without it, anybody with a captured token could send other events with it. It
-// is in memory and so knows the deliveries of one process.
+// is in memory, and so knows only the deliveries of one process.
 type replayGuard struct {
 	keep time.Duration // at least, unless there are more than maxGuarded tokens in it
 
@@ -20,8 +20,9 @@ type replayGuard struct {
 	young, old map[[16]byte][16]byte
 }
 
-// bind reports whether the token belongs to the event. The signature is verified before: otherwise
-// anybody could take the token of an event that is still to come, or fill the memory.
+// bind reports whether the token belongs to the event; a new token is bound to it. Call it after
+// the signature is verified: otherwise anybody could bind the token of a future event, or fill the
+// memory.
 func (g *replayGuard) bind(token, event string, now time.Time) bool {
 	t, e := guarded(token), guarded(event)
 	g.mu.Lock()
@@ -43,8 +44,8 @@ func guarded(s string) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// recent checks the signed time of a provider that does not say whether each attempt has a new one.
-// The time may be as old as the last attempt can be, and five minutes in the future.
+// recent checks the signed time of a provider that does not say whether each attempt has a new
+// time. The time may be horizon and five minutes old, and five minutes in the future.
 func recent(sent, now time.Time, horizon time.Duration) error {
 	if age := now.Sub(sent); age > horizon+tolerance || age < -tolerance {
 		return ErrStale

@@ -23,17 +23,17 @@ var (
 // errCancelled: the client has gone before the handler began. Nothing has happened.
 var errCancelled = errors.New("webhook: canceled before the handler began")
 
-// handlerError is what the handler has returned, so that an error of its own that looks
-// like one of the Runner is not taken for that.
+// handlerError wraps what the handler has returned, so that an error of the handler is not taken
+// for one of the Runner.
 type handlerError struct{ err error }
 
 func (e *handlerError) Error() string { return "webhook: handler: " + e.err.Error() }
 func (e *handlerError) Unwrap() error { return e.err }
 
-// key is what the event is recorded under: its id where that is signed. Where it is not, the
-// key is a digest of what is signed, and of the type, and the id is the fingerprint. So a
-// captured body under another id is refused. A captured body under the id of an event that is
-// still to come has another key than that event.
+// key returns the key under which the event is recorded: its id, if that is signed. If it is not,
+// the key is a digest of what is signed, and of the type, and the id is the fingerprint. So a
+// captured body under another id is refused, and a captured body under the id of a future event has
+// another key than that event.
 func (c *call) key() (key string, opts []dedup.Option) {
 	k := c.record()
 	opts = []dedup.Option{dedup.WithScope(k.Scope()),
@@ -94,7 +94,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 		return done, false, nil
 	case dedup.IsPermanent(err) && !errors.Is(context.Cause(ctx), dedup.ErrLeaseLost):
 		c.lastFail = err
-		return failedForGood, true, nil // a value: an error would be rolled back, and not be kept
+		return failedForGood, true, nil // a value: an error would be rolled back and lost
 	}
 	return nil, false, &handlerError{err}
 }

@@ -9,8 +9,8 @@ import (
 // Square returns the provider for webhooks of Square
 // (developer.squareup.com/docs/webhooks/step3validate). X-Square-Hmacsha256-Signature is base64 of
 // HMAC-SHA256 of the notification URL and the body, under the signature key of the subscription.
-// notificationURL is the URL as the subscription has it, byte for byte: behind a proxy the
-// receiver cannot know it. The id is the body's event_id, which is signed, and Type is its type.
+// notificationURL is the URL of the subscription, byte for byte: behind a proxy the receiver cannot
+// know it. The id is the body's event_id, which is signed, and Type is its type.
 //
 // Square signs no time, so a captured delivery can be replayed after the window. Square retries
 // for 24 hours until it gets a 2xx (docs/webhooks/troubleshooting), which is Horizon. Bodies have

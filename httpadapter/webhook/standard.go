@@ -24,18 +24,18 @@ const (
 
 // StandardWebhooks is a provider that sends as Standard Webhooks 1.0.0 says
 // (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md). The headers are
-// webhook-id, webhook-timestamp and webhook-signature. The last one has HMAC-SHA256 (v1) or ed25519
-// (v1a) signatures of `id.timestamp.body`, several of them while a secret is rotated. The timestamp
-// may be five minutes off. Senders hosted by Svix name the headers svix-id, svix-timestamp and
-// svix-signature: either set is read, and a message with headers of both is malformed. The id is
-// signed, and stays the same while the timestamp changes. Horizon is the end of the
-// specification's example of a schedule, 75 h 35 min: set it for a provider with another schedule.
-// Type is the body's member type.
+// webhook-id, webhook-timestamp and webhook-signature. The last one has signatures of
+// `id.timestamp.body`, HMAC-SHA256 (v1) or ed25519 (v1a), and several of them while a secret is
+// rotated. The timestamp may be off by five minutes. Senders hosted by Svix name the headers
+// svix-id, svix-timestamp and svix-signature: either set is read, and a message with headers of
+// both is malformed. The id is signed, and stays the same while the timestamp changes. Horizon is
+// 75 h 35 min, the end of the retry schedule in the specification's example: change it for a
+// provider with another schedule. Type is the body's member type.
 //
-// A secret is `whsec_` and base64 of 24-64 bytes, for v1, or `whpk_` and base64 of an
-// ed25519 public key, for v1a. Each is used for its own version alone: a public key, which
-// anybody may know, is never the secret of an HMAC. No secrets at all, and text that is not a
-// secret, are an [*dedup.InputError].
+// A secret is `whsec_` and base64 of 24-64 bytes, for v1, or `whpk_` and base64 of an ed25519
+// public key, for v1a. Each is used for its own version only: a public key, which anybody may know,
+// is never used as the secret of an HMAC. No secrets, and text that is not a secret, are an
+// [*dedup.InputError].
 func StandardWebhooks(secrets ...string) (Provider, error) {
 	s := standard{macs: macs{hash: sha256.New}}
 	if len(secrets) == 0 {
@@ -79,13 +79,13 @@ func (s *standard) add(i int, secret string) error {
 	return nil
 }
 
-// precheck is what of verify needs no body.
+// precheck is the part of verify that needs no body.
 func (s *standard) precheck(h http.Header, now time.Time) error {
 	_, err := s.said(h, now)
 	return err
 }
 
-// standardSaid is what the headers of a message say.
+// standardSaid has what the headers of a message say.
 type standardSaid struct {
 	id, timestamp string
 	sent          time.Time
@@ -133,8 +133,8 @@ func (s *standard) verify(m *Message) (Identity, error) {
 	return Identity{ID: h.id, Type: text(said["type"]), Signed: true, Sent: h.sent}, nil
 }
 
-// signatures takes a list apart: v1 and v1a; versions that are not known are left out, as
-// the specification wants it. It reports false where there are too many.
+// signatures splits a list into the signatures of v1 and v1a. It ignores other versions, as the
+// specification says. It reports false if there are too many.
 func signatures(list string) (v1, v1a [][]byte, ok bool) {
 	n := 0
 	for entry := range strings.SplitSeq(list, " ") {
@@ -169,14 +169,14 @@ func (s *standard) matchKeys(list [][]byte, head, body []byte) bool {
 	return false
 }
 
-// Sign returns the headers of a message as [StandardWebhooks] wants them, for senders and
-// for tests: one signature for each secret, in order, so that a receiver may know the old
-// one or the new one. A secret is `whsec_` and base64 of 24-64 bytes (v1), or `whsk_` and
-// base64 of an ed25519 private key, of 64 bytes or its seed of 32 (v1a). id stays the same
-// when a message is sent again, and sent is the time of the attempt.
+// Sign returns the headers of a message as [StandardWebhooks] expects them, for senders and for
+// tests. They have one signature for each secret, in order, so that a receiver may have the old
+// secret or the new one. A secret is `whsec_` and base64 of 24-64 bytes (v1), or `whsk_` and base64
+// of an ed25519 private key, of 64 bytes or its seed of 32 (v1a). id stays the same when a message
+// is sent again, and sent is the time of the attempt.
 //
-// No secrets, what is none, and an id that is empty or has a dot or anything but visible
-// ASCII are an [*dedup.InputError].
+// No secrets, text that is not a secret, and an id that is empty, has a dot or has anything except
+// visible ASCII are an [*dedup.InputError].
 func Sign(id string, sent time.Time, body []byte, secrets ...string) (http.Header, error) {
 	if id == "" || strings.ContainsFunc(id, func(c rune) bool {
 		return c <= ' ' || c > '~' || c == '.'

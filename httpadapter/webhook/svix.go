@@ -10,8 +10,8 @@ var (
 	standardSvix = standardNames{"Svix-Id", "Svix-Timestamp", "Svix-Signature"}
 )
 
-// headerNames says which of the two sets of names a message has. Headers of both are refused:
-// two readers, each of one set, would see two messages.
+// headerNames returns which of the two sets of names a message uses. A message with headers of both
+// sets is refused: two receivers that read different sets would see two messages.
 func headerNames(h http.Header) (standardNames, error) {
 	own, svix := standardOwn.anyIn(h), standardSvix.anyIn(h)
 	switch {

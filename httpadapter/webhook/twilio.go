@@ -14,25 +14,26 @@ import (
 
 // Twilio returns the provider for webhooks of Twilio (twilio.com/docs/usage/webhooks/
 // webhooks-security). X-Twilio-Signature is base64 of HMAC-SHA1, under the account's auth token, of
-// the URL and of each form parameter, name and value without separators, sorted. With a SharedKey
-// of a webhook rule it is HMAC-SHA256: give that key as a token. A JSON body is signed by its
-// SHA-256, which is bodySHA256 in the query of the URL.
+// the URL followed by the sorted form parameters, name and value without separators. With the
+// SharedKey of a webhook rule it is HMAC-SHA256: pass that key as a token. A JSON body is signed by
+// its SHA-256, which is bodySHA256 in the query of the URL.
 //
-// publicURL is scheme, host and path as Twilio calls them, without a query: behind a proxy the
-// receiver cannot know them. The query is the request's own, so no proxy may change it. Twilio
+// publicURL has the scheme, host and path that Twilio calls, without a query: behind a proxy the
+// receiver cannot know them. The query is taken from the request, so no proxy may change it. Twilio
 // signs some URLs with their port and some without, and both are accepted, as in twilio-go.
 //
-// Twilio signs no id and no time. The signed text has no separators and no order, so bodies that
-// differ can have one signature, and the body cannot be the key. The id is a digest of the signed
-// text: a captured delivery in another form is a duplicate, and two events with equal parameters
-// are one event. I-Twilio-Idempotency-Token is not signed, and not used.
-// Type is the parameter EventType, MessageStatus or CallStatus, the first that is there.
+// Twilio signs no id and no time. The signed text has no separators and does not depend on the
+// order of the parameters, so different bodies can have the same signature, and the body cannot be
+// the key. The id is a digest of the signed text: a captured delivery in another form is a
+// duplicate, and two events with equal parameters are one event. I-Twilio-Idempotency-Token is not
+// signed, and not used. Type is the first of the parameters EventType, MessageStatus and CallStatus
+// that is there.
 //
 // The answer has no body, so use it for status callbacks and not for requests that expect TwiML.
 // Twilio retries callbacks within 15 seconds, and Event Streams for four hours
 // (twilio.com/docs/events/event-delivery-and-duplication), which is Horizon. A delivery of Event
-// Streams is a batch with one id: its events have ids of their own. Bodies have up to 1 MiB here;
-// Twilio documents no limit.
+// Streams is a batch, and has one id here; the events in it have ids of their own. Bodies have up
+// to 1 MiB here; Twilio documents no limit.
 //
 // No token, an empty token and a URL of another form are an [*dedup.InputError].
 func Twilio(publicURL string, tokens ...string) (Provider, error) {
@@ -58,7 +59,7 @@ type twilio struct {
 	sha1, sha256   macs
 }
 
-// otherPort returns the URL without its port, or with the port of its scheme where it has none.
+// otherPort returns the URL without its port, or with the port of its scheme if it has none.
 func otherPort(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" ||
@@ -117,7 +118,7 @@ func (t *twilio) verify(m *Message) (Identity, error) {
 	return i, nil
 }
 
-// twilioForm returns the form parameters, or none of a body that the query has the digest of.
+// twilioForm returns the form parameters, or none if the query has the digest of the body.
 func twilioForm(m *Message) (url.Values, error) {
 	query, err := url.ParseQuery(m.Query)
 	if err != nil {
@@ -138,8 +139,8 @@ func twilioForm(m *Message) (url.Values, error) {
 	return nil, nil
 }
 
-// twilioText returns the part of the signed text after the path. Of equal values of a parameter
-// one is signed, as in twilio-node.
+// twilioText returns the part of the signed text after the path. If a parameter has equal values,
+// one of them is signed, as in twilio-node.
 func twilioText(query string, form url.Values) []byte {
 	var b []byte
 	if query != "" {

@@ -23,17 +23,19 @@ const (
 )
 
 // fetchWait is how long a pull request for the first message lasts. A request that is given up
-// early may be answered after that, and its message would be redelivered after AckWait only.
+// early may be answered after that, and then its message would wait for AckWait before it is
+// redelivered.
 const fetchWait = time.Second
 
-// Options are what a consumer needs besides queue.Config. The zero value is usable.
+// Options configures a consumer, in addition to queue.Config. The zero value is usable.
 type Options struct {
 	// ID finds the id of a message; empty: it has none. Default: the header Nats-Msg-Id, else the
 	// stream and the sequence.
 	ID func(m jetstream.Msg) string
-	// DeadLetters is the subject to which messages are sent that cannot be processed, by Publisher,
-	// with their headers, but for those that begin with "Nats-", and the Header constants of this
-	// package. A stream must have it: the publication is confirmed. Default: queue.Config.Park.
+	// DeadLetters is the subject to which Publisher sends the messages that cannot be processed.
+	// They keep their headers, except those that begin with "Nats-", and get the Header constants
+	// of this package. A stream must have that subject, because the publication is confirmed.
+	// Default: queue.Config.Park.
 	DeadLetters string
 	// Publisher sends to DeadLetters: the jetstream.JetStream of the program. Required with it.
 	Publisher jetstream.Publisher
@@ -119,12 +121,12 @@ func (s *Source) take(batch jetstream.MessageBatch, err error) (ds []*queue.Deli
 	return ds, batch.Error()
 }
 
-// final marks an error that no later call can get over.
+// final marks an error that every later call would get, too.
 func (s *Source) final(ctx context.Context, err error) error {
 	if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jetstream.ErrConsumerDeleted) {
 		return dedup.Permanent(err)
 	}
-	if errors.Is(err, nats.ErrNoResponders) { // the answer for a consumer that is gone, too
+	if errors.Is(err, nats.ErrNoResponders) { // also the answer for a consumer that is gone
 		if _, gone := s.consumer.Info(ctx); errors.Is(gone, jetstream.ErrConsumerNotFound) {
 			return dedup.Permanent(gone)
 		}
@@ -132,8 +134,8 @@ func (s *Source) final(ctx context.Context, err error) error {
 	return err
 }
 
-// Delivery is the delivery of a message of the consumer, for queue.Consumer.Handle in a callback
-// of jetstream.Consumer.Consume.
+// Delivery makes the delivery of a message of the consumer. Use it with queue.Consumer.Handle in a
+// callback of jetstream.Consumer.Consume.
 func (s *Source) Delivery(m jetstream.Msg) *queue.Delivery {
 	d := &queue.Delivery{
 		Scope: s.scope, Payload: m.Data(), Raw: m, Every: s.every,
@@ -157,8 +159,8 @@ func (s *Source) Delivery(m jetstream.Msg) *queue.Delivery {
 	return d
 }
 
-// park sends a dead letter. The headers of the server would have it checked, expired, or dropped as
-// a copy of the message.
+// park sends a dead letter. It leaves out the server's headers: with them the server could check
+// it, let it expire, or drop it as a copy of the message.
 func (s *Source) park(ctx context.Context, d *queue.Delivery, m jetstream.Msg, reason error) error {
 	dead := nats.NewMsg(s.opts.DeadLetters)
 	dead.Data = m.Data()

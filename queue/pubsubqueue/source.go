@@ -22,13 +22,12 @@ const (
 	AttributeError = "onceward-error" // why it was parked
 )
 
-// Options are what a consumer needs besides queue.Config. The zero value is usable.
+// Options configures a consumer, in addition to queue.Config. The zero value is usable.
 type Options struct {
 	// IDAttribute is the attribute with the id of the message. Default "id".
 	IDAttribute string
 	// DeadLetters publishes messages that cannot be processed, with their attributes and the
-	// Attribute constants of this package. It stays the caller's to stop. Default:
-	// queue.Config.Park.
+	// Attribute constants of this package. The caller stops it. Default: queue.Config.Park.
 	DeadLetters *pubsub.Publisher
 }
 
@@ -54,7 +53,7 @@ var _ queue.Source = (*Source)(nil)
 
 // New returns the source of a subscription. It contacts nobody. An [*dedup.InputError] says that
 // the subscriber is nil, or does not extend deadlines. The settings in sub.ReceiveSettings apply:
-// let MaxOutstandingMessages be little more than queue.Config.Buffer.
+// set MaxOutstandingMessages to a little more than queue.Config.Buffer.
 func New(sub *pubsub.Subscriber, opts Options) (*Source, error) {
 	switch {
 	case sub == nil:
@@ -85,8 +84,9 @@ func Consume(ctx context.Context, sub *pubsub.Subscriber, cfg queue.Config, opts
 	return c.Run(ctx, src)
 }
 
-// Close ends the receiving, after queue.Consumer.Run has returned. Messages that wait are nacked.
-// It returns when the client has sent what it has to send, or its ShutdownOptions end that.
+// Close ends the receiving. Call it after queue.Consumer.Run has returned. Messages that wait are
+// nacked. Close returns when the client has sent its acknowledgements, or when its ShutdownOptions
+// end that.
 func (s *Source) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -97,8 +97,8 @@ func (s *Source) Close() {
 	<-s.ended
 }
 
-// Fetch implements [queue.Source]. Its error, when its context has not ended, is that of the
-// client, which has given up, and dedup.IsPermanent is true of it.
+// Fetch implements [queue.Source]. If its context has not ended, an error is that of the client,
+// which has given up; dedup.IsPermanent is true of it.
 func (s *Source) Fetch(ctx context.Context, limit int) (ds []*queue.Delivery, err error) {
 	s.begin.Do(func() { go s.receive() })
 	select {
@@ -157,7 +157,8 @@ func (s *Source) delivery(m *pubsub.Message) *queue.Delivery {
 	return d
 }
 
-// nackAfter holds a message, whose deadline the client extends, until it is to be redelivered.
+// nackAfter holds a message until it is to be redelivered. The client extends its deadline
+// meanwhile.
 func (s *Source) nackAfter(m *pubsub.Message, after time.Duration) {
 	timer := time.NewTimer(after)
 	defer timer.Stop()
@@ -174,7 +175,7 @@ func (s *Source) park(ctx context.Context, d *queue.Delivery, m *pubsub.Message,
 	maps.Copy(dead.Attributes, m.Attributes)
 	dead.Attributes[AttributeID], dead.Attributes[AttributeScope] = d.ID, d.Scope
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(reason.Error(), "")), " ")
-	text = text[:min(len(text), 1024)] // the most of one value
+	text = text[:min(len(text), 1024)] // the longest value of an attribute
 	dead.Attributes[AttributeError] = strings.ToValidUTF8(text, "")
 	_, err := s.opts.DeadLetters.Publish(ctx, dead).Get(ctx)
 	return err

@@ -10,10 +10,10 @@ import (
 	"github.com/onceward/onceward/queue"
 )
 
-// Broker is a broker in memory, with one queue: for tests of handlers, and to see what the suite
-// expects. A message is redelivered when the time of [NewBroker] has passed without an
-// acknowledgement, and none comes before an older one of its key is acknowledged. It is safe for
-// concurrent use.
+// Broker is a broker in memory, with one queue. It is for tests of handlers, and shows what the
+// suite expects. It redelivers a message that is not acknowledged within the time given to
+// [NewBroker]. It delivers no message before the older ones of its key are acknowledged. It is safe
+// for concurrent use.
 type Broker struct {
 	wait time.Duration
 
@@ -27,7 +27,7 @@ type Broker struct {
 type held struct {
 	Message
 	visible    time.Time
-	deliveries int // the last one has the say
+	deliveries int // only the last one may set visible
 }
 
 // NewBroker returns an empty broker. A message that is not acknowledged within ackWait is
@@ -65,7 +65,7 @@ func (b *Broker) notify() {
 	b.changed = make(chan struct{})
 }
 
-// Left is how many messages are not acknowledged.
+// Left returns how many messages are not acknowledged.
 func (b *Broker) Left() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 // kills is how many processes die in a row, one after the other.
 const kills = 12
 
-// killing has processes handle the messages, each of which dies at the nth one that it comes to.
-// The last process has what they leave.
+// killing starts one process after the other, each of which dies at its nth message. The last
+// process handles what they leave.
 func (tr *trial) killing(dies func(n int32) script) {
 	tr.send(1, messages("killed", tr.q.IDs)...)
 	for i := range int32(kills) {
@@ -69,7 +69,7 @@ func checkKilledAfter(tr *trial) {
 	})
 }
 
-// checkAckLost loses each twentieth first acknowledgement, or its answer.
+// checkAckLost loses about one in twenty of the first acknowledgements, or the answer to it.
 func checkAckLost(tr *trial) {
 	tr.send(1, messages("lost", tr.q.IDs)...)
 	var acks counts
@@ -89,7 +89,7 @@ func checkAckLost(tr *trial) {
 	tr.through()
 }
 
-// checkNackLost has each twentieth message fail once, and its redelivery not be asked for.
+// checkNackLost makes about one message in twenty fail once, and loses its first Nack.
 func checkNackLost(tr *trial) {
 	all := messages("lost", tr.q.IDs)
 	fails, failing := func(id string) bool { return hash(id)%20 == 0 }, 0
@@ -129,7 +129,7 @@ func checkNackLost(tr *trial) {
 	tr.through()
 }
 
-// checkStorm has 1,500 messages of 1,000 ids, of which each fifth run fails and each tenth
+// checkStorm sends 1,500 messages of 1,000 ids. Each fifth run fails, and each tenth
 // acknowledgement is lost.
 func checkStorm(tr *trial) {
 	all := messages("storm", tr.q.IDs)

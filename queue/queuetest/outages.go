@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/queue"
 )
 
-// slow takes some time for each message, so that an outage finds messages at work.
+// slow takes 10 ms for each message, so that messages are at work when an outage begins.
 func slow(ctx context.Context, _ *process, _ *queue.Delivery, effect func()) error {
 	if err := pause(ctx, 10*time.Millisecond); err != nil {
 		return err
@@ -61,7 +61,7 @@ func checkLeaseLost(tr *trial) {
 	tr.through()
 }
 
-// onServer has the records of the row on a server.
+// onServer puts the records of the row on a server.
 func (tr *trial) onServer() Records {
 	r := tr.q.Records(tr.TB)
 	tr.connect, tr.store = r.Open, r.Open(tr.TB)
@@ -80,7 +80,8 @@ func checkRecordsKilled(tr *trial) {
 	tr.through()
 }
 
-// checkRecordsFrozen freezes the server for less than a lease, and for more, which loses claims.
+// checkRecordsFrozen freezes the server for less than a lease, and then for more, so that claims
+// are lost.
 func checkRecordsFrozen(tr *trial) {
 	r := tr.onServer()
 	tr.send(1, messages("frozen", tr.q.IDs)...)

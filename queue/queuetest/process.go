@@ -28,7 +28,7 @@ type process struct {
 	open map[string]string // ids whose effect is not acknowledged yet, with their scopes
 }
 
-// script is what a process does otherwise than to have the effect of each message.
+// script says what a process does, if it is more than to have the effect of each message.
 type script struct {
 	workers int
 	most    int // Attempts.Max
@@ -96,7 +96,7 @@ func (p *process) handle(ctx context.Context, d *queue.Delivery, s *script) erro
 	return nil
 }
 
-// effect is that of a message, unless the process is dead by then.
+// effect counts the effect of a message, unless the process is dead by then.
 func (p *process) effect(d *queue.Delivery) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +106,9 @@ func (p *process) effect(d *queue.Delivery) {
 	}
 }
 
-// kill ends a process as kill -9 does: nothing of it reaches the broker or the store any more. Its
-// end explains a second effect of each message whose first one is not on record by then.
+// kill ends a process as kill -9 does: from then on, nothing that it sends reaches the broker or
+// the store. The kill explains a second effect of each message whose first one is not on record by
+// then.
 func (p *process) kill() {
 	p.mu.Lock()
 	if !p.alive() {
@@ -140,7 +141,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// acknowledged notes that the consumer takes a message for done.
+// acknowledged notes that the consumer considers a message done.
 func (p *process) acknowledged(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +150,7 @@ func (p *process) acknowledged(id string) {
 	}
 }
 
-// source is that of a process, whose deliveries are as good as gone when it is dead.
+// source is the source of a process. When the process is dead, it delivers nothing more.
 type source struct {
 	p   *process
 	src queue.Source
@@ -172,7 +173,8 @@ func (s source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error)
 	return ds, err
 }
 
-// guard keeps a dead process from the broker, and judges each Ack.
+// guard wraps the functions of a delivery: those of a dead process do not reach the broker, and
+// each Ack is judged.
 func (p *process) guard(d *queue.Delivery) {
 	ack, nack, extend, park := d.Ack, d.Nack, d.Extend, d.Park
 	d.Ack = func(ctx context.Context) error {

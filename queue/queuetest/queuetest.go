@@ -1,11 +1,11 @@
 // Package queuetest is the conformance suite for adapters of package queue: [Run] has an adapter
 // handle messages while processes die, acknowledgements are lost, brokers restart and stores are
-// away, and judges what happened. A message must have its effect, and may have it twice only where
-// a kill or an outage explains it.
+// away. Then it judges what happened: a message must have its effect, and may have it twice only
+// where a kill or an outage explains it.
 //
 // Each row has 1,000 ids, unless Queue.IDs says otherwise. The test's log, which go test -v prints,
-// ends with the table of what the rows have counted. It takes a broker's real time: about half a
-// minute with a Queue.AckWait of one second.
+// ends with the table of what the rows have counted. It runs in real time: about half a minute with
+// a Queue.AckWait of one second.
 package queuetest
 
 import (
@@ -19,15 +19,15 @@ import (
 )
 
 // Queue is a queue of a broker, for one row of the suite. It must be empty at first, and no other
-// row may use it. The suite calls its functions from one goroutine, those of different queues at
-// once.
+// row may use it. The suite calls the functions of one Queue from one goroutine, and those of
+// different Queues at the same time.
 type Queue struct {
-	// Send sends messages in their order, each with the payload [PayloadOf] its id. The same id
-	// twice is two messages: a broker that drops copies by itself must be told not to. Required.
+	// Send sends messages in their order, each with the payload [PayloadOf] its id. Two messages
+	// with the same id must both be sent: a broker that drops copies by itself must be told not to.
+	// Required.
 	Send func(t testing.TB, messages ...Message)
 	// Connect returns the source of one more process, and a function that cuts its connection as
-	// kill -9 does: without an acknowledgement, without a word. It is called at most once.
-	// Required.
+	// kill -9 does, without sending anything more. That function is called at most once. Required.
 	Connect func(t testing.TB) (src queue.Source, kill func())
 	// Left is how many messages the broker still has: waiting, or delivered and not acknowledged.
 	// Messages that were parked do not count. Required.
@@ -37,38 +37,39 @@ type Queue struct {
 	Parked func(t testing.TB) []string
 	// Restart stops the broker and starts it with its data. nil: the row is left out.
 	Restart func(t testing.TB)
-	// Records starts a server of records for one row, which takes it away. nil: those rows are left
-	// out.
+	// Records starts a server of records for one row, which kills or freezes it. nil: those rows
+	// are left out.
 	Records func(t testing.TB) Records
-	// AckWait is the time after which a message that was not acknowledged is redelivered, as the
-	// queue is set up. 0: it is redelivered when its connection ends. Required for a broker with
-	// such a time; make it as short as the broker allows, such as a second.
+	// AckWait is the time after which this queue redelivers a message that was not acknowledged. 0:
+	// it redelivers the message when its connection ends. Required for a broker with such a time;
+	// make it as short as the broker allows, such as a second.
 	AckWait time.Duration
-	// IDs is how many ids the row has: at least 100, for a broker that is slow. Default 1,000.
+	// IDs is how many ids the row has. Set it for a slow broker, to at least 100. Default 1,000.
 	IDs int
 	// Ordered says that the broker and the adapter keep the order of each Message.Key.
 	Ordered bool
 }
 
-// Records are a server of records, which loses nothing that it has acknowledged.
+// Records is a server of records, which must lose nothing that it has acknowledged.
 type Records struct {
 	// Open returns a store on the server with connections of its own, as each process has.
 	Open func(t testing.TB) dedup.Store
 	// Restart kills the server and starts it again.
 	Restart func()
-	// Freeze stops the server, with its connections open, and returns what lets it go on.
+	// Freeze stops the server, with its connections open, and returns a function that lets it
+	// continue.
 	Freeze func() (thaw func())
 }
 
 // Message is what Queue.Send sends.
 type Message struct {
-	// ID must come out as Delivery.ID.
+	// ID must arrive as Delivery.ID.
 	ID string
-	// Key must come out as Delivery.Key, for a Queue that is Ordered. Empty: any key will do.
+	// Key must arrive as Delivery.Key if the Queue is Ordered. Empty: any key will do.
 	Key string
 }
 
-// PayloadOf is the payload of the message with an id.
+// PayloadOf returns the payload of the message with an id.
 func PayloadOf(id string) []byte { return []byte("payload of " + id) }
 
 // row is one row of the fault table.
@@ -77,16 +78,16 @@ type row struct {
 	// prevents says what happens to a user of an adapter that fails it.
 	prevents string
 	check    func(*trial)
-	// needs reports whether a queue can have it. nil: all can.
+	// needs reports whether the row can run on a queue. nil: on every queue.
 	needs func(*Queue) bool
 }
 
-// alone are the rows that no other runs next to: they restart the broker, or need all of it.
+// alone are the rows that run while no other row runs: they restart the broker, or need all of it.
 var alone = []row{
 	{"broker_restarted", "a consumer that does not come back with its broker", checkRestart,
 		func(q *Queue) bool { return q.Restart != nil }},
 	{"storm", "what only many messages and many faults at once show", checkStorm, nil},
-	// Next to others a slow broker is late with a report of work.
+	// If other rows ran at the same time, calls of Extend would be late on a slow broker.
 	{"long_work", "a message that is delivered again while its handler works", checkLongWork, nil},
 }
 
@@ -120,9 +121,9 @@ var together = []row{
 	{"fetch", "a consumer that holds more than it asked for, or that does not stop", checkFetch, nil},
 }
 
-// Run runs the suite. open makes a new queue for each row, and is called from one goroutine. Rows
-// run in parallel, as many as go test's -parallel says, but for those that need the broker for
-// themselves, which come first.
+// Run runs the suite. open makes a new queue for each row, and is called from one goroutine. The
+// rows that need the broker for themselves come first. The others run in parallel, as many as go
+// test's -parallel says.
 func Run(t *testing.T, open func(t testing.TB) Queue) {
 	results := &table{rows: map[string]result{}}
 	t.Cleanup(func() { results.log(t, slices.Concat(alone, together)) })

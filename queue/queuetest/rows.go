@@ -22,7 +22,7 @@ func checkPlain(tr *trial) {
 	tr.through()
 }
 
-// busy is how many messages are at work at once where a row has them wait.
+// busy is how many messages are at work at once in a row whose handlers wait.
 const busy = 40
 
 func checkUnacknowledged(tr *trial) {
@@ -35,7 +35,7 @@ func checkUnacknowledged(tr *trial) {
 			return nil
 		}})
 	tr.awaitArrivals(busy)
-	// A broker that only estimates may count one that comes back twice.
+	// A broker that only estimates may count a redelivered message twice.
 	if left := tr.q.Left(tr.TB); left < tr.q.IDs {
 		tr.Errorf("queuetest: no message is done, and the broker has %d of %d", left, tr.q.IDs)
 	}
@@ -50,7 +50,7 @@ func checkDuplicates(tr *trial) {
 	tr.through()
 }
 
-// checkFails has each message fail once, and each fourth one twice.
+// checkFails makes each message fail once, and about one in four fail twice.
 func checkFails(tr *trial) {
 	tr.send(1, messages("failing", tr.q.IDs)...)
 	var runs counts
@@ -81,8 +81,8 @@ func (c *counts) add(name string) int {
 	return c.of[name]
 }
 
-// long is how many messages take longer than the broker waits. The others come when they are done:
-// next to those, a busy machine would be late with a report of work.
+// long is how many messages take longer than the broker waits. The others are sent when those are
+// done: with all at once, calls of Extend could be late on a busy machine.
 const long = 8
 
 func checkLongWork(tr *trial) {
@@ -122,10 +122,10 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// poisoned is how many messages cannot be processed, among others that can.
+// poisoned is how many of the messages cannot be processed.
 const poisoned = 20
 
-// sendPoison sends messages that are to be parked, and others.
+// sendPoison sends messages that must be parked, together with others, and returns the former.
 func (tr *trial) sendPoison(copies int) (poison []Message) {
 	poison = messages("poison", poisoned)
 	for _, m := range poison {
@@ -156,7 +156,7 @@ func checkPoison(tr *trial) {
 	}
 }
 
-// parkedOnce requires that these messages are parked, once each, and no others.
+// parkedOnce requires that each of these messages is parked once, and that no other is.
 func (tr *trial) parkedOnce(want []Message) {
 	gone := tr.gone()
 	for _, m := range want {
@@ -211,7 +211,7 @@ func checkShutdown(tr *trial) {
 	p.stop()
 	close(release)
 	<-p.ended
-	p.kill() // its connection ends with it
+	p.kill() // its connection ends, too
 	if n := tr.total(); n != 4 {
 		tr.Errorf("queuetest: 4 handlers were at work when Run was to end, and %d have had their effect", n)
 	}
@@ -274,7 +274,7 @@ func checkFetch(tr *trial) {
 	tr.await("the broker has no message left", func() bool { return tr.q.Left(tr.TB) == 0 })
 }
 
-// fetchAll acknowledges every message, by a source without a consumer.
+// fetchAll fetches every message from src and acknowledges it, without a consumer.
 func (tr *trial) fetchAll(src queue.Source) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -45,7 +45,8 @@ func (tb *table) log(t testing.TB, rows []row) {
 	t.Logf("queuetest: the fault table\n%s", text)
 }
 
-// result counts. Explained are those of the doubled for which a kill or an outage accounts.
+// result counts the ids and effects of the row. explained counts the doubled effects that a kill or
+// an outage explains.
 func (tr *trial) result() (r result) {
 	r.lost = tr.lost()
 	tr.mu.Lock()
@@ -106,7 +107,7 @@ func (tr *trial) gone() map[string]int {
 	return gone
 }
 
-// report convicts effects that nothing explains, and deliveries that were wrong.
+// report fails the test for effects that nothing explains, and for deliveries that were wrong.
 func (tr *trial) report() {
 	tr.Helper()
 	tr.mu.Lock()

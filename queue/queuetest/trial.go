@@ -13,10 +13,11 @@ import (
 	"github.com/onceward/onceward/queue"
 )
 
-// patience is how long a row waits for what must happen. The test of this package shortens it.
+// patience is how long a row waits for something that must happen. The test of this package
+// shortens it.
 var patience = 3 * time.Minute
 
-// settleTime is how long an acknowledgement may be on its way.
+// settleTime is how long an acknowledgement may take to reach the broker.
 const settleTime = time.Second
 
 // many is how many ids a row has, unless Queue.IDs says otherwise.
@@ -24,7 +25,7 @@ const many = 1000
 
 const namespace = "queuetest"
 
-// trial is one row under way. Its processes share a store, and their effects are counted.
+// trial is one run of a row. Its processes share a store, and their effects are counted.
 type trial struct {
 	testing.TB
 	q       Queue
@@ -85,15 +86,15 @@ func (tr *trial) excuse(id string) {
 	tr.excused[id]++
 }
 
-// unrecorded hears from a consumer that an effect is not known to be on record. Where the records'
-// server is away, that explains a second one.
+// unrecorded is called when a consumer does not know whether an effect is on record. In a row whose
+// server of records goes away, that explains a second effect.
 func (tr *trial) unrecorded(d *queue.Delivery, _ error) {
 	if tr.connect != nil {
 		tr.excuse(d.ID)
 	}
 }
 
-// arrived looks at a delivery.
+// arrived counts a delivery and checks it.
 func (tr *trial) arrived(d *queue.Delivery) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -120,7 +121,7 @@ func (tr *trial) fault(format string, args ...any) {
 	}
 }
 
-// mayAck convicts an Ack of a message that is not on record.
+// mayAck notes a fault if a message is acknowledged that is not on record.
 func (tr *trial) mayAck(ctx context.Context, d *queue.Delivery) {
 	rec, ok := tr.record(ctx, d.Scope, d.ID)
 	parked := rec.State == driver.StateReleased && rec.Attempt > 0
@@ -131,7 +132,7 @@ func (tr *trial) mayAck(ctx context.Context, d *queue.Delivery) {
 	}
 }
 
-// record looks a message up. It is false where the id can be on no record, and while the store
+// record looks up a message. It returns false if no record can have the id, and while the store
 // cannot be asked.
 func (tr *trial) record(ctx context.Context, scope, id string) (driver.Record, bool) {
 	key, err := driver.NewID(namespace, scope, id)
@@ -160,7 +161,7 @@ func (tr *trial) send(copies int, messages ...Message) {
 	}
 }
 
-// await waits until something is so.
+// await waits until so reports true.
 func (tr *trial) await(what string, so func() bool) {
 	tr.Helper()
 	if !tr.within(patience, so) {
@@ -170,7 +171,7 @@ func (tr *trial) await(what string, so func() bool) {
 	}
 }
 
-// within reports whether something is so before a time has passed.
+// within reports whether so becomes true before limit has passed.
 func (tr *trial) within(limit time.Duration, so func() bool) bool {
 	wait := 5 * time.Millisecond
 	tick := time.NewTimer(wait)
@@ -180,7 +181,7 @@ func (tr *trial) within(limit time.Duration, so func() bool) bool {
 	for !so() {
 		select {
 		case <-tick.C:
-			wait = min(2*wait, 50*time.Millisecond) // so is not for free
+			wait = min(2*wait, 50*time.Millisecond) // a call of so has a cost
 			tick.Reset(wait)
 		case <-deadline.C:
 			return false
@@ -189,7 +190,7 @@ func (tr *trial) within(limit time.Duration, so func() bool) bool {
 	return true
 }
 
-// awaitTotal waits for so many effects.
+// awaitTotal waits for n effects.
 func (tr *trial) awaitTotal(n int) {
 	tr.Helper()
 	tr.await(fmt.Sprintf("%d effects", n), func() bool { return tr.total() >= n })
@@ -201,7 +202,7 @@ func (tr *trial) total() int {
 	return len(tr.order)
 }
 
-// awaitArrivals waits until so many messages are at a process.
+// awaitArrivals waits until n messages have arrived at a process.
 func (tr *trial) awaitArrivals(n int) {
 	tr.Helper()
 	tr.await(fmt.Sprintf("%d messages are at work", n), func() bool {
@@ -211,8 +212,8 @@ func (tr *trial) awaitArrivals(n int) {
 	})
 }
 
-// through waits until every message has had its effect, or was parked, and the broker has none
-// left, and judges.
+// through waits until every message has had its effect or was parked, and the broker has none left.
+// Then it judges.
 func (tr *trial) through() {
 	tr.Helper()
 	tr.await("every message has had its effect", func() bool {
@@ -221,7 +222,8 @@ func (tr *trial) through() {
 	tr.await("every message has had its effect, or was parked", func() bool { return tr.lost() == 0 })
 	none := func() bool { return tr.q.Left(tr.TB) == 0 }
 	if tr.q.AckWait == 0 && !tr.settled() {
-		// Where an acknowledgement was lost, only the end of the connection has it redelivered.
+		// If an acknowledgement was lost, the broker redelivers the message only when the
+		// connection ends.
 		for _, p := range tr.processes {
 			p.stop()
 			<-p.ended

@@ -35,8 +35,8 @@ type deadLetters struct {
 	returns <-chan amqp.Return
 }
 
-// park sends a dead letter, and returns when RabbitMQ has confirmed it. A letter that no queue
-// takes is confirmed too, after it was returned.
+// park sends a dead letter, and returns when RabbitMQ has confirmed it. RabbitMQ first returns a
+// dead letter that no queue takes, and then confirms it, too.
 func (l *deadLetters) park(ctx context.Context, d *queue.Delivery, m *amqp.Delivery,
 	reason error) error {
 	dead := amqp.Publishing{Headers: amqp.Table{}, Body: m.Body, DeliveryMode: amqp.Persistent,
@@ -56,7 +56,7 @@ func (l *deadLetters) park(ctx context.Context, d *queue.Delivery, m *amqp.Deliv
 		return err
 	}
 	err := l.send(ctx, dead)
-	if err != nil { // the next letter must not take its confirmation
+	if err != nil { // the next dead letter must not take its confirmation
 		go l.conn.CloseDeadline(time.Now().Add(closeTimeout)) //nolint:errcheck // it is given up
 		l.conn = nil
 	}

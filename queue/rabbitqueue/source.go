@@ -19,24 +19,24 @@ const (
 	closeTimeout    = 5 * time.Second
 )
 
-// Options are what a consumer needs besides queue.Config. Queue and Dial are required.
+// Options configures a consumer, in addition to queue.Config. Queue and Dial are required.
 type Options struct {
 	// Queue is the name of the queue. It must exist. Required.
 	Queue string
-	// Dial opens a connection, such as by amqp.Dial, which gives up after 30 seconds. Leave
+	// Dial opens a connection, for example with amqp.Dial, which gives up after 30 seconds. Leave
 	// amqp.Config.Recovery nil: Dial is called whenever there is no connection. It is also called
-	// for a connection of its own for DeadLetters, because RabbitMQ stops reading from those that
-	// publish when it runs out of memory or disk. The Source closes the connections. Required.
+	// once more for DeadLetters, which have a connection of their own: when RabbitMQ runs out of
+	// memory or disk, it stops reading from connections that publish. The Source closes the
+	// connections. Required.
 	Dial func() (*amqp.Connection, error)
 	// ID finds the id of a message; empty: it has none. Default: the property message-id.
 	ID func(m *amqp.Delivery) string
-	// Prefetch bounds the messages that RabbitMQ has delivered and that are not acknowledged, with
-	// those that wait for their next attempt. Let it be well above queue.Config.Buffer. Default
-	// 256.
+	// Prefetch bounds the messages that are delivered and not acknowledged, including those that
+	// wait for their next attempt. Set it well above queue.Config.Buffer. Default 256.
 	Prefetch int
-	// DeadLetters is the queue to which messages are sent that cannot be processed, with their
-	// headers and the Header constants of this package, through the default exchange. RabbitMQ
-	// confirms each. Default: queue.Config.Park.
+	// DeadLetters is the queue that gets the messages that cannot be processed, with their headers
+	// and the Header constants of this package. They are published through the default exchange,
+	// and RabbitMQ confirms each. Default: queue.Config.Park.
 	DeadLetters string
 }
 
@@ -102,9 +102,9 @@ func Consume(ctx context.Context, cfg queue.Config, opts Options) error {
 	return c.Run(ctx, src)
 }
 
-// Close closes the connections, after queue.Consumer.Run has returned. RabbitMQ redelivers messages
-// that are not acknowledged. It waits at most five seconds for RabbitMQ. A second call does
-// nothing.
+// Close closes the connections. Call it after queue.Consumer.Run has returned. RabbitMQ redelivers
+// messages that are not acknowledged. Close waits at most five seconds for RabbitMQ. A second call
+// does nothing.
 func (s *Source) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +150,8 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 	return ds, nil
 }
 
-// consumer returns the one that is open, or opens one. That may take as long as the broker does not
-// answer, so ctx does not wait for it: then the next call has it.
+// consumer returns the consumer that is open, or opens one. Opening may take as long as the broker
+// does not answer. If ctx ends before that, the next call gets the consumer.
 func (s *Source) consumer(ctx context.Context) (*consumer, error) {
 	s.mu.Lock()
 	if s.closed {
@@ -214,8 +214,8 @@ func (s *Source) subscribe(c *consumer) error {
 	return err
 }
 
-// lost forgets a subscription that has ended, and returns why. Its connection is closed: RabbitMQ
-// ends a subscription also alone, when the queue is deleted or moves.
+// lost forgets a subscription that has ended, and returns why it ended. It closes the connection,
+// which may still be open: when the queue is deleted or moves, RabbitMQ ends only the subscription.
 func (s *Source) lost(in *consumer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +240,8 @@ func (c *consumer) close() {
 	}
 }
 
-// final marks an error that no later call can get over. RabbitMQ calls a queue not found as well
-// while its node is down; then it does not say that there is none.
+// final marks an error that every later call would get, too. RabbitMQ also says "not found" while
+// the node of a queue is down, but only for a missing queue does it say "no queue".
 func final(err error) error {
 	var why *amqp.Error
 	if errors.As(err, &why) && why.Code == amqp.NotFound &&
@@ -251,8 +251,8 @@ func final(err error) error {
 	return fmt.Errorf("rabbitqueue: %w", err)
 }
 
-// Delivery is the delivery of a message of the queue, for queue.Consumer.Handle in a loop of yours
-// over a channel of yours. The channel must not acknowledge by itself.
+// Delivery makes the delivery of a message of the queue. Use it with queue.Consumer.Handle in a
+// loop over a channel of your own, which must not acknowledge by itself.
 func (s *Source) Delivery(m *amqp.Delivery) *queue.Delivery {
 	d := &queue.Delivery{ID: s.opts.ID(m), Scope: s.opts.Queue, Payload: m.Body, Raw: m,
 		Deliveries: deliveries(m),
@@ -272,7 +272,8 @@ func (s *Source) Delivery(m *amqp.Delivery) *queue.Delivery {
 	return d
 }
 
-// deliveries is how often a message was delivered. A classic queue says only whether it was before.
+// deliveries is how often a message was delivered. A classic queue says only whether it was
+// delivered before.
 func deliveries(m *amqp.Delivery) int {
 	if n, ok := m.Headers["x-delivery-count"].(int64); ok {
 		return int(n) + 1
@@ -283,8 +284,9 @@ func deliveries(m *amqp.Delivery) int {
 	return 1
 }
 
-// nackAfter has a message redelivered when its time has come. If its channel is gone, it has been
-// redelivered; when the source is closed, the end of the connection has it redelivered.
+// nackAfter has a message redelivered when its time has come. If its channel is gone, RabbitMQ has
+// redelivered it already. When the source is closed, RabbitMQ redelivers it because its connection
+// ends.
 func (s *Source) nackAfter(m *amqp.Delivery, after time.Duration) {
 	timer := time.NewTimer(after)
 	defer timer.Stop()

@@ -23,27 +23,29 @@ const (
 
 const (
 	defaultAckWait = 30 * time.Second
-	// block is how long a read waits for an entry. go-redis does not interrupt it, and an entry
-	// whose reply nobody reads is redelivered after AckWait only.
+	// block is how long a read waits for an entry. go-redis does not interrupt a read, and an entry
+	// whose reply nobody reads is redelivered only after AckWait.
 	block = 500 * time.Millisecond
 )
 
-// Options are what a consumer needs besides queue.Config. Stream, Group and Consumer are required.
+// Options configures a consumer, in addition to queue.Config. Stream, Group and Consumer are
+// required.
 type Options struct {
 	// Stream and Group name the stream's key and its group, which must exist.
 	Stream, Group string
-	// Consumer names this process in the group, such as by its pod: no two that run at the same
-	// time may have one name. The next process may have another name, but Redis remembers each.
+	// Consumer names this process in the group, for example by its pod. No two processes that run
+	// at the same time may have the same name. A new process may have another name, but Redis
+	// remembers every name.
 	Consumer string
-	// AckWait is how long an entry may be idle before another consumer takes it. All of a group
-	// should agree. At least 100 ms. Default 30 s.
+	// AckWait is how long an entry may be idle before another consumer takes it. All consumers of a
+	// group should have the same. At least 100 ms. Default 30 s.
 	AckWait time.Duration
 	// IDField is the field with the id of the message. Default "id".
 	IDField string
 	// PayloadField is the field with the payload. An entry without it has no payload. Default
 	// "payload".
 	PayloadField string
-	// DeadLetters is the key of a stream to which entries are added that cannot be processed, with
+	// DeadLetters is the key of the stream that gets the entries that cannot be processed, with
 	// their fields and the Field constants of this package. Default: queue.Config.Park.
 	DeadLetters string
 }
@@ -104,8 +106,8 @@ func Consume(ctx context.Context, client redis.UniversalClient, cfg queue.Config
 }
 
 // Fetch implements [queue.Source]. An error for which dedup.IsPermanent is true says that the
-// stream or the group does not exist, or that the client was closed. With entries and an error,
-// others were trimmed before they were acknowledged.
+// stream or the group does not exist, or that the client was closed. If it returns entries and an
+// error, other entries were trimmed before they were acknowledged.
 func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -140,7 +142,7 @@ func (s *Source) due() time.Time {
 	return s.next
 }
 
-// lookBy has idle entries looked for at a time, or before.
+// lookBy makes Fetch look for idle entries at the given time, or before.
 func (s *Source) lookBy(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +173,7 @@ func (s *Source) takeIdle(ctx context.Context, limit int) ([]*queue.Delivery, er
 			Group: s.opts.Group, Start: m.ID, End: m.ID, Count: 1})
 	}
 	if len(entries) > 0 {
-		_, _ = pipe.Exec(ctx) // without a count, it is not the first delivery
+		_, _ = pipe.Exec(ctx) // without a count, assume the second delivery
 	}
 	ds := make([]*queue.Delivery, len(entries))
 	for i, m := range entries {
@@ -188,7 +190,7 @@ func (s *Source) takeIdle(ctx context.Context, limit int) ([]*queue.Delivery, er
 	return ds, nil
 }
 
-// final marks an error that no later call can get over.
+// final marks an error that every later call would get, too.
 func final(err error) error {
 	if errors.Is(err, redis.ErrClosed) || redis.HasErrorPrefix(err, "NOGROUP") {
 		return dedup.Permanent(err)
@@ -219,15 +221,16 @@ func (s *Source) delivery(m redis.XMessage, count int) *queue.Delivery {
 	return d
 }
 
-// idle sets the idle time of an entry, and takes it back should another consumer have it: its claim
-// says whose work counts.
+// idle sets the idle time of an entry. It takes the entry back if another consumer has it: the
+// claim in the store says whose work counts.
 func (s *Source) idle(ctx context.Context, id string, since time.Duration) error {
 	claimed, err := s.client.Do(ctx, "XCLAIM", s.opts.Stream, s.opts.Group, s.opts.Consumer, 0, id,
 		"IDLE", since.Milliseconds(), "JUSTID").Slice()
 	if err != nil || len(claimed) > 0 {
 		return err
 	}
-	// Acknowledged, or trimmed: then XCLAIM has forgotten it, and XAUTOCLAIM cannot report it.
+	// The entry was acknowledged, or trimmed. If it was trimmed, XCLAIM has dropped it from the
+	// pending entries, so XAUTOCLAIM cannot report it.
 	left, err := s.client.XRangeN(ctx, s.opts.Stream, id, id, 1).Result()
 	if err == nil && len(left) == 0 {
 		err = fmt.Errorf("redisqueue: %s: trimmed, and perhaps not acknowledged before: %s",

@@ -1,26 +1,27 @@
-// Package sqsqueue handles the messages of an Amazon SQS queue, through package queue: the effect
-// of every message happens once, and a message is deleted only after its effect and its record have
-// landed.
+// Package sqsqueue handles the messages of an Amazon SQS queue, through package queue. The effect
+// of every message happens once, and a message is deleted only after its effect has happened and
+// its record is stored.
 //
 //	err := sqsqueue.Consume(ctx, sqs.NewFromConfig(cfg), queue.Config{Deduper: d, Handler: bill},
 //		sqsqueue.Options{QueueURL: url})
 //
 // # Acknowledgements
 //
-// Done and parked are DeleteMessage. Not done is a visibility timeout of the time to wait, in whole
-// seconds. While a handler works the timeout is set to Options.AckWait again, each quarter of it,
-// for at most the 12 hours that SQS allows. A message of a process that has died is redelivered
-// when the timeout is over.
+// DeleteMessage acknowledges a message that is done or parked. A message that is not done gets its
+// time to wait as its visibility timeout, in whole seconds. While a handler works, the timeout is
+// set to Options.AckWait again in each quarter of it, for at most the 12 hours that SQS allows. A
+// message of a process that has died is redelivered when the timeout is over.
 //
-// A redrive policy moves a message that was received too often, also when it has merely waited. Set
-// its maxReceiveCount well above queue.Attempts.Max.
+// A redrive policy moves a message that was received too often, even if it only waited. Set its
+// maxReceiveCount well above queue.Attempts.Max.
 //
 // # Ids
 //
-// The id is the message attribute Options.IDAttribute, which tells copies that a producer sent.
-// Next is the MessageDeduplicationId of a FIFO queue, unless it is the digest of the body: two
-// messages of one body may be two operations. A message without either has its MessageId, which
-// tells redeliveries only. The scope is the path of the queue's URL, "account/queue".
+// The id is the message attribute Options.IDAttribute. It recognizes copies that a producer sent.
+// Without it the id is the MessageDeduplicationId of a FIFO queue, unless that is the digest of the
+// body: two messages with the same body may be two operations. Without either the id is the
+// MessageId, which recognizes redeliveries only. The scope is the path of the queue's URL,
+// "account/queue".
 //
 // # Order
 //

@@ -35,7 +35,7 @@ const (
 	longPoll       = 20 // seconds, the most that SQS waits
 )
 
-// Options are what a consumer needs besides queue.Config. QueueURL is required.
+// Options configures a consumer, in addition to queue.Config. QueueURL is required.
 type Options struct {
 	// QueueURL names the queue.
 	QueueURL string
@@ -44,9 +44,9 @@ type Options struct {
 	AckWait time.Duration
 	// IDAttribute is the message attribute with the id of the message. Default "id".
 	IDAttribute string
-	// DeadLetters is the URL of a queue to which messages are sent that cannot be processed, with
-	// their attributes and the Attribute constants of this package: ten in all, the others are left
-	// out. Default: queue.Config.Park.
+	// DeadLetters is the URL of the queue that gets the messages that cannot be processed, with the
+	// Attribute constants of this package and their own attributes. A message has at most ten
+	// attributes: those beyond that are left out. Default: queue.Config.Park.
 	DeadLetters string
 }
 
@@ -120,8 +120,8 @@ func (s *Source) Fetch(ctx context.Context, limit int) ([]*queue.Delivery, error
 	return ds, nil
 }
 
-// Delivery is the delivery of a message of the queue, which was received with all attributes and a
-// visibility timeout of Options.AckWait. It is for queue.Consumer.HandleAll.
+// Delivery makes the delivery of a message that was received from the queue with all attributes and
+// a visibility timeout of Options.AckWait. Use it with queue.Consumer.HandleAll.
 func (s *Source) Delivery(m *types.Message) *queue.Delivery {
 	d := &queue.Delivery{ID: s.id(m), Scope: s.scope, Payload: []byte(aws.ToString(m.Body)), Raw: m,
 		Every: s.opts.AckWait / 4}

@@ -1,5 +1,6 @@
 // Package httptrace traces the requests of packages httpadapter and grpcadapter with OpenTelemetry.
-// It is apart from package telemetry so that a program without HTTP links no server of it.
+// It is separate from package telemetry so that a program without HTTP does not link an HTTP
+// server.
 package httptrace
 
 import (
@@ -15,8 +16,8 @@ import (
 )
 
 // Claimed is httpadapter.Claimed with the spans and links of [telemetry.Do]. The span of the
-// request, if there is one around it, is their parent. A nil tracer is httpadapter.Claimed alone;
-// the errors are those that it has.
+// request, if there is one, is their parent. With a nil tracer Claimed is httpadapter.Claimed. Its
+// errors are always those of httpadapter.Claimed.
 func Claimed(t *telemetry.Tracer, d *dedup.Deduper) (httpadapter.Runner, error) {
 	plain, err := httpadapter.Claimed(d)
 	if err != nil || t == nil {
@@ -37,8 +38,8 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 	if effect == nil {
 		return r.Runner.Run(ctx, key, nil, opts...)
 	}
-	// The adapter's label is for people. The span's takes its place, or a repetition had no link to
-	// the first attempt.
+	// The adapter's label is for people. The label of the span replaces it: otherwise a retry would
+	// have no link to the first attempt.
 	opts = append(slices.Clip(opts), func(r *dedup.Request) { r.Label = "" })
 	return telemetry.DoResult(ctx, r.t, r.d, key, func(ctx context.Context) ([]byte, error) {
 		result, _, err := effect(ctx)
@@ -46,9 +47,9 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 	}, opts...)
 }
 
-// Handler puts the context of the trace that a request carries in its headers under the request's
-// own, for a server that has nothing else that does: otelhttp does so, too, and has a span for the
-// request. A nil propagator is that of W3C's Trace Context.
+// Handler reads the trace context from the headers of a request, and puts it into the request's
+// context. You do not need it with otelhttp, which does so, too, and has a span for the request. A
+// nil propagator is that of W3C's Trace Context.
 func Handler(p propagation.TextMapPropagator, next http.Handler) http.Handler {
 	p = orDefault(p)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,9 +58,9 @@ func Handler(p propagation.TextMapPropagator, next http.Handler) http.Handler {
 	})
 }
 
-// Transport has requests carry the context of the trace under their own in their headers, so that
-// retries of one call carry the same. A nil propagator is that of W3C's Trace Context, a nil next
-// is http.DefaultTransport.
+// Transport writes the trace context of a request's context into its headers, so that all retries
+// of one call carry the same. A nil propagator is that of W3C's Trace Context, a nil next is
+// http.DefaultTransport.
 func Transport(p propagation.TextMapPropagator, next http.RoundTripper) http.RoundTripper {
 	if next == nil {
 		next = http.DefaultTransport

@@ -1,6 +1,6 @@
-// Package kafkametric measures a consumer of Kafka with OpenTelemetry, with any client: the
-// outcomes of messages, and the progress of partitions. Package telemetry measures the outcomes of
-// claims and the age of duplicates.
+// Package kafkametric measures a Kafka consumer with OpenTelemetry, for every client: the outcomes
+// of messages, and the progress of partitions. Package telemetry measures the outcomes of claims
+// and the age of duplicates.
 package kafkametric
 
 import (
@@ -20,7 +20,7 @@ const (
 	pauseKey  = attribute.Key("onceward.kafka.pause")
 )
 
-// Metrics counts what a consumer tells and observes how far it is, under one name. Make it with
+// Metrics counts the events of a consumer and observes its progress, under one name. Make it with
 // [New]. All methods are safe for concurrent use. Topics and partitions are in no attribute.
 type Metrics struct {
 	maker *meter.Maker
@@ -31,9 +31,9 @@ type Metrics struct {
 	ok, failed, named []metric.AddOption
 }
 
-// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same
-// for the same consumer. It starts no goroutine. A nil provider and a bad name are errors; an error
-// of the provider is returned as it is.
+// New makes the instruments with the provider. The name means what telemetry.Config.Name means; use
+// the same name for the same consumer. It starts no goroutine. A nil provider and a bad name are
+// errors; an error of the provider is returned as it is.
 func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	maker, err := meter.New("kafkametric", provider, name)
 	if err != nil {
@@ -67,7 +67,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	}
 	for _, rare := range []metric.Int64Counter{m.delayed, m.parked, m.unrecorded, m.missingID,
 		m.commitsFailed, m.acksRefused, m.abandoned} {
-		// a series that appears with its first event has not risen
+		// if a series appeared with its first event, a rule would see no increase
 		rare.Add(context.Background(), 0, m.named...)
 	}
 	return m, nil
@@ -77,8 +77,8 @@ func (m *Metrics) add(to metric.Int64Counter, n int) {
 	to.Add(context.Background(), int64(n), m.named...)
 }
 
-// Observer returns hooks for kafkaadapter.Config.Observer. Those that are nil can be set, and those
-// that are not can be called in hooks of your own.
+// Observer returns hooks for kafkaadapter.Config.Observer. You can set the hooks that are nil, and
+// call the others in hooks of your own.
 func (m *Metrics) Observer() kafkaadapter.Observer {
 	return kafkaadapter.Observer{
 		MissingID:    func(*kafkaadapter.Message) { m.add(m.missingID, 1) },
@@ -102,9 +102,9 @@ func (m *Metrics) count(err error) {
 	m.handled.Add(context.Background(), 1, m.ok...)
 }
 
-// Observe has the progress of a consumer collected, until Close: progress is the method Progress of
-// its driver, which costs a few locks a partition. One for each Metrics: a nil one and a second one
-// are errors.
+// Observe has the progress of a consumer collected, until Close. progress is the method Progress of
+// its driver, and costs a few locks for each partition. A Metrics observes one consumer: a nil
+// progress and a second one are errors.
 func (m *Metrics) Observe(progress func() []kafkaadapter.Progress) error {
 	if progress == nil {
 		return errors.New("kafkametric: progress is nil")

@@ -1,6 +1,6 @@
-// Package kafkatrace traces the messages of a consumer of Kafka with OpenTelemetry, with any
-// client: the claim, the handler, the completion, duplicates and parked messages. A retry and a
-// duplicate have a link to the attempt that claimed first.
+// Package kafkatrace traces the messages of a Kafka consumer with OpenTelemetry, for every client:
+// the claim, the handler, the completion, duplicates and parked messages. A retry and a duplicate
+// have a link to the attempt that claimed first.
 package kafkatrace
 
 import (
@@ -17,22 +17,23 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Config says what is traced.
+// Config configures a [Tracer].
 type Config struct {
-	// Name is what telemetry.Config.Name is, and the same for the same consumer. No default.
+	// Name means what telemetry.Config.Name means; use the same name for the same consumer. No
+	// default.
 	Name string
 	// Group is the name of the consumer group, for the attribute messaging.consumer.group.name.
 	// Default: none.
 	Group string
-	// Propagator reads and writes the headers that carry the context of a trace. Default: that of
-	// W3C's Trace Context, propagation.TraceContext.
+	// Propagator reads and writes the headers that carry the context of a trace. Default:
+	// propagation.TraceContext, for W3C's Trace Context.
 	Propagator propagation.TextMapPropagator
 }
 
 // Tracer traces a consumer. Make it with [New]. It is safe for concurrent use.
 type Tracer struct{ spans *span.Messages }
 
-// New makes a tracer of the provider. A nil provider and a bad name are errors.
+// New makes a tracer with the provider. A nil provider and a bad name are errors.
 func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 	spans, err := span.New("kafkatrace", provider, cfg.Name)
 	if err != nil {
@@ -44,23 +45,25 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 	return &Tracer{&span.Messages{Tracer: spans, Group: cfg.Group, Propagator: cfg.Propagator}}, nil
 }
 
-// Trace returns the configuration with spans around what it has. Of a message that runs:
+// Trace returns the configuration with spans around its hooks and handlers. A message that runs has
+// these spans:
 //
-//   - claim TOPIC, when its claim is asked for, below the context that its producer has sent
-//     along. It has no duration: messages are claimed in batches;
+//   - claim TOPIC, when its claim is asked for, below the context that its producer has sent. It
+//     has no duration, because messages are claimed in batches;
 //   - process TOPIC, around the handler, whose context has this span. It has a link to the
-//     producer's context. That of a first attempt is below its claim; that of a retry, and of a
-//     takeover, is below the producer's context, and has one more link, to the claim of the first.
-//     A BatchHandler has one, below none of them, with these links for each message;
+//     producer's context. In a first attempt it is below the claim. In a retry or a takeover it is
+//     below the producer's context, and has one more link, to the claim of the first attempt. A
+//     BatchHandler has one such span, which is below none of its messages and has these links for
+//     each of them;
 //   - record TOPIC, from the handler's return until the effect is on record, below the claim of
 //     the first attempt.
 //
-// A duplicate has skip TOPIC, below a claim of its own and with a link to the first claim. In the
-// same way a parked message has park TOPIC, and one that waits for its next attempt in a topic of
-// Attempts.Delayed has delay TOPIC. The record's label, 55 bytes, has the context of the first
-// claim. So the links between processes, and those of duplicates, need dedup.Config.Labels.
+// A duplicate has the span skip TOPIC, below its own claim and with a link to the first claim. In
+// the same way a parked message has park TOPIC, and a message that waits for its next attempt in a
+// topic of Attempts.Delayed has delay TOPIC. The record's label, 55 bytes, has the context of the
+// first claim. So the links between processes, and those of duplicates, need dedup.Config.Labels.
 // redisadapter's layout Compact keeps no label of a finished key, and a claim that is not sampled
-// writes none. If cfg.Label is set it stays, and there are no links.
+// writes none. If cfg.Label is set, Trace keeps it, and there are no links.
 //
 // Ids, keys and texts of errors are in no attribute.
 func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
@@ -84,7 +87,7 @@ func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
 	return cfg
 }
 
-// observe adds the hooks of spans to those that there are.
+// observe adds the hooks that make spans to the hooks of o.
 func (t *Tracer) observe(o kafkaadapter.Observer) kafkaadapter.Observer {
 	skipped, recorded, unrecorded := o.Skipped, o.Recorded, o.Unrecorded
 	parked, delayed := o.Parked, o.Delayed
@@ -121,8 +124,8 @@ func (t *Tracer) observe(o kafkaadapter.Observer) kafkaadapter.Observer {
 	return o
 }
 
-// Headers returns the headers that carry the context of the trace under ctx. Append them to those
-// of a message before it is sent, with any client.
+// Headers returns the headers that carry the context of the trace under ctx. Append them to the
+// headers of a message before you send it, with any client.
 func (t *Tracer) Headers(ctx context.Context) kafkaadapter.Headers {
 	carrier := propagation.MapCarrier{}
 	t.spans.Propagator.Inject(ctx, carrier)

@@ -1,5 +1,6 @@
 // Package redismetric measures what a redisadapter.Store knows about its server, with
-// OpenTelemetry. It is apart from package telemetry so that a program without Redis links none.
+// OpenTelemetry. It is separate from package telemetry so that a program without Redis does not
+// link a Redis client.
 package redismetric
 
 import (
@@ -19,7 +20,7 @@ const (
 	severityKey = attribute.Key("onceward.redis.severity")
 )
 
-// codes are all values of onceward.redis.code, but for "other".
+// codes are all values of onceward.redis.code, except "other".
 var codes = []string{
 	"version", "replica_role", "loading", "eviction_policy", "eviction_policy_unlimited",
 	"not_learned", "evicted_keys", "no_maxmemory", "memory_near_limit", "no_persistence",
@@ -29,17 +30,17 @@ var codes = []string{
 	"unreachable",
 }
 
-// Metrics counts findings and observes a store, under one name. Make it with [New]. All methods
-// are safe for concurrent use.
+// Metrics counts the findings of a store and observes its health, under one name. Make it with
+// [New]. All methods are safe for concurrent use.
 type Metrics struct {
 	maker    *meter.Maker
 	findings metric.Int64Counter
 	found    map[string]map[preflight.Severity][]metric.AddOption
 }
 
-// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same
-// for the same Deduper. It starts no goroutine. A nil provider and a bad name are errors; an error
-// of the provider is returned as it is.
+// New makes the instruments with the provider. The name means what telemetry.Config.Name means; use
+// the same name for the same Deduper. It starts no goroutine. A nil provider and a bad name are
+// errors; an error of the provider is returned as it is.
 func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	maker, err := meter.New("redismetric", provider, name)
 	if err != nil {
@@ -56,7 +57,8 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 				severityKey.String(s.String()))
 		}
 	}
-	// A series that appears with its first event has not risen: a rule would miss that one.
+	// If the series appeared with its first event, a rule that asks for its increase would miss
+	// that event.
 	m.findings.Add(context.Background(), 0, m.found["evicted_keys"][preflight.Warning]...)
 	return m, maker.Err()
 }
@@ -74,8 +76,8 @@ func (m *Metrics) OnFinding(f preflight.Finding) {
 	m.findings.Add(context.Background(), 1, found[min(f.Severity, preflight.Critical)]...)
 }
 
-// ObserveStore has the health of a store collected, until Close; it asks nobody. One store for each
-// Metrics: a nil one and a second one are errors.
+// ObserveStore has the health of a store collected, until Close. It makes no round trip. A Metrics
+// observes one store: a nil store and a second one are errors.
 func (m *Metrics) ObserveStore(store *redisadapter.Store) error {
 	if store == nil {
 		return errors.New("redismetric: the store is nil")
@@ -83,8 +85,7 @@ func (m *Metrics) ObserveStore(store *redisadapter.Store) error {
 	return m.observe(store.Health)
 }
 
-// Close ends the observation of the store. Findings are counted as before. A second call does
-// nothing.
+// Close ends the observation of the store. Findings are still counted. A second call does nothing.
 func (m *Metrics) Close() error { return m.maker.Close() }
 
 func (m *Metrics) observe(health func() redisadapter.Health) error {

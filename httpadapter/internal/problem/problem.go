@@ -27,11 +27,11 @@ type Problem struct {
 	// RetryAfter is how long a client should wait before it sends the request again. It is
 	// rounded up to whole seconds. Default 0: the answer does not say.
 	RetryAfter time.Duration
-	// Final says that no retry will be answered otherwise: Do-Not-Retry is sent.
+	// Final says that every retry will get the same answer: Do-Not-Retry is sent.
 	Final bool
 }
 
-// body is what RFC 9457 names the members.
+// body has the members of RFC 9457, by their names there.
 type body struct {
 	Type     string `json:"type"`
 	Title    string `json:"title"`
@@ -40,11 +40,11 @@ type body struct {
 	Instance string `json:"instance,omitempty"`
 }
 
-// described are the headers that would be about another body.
+// described are the headers that describe a body, which would be wrong for the one that is sent.
 var described = []string{"Content-Length", "Content-Encoding", "Content-Language",
 	"Content-Disposition", "Etag", "Last-Modified"}
 
-// Write answers with p, as problem details. Headers that are set already go out with it, but for
+// Write answers with p, as problem details. Headers that are already set are sent, too, except
 // those that describe another body.
 func (p Problem) Write(w http.ResponseWriter) {
 	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status,

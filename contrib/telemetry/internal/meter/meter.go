@@ -1,5 +1,5 @@
-// Package meter makes the instruments of this module: under one scope, with the attribute that
-// names what is measured, and with what is observed at each collection.
+// Package meter makes the instruments of this module: all have the same scope, and the attribute
+// that names what is measured. It also registers what is observed at each collection.
 package meter
 
 import (
@@ -23,7 +23,7 @@ const maxName = 255
 // name is the attribute that all instruments have.
 const name = attribute.Key("onceward.name")
 
-// Maker makes instruments. It keeps the first error, so that one look at Err is enough.
+// Maker makes instruments. It keeps the first error, so that callers check Err once.
 type Maker struct {
 	meter metric.Meter
 	name  attribute.KeyValue
@@ -33,7 +33,8 @@ type Maker struct {
 	stops map[string]metric.Registration
 }
 
-// New checks who is measured, and by whom; pkg is the package that its error names.
+// New checks the provider and the name of what is measured. pkg is the package that its error
+// names.
 func New(pkg string, provider metric.MeterProvider, who string) (*Maker, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("%s: the meter provider is nil", pkg)
@@ -46,7 +47,7 @@ func New(pkg string, provider metric.MeterProvider, who string) (*Maker, error) 
 		stops: map[string]metric.Registration{}}, nil
 }
 
-// Name is the attribute that says who it is.
+// Name returns the attribute that names what is measured.
 func Name(pkg, who string) (attribute.KeyValue, error) {
 	switch {
 	case who == "":
@@ -68,7 +69,7 @@ func keep[T any](m *Maker, instrument T, err error) T {
 	return instrument
 }
 
-// Counter makes a counter; unit is a UCUM one.
+// Counter makes a counter; unit is a unit of UCUM.
 func (m *Maker) Counter(name, unit, what string) metric.Int64Counter {
 	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))
 	return keep(m, c, err)
@@ -88,25 +89,25 @@ func (m *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
 	return keep(m, g, err)
 }
 
-// Total makes a counter that is observed, because somebody else counts.
+// Total makes a counter that is observed, because another package counts.
 func (m *Maker) Total(name, unit, what string) metric.Int64ObservableCounter {
 	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit),
 		metric.WithDescription(what))
 	return keep(m, c, err)
 }
 
-// Set is the name with attributes.
+// Set returns the name and the attributes as an option.
 func (m *Maker) Set(attrs ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(append(attrs, m.name)...))
 }
 
-// Add is Set in the form in which a counter takes it without an allocation.
+// Add is Set in the form that a counter takes without an allocation.
 func (m *Maker) Add(attrs ...attribute.KeyValue) []metric.AddOption {
 	return []metric.AddOption{m.Set(attrs...)}
 }
 
-// Observe registers read for each collection, until Close. Two observations under one name would be
-// one series with two values, so a second read of a kind is refused.
+// Observe registers read for each collection, until Close. Two observations of one kind would give
+// one series two values, so the second one is refused.
 func (m *Maker) Observe(kind string, read func(context.Context, metric.Observer),
 	instruments ...metric.Observable) error {
 	if m.err != nil {
@@ -147,5 +148,5 @@ func Flag(is bool) float64 {
 	return 0
 }
 
-// Seconds are those of a duration that is not negative, and otherwise 0.
+// Seconds returns the seconds of a duration, and 0 for a negative one.
 func Seconds(d time.Duration) float64 { return max(0, d).Seconds() }

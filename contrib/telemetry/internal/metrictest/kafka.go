@@ -11,10 +11,10 @@ import (
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
-// Client is a consumer of Kafka that is measured under [Name]: by package kafkametric.
+// Client is a Kafka consumer that package kafkametric measures under [Name].
 type Client struct {
-	// Hooks, each as for one message or one event. AckRefused is nil where the client has no share
-	// groups.
+	// Hooks; a call of one stands for one message or one event. AckRefused is nil if the client has
+	// no share groups.
 	MissingID, Waiting, Unrecorded func()
 	Delayed, Parked                func()
 	CommitFailed, AckRefused       func()
@@ -54,7 +54,7 @@ func Kafka(t *testing.T, start func(*testing.T) (*Client, func() map[string]floa
 	})
 }
 
-// of are series of Kafka's by what their names have after the prefix.
+// of returns the series with Kafka's prefix before their names.
 func of(series map[string]float64) map[string]float64 {
 	all := make(map[string]float64, len(series))
 	for name, value := range series {

@@ -12,10 +12,10 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// Name is the name under which everything is to be measured.
+// Name is the name under which the tests measure.
 const Name = "payments"
 
-// New returns a provider, and what collects from it; see [Collect].
+// New returns a provider, and a function that collects from it; see [Collect].
 func New(t testing.TB) (*sdk.MeterProvider, func() map[string]float64) {
 	t.Helper()
 	reader := sdk.NewManualReader()
@@ -82,8 +82,7 @@ func label(t testing.TB, name string, set attribute.Set) string {
 	return name + "{" + strings.Join(parts, ",") + "}"
 }
 
-// Want compares the series that begin with prefix with what is wanted, which may leave out those
-// that are 0.
+// Want checks the series that begin with prefix. wanted may leave out series that are 0.
 func Want(t testing.TB, got map[string]float64, prefix string, wanted map[string]float64) {
 	t.Helper()
 	for name, value := range got {

@@ -8,11 +8,11 @@ import (
 )
 
 // LabelBytes is how long a label is: a traceparent of W3C's Trace Context, version 00. It fits into
-// the 64 bytes that a record keeps as its label, and whoever looks at the record can search for it.
+// the 64 bytes of a record's label, and a reader of the record can search for the trace.
 const LabelBytes = 55
 
-// Label is what a record keeps of a span. One that is not sampled is nowhere to be found, and has
-// none.
+// Label returns what a record keeps of a span. A span that is not sampled cannot be found anywhere,
+// so its label is empty.
 func Label(s trace.SpanContext) string {
 	if !s.IsValid() || !s.IsSampled() {
 		return ""
@@ -27,7 +27,7 @@ func Label(s trace.SpanContext) string {
 	return string(text[:])
 }
 
-// Parse is the reverse of Label. It is not valid for a label of somebody else's.
+// Parse is the reverse of Label. For any other label its result is not valid.
 func Parse(label string) trace.SpanContext {
 	if len(label) != LabelBytes || !strings.HasPrefix(label, "00-") ||
 		!strings.HasSuffix(label, "-01") || label[35] != '-' {
@@ -42,7 +42,7 @@ func Parse(label string) trace.SpanContext {
 		TraceFlags: trace.FlagsSampled, Remote: true})
 }
 
-// Links are those to the span of a label, if it is one.
+// Links returns a link to the span of a label, or none if it is not a label of a span.
 func Links(label string) []trace.Link {
 	if s := Parse(label); s.IsValid() {
 		return []trace.Link{{SpanContext: s}}

@@ -27,16 +27,16 @@ const (
 	tombstoneKey     = attribute.Key("messaging.kafka.message.tombstone")
 )
 
-// Message is a delivered message. Its key and its id are not wanted: no attribute has them.
+// Message is a delivered message. It has no key and no id, because no attribute may have them.
 type Message struct {
 	Topic     string
 	Partition int32
 	Offset    int64
 	Attempt   int
 	Tombstone bool // it has no value, not even an empty one
-	// Label that Claim has answered for it, and Found, the one that its record had.
+	// Label is what Claim returned for the message. Found is the label that its record had.
 	Label, Found string
-	// Headers of the message, for the context that its producer has put there.
+	// Headers of the message, which may have the trace context of its producer.
 	Headers propagation.TextMapCarrier
 }
 
@@ -47,9 +47,9 @@ type Messages struct {
 	Propagator propagation.TextMapPropagator
 }
 
-// Claim is a message's label: that of a span which stands for the first attempt of its id, if it
-// turns out to be that. It has no duration, for messages are claimed in batches; the other spans of
-// the message hang on it, so its beginning is when the claim was asked for.
+// Claim makes the claim span of a message, and returns its label. If this turns out to be the first
+// attempt of its id, the span stands for it. It has no duration, because messages are claimed in
+// batches. The other spans of the message are below it, so it begins when the claim is asked for.
 func (t *Messages) Claim(m Message) string {
 	_, s := t.start(t.producer(context.Background(), &m), &m, "claim")
 	s.End()
@@ -57,7 +57,7 @@ func (t *Messages) Claim(m Message) string {
 }
 
 // Handle runs a handler under a span. The conventions want a link to the context that the producer
-// has sent, also where that is above it, and to whatever span the consumer itself runs in.
+// has sent, even if that is the parent, and to the span in which the consumer itself runs.
 func (t *Messages) Handle(ctx context.Context, m Message, run func(context.Context) error) error {
 	links := t.links(&m)
 	if outer := trace.SpanContextFromContext(ctx); outer.IsValid() {
@@ -77,14 +77,14 @@ func (t *Messages) Handle(ctx context.Context, m Message, run func(context.Conte
 	return err
 }
 
-// HandleBatch runs a batch handler under a span with links for each message, which say what is not
-// the same for all of them.
+// HandleBatch runs a batch handler under a span with links for each message. The links have the
+// attributes that differ between the messages.
 func (t *Messages) HandleBatch(ctx context.Context, ms []Message,
 	run func(context.Context) []error) []error {
 	links := make([]trace.Link, 0, len(ms))
 	for i := range ms {
 		of := t.links(&ms[i])
-		if len(of) == 0 { // its producer has sent no context along
+		if len(of) == 0 { // its producer has sent no context
 			of = Links(first(&ms[i]))
 		}
 		for _, link := range of {
@@ -115,7 +115,7 @@ func process(links []trace.Link, attrs []attribute.KeyValue) []trace.SpanStartOp
 	}
 }
 
-// perMessage are attributes that the conventions have for one message alone.
+// perMessage returns the attributes that the conventions have for a single message.
 func perMessage(m *Message) []attribute.KeyValue {
 	if m.Tombstone {
 		return []attribute.KeyValue{tombstoneKey.Bool(true)}
@@ -123,8 +123,8 @@ func perMessage(m *Message) []attribute.KeyValue {
 	return nil
 }
 
-// links are what a handler's span has for a message: its producer's context, and the claim of the
-// first attempt if this is another one.
+// links returns the links of a handler's span for a message: to its producer's context, and, if
+// this is not the first attempt, to the claim of the first one.
 func (t *Messages) links(m *Message) []trace.Link {
 	var links []trace.Link
 	if producer := trace.SpanContextFromContext(t.producer(context.Background(),
@@ -148,7 +148,7 @@ func end(s trace.Span, returned bool) {
 	s.End()
 }
 
-// Each is of for each message of a batch.
+// Each calls of for each message of a batch.
 func Each[T any](ms []T, of func(T) Message) []Message {
 	all := make([]Message, len(ms))
 	for i, m := range ms {
@@ -157,17 +157,17 @@ func Each[T any](ms []T, of func(T) Message) []Message {
 	return all
 }
 
-// Skipped is the span of a duplicate.
+// Skipped makes the span of a duplicate.
 func (t *Messages) Skipped(m Message, cause driver.Cause, age time.Duration) {
 	_, s := t.start(t.own(context.Background(), &m), &m, "skip", trace.WithLinks(Links(m.Found)...))
 	s.SetAttributes(ClaimResult(dedup.Duplicate, cause, age)...)
 	s.End()
 }
 
-// Parked is the span of a message that was put aside.
+// Parked makes the span of a message that was parked.
 func (t *Messages) Parked(m Message, reason error) { t.aside("park", m, reason) }
 
-// Delayed is the span of a message that has failed and waits in another topic.
+// Delayed makes the span of a message that has failed and waits in another topic.
 func (t *Messages) Delayed(m Message, reason error) { t.aside("delay", m, reason) }
 
 func (t *Messages) aside(name string, m Message, reason error) {
@@ -176,14 +176,15 @@ func (t *Messages) aside(name string, m Message, reason error) {
 	s.End()
 }
 
-// Recorded is the span of a completion that took so long. It belongs to the first attempt, by
-// whichever attempt it was reached.
+// Recorded makes the span of a completion that took so long. The span belongs to the first attempt,
+// whichever attempt completed.
 func (t *Messages) Recorded(m Message, took time.Duration) { t.record(m, took, nil) }
 
-// Unrecorded is that of one that did not get onto the record.
+// Unrecorded makes the span of a completion that could not be recorded.
 func (t *Messages) Unrecorded(m Message, err error) { t.record(m, 0, err) }
 
-// record is no "settle" of the conventions: that is a commit of offsets, and comes later.
+// record does not use the name "settle" of the conventions: that is a commit of offsets, and comes
+// later.
 func (t *Messages) record(m Message, took time.Duration, err error) {
 	ctx := t.producer(context.Background(), &m)
 	if s := Parse(first(&m)); s.IsValid() {
@@ -194,7 +195,7 @@ func (t *Messages) record(m Message, took time.Duration, err error) {
 	s.End()
 }
 
-// first is the label of the first attempt, as far as it is known.
+// first returns the label of the first attempt, as far as it is known.
 func first(m *Message) string {
 	if m.Found != "" {
 		return m.Found
@@ -202,12 +203,12 @@ func first(m *Message) string {
 	return m.Label
 }
 
-// producer is ctx under the context that the producer has sent along, if it has.
+// producer returns ctx with the trace context that the producer has sent, if there is one.
 func (t *Messages) producer(ctx context.Context, m *Message) context.Context {
 	return t.Propagator.Extract(ctx, m.Headers)
 }
 
-// own is ctx under the message's own claim, or else under its producer's context.
+// own returns ctx with the trace context of the message's own claim, or else of its producer.
 func (t *Messages) own(ctx context.Context, m *Message) context.Context {
 	ctx = t.producer(ctx, m)
 	if s := Parse(m.Label); s.IsValid() {
@@ -223,7 +224,7 @@ func (t *Messages) start(ctx context.Context, m *Message, name string,
 		systemKey.String("kafka"), operationKey.String(name), topicKey.String(m.Topic),
 		partitionKey.String(strconv.Itoa(int(m.Partition))),
 	}
-	if m.Offset >= 0 { // of a batch it says nothing
+	if m.Offset >= 0 { // a batch has none
 		attrs = append(attrs, offsetKey.Int64(m.Offset))
 	}
 	if t.Group != "" {

@@ -1,5 +1,5 @@
-// Package span makes the spans of this module: under one scope, with the attribute that names what
-// is traced, with attributes from closed sets, and with links that a record has kept.
+// Package span makes the spans of this module. All have the same scope, the attribute that names
+// what is traced, attributes from closed sets, and links to spans that a record has kept.
 package span
 
 import (
@@ -32,7 +32,7 @@ type Tracer struct {
 	name   attribute.KeyValue
 }
 
-// New checks who is traced, and by whom; pkg is the package that its error names.
+// New checks the provider and the name of what is traced. pkg is the package that its error names.
 func New(pkg string, provider trace.TracerProvider, who string) (*Tracer, error) {
 	if provider == nil {
 		return nil, fmt.Errorf("%s: the tracer provider is nil", pkg)
@@ -54,8 +54,8 @@ func (t *Tracer) Start(ctx context.Context, name string,
 	return ctx, s
 }
 
-// Fail sets the status of a span to an error, if there is one. Its text may have a key in it, or
-// what a user has sent, so only its kind is told.
+// Fail sets the status of a span to an error, if there is one. The text of the error may contain a
+// key, or what a user has sent, so the span gets only its kind.
 func Fail(s trace.Span, err error) {
 	if err != nil {
 		FailAs(s, kind(err))
@@ -68,10 +68,10 @@ func FailAs(s trace.Span, kind string) {
 	s.SetStatus(codes.Error, "")
 }
 
-// other is what the conventions say for an error of no known kind.
+// other is the conventions' value for an error of no known kind.
 const other = "_OTHER"
 
-// kind is what an error is, from a closed set.
+// kind returns the kind of an error, from a closed set.
 func kind(err error) string {
 	var input *dedup.InputError
 	switch {

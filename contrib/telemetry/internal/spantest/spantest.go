@@ -1,4 +1,4 @@
-// Package spantest is what the tests of two clients of Kafka expect of their spans.
+// Package spantest checks the spans that the tests of Kafka clients record.
 package spantest
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Traceparents: of a message's producer, and of the claim of its first attempt.
+// Traceparents of a message's producer, and of the claim of its first attempt.
 const (
 	Producer = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	First    = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-// describe is a span with its parent's and its links' last digits.
+// describe returns a span as text, with the last digits of its parent and its links.
 func describe(s sdk.ReadOnlySpan) string {
 	last := func(c trace.SpanContext) string {
 		if !c.IsValid() {
@@ -41,8 +41,8 @@ func describe(s sdk.ReadOnlySpan) string {
 		links, s.Status().Code)
 }
 
-// Want compares the spans that have ended, none of which may say "secret", and that there are no
-// others.
+// Want checks that the spans that have ended are these, that no other has started, and that none
+// says "secret".
 func Want(t testing.TB, spans *tracetest.SpanRecorder, want ...string) {
 	t.Helper()
 	var got []string
@@ -72,16 +72,16 @@ type Config[M any] struct {
 	Delayed      func(M, string, error)
 }
 
-// Client is one of Kafka that is traced, by one of two packages, of which the same is expected.
+// Client is a traced client of Kafka. All clients must have the same spans.
 type Client[M any] struct {
-	// Deliver makes a message whose producer's span is [Producer], as an attempt finds it.
+	// Deliver makes a message of the producer [Producer], as the given attempt gets it.
 	Deliver func(attempt int, label, found string) M
 	// Trace traces a configuration under the name payments and the group payers.
 	Trace func(*testing.T, trace.TracerProvider, Config[M]) Config[M]
 	// New makes a tracer under a name.
 	New func(trace.TracerProvider, string) error
-	// Send injects ctx twice into a message that has the context of [Producer] already, and one
-	// header more. It returns the message as it is received, and how many headers it has.
+	// Send injects ctx twice into a message that already has the context of [Producer] and one more
+	// header. It returns the message as it is received, and how many headers it has.
 	Send func(context.Context, testing.TB) (M, int)
 	// NoBatches says that the configuration has no BatchHandler.
 	NoBatches bool
@@ -102,7 +102,7 @@ func handler[M any](err error) Config[M] {
 	return Config[M]{Handler: func(context.Context, M) error { return err }}
 }
 
-// Run runs all that is expected of a client.
+// Run runs all checks of a client.
 func (c *Client[M]) Run(t *testing.T) {
 	t.Run("messages", c.messages)
 	t.Run("the label is the claim", c.label)
@@ -231,7 +231,7 @@ func wantAttributes(t testing.TB, spans *tracetest.SpanRecorder, want ...string)
 	}
 }
 
-// batches: a batch has a link to the producer of each message, and one more of a retry.
+// batches: a batch has a link to the producer of each message, and one more for each retry.
 func (c *Client[M]) batches(t *testing.T) {
 	const want = "consumer process orders below none links [02b7 02b7 3331 02b7] "
 	batch := []M{c.Deliver(1, First, ""), c.Deliver(2, Producer, First), c.Deliver(1, "", "")}
@@ -242,7 +242,7 @@ func (c *Client[M]) batches(t *testing.T) {
 	if got := cfg.BatchHandler(context.Background(), batch); !slices.Equal(got, errs) {
 		t.Errorf("it returns %v, want %v", got, errs)
 	}
-	// the last of which fails all
+	// the last of these fails all messages
 	for _, errs = range [][]error{make([]error, 3), nil, make([]error, 2)} {
 		cfg.BatchHandler(context.Background(), batch)
 	}
@@ -316,7 +316,8 @@ func (c *Client[M]) refused(t *testing.T) {
 	}
 }
 
-// attributes are those of the spans of a third attempt and of a duplicate whose cause nobody knows.
+// attributes checks the attributes of the spans of a third attempt, and of a duplicate with an
+// unknown cause.
 func (c *Client[M]) attributes(t *testing.T) {
 	cfg, spans := c.traced(t, handler[M](nil))
 	_ = cfg.Handler(context.Background(), c.Deliver(3, First, ""))
