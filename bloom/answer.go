@@ -8,7 +8,7 @@ type Answer uint8
 const (
 	Unknown Answer = iota // the filter cannot say, and Reason says why: do as without a filter
 	Maybe                 // the id may have been marked: ask the store
-	// the id has no mark among those that the filter must be fed; see the package comment
+	// none of the marks that the filter must be fed has the id; see the package comment
 	ProvenNew
 )
 

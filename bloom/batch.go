@@ -3,7 +3,7 @@ package bloom
 // Query is one id of a batch, and what Where says of it.
 type Query struct {
 	ID     [16]byte // set by the caller; the rest is overwritten
-	In     uint64   // bit i: the generation that is i younger than the oldest may hold the id
+	In     uint64   // bit i: generation oldest+i may hold the id
 	Answer Answer
 	Reason Reason // why Answer is Unknown, else None
 }
@@ -13,7 +13,7 @@ type Query struct {
 const group = 32
 
 // WhereAll is Where for many ids at once, with one state of the filter. It fills in the batch, and
-// returns the oldest generation of the filter, which is the one of bit 0 of each In. It takes no
+// returns the oldest generation of the filter, to which bit 0 of each In belongs. It takes no
 // lock, allocates nothing and reads no clock. Where the bits do not fit the caches of the
 // processor, an id takes as long as memory takes to answer. In a batch these waits overlap, so that
 // WhereAll takes half the time of as many calls of Where. It does not compare the ids of a batch:

@@ -44,8 +44,8 @@ func (c *classic) has(d digest) bool {
 	return c.f.Test(key[:])
 }
 
-// sample is the share of bits that are set, in up to as many words as a sample of blocks has, and
-// how often an id that was never added has all of its bits set.
+// sample returns the share of bits that are set, and how often an id that was never added has all
+// of its bits set. It looks at about as many words as a sample of blocks has.
 func (c *classic) sample() (fill, rate float64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -62,7 +62,7 @@ func (c *classic) sample() (fill, rate float64) {
 // keys returns how many ids produce this fill.
 func (c *classic) keys(fill float64) float64 {
 	size := float64(c.f.Cap())
-	fill = min(fill, 1-1/(size+1)) // a full one says "at least"
+	fill = min(fill, 1-1/(size+1)) // if all bits are set, at least so many ids
 	return -size / float64(c.f.K()) * math.Log(1-fill)
 }
 
@@ -80,11 +80,11 @@ func (c *classic) or(at int, words []uint64) {
 	}
 }
 
-// classicBits is the number of bits a key that reach the goal, and how many of them a key sets
+// classicBits returns the number of bits a key that reach the goal, and how many of them a key sets
 // (Bloom's formula: https://en.wikipedia.org/wiki/Bloom_filter#Optimal_number_of_hash_functions).
 func classicBits(goal float64) (perKey float64, hashes int) {
 	hashes = max(1, int(math.Round(-math.Log2(goal))))
-	// So many bits that this k, which is not quite the best one, is enough.
+	// Enough bits for this k, which is rounded, and so not quite the best one.
 	return -float64(hashes) / math.Log(1-math.Pow(goal, 1/float64(hashes))), hashes
 }
 

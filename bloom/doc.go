@@ -3,9 +3,9 @@
 // A Bloom filter has no false negatives for the ids that were added to it. But it knows nothing of
 // ids that were never added. A filter that was emptied or restarted, or that sees the marks of one
 // process out of three, denies ids that others have marked. So this one answers ProvenNew only
-// while a [Feed] vouches that every mark within the window was fed to it, generation by generation,
-// and until when that holds. In every other case the answer is Unknown and says why. Maybe never
-// means duplicate: ask the store.
+// while a [Feed] vouches, generation by generation, that every mark within the window was fed to
+// it, and until when that holds. In every other case the answer is Unknown and says why. Maybe
+// never means duplicate: ask the store.
 //
 //	f, err := bloom.New(bloom.Options{Window: 6 * time.Hour, Rate: 500})
 //	feed, err := f.Rebuild(ctx, bloom.Source{Name: "orders"}, scan, nil) // what the store has
@@ -33,8 +33,8 @@
 //		}
 //	}
 //
-// Neither reads the clock: whether the time given to [Feed.Open] is over, the caller compares, once
-// a batch, before it asks and when it grants.
+// Neither reads the clock. The caller compares it with the time given to [Feed.Open]: once a batch
+// before it asks, and again when it grants.
 //
 // # Time
 //
@@ -45,12 +45,12 @@
 //
 // # Order
 //
-// Add before the effect and before the mark is sent. Added after it, there is a moment in which the
-// store has a mark that the filter denies.
+// Add before the effect and before the mark is sent. If it is added later, there is a moment in
+// which the store has a mark that the filter denies.
 //
 // # Load
 //
-// More ids than planned make Maybe more frequent and New rarer, and New stays proven. The rate is
+// More ids than planned make Maybe more frequent and New rarer, but New stays proven. The rate is
 // estimated from the bits that are set; a generation that is too full gets another layer, and where
 // Options.MaxBytes forbids it a hit becomes Unknown(Saturated).
 //

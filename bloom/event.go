@@ -38,15 +38,15 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind       EventKind
 	Generation int64
-	Reason     Reason  // of CoverageLost; of the others why nothing is New, if so
+	Reason     Reason  // of CoverageLost; for the others, why nothing is New, or None
 	Fill       float64 // share of bits set, mean of the generations that have any, as last sampled
 	Estimated  float64 // rate of false positives over all generations, by their bits
 }
 
-// OnState calls fn with each event's state from here on: the share of bits set, the estimated and
-// the observed rate of false positives, and why nothing is New, "" if it can be. It replaces the fn
-// before; nil ends it. fn is called like Options.OnEvent. Package dedup finds this method by its
-// name, and reports the state of the filter to an Observer.
+// OnState makes the filter call fn with its state at each event: the share of bits set, the
+// estimated and the observed rate of false positives, and why nothing is New, "" if it can be. It
+// replaces an earlier fn; nil ends the calls. fn is called like Options.OnEvent. Package dedup
+// finds this method by its name, and reports the state of the filter to an Observer.
 func (f *Filter) OnState(fn func(fill, estimated, observed float64, reason string)) {
 	if fn == nil {
 		f.onState.Store(nil)

@@ -37,7 +37,7 @@ func (f *Filter) Begin(source Source) *Feed {
 	return fd
 }
 
-// uncovered is the table of which nothing is known to be complete.
+// uncovered returns the table with nothing in it known to be complete.
 func (t *table) uncovered(why Reason) *table {
 	next := *t
 	next.covered, next.fed, next.before = 0, false, why
@@ -45,10 +45,10 @@ func (t *table) uncovered(why Reason) *table {
 	return &next
 }
 
-// newestIndex is the largest index whose end is a Duration.
+// newestIndex is the largest index whose end fits a Duration.
 func (f *Filter) newestIndex() int64 { return math.MaxInt64/int64(f.slice) - MaxSlices - 2 }
 
-// open makes gen alive if it is newer than all.
+// open opens gen if it is newer than all generations.
 func (fd *Feed) open(gen int64) (*table, error) {
 	t := fd.f.live.Load()
 	if gen <= t.newest {
@@ -60,10 +60,10 @@ func (fd *Feed) open(gen int64) (*table, error) {
 	return fd.f.rotate(gen), nil
 }
 
-// Add remembers an id in the generation that its mark belongs to, and opens that if it is newer
-// than all: the index is the store's, and what falls out of the window by it is forgotten. Call it
-// before the mark is sent. One that is older than the window is left out. After a newer Begin the
-// answer is ErrDead, and nothing is written; after Lost the id is still added.
+// Add remembers an id in the generation that its mark belongs to. If that is newer than all, Add
+// opens it: the index is the store's, and the filter forgets what then falls out of the window.
+// Call it before the mark is sent. An id from before the window is left out. After a newer Begin
+// the answer is ErrDead, and nothing is written; after Lost the id is still added.
 func (fd *Feed) Add(gen int64, id [16]byte) error {
 	f := fd.f
 	if f.feed.Load() != fd {
@@ -79,7 +79,7 @@ func (fd *Feed) Add(gen int64, id [16]byte) error {
 	return nil
 }
 
-// claim is change for a feed that is alive.
+// claim makes a change if the feed is alive. Otherwise it returns ErrDead.
 func (fd *Feed) claim(how func(t *table) *table) error {
 	var err error
 	fd.f.change(func(t *table) (*table, []Event) {
@@ -97,8 +97,8 @@ func (fd *Feed) claim(how func(t *table) *table) error {
 }
 
 // Covered says that every mark of gen, up to this sequence of the source, was fed, and that later
-// ones will be, before they are sent. One that is older than the window is left out; one that is
-// newer than all is opened.
+// ones will be, before they are sent. A generation that is older than the window is left out; one
+// that is newer than all is opened.
 func (fd *Feed) Covered(gen int64, through uint64) error {
 	if _, err := fd.open(gen); err != nil {
 		return err
@@ -118,11 +118,11 @@ func (t *table) cover(gen int64, through uint64) *table {
 	return &next
 }
 
-// Open says that until then every mark of the source passes Add before it is sent, and that since
-// the first Open of this Feed every one did: generations that begin after it are covered from their
-// start. Call it again to renew. After a gap, renew only if nobody else can have written in it, for
-// which an epoch that is still the own one is the proof; otherwise Begin anew. The time is compared
-// on the monotonic clock and on the wall clock, and is over when it is over on either.
+// Open says that every mark of the source passes Add before it is sent, from the first Open of this
+// Feed until the time given: generations that begin after that first Open are covered from their
+// start. Call it again to renew. After a gap, renew only if nobody else can have written in it,
+// which an unchanged epoch of your own proves; otherwise Begin anew. The time is compared on the
+// monotonic clock and on the wall clock, and is over when it is over on either.
 func (fd *Feed) Open(until time.Time) error {
 	return fd.claim(func(t *table) *table {
 		next := *t
@@ -131,9 +131,9 @@ func (fd *Feed) Open(until time.Time) error {
 	})
 }
 
-// Through says that every mark that was committed before at was fed, for those who follow a store
-// that others write to: only Absent uses it. Generations that begin after the first call are
-// covered as far as at reaches. An earlier at than before changes nothing.
+// Through says that every mark that was committed before at was fed. It is for a filter that
+// follows a store to which others write: only Absent uses it. Generations that begin after
+// the first call are covered as far as at reaches. An earlier at than before changes nothing.
 func (fd *Feed) Through(at time.Time) error {
 	return fd.claim(func(t *table) *table {
 		next := *t

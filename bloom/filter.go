@@ -19,12 +19,12 @@ type Filter struct {
 	born   time.Time
 
 	live atomic.Pointer[table]
-	// replaces live and feed; guards generation.through, Feed.lost. Taken after grow
+	// held to replace live and feed; guards generation.through, Feed.lost. Taken after grow
 	mu   sync.Mutex
 	feed atomic.Pointer[Feed] // the last one begun
 
 	grow sync.Mutex // one layer is made at a time, within MaxBytes
-	// Filter.newLayer; tests stand between the choice of a generation and its bits
+	// Filter.newLayer; tests use it to stop between the choice of a generation and its bits
 	layer func(uint64) *layer
 
 	onState   atomic.Pointer[func(fill, estimated, observed float64, reason string)]
@@ -61,7 +61,7 @@ func New(o Options) (*Filter, error) {
 	return f, nil
 }
 
-// Plan is what New was given, worked out.
+// Plan returns the plan that New made of its options.
 func (f *Filter) Plan() Plan { return f.plan }
 
 // index is the generation of now by the clock.
@@ -82,10 +82,10 @@ func floorDiv(a, b time.Duration) int64 {
 	return int64(q)
 }
 
-// at is the table of now.
+// at returns the live table, with a new generation if the newest one is over by now.
 func (f *Filter) at(now instant) *table {
 	t := f.live.Load()
-	if clock := f.clock(now); clock >= t.ends { // so the time is divided once in a slice only
+	if clock := f.clock(now); clock >= t.ends { // so it divides only once in a slice
 		return f.rotate(floorDiv(clock, f.slice))
 	}
 	return t
@@ -124,8 +124,8 @@ func (f *Filter) Add(id [16]byte) {
 }
 
 // addFrom writes into the newest generation of t, and into what has become the newest meanwhile.
-// The table is read again after the write: read before it, the generation could be dropped in
-// between, and the id would be in bits that nobody looks at.
+// The table is read again after the write. If it were only read before it, the generation could be
+// dropped in between, and the id would be in bits that nobody looks at.
 func (f *Filter) addFrom(t *table, d digest) {
 	for {
 		f.write(t.last(), d)
@@ -141,8 +141,8 @@ func (f *Filter) addFrom(t *table, d digest) {
 // and allocates nothing, unless it is the first to see that a slice of time is over.
 //
 // ProvenNew holds at the moment of the call, on the condition that nobody adds the same id
-// meanwhile: two callers of one id have to be told apart before the filter is asked. Whoever grants
-// something because of it looks again whether the time given to [Feed.Open] is not over.
+// meanwhile: make sure that one caller at a time has an id before it asks the filter. Before you
+// grant something because of it, check again that the time given to [Feed.Open] is not over.
 func (f *Filter) Check(id [16]byte) (Answer, Reason) {
 	now := f.instant(time.Now())
 	t := f.at(now)
@@ -159,7 +159,7 @@ func (f *Filter) Check(id [16]byte) (Answer, Reason) {
 	return answer, reason
 }
 
-// answer is that of a covered table.
+// answer returns the answer of a covered table.
 func (t *table) answer(hit bool) (Answer, Reason) {
 	switch {
 	case !hit: // a proof at any fill: a Bloom filter has no false negatives
@@ -171,10 +171,10 @@ func (t *table) answer(hit bool) (Answer, Reason) {
 	}
 }
 
-// Where is Check for those who know where the marks of each generation lie: bit i of in says that
-// generation oldest+i may hold the id. It reads no clock: neither that of the generations nor the
-// time given to Feed.Open, which the caller compares itself when it grants something. Where the
-// answer is Unknown, in says nothing of the generations that are not covered.
+// Where is Check for callers who know where the marks of each generation lie: bit i of in says that
+// generation oldest+i may hold the id. It reads no clock: it opens no generation, and the caller
+// itself checks the time given to Feed.Open when it grants something. If the answer is Unknown, in
+// says nothing of the generations that are not covered.
 func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, reason Reason) {
 	t := f.live.Load()
 	d := f.secret.id(id)
@@ -191,9 +191,9 @@ func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, rea
 	return t.oldest(), in, answer, reason
 }
 
-// Absent reports whether id is certainly in no mark that was committed longer ago than before.
-// Otherwise it returns why it cannot say so: the text of the Reason, or "maybe". Unlike Check it
-// needs only Feed.Through. It costs as much as Check.
+// Absent reports whether id is certainly in no mark that was committed longer ago than the duration
+// before. Otherwise it returns why it cannot say so: the text of the Reason, or "maybe".
+// Unlike Check it needs only Feed.Through. It costs as much as Check.
 func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason string) {
 	now := f.instant(time.Now())
 	t := f.at(now)
@@ -212,7 +212,7 @@ func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason 
 	return answer == ProvenNew, why.String()
 }
 
-// reaches says whether all that was committed more than before ago was fed.
+// reaches reports whether all that was committed longer ago than the duration before was fed.
 func (t *table) reaches(now instant, before time.Duration) bool {
 	return t.through != instant{} && now.since(t.through) <= before
 }

@@ -68,7 +68,7 @@ func (f *Filter) Follow(ctx context.Context, source Source, c FollowConfig) erro
 	}
 }
 
-// followOnce scans what came since last, all of it the first time.
+// followOnce scans what came since last; everything the first time.
 func (f *Filter) followOnce(ctx context.Context, feed *Feed, c FollowConfig, last time.Time) error {
 	began := time.Now()
 	age := f.slice * time.Duration(f.plan.Generations)

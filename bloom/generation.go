@@ -26,8 +26,8 @@ func (g *generation) all() []*layer {
 	return nil
 }
 
-// has is one function without a call in it for Blocked. So the processor requests the blocks of all
-// generations before the first one has arrived.
+// has contains no call for Blocked, so the processor requests the blocks of all generations before
+// the first one has arrived.
 func (g *generation) has(d digest, m *mask) bool {
 	for _, l := range g.all() {
 		if len(l.blocks) == 0 {

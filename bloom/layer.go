@@ -24,7 +24,7 @@ type block [blockWords]atomic.Uint64
 
 func newLayer(bits uint64) *layer { return &layer{blocks: make([]block, bits/blockBits)} }
 
-// newLayer makes one of the filter's kind.
+// newLayer makes a layer of the filter's kind.
 func (f *Filter) newLayer(bits uint64) *layer {
 	if f.opts.Kind == Classic {
 		return &layer{classic: newClassic(bits, f.plan.Hashes)}
@@ -42,13 +42,13 @@ func (l *layer) words() int {
 
 func (l *layer) bytes() uint64 { return uint64(l.words()) * 8 }
 
-// block is the one that d sets its bits in.
+// block returns the block in which d sets its bits.
 func (l *layer) block(d digest) *block {
 	at, _ := bits.Mul64(d.block, uint64(len(l.blocks)))
 	return &l.blocks[at]
 }
 
-// bit is the one that d sets in word i of its block.
+// bit returns the bit that d sets in word i of its block.
 func (d digest) bit(i int) uint64 { return 1 << (d.bits >> (6 * i) & 63) }
 
 // add sets the bits of d and reports whether one of them was new. It does not write bits that are
@@ -96,9 +96,9 @@ func (b *block) rest(d digest) bool {
 	return true
 }
 
-// sample looks at up to sampleBlocks blocks, evenly spread: the share of bits that are set, and how
-// often an id that was never added has all of its bits set. The rate is counted block by block and
-// not computed from the fill, so it also holds for ids that are spread unevenly.
+// sample looks at about sampleBlocks blocks, evenly spread. It returns the share of bits that are
+// set, and how often an id that was never added has all of its bits set. The rate is counted
+// block by block and not computed from the fill, so it also holds for ids that are spread unevenly.
 func (l *layer) sample() (fill, rate float64) {
 	if l.classic != nil {
 		return l.classic.sample()
@@ -124,7 +124,7 @@ func (l *layer) keys(fill float64) float64 {
 		return l.classic.keys(fill)
 	}
 	blocks := float64(len(l.blocks))
-	fill = min(fill, 1-1/(blocks*blockBits+1)) // a full one says "at least"
+	fill = min(fill, 1-1/(blocks*blockBits+1)) // if all bits are set, at least so many ids
 	return blocks * math.Log(1-fill) / math.Log(63.0/64)
 }
 

@@ -41,10 +41,10 @@ type Options struct {
 	// random, and then nothing can be saved.
 	Secret []byte
 	KeyID  string
-	// Clock is the time that has passed for certain, from any origin: it may be late by up to one
-	// slice, and never ahead. A value below an earlier one changes nothing. It is called by Check
-	// and Add, from many goroutines. Snapshots need a clock that saver and loader share: what was
-	// last heard of the store's. Default: monotonic time since New.
+	// Clock returns the time that has passed for certain, from any origin: it may be late by up to
+	// one slice, and never ahead. A value below an earlier one changes nothing. It is called by
+	// Check and Add, from many goroutines. Snapshots need a clock that saver and loader share: the
+	// store's time as this process last heard it. Default: monotonic time since New.
 	Clock func() time.Duration
 	// OnEvent is called with each change, on the goroutine that made it and outside of every lock:
 	// it may call the filter. Default: nil, and nothing is called.

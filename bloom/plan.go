@@ -37,7 +37,7 @@ func (o Options) Plan() (Plan, error) {
 	return p, nil
 }
 
-// sized is the plan of one generation. Of both kinds the bits are whole blocks.
+// sized is the plan of one generation. For both kinds the bits are whole blocks.
 func (o Options) sized(keys, goal float64) Plan {
 	p := Plan{SliceKeys: uint64(keys), Hashes: blockWords}
 	var perKey float64

@@ -51,7 +51,7 @@ func (f *Filter) Rebuild(ctx context.Context, source Source,
 	return feed, nil
 }
 
-// coverAll covers what is alive.
+// coverAll covers all generations that are alive.
 func (fd *Feed) coverAll(through uint64) error {
 	fd.f.at(fd.f.instant(time.Now()))
 	return fd.claim(func(t *table) *table {

@@ -15,12 +15,12 @@ import (
 // Load adds a snapshot to the filter, under the Feed that was begun last, whose Source must have
 // the name that is wanted. Epoch and Seq of want are the source's now. It needs what Save needs.
 //
-// Generations that were saved closed, and whose time is over here as well, come back covered: their
-// indexes are answered. The bits of the others are added, which proves nothing, and so does a
-// snapshot that is older than the last mark. A generation out of the window, or whose bits were not
-// counted right, is left out alone. For every other flaw the answer is a *SnapshotError and nothing
-// is loaded. Until its end was read, the snapshot is held in addition to the filter: up to MaxBytes
-// more.
+// Generations that were saved closed, and whose time is over here as well, come back covered: Load
+// returns their indexes. The bits of the others are added, which proves nothing. Nor does a
+// snapshot that is older than the last mark. A generation that is out of the window, or whose count
+// of bits is wrong, is left out alone. For every other flaw the answer is a *SnapshotError and
+// nothing is loaded. Until its end is read, the snapshot is held in addition to the filter: up to
+// MaxBytes more.
 func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 	if err := errors.Join(f.storable(), want.check()); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (f *Filter) decode(r io.Reader, want Source) ([]loaded, error) {
 	return list, d.err
 }
 
-// decodeHeader answers the number of generations.
+// decodeHeader returns the number of generations.
 func (f *Filter) decodeHeader(d *decoder, want Source) int {
 	d.require(string(d.bytes(len(snapshotMagic))) == snapshotMagic, RefusedMagic)
 	d.require(d.byte() == snapshotVersion, RefusedVersion)
@@ -209,8 +209,8 @@ func (f *Filter) install(feed *Feed, list []loaded) (covered []int64, err error)
 	return covered, nil
 }
 
-// merge ORs layers into g, and makes those that it lacks. It is false when that is above MaxBytes:
-// then nothing is added.
+// merge ORs layers into g, and makes those that it lacks. It returns false, and adds nothing, if
+// that would exceed MaxBytes.
 func (f *Filter) merge(g *generation, layers []*layer) bool {
 	f.grow.Lock()
 	defer func() { f.grow.Unlock(); f.weigh(g) }()

@@ -37,8 +37,8 @@ const (
 	RefusedChecksum  Refusal = "checksum"  // it is not what was saved
 	// another secret, by its name: answers are Unknown(OtherKey) until a feed is open
 	RefusedKeyID  Refusal = "key id"
-	RefusedSecret Refusal = "secret" // another secret under the same name: the same
-	RefusedSource Refusal = "source" // of other marks
+	RefusedSecret Refusal = "secret" // another secret under that name; answers are the same
+	RefusedSource Refusal = "source" // of another source
 	RefusedEpoch  Refusal = "epoch"  // newer than the one that is wanted
 	// it knows of writes that the source does not have: they were lost there
 	RefusedSequence Refusal = "sequence"
@@ -59,10 +59,10 @@ func (e *SnapshotError) Error() string {
 	return "bloom: snapshot refused: " + string(e.Reason)
 }
 
-// Unwrap is the error of the reader.
+// Unwrap returns the error of the reader.
 func (e *SnapshotError) Unwrap() error { return e.Err }
 
-// storable says whether indexes and digests mean anything outside of this process.
+// storable returns an error if indexes and digests mean nothing outside of this process.
 func (f *Filter) storable() error {
 	switch {
 	case f.opts.KeyID == "":

@@ -36,7 +36,7 @@ func (f *Filter) countAll(n *[3]uint64, why Reason) {
 type Stats struct {
 	Fill      float64 // share of bits set, mean of the generations that have any
 	Estimated float64 // rate of false positives over all generations, by their bits
-	// answers told to be Wrong, as a share of those and of ProvenNew; 0 before the first
+	// answers reported to Wrong, as a share of these and of ProvenNew; 0 before the first
 	Observed      float64
 	KeysEstimated float64 // ids in all generations, by their bits
 	Bytes         uint64  // allocated for bits
@@ -44,7 +44,7 @@ type Stats struct {
 	Grown         uint64          // layers added
 	Answers       [3]uint64       // by Answer: how often it was given
 	Reasons       [reasons]uint64 // by Reason: how often an Unknown was given for it
-	Reason        Reason          // why nothing is New now; Expired is not told here
+	Reason        Reason          // why nothing is New now; Expired is not reported here
 }
 
 // Wrong says that n answers Maybe were false positives: the store knew no mark.
@@ -54,7 +54,7 @@ func (f *Filter) Wrong(n int) {
 	}
 }
 
-// Stats looks at some thousand blocks of each generation: call it once a minute, not once a
+// Stats looks at some thousands of blocks of each generation: call it once a minute, not once a
 // message.
 func (f *Filter) Stats() Stats {
 	t := f.live.Load()
@@ -76,8 +76,9 @@ func (f *Filter) Stats() Stats {
 	return s
 }
 
-// State is what OnState tells, now: the share of bits set, the estimated and the observed rate of
-// false positives, and why nothing is New, "" if it can be; see [Stats], also for what it costs.
+// State returns what OnState reports, as of now: the share of bits set, the estimated and the
+// observed rate of false positives, and why nothing is New, "" if it can be. See [Stats], also for
+// what it costs.
 func (f *Filter) State() (fill, estimated, observed float64, reason string) {
 	s := f.Stats()
 	return s.Fill, s.Estimated, s.Observed, s.Reason.String()

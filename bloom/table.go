@@ -73,7 +73,7 @@ func (f *Filter) moved(t *table, index int64) *table {
 	return &next
 }
 
-// end is when a generation is over; never, where a Duration cannot say it.
+// end returns when a generation is over: never, if a Duration cannot hold that time.
 func (f *Filter) end(index int64) time.Duration {
 	if index >= math.MaxInt64/int64(f.slice) {
 		return math.MaxInt64

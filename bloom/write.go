@@ -1,7 +1,7 @@
 package bloom
 
-// growAt is how far above its goal a layer is when the next one is made, saturatedAt how far
-// above the filter's goal all generations together are when a hit says nothing any more.
+// growAt is the multiple of its goal at which a layer gets the next one. saturatedAt is the
+// multiple of the filter's goal, over all generations, at which a hit says nothing any more.
 const (
 	growAt      = 1.5
 	saturatedAt = 4
@@ -39,8 +39,8 @@ func (f *Filter) firstLayer(g *generation) []*layer {
 	return layers
 }
 
-// weigh estimates g by its bits, and answers what has become of it: another layer of twice the
-// size, with half the goal, or where MaxBytes forbids that, hits that are Unknown.
+// weigh estimates g by its bits. A g that is too full gets another layer of twice the size, with
+// half the goal. Where MaxBytes forbids that, hits become Unknown.
 func (f *Filter) weigh(g *generation) {
 	f.grow.Lock()
 	last, _ := g.sample()
@@ -56,12 +56,12 @@ func (f *Filter) weigh(g *generation) {
 	}
 }
 
-// goal is what layer n of a generation may answer wrongly.
+// goal is the rate at which layer n of a generation may answer wrongly.
 func (f *Filter) goal(n int) float64 {
 	return f.opts.FalsePositives / float64(f.plan.Generations) / float64(uint64(1)<<n)
 }
 
-// enlarge adds a layer to g within MaxBytes: first layers that are yet to come are counted in.
+// enlarge adds a layer to g if MaxBytes has room for it and for the first layers yet to come.
 func (f *Filter) enlarge(g *generation) bool {
 	layers := g.all()
 	t := f.live.Load()

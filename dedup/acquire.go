@@ -39,7 +39,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 	return d.granted(ctx, c)
 }
 
-// granted has an uncertain key resolved that c has taken over.
+// granted resolves the key of c if c has taken over an uncertain one.
 func (d *Deduper) granted(ctx context.Context, c *Claim) (*Claim, error) {
 	if c.finding {
 		c = d.resolve(ctx, c)
@@ -50,19 +50,19 @@ func (d *Deduper) granted(ctx context.Context, c *Claim) (*Claim, error) {
 	return c, nil
 }
 
-// takesUncertain reports whether a single call asks for an uncertain key too.
+// takesUncertain reports whether a single call also claims an uncertain key.
 func (d *Deduper) takesUncertain(req *driver.ClaimRequest) bool {
 	return d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.OnlyNew
 }
 
-// claimWaiting claims, and while the key is in flight elsewhere asks again until
+// claimWaiting claims the key. While the key is in flight elsewhere, it asks again until
 // Config.Wait has passed.
 func (d *Deduper) claimWaiting(ctx context.Context, key string, req *driver.ClaimRequest,
 	forDo bool) *Claim {
 	deadline := time.Now().Add(d.cfg.Wait)
 	for {
-		// Listening begins before asking: an end between the answer and the wait would
-		// otherwise wake nobody.
+		// Listen before asking: otherwise an end between the answer and the wait would wake
+		// nobody.
 		if c := d.listenAndClaim(ctx, key, req, forDo, deadline); c != nil {
 			return c
 		}
@@ -85,14 +85,14 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.Cl
 		c := d.claimOnce(ctx, key, req, forDo)
 		switch {
 		case c.left():
-			return c // there is nobody to wait for
+			return c // there is no owner to wait for
 		case c.Outcome == InFlight:
 			d.waiters.Seen(x, c.Record.Remaining)
 		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown &&
 			ctx.Err() == nil:
 			d.waiters.Wake(req.ID) // the others would get the same answer
 			return c
-		default: // they go on waiting; after Acquired it is for us
+		default: // the others go on waiting; if the key is ours now, they wait for us
 			return c
 		}
 		if !d.waiters.Wait(ctx, x, deadline, d.cfg.MaxWaiters, d.wakes.begin(req.ID, x)) {
@@ -104,8 +104,8 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *driver.Cl
 	}
 }
 
-// claimOnce makes one claim attempt, which concurrent calls of the key share, or takes part in
-// the one that is under way.
+// claimOnce makes one claim attempt. Concurrent calls of a key share an attempt, so it takes part
+// in the one that is under way, if there is one.
 func (d *Deduper) claimOnce(ctx context.Context, key string, req *driver.ClaimRequest,
 	forDo bool) (c *Claim) {
 	if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
@@ -138,8 +138,8 @@ func (d *Deduper) claimOnce(ctx context.Context, key string, req *driver.ClaimRe
 	return &own.claim
 }
 
-// attempt is what one claim attempt makes. It is one object, because callers make many thousands a
-// second; the store and the handler may keep parts of it, so it is not used again.
+// attempt holds what one claim attempt needs. It is one object, because callers make many thousands
+// a second. The store and the handler may keep parts of it, so it is not used again.
 type attempt struct {
 	claim  Claim
 	reqs   [1]driver.ClaimRequest
@@ -165,8 +165,8 @@ func newAttempt(forDo bool) *attempt {
 	return &own.attempt
 }
 
-// follow returns the answer of the attempt under way, or of the cache that has it since. Without
-// one that holds for this request, own is an attempt that the caller has to make and end.
+// follow returns the answer of the attempt under way, or what the cache has learned since. If no
+// answer holds for this request, answered is false: the caller has to make attempt own, and end it.
 func (d *Deduper) follow(ctx context.Context, key string, req *driver.ClaimRequest,
 	own *singleflight.Flight[*Claim]) (c *Claim, answered bool) {
 	for {
@@ -186,10 +186,11 @@ func (d *Deduper) follow(ctx context.Context, key string, req *driver.ClaimReque
 		leader := fl.Result()
 		ans := shared(leader, req)
 		if ans.Outcome == Uncertain && req.TakeUncertain && !leader.takeUncertain {
-			continue // the one under way did not ask for that
+			continue // the attempt under way did not ask for uncertain keys
 		}
 		if gains(req, &ans, leader) {
-			// the leader met or won a claim that this one takes over, or left the key alone
+			// this request may take over what the leader met or won, or the leader left the
+			// key alone
 			continue
 		}
 		if leader.cancelled && leader.Observed == Unknown ||
@@ -200,8 +201,8 @@ func (d *Deduper) follow(ctx context.Context, key string, req *driver.ClaimReque
 	}
 }
 
-// claimResultOf is how an attempt ended, for those who share it. Its caller has got c, or nil when
-// it panicked. It is a copy, made before the caller can write into c.
+// claimResultOf returns how an attempt ended, for the calls that share it. c is what the attempt's
+// own caller got, or nil when it panicked. The result is a copy: that caller may write to c.
 func claimResultOf(ctx context.Context, c *Claim) *Claim {
 	if c == nil {
 		return &Claim{err: ErrUnknown, cancelled: true}
@@ -214,8 +215,8 @@ func claimResultOf(ctx context.Context, c *Claim) *Claim {
 	}
 }
 
-// gains reports whether the request may get a key that is in flight as another one was
-// told, of which other is the claim.
+// gains reports whether the request may get a key although another request, whose claim is
+// other, was told that the key is in flight.
 func gains(r *driver.ClaimRequest, ans *driver.Answer, other *Claim) bool {
 	switch {
 	case ans.Outcome != InFlight, left(r.OnlyNew, ans.Outcome, &ans.Record):

@@ -21,7 +21,7 @@ const (
 
 // claimResult is what became of one claim request.
 type claimResult struct {
-	answer *driver.Answer // in what the store returned
+	answer *driver.Answer // points into what the store returned
 	// validUntil is when an Acquired claim stops being ours, by Deduper.clock.
 	validUntil time.Duration
 	// open: the store may hold a claim under our token, and no caller has got it.
@@ -73,8 +73,8 @@ func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []driver.
 	return out
 }
 
-// noteAll takes the answers of one send, of all items or of those at, and returns which
-// are worth asking for again.
+// noteAll notes the answers of one send: those of the items that at lists, or of all items if at
+// is nil. It returns the items worth asking for again.
 func (d *Deduper) noteAll(ctx context.Context, reqs []driver.ClaimRequest, out []claimResult,
 	answers []driver.Answer, at []int) (again []int) {
 	for n := range answers {
@@ -96,7 +96,7 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []driver.ClaimRequest, out [
 	return again
 }
 
-// note takes the answer of one send and returns why it answers nothing.
+// note takes the answer of one send. Its error says why the item still has no answer.
 func (a *claimResult) note(ans *driver.Answer) error {
 	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
 		ans = &driver.Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error",
@@ -113,7 +113,7 @@ func (a *claimResult) note(ans *driver.Answer) error {
 	case !errors.As(ans.Err, &left):
 		a.open = mayHaveExecuted(ans.Err)
 	case !left.Queued:
-		a.open = false // the coalescer has it, and gives back what comes
+		a.open = false // the coalescer still has the call, and releases a claim that it wins
 	}
 	return ans.Err
 }
@@ -150,7 +150,7 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []driv
 	d.giveBack(back, false)
 }
 
-// renewMine extends claims that a lost reply had hidden: part of their lease is gone.
+// renewMine renews claims whose first reply was lost: part of their lease has passed.
 // The network that lost the reply may lose the renewal too.
 func (d *Deduper) renewMine(ctx context.Context, reqs []driver.ClaimRequest, out []claimResult,
 	mine []int) {
@@ -187,8 +187,8 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []driver.ClaimRequest,
 		case ans.Held:
 			a.validUntil = d.validFrom(sent)
 		default:
-			// Taken over between the two. Never Unknown: FailOpen would run the effect
-			// while another owner is known to exist.
+			// Another owner took the key over between the claim and its renewal. Never Unknown:
+			// FailOpen would run the effect while another owner is known to exist.
 			a.answer = &driver.Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}

@@ -19,8 +19,8 @@ const (
 	cacheResult = 1 << 10
 )
 
-// cache remembers finished keys exactly. Finished is terminal within its window, so a hit
-// needs no round trip; nothing else is cached. A nil cache remembers nothing.
+// cache remembers finished keys exactly. A finished key stays finished within its window, so a
+// hit needs no round trip; nothing else is cached. A nil cache remembers nothing.
 type cache struct {
 	table *cacheTable
 	watch *forgetWatch // nil when the store does not report Forgets
@@ -56,9 +56,9 @@ func (c *cache) now() stamp {
 	return stamp{c.table.epoch.Load(), c.clock()}
 }
 
-// holds reports whether a key is known to be done without any question to the store, and
-// whether it is bound to another fingerprint. It makes nothing and begins nothing: false
-// does not say that get would not find it.
+// holds reports whether the cache knows, without asking the store, that a key is done, and
+// whether the key is bound to another fingerprint. It allocates nothing and starts no look, so
+// get may find a key for which holds says false.
 func (c *cache) holds(id *driver.ID, fp *driver.Fingerprint) (mismatch, done bool) {
 	if c == nil {
 		return false, false
@@ -82,8 +82,8 @@ func (c *cache) get(ctx context.Context, id *driver.ID,
 		return ans, false
 	}
 	for range 2 {
-		// Before the entry: a goroutine that publishes a newer read has emptied the table
-		// first, so an entry found after it has survived that read.
+		// Read this before the entry: a goroutine empties the table before it publishes a newer
+		// time, so an entry that is found after that time was read has survived that look.
 		read := c.watch.readAt()
 		e, now := c.table.find(id), c.clock()
 		if e == nil || !c.table.alive(e, now) {
@@ -104,7 +104,8 @@ func (c *cache) get(ctx context.Context, id *driver.ID,
 	return ans, false
 }
 
-// answer is get for a caller that keeps the answer. A miss is nil, and allocates nothing.
+// answer is get for a caller that keeps the answer. For a miss it returns nil, and allocates
+// nothing.
 func (c *cache) answer(ctx context.Context, id *driver.ID, fp *driver.Fingerprint) *driver.Answer {
 	if c == nil {
 		return nil
@@ -118,7 +119,7 @@ func (c *cache) answer(ctx context.Context, id *driver.ID, fp *driver.Fingerprin
 }
 
 // learn adds what the store said of a key, if that is final. The record's remaining
-// life is counted from before it was asked for, so that the entry ends first.
+// life is counted from before the question, so that the entry ends before the record.
 func (c *cache) learn(id driver.ID, ans *driver.Answer, asked stamp) {
 	if c == nil || ans.Err != nil || !terminal(ans.Record.State) {
 		return
@@ -126,9 +127,9 @@ func (c *cache) learn(id driver.ID, ans *driver.Answer, asked stamp) {
 	c.add(id, &ans.Record, cacheLife, asked)
 }
 
-// done adds a key that this process finished. stored is what the store holds since: of a
-// change that was sent again it may be older than sent, and it may be bound to more than
-// the change says.
+// done adds a key that this process finished. stored is what the store holds now. If the
+// change was sent more than once, stored may be older than sent. It may also have fields that
+// the change leaves empty.
 func (c *cache) done(change *driver.Finish, stored *Record, sent stamp) {
 	if c == nil || !terminal(change.State) {
 		return
@@ -149,7 +150,8 @@ func (c *cache) done(change *driver.Finish, stored *Record, sent stamp) {
 	c.add(change.ID, &rec, life, sent)
 }
 
-// fillRecord adds what a change leaves open, and the age it has when it was written earlier.
+// fillRecord takes from stored what the change leaves empty, and the age of a record that was
+// written earlier.
 func fillRecord(r, stored *Record) {
 	r.Age = stored.Age
 	if stored.Remaining > 0 {
@@ -180,7 +182,7 @@ func (c *cache) add(id driver.ID, rec *Record, life time.Duration, asked stamp) 
 	c.table.put(e, c.clock())
 }
 
-// forget drops a key, and whatever is being asked for right now.
+// forget drops a key. Answers to questions that are under way are not added afterwards.
 func (c *cache) forget(id driver.ID) {
 	if c != nil {
 		c.table.remove(&id)
@@ -188,17 +190,17 @@ func (c *cache) forget(id driver.ID) {
 }
 
 const (
-	// forgetsEvery is how old the newest look at a store's Forgets may be when a hit is
-	// served, and so how long another process's Forget can go unnoticed here.
+	// forgetsEvery bounds the age of the newest look at a store's Forgets when a hit is
+	// served. So it is also how long another process's Forget can go unnoticed here.
 	forgetsEvery = time.Second
 	// forgetsAhead is when a busy cache looks again, so that its hits never wait. It is
 	// also the pause after a look that failed.
 	forgetsAhead = forgetsEvery / 2
 )
 
-// forgetWatch looks whether another process has forgotten something, and then empties the
-// cache. It looks only while there are hits to serve, and has a goroutine only while it
-// looks. A nil watch is that of a store that cannot tell.
+// forgetWatch asks the store whether another process has forgotten a key, and empties the
+// cache if so. It asks only while there are hits to serve, and has a goroutine only while it
+// asks. For a store that cannot tell, the watch is nil.
 type forgetWatch struct {
 	store   driver.ForgetCounter
 	cache   *cache
@@ -213,7 +215,8 @@ type forgetWatch struct {
 
 	mu     sync.Mutex
 	newest *forgetLook
-	// The first answer is a change too: entries from before it may have been forgotten.
+	// known is false before the first answer, which counts as a change: keys of earlier entries
+	// may have been forgotten before it.
 	known bool
 	value uint64
 }
@@ -240,8 +243,8 @@ func (w *forgetWatch) readAt() time.Duration {
 	return time.Duration(w.last.Load())
 }
 
-// covers reports whether a hit may be served at now with an answer from read, and looks
-// ahead when it soon may not.
+// covers reports whether a hit at now may be served when the store was last asked at read. It
+// starts the next look early, so that hits need not wait for it.
 func (w *forgetWatch) covers(read, now time.Duration) bool {
 	if w == nil {
 		return true
@@ -253,15 +256,15 @@ func (w *forgetWatch) covers(read, now time.Duration) bool {
 	return age < forgetsEvery
 }
 
-// fresh reports whether a hit may be served at now with an answer from read, and it is too
-// early to look ahead.
+// fresh reports whether read is so recent that covers serves a hit at now and starts no
+// look.
 func (w *forgetWatch) fresh(read, now time.Duration) bool {
 	return w == nil || now-read < forgetsAhead
 }
 
 // await waits for the newest look, which is under way or has just ended, and reports
-// whether it succeeded. All callers wait for the same one: each would have had a round
-// trip of its own.
+// whether it succeeded. All callers wait for the same look instead of making a round trip
+// each.
 func (w *forgetWatch) await(ctx context.Context) bool {
 	look := w.look()
 	select {
@@ -273,7 +276,7 @@ func (w *forgetWatch) await(ctx context.Context) bool {
 }
 
 // look begins a look when it is time for one, and returns the newest. Soon after a
-// failure that is the one that failed: a store that hangs must not hold up every hit.
+// failure it returns the failed look: a store that hangs must not delay every hit.
 func (w *forgetWatch) look() *forgetLook {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -287,7 +290,7 @@ func (w *forgetWatch) look() *forgetLook {
 	return w.newest
 }
 
-// ask belongs to no caller: others wait for it too, or nobody does.
+// ask runs under no caller's context: several callers may wait for it, or none.
 func (w *forgetWatch) ask(look *forgetLook, sent time.Duration) {
 	defer w.life.End()
 	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
@@ -304,7 +307,7 @@ func (w *forgetWatch) ask(look *forgetLook, sent time.Duration) {
 		return
 	}
 	if !w.known || value != w.value {
-		w.cache.table.empty() // before last says that hits are good again
+		w.cache.table.empty() // before last lets hits be served again
 	}
 	w.known, w.value = true, value
 	w.last.Store(int64(sent))

@@ -22,8 +22,8 @@ const (
 	cacheSetBytes   = int(unsafe.Sizeof(cacheSet{}))
 )
 
-// cacheEntry is a finished key. It never changes once it is in the table, so whoever
-// holds it reads one key's record and no mixture of two. Instants count from the start
+// cacheEntry is a finished key. It never changes once it is in the table, so a reader
+// that holds it sees one key's record and no mixture of two. Instants count from the start
 // of the cache, on the monotonic clock.
 type cacheEntry struct {
 	// The fields that every hit reads come first, within one cache line.
@@ -44,7 +44,7 @@ type cacheEntry struct {
 	noResult bool
 }
 
-// cacheMore is the part of an entry that few need.
+// cacheMore is the part that few entries need.
 type cacheMore struct {
 	result      []byte
 	label       string
@@ -66,7 +66,7 @@ func newCacheEntry(id driver.ID, rec *Record, learnt time.Duration) *cacheEntry 
 	return e
 }
 
-// conflicts tells a Mismatch from a Duplicate.
+// conflicts reports whether a hit with fp is a Mismatch instead of a Duplicate.
 func (e *cacheEntry) conflicts(fp driver.Fingerprint) bool {
 	return e.more != nil && e.more.fingerprint.Conflicts(fp)
 }
@@ -90,31 +90,31 @@ func (e *cacheEntry) size() int64 {
 	}
 	n := cacheEntryBytes
 	if m := e.more; m != nil {
-		// The capacity of a clone is its size class; those of short texts are 8 or 16 apart.
+		// A clone's capacity is its size class; the classes of short texts are 8 or 16 apart.
 		n += cacheMoreBytes + cap(m.result) + (len(m.label)+15)&^15
 	}
 	return int64(n)
 }
 
-// cacheSet is the seven places where a key may be, in one cache line. Readers take no
+// cacheSet has the seven slots where a key may be, in one cache line. Readers take no
 // lock.
 type cacheSet struct {
-	// head has in its low bytes a byte of each slot's key, so that a reader looks at few
-	// slots, and in its high byte a bit for each slot that was hit recently.
+	// The low bytes of head hold one byte of each slot's key, so that a reader looks at few
+	// slots. Its high byte has a bit for each slot that was hit recently.
 	head  atomic.Uint64
 	slots [cacheWays]atomic.Pointer[cacheEntry]
 }
 
 const cacheHits = 8 * cacheWays // where in head the bits of the hits begin
 
-// cacheLock is held by writers. Sets share locks to fit into their cache lines.
+// cacheLock is held by writers. Sets share locks: with a lock, a set would exceed its cache line.
 type cacheLock struct {
 	mu   sync.Mutex
 	hand uint // where the search for the next victim begins
 }
 
-// cacheTable is a set-associative table of bounded bytes: a key has seven places, and a
-// new one takes that of a neighbor that was not hit recently (the clock algorithm).
+// cacheTable is a set-associative table of bounded bytes: a key has seven possible slots, and
+// a new key takes the slot of a neighbor that was not hit recently (the clock algorithm).
 // Entries differ in size, so the table counts bytes, and drops more than one entry for a
 // large one.
 type cacheTable struct {
@@ -122,7 +122,7 @@ type cacheTable struct {
 	locks  [64]cacheLock
 	budget int64
 	bytes  atomic.Int64
-	hand   atomic.Uint64 // the set that gives next when the bytes run out
+	hand   atomic.Uint64 // the set that drops an entry next when the bytes run out
 
 	// epoch counts Forgets. The answer to a request from an older epoch is not added: it
 	// may have left the store before the Forget got there.
@@ -185,16 +185,16 @@ func (s *cacheSet) find(id *driver.ID, tag uint8) (int, *cacheEntry) {
 	return 0, nil
 }
 
-// matchTags marks the bytes of head that are tag, all in one step (Hacker's Delight,
-// 6-1), without the one of the hits. It may mark one too many.
+// matchTags marks the bytes of head that equal tag, all in one step (Hacker's Delight,
+// 6-1), except the byte of the hit bits. It may mark one too many.
 func matchTags(head uint64, tag uint8) uint64 {
 	const ones, highs = 0x0101010101010101, 0x80808080808080
 	x := head ^ ones*uint64(tag)
 	return (x - ones) &^ x & highs
 }
 
-// alive reports whether an entry may be shown: nobody emptied the table since, and its
-// time is not over.
+// alive reports whether an entry may be shown: its deadline has not passed, and the table was
+// not emptied after the entry was asked for.
 func (t *cacheTable) alive(e *cacheEntry, now time.Duration) bool {
 	return now < e.deadline && e.epoch >= t.floor.Load()
 }
@@ -225,8 +225,8 @@ func (t *cacheTable) add(e *cacheEntry, now time.Duration) int64 {
 	return t.bytes.Add(e.size() - old.size())
 }
 
-// replace needs the lock. A reader in the middle of it finds another key's entry under
-// the new tag, or none, and misses.
+// replace needs the lock. A reader that runs at the same time may find another key's entry
+// under the new tag, or none, and then misses.
 func (s *cacheSet) replace(i int, tag uint8, e *cacheEntry) {
 	shift := 8 * i
 	s.head.And(^(uint64(0xff)<<shift | 1<<(cacheHits+i)))
@@ -234,8 +234,8 @@ func (s *cacheSet) replace(i int, tag uint8, e *cacheEntry) {
 	s.slots[i].Store(e)
 }
 
-// victim returns the slot that a new entry takes: one that is empty or dead, else the
-// next that was not hit since the hand passed it. It needs the lock.
+// victim returns the slot that a new entry takes: one that is empty or dead, else the next
+// one that was not hit since the hand last passed it. It needs the lock.
 func (t *cacheTable) victim(s *cacheSet, l *cacheLock, now time.Duration) int {
 	for i := range s.slots {
 		if e := s.slots[i].Load(); e == nil || !t.alive(e, now) {
@@ -245,9 +245,9 @@ func (t *cacheTable) victim(s *cacheSet, l *cacheLock, now time.Duration) int {
 	return max(t.oldest(s, l, now), 0)
 }
 
-// oldest passes the hand over a set, until it is at an entry that is dead or was not hit
-// since it came by. It returns -1 for an empty set, or when readers set the marks as fast
-// as it takes them away. It needs the lock.
+// oldest moves the hand over a set until it finds an entry that is dead, or that was not hit
+// since the hand last passed it. It returns -1 for an empty set, or when readers set the hit
+// bits as fast as it clears them. It needs the lock.
 func (t *cacheTable) oldest(s *cacheSet, l *cacheLock, now time.Duration) int {
 	for range 2 * cacheWays {
 		i := int(l.hand % cacheWays)
@@ -279,7 +279,7 @@ func (t *cacheTable) drop(s *cacheSet, i int) {
 	t.bytes.Add(-s.slots[i].Swap(nil).size())
 }
 
-// remove drops a key, and whatever is being asked for right now.
+// remove drops a key. Answers to questions that are under way are not added afterwards.
 func (t *cacheTable) remove(id *driver.ID) {
 	t.epoch.Add(1)
 	set, tag := t.place(id)
@@ -290,6 +290,6 @@ func (t *cacheTable) remove(id *driver.ID) {
 	}
 }
 
-// empty makes every entry dead, and whatever is being asked for right now. The memory
-// serves new entries.
+// empty makes every entry dead. Answers to questions that are under way are not added
+// afterwards. New entries reuse the memory.
 func (t *cacheTable) empty() { t.floor.Store(t.epoch.Add(1)) }

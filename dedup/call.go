@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
-// item is what a single call asks the store: the end of a claim, a claim, a renewal, or without
-// any of them a look. The store may keep the questions, so they are not reused. answer follows.
+// item is what a single call asks the store: the end of a claim, a claim or a renewal. If all
+// three are nil, it is a lookup. The store may keep these requests, so they are not reused.
 type item struct {
 	end    *[1]driver.Finish
 	req    *[1]driver.ClaimRequest
@@ -24,8 +24,8 @@ type (
 	oneCall   = coalesce.Call[item]
 )
 
-// coalesceCalls makes the batches of single calls. Where the store can, ends and claims share
-// them, ends first.
+// coalesceCalls sets up the batches of single calls. If the store can do both in one round trip,
+// ends and claims share batches, with the ends first.
 func (d *Deduper) coalesceCalls() {
 	limiter := coalesce.NewLimiter()
 	d.claims, d.notes, d.reads = d.newCoalescer(limiter), d.newCoalescer(limiter),
@@ -104,7 +104,7 @@ func (d *Deduper) sendBatch(ctx context.Context, calls []*oneCall) {
 	}
 }
 
-// gather copies the questions into one array, and returns nil for none.
+// gather copies the requests of calls into one array. It returns nil for no calls.
 func gather[R any](calls []*oneCall, slabs *slab.Pool[R], of func(*oneCall) *R) (items []R) {
 	switch {
 	case len(calls) == 0:
@@ -120,8 +120,8 @@ func gather[R any](calls []*oneCall, slabs *slab.Pool[R], of func(*oneCall) *R) 
 	return items
 }
 
-// giveOut gives every call its answer, and reports whether the store has answered all. It may be at
-// work on the others still.
+// giveOut gives every call its answer, and reports whether the store has answered all of them. If
+// not, the store may still be working on the others.
 func (d *Deduper) giveOut(calls []*oneCall, answers []driver.Answer) (learnt bool) {
 	answers = answered(answers, len(calls))
 	learnt = true
@@ -135,7 +135,7 @@ func (d *Deduper) giveOut(calls []*oneCall, answers []driver.Answer) (learnt boo
 	return learnt
 }
 
-// take returns the answer to a call that Do has returned err for.
+// take returns the answer to a call for which Do returned err.
 func take(c *coalescer, call *oneCall, err error) driver.Answer {
 	if err != nil {
 		return failedAnswer(err)

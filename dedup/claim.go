@@ -49,8 +49,8 @@ type Claim struct {
 	noResult      bool // the same
 	takesOver     bool // the same: TakeOverOlderGeneration
 	shadow        bool // runs without a claim: Observe, or FailOpen
-	finding       bool // has taken an uncertain key over, and is to find out
-	cancelled     bool // its own caller was, of a claim that others share
+	finding       bool // has taken over an uncertain key, which is to be resolved
+	cancelled     bool // of a claim that others share: the context of its own caller had ended
 
 	// guarded by mu
 	lost       bool         // canceled for ErrLeaseLost
@@ -59,8 +59,8 @@ type Claim struct {
 	mu         sync.Mutex
 	validUntil time.Duration // by Deduper.clock
 	kept       *keptClaim
-	room       *keptRoom // for kept: of its batch, or nil. Not guarded
-	steps      *steps    // made when there is one
+	room       *keptRoom // where its batch makes kept, or nil. Not guarded
+	steps      *steps    // made with the first step
 
 	running *running // for Do
 }
@@ -94,9 +94,9 @@ func (c *Claim) Err() error {
 }
 
 // Fence returns the fencing number of the claim, which only grows per key. Hand it to an effect
-// that can refuse a smaller one. Once it has been read and the lease is lost, a nil return of
-// the handler does not prove the effect any more: see [EffectApplied]. It is zero for a claim
-// that is not acquired, or runs without one (Observe mode, FailOpen).
+// that can refuse a smaller one. Once it has been read, a nil return of the handler no longer
+// proves the effect if the lease is lost: see [EffectApplied]. It is zero for a claim that is not
+// acquired, or runs without one (Observe mode, FailOpen).
 func (c *Claim) Fence() uint64 {
 	if c.Outcome != Acquired || c.shadow {
 		return 0
@@ -115,15 +115,15 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req *driver.ClaimReq
 	return c
 }
 
-// ask notes what c was asked for. It keeps nothing that lies in req.
+// ask notes what c was asked for. It keeps no pointer to req.
 func (c *Claim) ask(req *driver.ClaimRequest, m *message) {
 	c.id, c.token, c.message, c.window = req.ID, req.Token, m, req.Window
 	c.onlyNew, c.takeUncertain = req.OnlyNew, req.TakeUncertain
 	c.noResult, c.takesOver = req.NoResult, req.TakeOverOlderGeneration
 }
 
-// fill is newClaim into a claim that knows what it was asked for, and nothing else. It
-// keeps nothing that lies in ans.
+// fill does the work of newClaim for a claim that has only noted what it was asked for. It
+// keeps no pointer to ans.
 func (d *Deduper) fill(ctx context.Context, c *Claim, ans *driver.Answer, validUntil time.Duration,
 	cached bool) {
 	c.Outcome, c.Observed = ans.Outcome, ans.Outcome
@@ -146,15 +146,15 @@ func (d *Deduper) fill(ctx context.Context, c *Claim, ans *driver.Answer, validU
 	d.overrule(ctx, c, cached)
 }
 
-// overrule lets a claim run that was not won, where the configuration says so. FailOpen
-// is for a store that cannot be asked, not for a caller that did not wait for it.
+// overrule lets a claim that was not won run anyway, where the configuration says so. FailOpen
+// is for a store that cannot be asked, not for a caller that left before the answer.
 func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 	var hook func(Event)
 	switch {
 	case c.Outcome == Acquired:
 		return
 	case c.left():
-		return // nobody would be held back: it is asked for again, and is claimed then
+		return // Enforce would not skip it: the caller asks again, and claims the key then
 	case d.cfg.Mode == Observe:
 		hook = d.cfg.Observer.WouldSkip
 	case c.Outcome == Unknown && d.cfg.Mode == FailOpen && passes(c.err) && ctx.Err() == nil:
@@ -170,7 +170,7 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 // left reports whether the key was left to others because the request had OnlyNew.
 func (c *Claim) left() bool { return left(c.onlyNew, c.Outcome, &c.Record) }
 
-// fire is fire with the event of the claim, which is made for a hook only.
+// fire calls hook, if there is one, with the event of the claim.
 func (c *Claim) fire(hook func(Event), cached bool) {
 	if hook != nil {
 		hook(c.event(cached))
@@ -214,9 +214,9 @@ func (a *Attempt) DownstreamKey(purpose ...string) string {
 }
 
 // EffectApplied says that the effect of the attempt under ctx has happened, even if the lease is
-// lost. Without it, the nil return of a handler that lost its lease counts as an effect only if
-// it never read its fence, which a downstream may have refused, and its context was not yet
-// canceled. It reports false outside an attempt.
+// lost. Without it, a nil return after a lost lease counts as an effect only if two things hold:
+// the handler never read its fence, which a downstream may have refused, and its context was not
+// yet canceled. EffectApplied returns false outside an attempt.
 func EffectApplied(ctx context.Context) bool {
 	a, ok := FromContext(ctx)
 	if ok {
@@ -228,7 +228,7 @@ func EffectApplied(ctx context.Context) bool {
 // attemptOf is what a handler learns of its claim.
 func attemptOf(c *Claim) Attempt { return Attempt{Key: c.Key, Number: c.Attempt, claim: c} }
 
-// shared is the answer for a second caller of a key while the first one's claim attempt is
+// shared returns the answer for another caller of a key, once the first caller's claim attempt is
 // known. It is the same answer, except that only one of them may run the effect.
 func shared(first *Claim, req *driver.ClaimRequest) driver.Answer {
 	if first.err != nil {
@@ -245,7 +245,7 @@ func shared(first *Claim, req *driver.ClaimRequest) driver.Answer {
 	if bound.Conflicts(req.Fingerprint) {
 		ans.Outcome = Mismatch
 	} else if ans.Outcome == Mismatch {
-		// The first was the odd one out; this one may agree with the record.
+		// The first request did not match the record; this one may.
 		ans.Outcome = outcomeOf(first.Record)
 	}
 	return ans

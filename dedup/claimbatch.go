@@ -16,9 +16,10 @@ import (
 //
 // A key that occurs again in the batch is an alias of its first occurrence, to which Claim.Alias
 // points. Do not run or end an alias: acknowledge it when the first is recorded, and have it
-// redelivered when the first is released. A repetition has a claim of its own, and a nil Alias,
-// in three cases. Only the first is a [Mismatch]; or it may take over what the first found in
-// flight; or only the first has Request.OnlyNew, and was left alone.
+// redelivered when the first is released. A repetition has a claim of its own, and a nil Alias, if
+// it is a [Mismatch]. The same is true in three other cases: only the first is a Mismatch; the
+// repetition may take over the claim that the first found in flight; or only the first has
+// Request.OnlyNew, and was left alone.
 //
 // Claims last as for [Deduper.Claim]. Config.Wait and Resolve do not apply.
 func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {
@@ -35,7 +36,7 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 	return b.claims, nil
 }
 
-// Arrays of batches that are over.
+// Arrays of past batches, for reuse.
 var (
 	requestSlabs slab.Pool[driver.ClaimRequest]
 	indexSlabs   slab.Pool[int]
@@ -48,10 +49,10 @@ type claimBatch struct {
 	claims  []*Claim
 	aliases []alias
 	send    []driver.ClaimRequest
-	index   []int // of each item of send in reqs
-	// room is for the requests: those that are sent are in front, in order, and the others
-	// at the back. It is given back when every request has its answer, because then neither
-	// the claims nor the store refer to it.
+	index   []int // where each item of send is in reqs
+	// room holds the requests: those that are sent in front, in order, and the others at the
+	// back. It is put back when every request has its answer, because then neither the claims
+	// nor the store refer to it.
 	room   []driver.ClaimRequest
 	learnt bool
 	kept   *keptRoom // of the claims
@@ -127,8 +128,8 @@ func (b *claimBatch) learn(ctx context.Context,
 	indexSlabs.Put(b.index)
 }
 
-// ask asks for what is to be sent, and reports whether the first answers said it all: else
-// the store may be at work on the requests still.
+// ask sends b.send, and reports whether the first answers settled every item. If not, the
+// store may still be working on the requests.
 func (b *claimBatch) ask(ctx context.Context,
 	send func(context.Context, []driver.ClaimRequest) []driver.Answer) bool {
 	d := b.d
@@ -171,7 +172,7 @@ func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duratio
 	}
 }
 
-// fill answers the claim of item n of what was sent.
+// fill puts the answer to item n of b.send into its claim.
 func (b *claimBatch) fill(ctx context.Context, n int, ans *driver.Answer, validUntil time.Duration,
 	asking stamp) {
 	b.d.cache.learn(b.send[n].ID, ans, asking)
@@ -193,7 +194,7 @@ func (d *Deduper) newAlias(ctx context.Context, key string, req *driver.ClaimReq
 		return d.claimOnce(ctx, key, req, false)
 	}
 	c := d.newClaim(ctx, key, req, &ans)
-	if ans.Outcome != Mismatch { // which is another message, with a fate of its own
+	if ans.Outcome != Mismatch { // a Mismatch is another message, and is decided by itself
 		c.Alias = first
 	}
 	return c

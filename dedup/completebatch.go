@@ -36,7 +36,7 @@ func unlessNil(errs []error) []error {
 	return nil
 }
 
-// Arrays of batches that are over.
+// Arrays of past batches, for reuse.
 var (
 	errorSlabs      slab.Pool[error]
 	completionSlabs slab.Pool[completion]
@@ -44,7 +44,7 @@ var (
 )
 
 // finish writes the ends and fills errs. Items without an answer are sent again with the
-// same token as long as they are worthTrying; then the answer stays unknown.
+// same token as long as they are worthTrying; after that their outcome stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 	send func(context.Context, []driver.Finish) []driver.Answer) {
 	todo, changes := d.beginEnds(done, errs)
@@ -62,7 +62,7 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 	for try := 0; len(todo) > 0; try++ {
 		var all bool
 		todo, all = d.finishOnce(ctx, todo, batch, errs, send)
-		learnt = all && try == 0 // else the store may be at work on the changes still
+		learnt = all && try == 0 // else the store may still be working on the changes
 		if len(todo) == 0 || pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
@@ -108,7 +108,7 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []completion,
 }
 
 // finishOnce sends the changes of todo. It returns what has to be sent again, and whether
-// all was answered.
+// every item was answered.
 func (d *Deduper) finishOnce(ctx context.Context, todo []completion, changes []driver.Finish,
 	errs []error,
 	send func(context.Context, []driver.Finish) []driver.Answer) (again []completion, all bool) {

@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
-// Mode says what a Deduper does with duplicates, and without its store.
+// Mode says what a Deduper does with duplicates, and what it does while its store cannot be asked.
 type Mode uint8
 
 const (
@@ -20,8 +20,8 @@ const (
 	// been skipped. Claims that would have been won are taken and recorded, so that the report is
 	// true. A lost lease cancels no handler, and a record that was not written is not an error.
 	Observe
-	// FailOpen is Enforce that runs the effect without a claim while the store cannot be asked, and
-	// calls Observer.FailedOpen. It is for effects that may happen twice.
+	// FailOpen is like Enforce, but runs the effect without a claim while the store cannot be
+	// asked, and then calls Observer.FailedOpen. It is for effects that may happen twice.
 	FailOpen
 )
 
@@ -35,18 +35,19 @@ type Config struct {
 	// LeaseTTL, at most ten years.
 	Window time.Duration
 
-	// LeaseTTL is how long a claim lasts without renewal; a running handler's is renewed. A crashed
-	// owner's key stays in flight that long, and in an outage recording is retried that long.
-	// Required, at least 50 ms.
+	// LeaseTTL is how long a claim lasts without renewal; a running handler's claim is renewed. The
+	// key of a crashed owner stays in flight that long, and in an outage the Deduper retries
+	// recording that long. Required, at least 50 ms.
 	LeaseTTL time.Duration
 
-	// Hold is how long an unfinished key keeps attempt count and fence after its lease or release.
-	// It must exceed the longest retry backoff. At most ten years. Default: the longest of ten
-	// leases, one hour, and the store's need.
+	// Hold is how long an unfinished key keeps its attempt count and fence after its lease or
+	// release. It must exceed the longest retry backoff. At most ten years. Default: the longest of
+	// ten leases, one hour, and what the store needs.
 	Hold time.Duration
 
-	// Resolve finds out whether an uncertain key, whose attempt ended after [MarkIrreversible]
-	// without saying how, has had its effect. Default nil: it stays uncertain until Mark or Forget.
+	// Resolve finds out whether the effect of an uncertain key has happened: an attempt on the key
+	// ended after [MarkIrreversible] without saying how. Default nil: it stays uncertain until Mark
+	// or Forget.
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
 	// Wait is how long to wait for a key in flight before answering InFlight. The key's end wakes
@@ -57,7 +58,7 @@ type Config struct {
 	// MaxWaiters bounds the calls that wait. One more is answered InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store; over package layered, one call of up to
+	// StoreTimeout bounds one round trip to the store; with package layered, one call of up to
 	// three. It must be shorter than LeaseTTL. Default: a third of LeaseTTL, at most two seconds.
 	StoreTimeout time.Duration
 
@@ -100,7 +101,7 @@ const (
 	minDefaultHold    = time.Hour
 )
 
-// margin is what a lease is cut short by on its owner's clock: 1 % for the drift of two
+// margin is how much earlier a lease ends on its owner's clock: 1 % for the drift of two
 // clocks plus 2 ms for timers, as implementations of Redis's distributed lock algorithm
 // (Redlock) do.
 func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
@@ -174,34 +175,34 @@ func (c *Config) setDefaults() {
 // whether the effect has happened, best by the Attempt.DownstreamKey that the effect was sent
 // with. The zero Resolution, or an error, is "still unknown": the next call asks again.
 //
-// [Do] and Claim call Resolve, but not in Observe mode; ClaimBatch and Seen never do. In all
-// processes one caller at a time does, under a claim that counts as an attempt and is renewed;
-// others find the key in flight. The ctx of Resolve carries that attempt, follows the caller's,
-// and is canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic
-// leaves the key uncertain and is passed on.
+// [Do] and Claim call Resolve, but not in Observe mode; ClaimBatch and Seen never do. Across all
+// processes, one caller of a key at a time calls it, under a claim that counts as an attempt and is
+// renewed; others find the key in flight. The ctx of Resolve carries that attempt, follows the
+// caller's, and is canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A
+// panic leaves the key uncertain and is passed on.
 type Resolution = driver.Resolution
 
-// Happened says that the effect has happened. The caller gets the result as a Duplicate; it may
-// be nil, and is what [Do] stores: for most types JSON.
+// Happened says that the effect has happened. The caller gets the result as a Duplicate. The
+// result may be nil; otherwise it has the form that [Do] stores, for most types JSON.
 func Happened(result []byte) Resolution {
 	return Resolution{State: driver.StateSucceeded, Result: result}
 }
 
 // FailedForGood says that the effect has failed, and no retry can change it. Duplicates get a
-// [*FailedError] with the text, cut at 1 KiB. Where the store keeps no failures only this caller
-// does, and the next call asks again.
+// [*FailedError] with the text, cut at 1 KiB. If the store keeps no failures, only this caller gets
+// it, and the next call asks again.
 func FailedForGood(text string) Resolution {
 	return Resolution{State: driver.StateFailed, Result: []byte(text)}
 }
 
 // DidNotHappen says that the effect has not happened, and that no request on its way could still
-// make it happen: the caller may run it. The key stays irreversible: when that attempt ends
-// without success, a failure for good or [NotStarted], it is asked about again. A Resolve that
-// always answers so runs the risk that [MarkIrreversible] is to avoid.
+// make it happen: the caller may run it. The key stays irreversible: Resolve is asked again unless
+// that attempt ends with success, a failure for good, or [NotStarted]. A Resolve that always
+// answers this takes the risk that [MarkIrreversible] is meant to avoid.
 func DidNotHappen() Resolution { return Resolution{State: driver.StateReleased} }
 
-// checkLimits refuses a window or hold that the store would refuse with each end, when the effect
-// has happened.
+// checkLimits refuses a window, lease or hold that the store would refuse at each end, after the
+// effect has happened.
 func checkLimits(l *driver.Limits, cfg *Config) error {
 	switch {
 	case l.Window != 0 && l.Window != cfg.Window:

@@ -26,14 +26,14 @@ import (
 type Deduper struct {
 	store    Store
 	cfg      Config
-	recycle  func([]driver.Answer) // to the store, when they have been read
+	recycle  func([]driver.Answer) // gives answers back to the store when they have been read
 	failures bool                  // the store keeps them
 
-	oneWindow bool // of all keys, in the store
+	oneWindow bool // the store has one window for all keys
 
-	claims, ends *coalescer           // one, where the store ends and claims in one round trip
+	claims, ends *coalescer           // the same, if the store ends and claims in one round trip
 	pairs        driver.FinishClaimer // that store, or nil
-	notes        *coalescer           // what attempts have to say while they run
+	notes        *coalescer           // what running attempts declare
 	reads        *coalescer
 
 	start    time.Time
@@ -85,11 +85,11 @@ func New(store Store, cfg Config) (*Deduper, error) {
 // Config returns the configuration in force, with the defaults filled in.
 func (d *Deduper) Config() Config { return d.cfg }
 
-// clock is the monotonic time since New: a third of the bytes of a time.Time, and claims
-// are many. A claim that began to count at first is valid until validFrom(first).
+// clock is the monotonic time since New. It has a third of the bytes of a time.Time, and there are
+// many claims. A claim that began to count at first is valid until validFrom(first).
 func (d *Deduper) clock() time.Duration { return time.Since(d.start) }
 
-// at is what the clock has shown as a time, monotonic reading included.
+// at returns the time at which clock read what it is given, monotonic reading included.
 func (d *Deduper) at(clock time.Duration) time.Time { return d.start.Add(clock) }
 
 func (d *Deduper) validFrom(first time.Duration) time.Duration {
@@ -146,10 +146,10 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 // Forget makes a key claimable again, for operators, also when it is uncertain: use it only if
 // the effect may run again, and [Deduper.Mark] if not. A key under a live lease is refused with
 // [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold, with one
-// exception. A store may end a claim with Request.NoResult by a plain command, and a copy of it
-// that the network delivers late makes the key done again; its effect has happened. Caches of
-// other processes notice late: see Config.CacheBytes. It costs one round trip, or two in stores
-// that notify them.
+// exception: a store may end a claim with Request.NoResult by a plain command. A copy of that
+// command, which the network delivers late, makes the key done again; its effect has happened.
+// Caches of other processes notice late: see Config.CacheBytes. It costs one round trip, or two in
+// stores that notify those caches.
 func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
 	if err := d.check(ctx); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (d *Deduper) prepareAs(id driver.ID, r *Request, req *driver.ClaimRequest) 
 	return nil
 }
 
-// window is the one of a request, or of the Deduper.
+// window returns the window of a request: own, or the Deduper's if own is 0.
 func (d *Deduper) window(own time.Duration) (time.Duration, error) {
 	bad := func(format string, args ...any) (time.Duration, error) {
 		return 0, &InputError{Field: "Window", Reason: fmt.Sprintf(format, args...)}
@@ -273,7 +273,7 @@ func (d *Deduper) window(own time.Duration) (time.Duration, error) {
 	return own, nil
 }
 
-// resultLimit is how much of what an attempt ends with is sent to the store.
+// resultLimit bounds the result that an attempt sends to the store, in bytes.
 func (d *Deduper) resultLimit() int {
 	if d.cfg.SeenOnly {
 		return 0
@@ -305,14 +305,14 @@ func (d *Deduper) check(ctx context.Context) error {
 	return nil
 }
 
-// ended makes those look again who wait for the key, or share an attempt that was
-// answered before its end.
+// ended wakes the callers that wait for the key. It also keeps new callers from sharing an
+// attempt that may have been answered before the end.
 func (d *Deduper) ended(id driver.ID) {
 	d.inflight.Leave(id)
 	d.waiters.Wake(id)
 }
 
-// endedBy is ended, and tells other processes when the store has written the end.
+// endedBy calls ended, and notifies other processes if the store has written the end.
 func (d *Deduper) endedBy(id driver.ID, ans *driver.Answer) {
 	d.ended(id)
 	if ans.Written {

@@ -10,12 +10,12 @@ import (
 	"github.com/onceward/onceward/dedup/internal/keytext"
 )
 
-// digester makes the IDs of a batch, as Deduper.id makes that of a single call, with what
-// can be done once done once. It is for one goroutine.
+// digester makes the IDs of a batch, as Deduper.id does for a single call, but prepares only once
+// what all keys share. It is for one goroutine.
 type digester struct {
 	hash hash.Hash
 	sum  [sha256.Size]byte
-	// text is what is digested: a head, which is version and namespace, scope and key.
+	// text is what is digested: a head of version and namespace, then scope and key.
 	text [1 + 3*2 + keytext.MaxNamespace + 2*keytext.MaxKey]byte
 	head int
 
@@ -24,7 +24,7 @@ type digester struct {
 
 var digesters = sync.Pool{New: func() any { return &digester{hash: sha256.New()} }}
 
-// digester returns one for the namespace. Give it back to digesters.
+// digester returns a digester for the namespace. Put it back into digesters.
 func (d *Deduper) digester() *digester {
 	g, _ := digesters.Get().(*digester)
 	g.head = len(keytext.AppendPart(append(g.text[:0], keytext.Version), d.cfg.Namespace))

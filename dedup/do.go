@@ -21,7 +21,7 @@ import (
 // when the claim is lost. The lease is renewed while fn runs. Make fn safe to repeat: it runs
 // again after a crash before the record.
 //
-// The error is that of fn, or one of any call (see Calls above), or:
+// The error is that of fn, or one that any call can return (see Calls above), or:
 //
 //   - [ErrInFlight], [ErrMismatch], [ErrUncertain] or [*FailedError]: fn did not run;
 //   - [ErrNoResult], unless T is struct{}: the key is done, but its value was not kept, or
@@ -94,7 +94,7 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 func runEffect[T any](ctx context.Context, c *Claim,
 	fn func(context.Context) (T, error)) (T, error) {
 	own := c.running
-	if own == nil { // it runs, in Observe mode, by an answer that needed no attempt
+	if own == nil { // Observe mode runs it although its answer needed no attempt
 		own = new(running)
 	}
 	runCtx := &own.kept
@@ -131,8 +131,8 @@ func runEffect[T any](ctx context.Context, c *Claim,
 }
 
 // overBefore returns why the effect of a claim must not begin, given the cause that ended its
-// context. Close gave up while we were claiming, or this process stood still until the lease
-// had lapsed, so that another owner may be at work.
+// context. Either Close gave up while we were claiming. Or this process stood still until the
+// lease had lapsed, so that another owner may be at work.
 func (c *Claim) overBefore(ctx context.Context, cause error) error {
 	switch {
 	case errors.Is(cause, ErrClosed):

@@ -9,7 +9,7 @@ import (
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
-// Identities of what can go wrong, for errors.Is; also [driver.ErrUnreadable].
+// Errors to test for with errors.Is; see also [driver.ErrUnreadable].
 var (
 	// ErrInFlight: another owner holds the claim. Not done: never acknowledge on it.
 	ErrInFlight = driver.ErrInFlight
@@ -110,7 +110,7 @@ func passes(err error) bool {
 	case err == nil, IsPermanent(err), errors.As(err, &input), isRefused(err):
 		return false
 	case errors.As(err, &unresolved):
-		return !IsPermanent(unresolved.cause) // else the next call asks again
+		return !IsPermanent(unresolved.cause) // the next call asks again, unless it failed for good
 	case errors.Is(err, ErrMismatch), errors.Is(err, ErrUncertain),
 		errors.Is(err, driver.ErrUnreadable), errors.Is(err, ErrNoResult),
 		errors.Is(err, ErrClosed), errors.Is(err, context.Canceled):
@@ -119,8 +119,8 @@ func passes(err error) bool {
 	return true
 }
 
-// passesSoon is passes for the end of a claim, which is sent until its lease is over. A missing
-// permission would hold the caller for all of that.
+// passesSoon is like passes, for the end of a claim, which is sent again until its lease is over.
+// It is false for a missing permission, which would block the caller for all that time.
 func passesSoon(err error) bool {
 	var denied interface{ Denied() bool }
 	return passes(err) && (!errors.As(err, &denied) || !denied.Denied())
@@ -156,9 +156,9 @@ func isForeign(err error) bool {
 	return errors.As(err, &foreign)
 }
 
-// NotStarted says of a handler's error that the irreversible part has not begun after all: the
+// NotStarted marks a handler's error: the irreversible part has not begun after all, because the
 // request was never sent, or was refused as a whole. The claim is released and its
-// [MarkIrreversible] withdrawn. Only an attempt that knows it may say so; after a Resolve that
+// [MarkIrreversible] withdrawn. Only an attempt that knows this may say so; after a Resolve that
 // answered [DidNotHappen] it also speaks for the attempts before. NotStarted(nil) is nil. It
 // changes nothing without MarkIrreversible, or for a failure for good ([IsPermanent]).
 func NotStarted(err error) error {
@@ -179,9 +179,9 @@ func isNotStarted(err error) bool {
 	return errors.As(err, &e)
 }
 
-// unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
-// nobody asks about, asking again may help. The cause is about the question, not the key: a
-// Resolve that failed for good, or whose outcome is unknown, does not make the key so.
+// unresolvedError is ErrUncertain of a key that Resolve was asked about without success. Asking
+// again may help, unlike for a key that nobody asks about. The cause is about the question, not
+// the key: a Resolve that failed for good, or has an unknown outcome, does not make the key so.
 type unresolvedError struct{ cause error }
 
 var errStillUnknown = errors.New("still unknown")
@@ -210,8 +210,8 @@ func (e *unresolvedError) As(target any) bool {
 	return errors.As(e.cause, target)
 }
 
-// unknown wraps why a store could not answer, so that both can be tested for. A store that
-// has refused for certain leaves nothing open: its error stays what it is.
+// unknown wraps the reason why a store could not answer, so that callers can test for both. A
+// certain refusal leaves nothing open, and keeps its error.
 func unknown(err error) error {
 	switch {
 	case errors.Is(err, ErrUnknown):
@@ -222,7 +222,7 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// forgiven leaves the caller's own mistakes: an observer fails nobody.
+// forgiven keeps an InputError, the caller's own mistake, and drops the rest: Observe fails nobody.
 func forgiven(err error) error {
 	var input *InputError
 	if errors.As(err, &input) {

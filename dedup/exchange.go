@@ -13,7 +13,7 @@ import (
 // round trips. The ends are on record when the call returns, not before, so commit the offsets
 // of done one batch later. End the last batch, and whatever a rebalance takes, with
 // CompleteBatch. A key of reqs that is also among done may be answered as it was before its end.
-// With ErrClosed, done was ended if it could be.
+// With ErrClosed, the claims of done were ended if possible.
 func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	reqs []Request) (errs []error, claims []*Claim, err error) {
 	if err := d.check(ctx); err != nil {
@@ -45,8 +45,8 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	return unlessNil(errs), b.claims, nil
 }
 
-// end ends what is done. A panic of the store or an observer belongs to the caller, whose
-// goroutine this is not.
+// end ends what is done. It returns a panic of the store or an observer for the caller to pass on,
+// because it runs on another goroutine.
 func (x *exchange) end(ctx context.Context, done []Completion,
 	errs []error) (broke *coalesce.Panic) {
 	defer close(x.changes)
@@ -59,13 +59,13 @@ func (x *exchange) end(ctx context.Context, done []Completion,
 	return nil
 }
 
-// exchange brings the first send of a finish and the first send of an ask together. If one
-// of them has to send again, it does so by itself.
+// exchange joins the first send of the ends and the first send of the claims into one round trip.
+// If one of them has to send again, it does so by itself.
 type exchange struct {
 	d       *Deduper
 	changes chan []driver.Finish // closed when the finish is over
 	ended   chan []driver.Answer
-	// met is set by each side for itself: its first send is behind it.
+	// Each side sets its own flag when it makes its first send.
 	finishMet, claimMet bool
 }
 

@@ -66,7 +66,7 @@ func finishOne(ctx context.Context, done Completion) error {
 	return d.endOne(ctx, &done, new([1]driver.Finish))
 }
 
-// endOne is finish for a single call, by a zero change. The store may keep it.
+// endOne is finish for a single call. change is zero; the store may keep it.
 func (d *Deduper) endOne(ctx context.Context, done *Completion,
 	change *[1]driver.Finish) (err error) {
 	e := completion{change: &change[0]}
@@ -98,8 +98,8 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion,
 	}
 }
 
-// again is a change that is sent once more, when the store may still have the first. It may not
-// overwrite: the key can have another owner by the time that it is executed.
+// again returns a copy of change to send once more, as the store may still have the first. The copy
+// may not overwrite: the key can have another owner by the time that it is executed.
 func again(change []driver.Finish) []driver.Finish {
 	change = slices.Clone(change)
 	for i := range change {
@@ -129,8 +129,8 @@ func (d *Deduper) worthTrying(e *completion, tries int) bool {
 	return d.clock() < e.until
 }
 
-// beginEnd checks one completion and makes the store's form of it in e. Without send,
-// nothing is to be sent, and the error is the answer.
+// beginEnd checks one completion and makes the store's form of it in e. If send is false,
+// nothing is to be sent, and err is the answer.
 func (d *Deduper) beginEnd(item *Completion, e *completion) (send bool, err error) {
 	c := item.Claim
 	if c == nil || c.d != d {
@@ -227,7 +227,7 @@ func failureText(err error) []byte {
 	return []byte(text[:end])
 }
 
-// settle draws the conclusions from an answered end. Its e.kept is to be dropped.
+// settle handles the answer to an end. The caller then drops e.kept from the renewals.
 func (d *Deduper) settle(e *completion, ans *driver.Answer, sent stamp) error {
 	var err error
 	switch {
@@ -245,7 +245,7 @@ func (d *Deduper) settle(e *completion, ans *driver.Answer, sent stamp) error {
 	return err
 }
 
-// noteEnd tells this process of an end that the store has answered.
+// noteEnd tells the cache, the observer and the waiters of an end that the store has answered.
 func (d *Deduper) noteEnd(change *driver.Finish, ans *driver.Answer, sent stamp) {
 	if ans.Written {
 		d.cache.done(change, &ans.Record, sent)
@@ -261,7 +261,7 @@ func (d *Deduper) noteEnd(change *driver.Finish, ans *driver.Answer, sent stamp)
 	d.endedBy(change.ID, ans)
 }
 
-// end notes how the claim ended, and returns what is to be dropped.
+// end notes how the claim ended, and returns its keptClaim, which the caller has to drop.
 func (c *Claim) end(state driver.State, ans *driver.Answer, err error) *keptClaim {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -280,15 +280,15 @@ func (d *Deduper) conclude(ctx context.Context, done Completion) error {
 	return d.endOne(after, &done, new([1]driver.Finish))
 }
 
-// afterEffect is the context of what follows an effect, without the end of ctx: the effect has
-// happened, and must be recorded. It lasts for a lease: later nothing of it would count.
+// afterEffect returns a context for what follows an effect. It does not end with ctx, because the
+// effect has happened and must be recorded. It lasts for one lease: a later write would not count.
 func (d *Deduper) afterEffect(ctx context.Context) *lazyctx.Timed {
 	after := new(lazyctx.Timed)
 	d.beginAfter(ctx, after)
 	return after
 }
 
-// beginAfter is afterEffect in a zero context.
+// beginAfter makes of after, a zero context, what afterEffect returns.
 func (d *Deduper) beginAfter(ctx context.Context, after *lazyctx.Timed) {
 	after.Parent, after.Detached = ctx, true
 	after.Until = time.Now().Add(d.cfg.LeaseTTL)

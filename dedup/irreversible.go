@@ -22,7 +22,7 @@ import (
 // decided: with [Deduper.Mark] when the effect has happened, with [Deduper.Forget] when it may
 // run again.
 //
-// It costs one round trip, and none in an attempt that has declared it. After an error do not
+// It costs one round trip, and none if the attempt has declared it before. After an error do not
 // begin, and return it as NotStarted: the declaration may be on record although its reply was
 // lost. The error is [ErrLeaseLost] when the claim is not ours any more, an [*InputError] when
 // no attempt runs under ctx, and otherwise one for which [OutcomeUnknown] is true. Where the
@@ -65,7 +65,7 @@ func claimUnder(ctx context.Context) (*Claim, error) {
 	return a.claim, nil
 }
 
-// open reports why the attempt may not write any more.
+// open returns an error if the attempt may no longer write.
 func (c *Claim) open() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *Claim) loseFound(why string) {
 	switch {
 	case k == nil:
 	case c.finishing.Load() > 0:
-		c.d.renewals.abort(k) // its own end has probably got there first, and will tell
+		c.d.renewals.abort(k) // its own end was probably executed first: the answer to that decides
 	default:
 		c.d.renewals.lose(k, why)
 	}

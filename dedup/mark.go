@@ -29,7 +29,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, err
 	}
 	if d.cfg.Mode != Observe && d.cfg.Observer.Claimed == nil && !d.life.Closed() {
-		// nothing is under way, so nothing counts
+		// no store is asked, so there is no call for Close to wait for
 		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done {
 			if mismatch {
 				return false, ErrMismatch

@@ -31,9 +31,9 @@ func Memory(capacity int) Store {
 	}
 }
 
-// memoryStore has one mutex and no shards. A batch takes it once, capacity and expiry
-// are exact because both are seen under it, and the Deduper groups single calls into
-// batches before they come here.
+// memoryStore has one mutex and no shards. A batch takes it once, and the Deduper groups
+// single calls into batches before they come here. Capacity and expiry are exact, because
+// both are seen under the mutex.
 type memoryStore struct {
 	capacity int
 	start    time.Time // every instant below is a time.Duration since then
@@ -46,13 +46,13 @@ type memoryStore struct {
 	forgets uint64 // how often Forget has forgotten something
 }
 
-// memoryRecord is one key. A forgotten key is one in StateAbsent: it only carries its
-// floor until it expires.
+// memoryRecord is one key. A forgotten key has StateAbsent, and keeps only its floor until it
+// expires.
 type memoryRecord struct {
 	id          driver.ID
 	token       driver.Token // owner in progress; later whoever wrote the end
 	state       driver.State
-	late        bool // the end was written by a Finish with EffectApplied that held nothing
+	late        bool // the end was written by a Finish with EffectApplied that held no claim
 	danger      bool // unfinished, and the irreversible part may have begun
 	noResult    bool
 	fingerprint driver.Fingerprint
@@ -72,7 +72,7 @@ type memoryRecord struct {
 }
 
 // view is the record as callers see it. Result and Steps still share the stored bytes:
-// memoryBatch parts them once the mutex is free.
+// memoryBatch copies them once the mutex is free.
 func (r *memoryRecord) view(now time.Duration) Record {
 	if r == nil || r.state == driver.StateAbsent {
 		return Record{}
@@ -137,15 +137,15 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 	return s.forgets, nil
 }
 
-// Remembers returns for how long this store has kept everything that was written to it: since
+// Remembers returns how long this store has kept everything that was written to it: since
 // it was made. See package layered.
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
 // Recycle takes answers back that have been read; see [driver.Recycler].
 func (s *memoryStore) Recycle(answers []driver.Answer) { s.answers.Put(answers) }
 
-// memoryBatch answers every item under one hold of the mutex, pays for a little of the
-// clearing up that is due, and copies the results once the mutex is free.
+// memoryBatch answers every item under one hold of the mutex, also drops some expired records
+// there, and copies the results once the mutex is free.
 func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
 	do func(*T, time.Duration) driver.Answer) []driver.Answer {
 	if ctx.Err() != nil {
@@ -165,7 +165,7 @@ func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
 	return answers
 }
 
-// room is for n answers. A single call does not give its one back.
+// room returns n answers to fill. A single call never gives its one back, so it gets a new one.
 func (s *memoryStore) room(n int) []driver.Answer {
 	if n == 1 {
 		return make([]driver.Answer, 1)
@@ -301,7 +301,7 @@ func (s *memoryStore) checkCapacity() error {
 	return nil
 }
 
-// memoryAdd adds a duration that is not negative, and stops at the end of time.
+// memoryAdd adds a duration that is not negative. The sum stops at the largest time.Duration.
 func memoryAdd(at, d time.Duration) time.Duration {
 	if at > math.MaxInt64-d {
 		return math.MaxInt64

@@ -93,8 +93,8 @@ func (s *memoryStore) lease(rec *memoryRecord, lease, hold, now time.Duration) {
 
 // freshFence is larger than every fence of this store, so a key that was forgotten or
 // has expired still sees its fence grow. It also starts from the clock, so that it
-// outgrows the fences of a process that ran before this one and is remembered only
-// by what its effects touched.
+// exceeds the fences of an earlier process: this store does not know them, but the
+// systems that the effects touched may.
 func (s *memoryStore) freshFence(now time.Duration) uint64 {
 	millis := s.start.UnixMilli() + now.Milliseconds()
 	return max(s.fence+1, uint64(max(millis, 0))*memoryTick)

@@ -24,8 +24,8 @@ func (s *memoryStore) finish(c *driver.Finish, now time.Duration) driver.Answer 
 		s.end(rec, c, now)
 		return driver.Answer{Held: true, Written: true, Record: rec.view(now)}
 	case rec != nil && rec.state == rec.reach(c) && rec.token == c.Token:
-		// Sent again: the answer is the one that was lost, so an owner whose late
-		// write had landed is told once more that the lease was gone.
+		// A repeated send gets the answer that was lost: an owner whose late write was
+		// recorded is told once more that the lease was gone.
 		return driver.Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
 	case c.EffectApplied && rec.mayLand(c.Fence):
 		return s.land(rec, c, now)
@@ -33,8 +33,8 @@ func (s *memoryStore) finish(c *driver.Finish, now time.Duration) driver.Answer 
 	return driver.Answer{Record: rec.view(now)}
 }
 
-// reach is the state in which c leaves the record: the release of what may have begun
-// makes it uncertain.
+// reach returns the state in which c leaves the record: a release when the irreversible part may
+// have begun makes it uncertain.
 func (r *memoryRecord) reach(c *driver.Finish) driver.State {
 	if c.State == driver.StateReleased && r.danger && !c.NotStarted {
 		return driver.StateUncertain
@@ -52,7 +52,7 @@ func (r *memoryRecord) mayLand(fence uint64) bool {
 	return !terminal(r.state) && (fence == 0 || fence > r.floor)
 }
 
-// land records the effect of somebody who does not hold the key, or no longer.
+// land records an effect for a caller that does not hold the key, or no longer holds it.
 func (s *memoryStore) land(rec *memoryRecord, c *driver.Finish, now time.Duration) driver.Answer {
 	if rec == nil {
 		if err := s.checkCapacity(); err != nil {

@@ -43,7 +43,7 @@ func (s *memoryStore) Uncertain(ctx context.Context, cursor string,
 	return page, next, nil
 }
 
-// doubt is what a list says of an uncertain key.
+// doubt makes the entry of an uncertain key in a list.
 func (r *memoryRecord) doubt(now time.Duration) driver.UncertainRecord {
 	u := driver.UncertainRecord{ID: r.id, Record: r.view(now), Asked: r.asked, Age: now - r.since,
 		Rested: now - r.leaseEnd}

@@ -10,7 +10,7 @@ type message struct {
 	fingerprint driver.Fingerprint
 }
 
-// noMessage is the message of a request that says nothing about it, as most requests that do
+// noMessage is for a request that says nothing about its message, like most requests that do
 // not come from a broker. Nobody writes into it.
 var noMessage message
 
@@ -27,7 +27,7 @@ func messageOf(r *driver.ClaimRequest) *message {
 	return &message{r.Origin, r.Label, r.Fingerprint}
 }
 
-// messages makes those of a batch in one allocation, and none when there are none.
+// messages makes the messages of a batch in one allocation, or in none if no request has any.
 type messages struct {
 	slab []message
 	left int // requests to come

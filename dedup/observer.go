@@ -6,8 +6,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Observer is told what a [Deduper] does. Every hook may be nil, is called on the goroutine that
-// did the work, concurrently, and must return quickly.
+// Observer is told what a [Deduper] does. Every hook may be nil. Hooks are called concurrently, on
+// the goroutines that do the work, and must return quickly.
 type Observer struct {
 	// Claimed: a claim or a Seen was answered, by this process if Cached. Outcome, Cause, Age and
 	// Attempt are set, and Err when Outcome is Unknown. For Seen, Acquired means not done.
@@ -21,8 +21,8 @@ type Observer struct {
 	Uncertain func(Event)
 	// LeaseLost: a renewal or end found another owner, or the lease ended. Attempt and Err are set.
 	LeaseLost func(Event)
-	// StoreError: a store could not answer an item, or not yet. Err says why. ID is zero when the
-	// cache asked for Forgets.
+	// StoreError: a store could not answer an item; another try may follow. Err says why. ID is
+	// zero when the cache asked for Forgets.
 	StoreError func(Event)
 	// FailedOpen: the effect runs without a claim; see [FailOpen]. Fields as for Claimed.
 	FailedOpen func(Event)

@@ -11,25 +11,24 @@ import (
 )
 
 const (
-	// mostReleases bounds the releases that are kept: of more, the oldest lapse with their leases.
+	// mostReleases bounds the releases that are kept. Beyond it the oldest are left to lapse.
 	mostReleases = 1024
-	// releasesFor is for how long a store that does not answer is asked.
+	// releasesFor is how long a release is sent again while the store does not answer.
 	releasesFor = 10 * time.Minute
 
 	releaseBase   = 100 * time.Millisecond
 	releaseAtMost = time.Second
 )
 
-// pendingReleases are those of claims that nobody works under, and that the store has not
-// answered. They are sent again until it does. A server that hangs executes the requests in its
-// sockets when it wakes up, and each of those claims would hold its key for a whole lease from
-// then on. One try at a time sends all releases. Between two tries there is a timer and no
-// goroutine.
+// pendingReleases are releases that the store has not answered, of claims that nobody works under.
+// They are sent again until it answers. A server that hangs executes the requests in its sockets
+// when it wakes up, and each of those claims would hold its key for a whole lease from then on. One
+// try at a time sends all releases. Between two tries there is a timer and no goroutine.
 type pendingReleases struct {
 	mu      sync.Mutex
 	list    []pendingRelease
 	next    *time.Timer // the next try; nil while one is under way
-	tries   int         // in vain, in a row
+	tries   int         // failed tries in a row
 	seeking bool        // there is a next try, or one is under way
 	over    bool        // the Deduper is closed
 }
@@ -37,18 +36,18 @@ type pendingReleases struct {
 type pendingRelease struct {
 	change driver.Finish
 	until  time.Duration // by Deduper.clock
-	missed bool          // it was answered, and had nothing to release
+	missed bool          // the store answered that there was nothing to release
 }
 
-// seeks reports whether the releases are being sent until the store answers, so that sending
-// another one is of no use.
+// seeks reports whether the pending releases are already being sent again, so that another one
+// should join them.
 func (p *pendingReleases) seeks() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seeking && !p.over
 }
 
-// keep has releases sent until they are answered.
+// keep adds releases that are to be sent until the store answers them.
 func (d *Deduper) keep(changes []driver.Finish) {
 	if len(changes) == 0 {
 		return
@@ -73,7 +72,7 @@ func (p *pendingReleases) add(all []pendingRelease) {
 	}
 }
 
-// seekAfter has the next try made after a time. It is called with the lock held.
+// seekAfter schedules the next try. It is called with the lock held.
 func (d *Deduper) seekAfter(wait time.Duration) {
 	d.releases.seeking = true
 	d.releases.next = time.AfterFunc(wait, func() {
@@ -110,7 +109,7 @@ func (d *Deduper) seekLast() {
 	}
 }
 
-// seek sends the releases once, and sees to the next try if there is anything left.
+// seek sends the releases once, and schedules the next try if any are left.
 func (d *Deduper) seek() {
 	p := &d.releases
 	p.mu.Lock()
@@ -129,16 +128,16 @@ func (d *Deduper) seek() {
 		p.list, p.tries, p.seeking = nil, 0, false
 	case answers:
 		p.tries = 0
-		d.seekAfter(d.cfg.StoreTimeout) // by when a claim on its way has arrived
+		d.seekAfter(d.cfg.StoreTimeout) // by then a claim on its way has arrived
 	default:
 		d.seekAfter(releaseBase + pause.Jitter(releaseBase, releaseAtMost, p.tries))
 		p.tries++
 	}
 }
 
-// releaseAgain returns what has to be sent once more, and whether the store answers. A claim
-// may come to it after the release that was sent later, on another connection. So a release
-// that found nothing to release is sent a second time.
+// releaseAgain sends releases again. It returns those that are to be sent once more, and whether
+// the store answers. A claim may reach the store after its release, which was sent later on another
+// connection. So a release that found nothing to release is sent a second time.
 func (d *Deduper) releaseAgain(all []pendingRelease) (left []pendingRelease, answers bool) {
 	changes := make([]driver.Finish, len(all))
 	for i := range all {
@@ -183,7 +182,7 @@ func (d *Deduper) releaseAbandoned(calls []*oneCall) {
 	d.giveBack(late, true)
 }
 
-// releaseChange gives back a claim that no caller got, so that no effect has run.
+// releaseChange makes the release of a claim that no caller got, so that no effect has run.
 func (d *Deduper) releaseChange(req *driver.ClaimRequest) driver.Finish {
 	return driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
 		NotAttempted: true,
@@ -191,10 +190,10 @@ func (d *Deduper) releaseChange(req *driver.ClaimRequest) driver.Finish {
 }
 
 // giveBack releases claims that nobody works under, after their callers got their answers.
-// Only the time until the key can be claimed again depends on it. While the store does not
-// answer, the releases gather in pendingReleases. A late claim may still be on its way to the
-// store, on another connection than its release. If it was not there yet it is released once
-// more, when it has either arrived or will not.
+// It only decides how soon the key can be claimed again. While the store does not answer, the
+// releases gather in pendingReleases. A late claim may still be on its way to the store, on
+// another connection than its release. A release that did not find it is sent again, when the
+// claim has arrived or never will.
 func (d *Deduper) giveBack(changes []driver.Finish, late bool) {
 	if len(changes) == 0 {
 		return

@@ -16,8 +16,8 @@ import (
 // KeepAlive renews the claim in the background, at a third of the lease with jitter, and returns
 // the context to run the effect under. That context carries the attempt ([FromContext]) and
 // follows ctx. It is canceled with cause [ErrLeaseLost] as soon as a renewal finds another
-// owner, or the lease may have ended on this process's monotonic clock: it counts from before
-// the request that gained it, less 1 % and 2 ms. Observe mode does not cancel for that. The
+// owner, or the lease may have ended on this process's monotonic clock. The lease counts from
+// before the request that gained it, less 1 % and 2 ms. Observe mode does not cancel for that. The
 // cause is [ErrClosed] when Close gives up waiting.
 //
 // Renewal continues after ctx ends, because the effect may still be running. It ends with stop,
@@ -36,7 +36,7 @@ func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop contex
 	return k, k.drop
 }
 
-// keep is KeepAlive by a new k; a handler of Do is counted by its call already.
+// keep is KeepAlive with a new k. It is not counted for Do, because Close waits for that call.
 func (c *Claim) keep(ctx context.Context, k *keptClaim, counted bool) {
 	k.Parent, k.attempt, k.claim, k.counted, k.gone = ctx, attemptOf(c), c, counted, true
 	switch err := k.begin(); {
@@ -47,7 +47,7 @@ func (c *Claim) keep(ctx context.Context, k *keptClaim, counted bool) {
 	}
 }
 
-// begin puts k among the renewed. With ErrLeaseLost it is there, and its time is over.
+// begin adds k to the claims to renew. It does so too when the lease is over: ErrLeaseLost.
 func (k *keptClaim) begin() error {
 	c := k.claim
 	c.mu.Lock()
@@ -72,8 +72,8 @@ type keptClaim struct {
 	dropped      atomic.Bool   // nothing is left for drop to do; not guarded
 	index        int32         // in the heap of a renewQueue; -1 in its list
 	sending      bool          // a renewal is under way
-	gone         bool          // or never begun
-	counted      bool          // Close waits for it; it does not change
+	gone         bool          // it was removed, or never added
+	counted      bool          // Close waits for it; never changes
 	prior, after *keptClaim    // in that list
 }
 
@@ -88,8 +88,8 @@ func (k *keptClaim) Value(key any) any {
 
 func (k *keptClaim) drop() { k.claim.d.renewals.drop(k) }
 
-// keptRoom is the room for the kept claims of a batch. It is made for the first of them: a batch is
-// mostly kept as a whole, or not at all.
+// keptRoom has space for the kept claims of a batch, allocated for the first of them: mostly all
+// claims of a batch are kept alive, or none.
 type keptRoom struct {
 	size  int32 // claims that were won
 	taken atomic.Int32
@@ -103,22 +103,22 @@ func (r *keptRoom) next() *keptClaim {
 	}
 	r.once.Do(func() { r.kept = make([]keptClaim, r.size) })
 	n := r.taken.Add(1)
-	if n > r.size { // it is kept a second time, after it was resolved or in vain
+	if n > r.size { // a claim is kept a second time: it was resolved, or the first time failed
 		return new(keptClaim)
 	}
 	return &r.kept[n-1]
 }
 
-// renewer renews claims in batches. It has one timer and no goroutine that rests: the timer is
-// set for the claim that is due first, and left alone when that claim ends, so that a short call
-// wakes nobody. It then goes off for nothing, and rests until the next claim. A renewal under way
-// never delays the cancellation of another claim whose lease ends: batches are sent from
+// renewer renews claims in batches. It has one timer and no waiting goroutine. The timer is set for
+// the claim that is due first, and left alone when that claim ends, so that a short call wakes
+// nobody. It then goes off with nothing to do, and the next claim sets it again. A renewal never
+// delays the cancellation of another claim whose lease ends: batches are sent from
 // goroutines of their own. A handler that runs without a claim is in the queue too, never due, so
 // that Close can cancel it.
 type renewer struct {
 	d *Deduper
-	// early is from the end of a lease back to its renewal: a third of it after it was gained.
-	// Processes that began together differ by up to a tenth.
+	// early is how long before its end a lease is renewed: about a third of the lease after it was
+	// gained. A random part of up to a tenth spreads the renewals of processes that began together.
 	early time.Duration
 
 	mu     sync.Mutex
@@ -133,9 +133,9 @@ func newRenewer(d *Deduper) *renewer {
 	return &renewer{d: d, early: lease - margin(lease) - lease/3 + rand.N(lease/10)}
 }
 
-// add begins to renew k; its claim's mutex is held. A claim whose time is over is added, too,
-// and the answer is ErrLeaseLost. Its context is to be canceled when KeepAlive returns, so that
-// no handler starts by accident.
+// add begins to renew k; its claim's mutex is held. It also adds a claim whose lease is over, and
+// returns ErrLeaseLost. The caller then cancels its context before KeepAlive returns, so that no
+// handler starts by accident.
 func (r *renewer) add(k *keptClaim) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *renewer) add(k *keptClaim) error {
 	return nil
 }
 
-// wakeBy sets the timer for at unless it goes off before; r.mu is held.
+// wakeBy sets the timer to a time, unless it goes off earlier; r.mu is held.
 func (r *renewer) wakeBy(at time.Duration) {
 	if r.wake != 0 && r.wake <= at || at == never {
 		return
@@ -182,13 +182,13 @@ func (r *renewer) drop(k *keptClaim) {
 	k.finish()
 }
 
-// finish is the end of drop, when k is not renewed any more.
+// finish is the last part of drop, after k was removed.
 func (k *keptClaim) finish() {
-	k.End(context.Canceled) // remove leaves it alone when an observer loses its lease
+	k.End(context.Canceled) // abort does not cancel it in Observe mode
 	k.dropped.Store(true)
 }
 
-// dropAll is drop of the claims of many ends.
+// dropAll drops the claims of many ends.
 func (r *renewer) dropAll(ended []completion) {
 	counted := 0
 	r.mu.Lock()
@@ -223,8 +223,8 @@ func (r *renewer) close() {
 	}
 }
 
-// remove takes k out, cancels its context unless cause is nil, and reports whether
-// this call did.
+// remove takes k out of the queue, and cancels its context unless cause is nil. It reports
+// whether this call took it out.
 func (r *renewer) remove(k *keptClaim, cause error) bool {
 	r.mu.Lock()
 	if k.gone {
@@ -243,7 +243,7 @@ func (r *renewer) remove(k *keptClaim, cause error) bool {
 	return true
 }
 
-// lose cancels k for the loss of its lease, and tells.
+// lose cancels k for the loss of its lease, and reports the loss.
 func (r *renewer) lose(k *keptClaim, why string) {
 	if r.abort(k) {
 		r.d.reportLost(k.claim, why)
@@ -251,8 +251,8 @@ func (r *renewer) lose(k *keptClaim, why string) {
 }
 
 // abort cancels k for the loss of its lease. The claim is marked before its context is
-// canceled: a handler that sees the cancellation must not be able to complete as if
-// it had not. In Observe mode nobody is canceled, and nil keeps meaning success.
+// canceled: otherwise a handler could see the cancellation, return nil, and be recorded as
+// done. In Observe mode nobody is canceled, and nil keeps meaning success.
 func (r *renewer) abort(k *keptClaim) bool {
 	if r.d.cfg.Mode == Observe {
 		return r.remove(k, nil)
@@ -305,7 +305,7 @@ func (r *renewer) take(now time.Duration) (due, ended []*keptClaim) {
 		default:
 			k.sending = true
 			due = append(due, k)
-			horizon = now + r.d.cfg.LeaseTTL/20 // company that would be due soon
+			horizon = now + r.d.cfg.LeaseTTL/20 // also take what would be due soon
 		}
 		r.queue.move(k, next)
 	}
@@ -329,7 +329,7 @@ func (r *renewer) send(batch []*keptClaim) {
 		case ans.Held:
 			r.renewed(k, until)
 		case ans.Err == nil && k.claim.finishing.Load() > 0:
-			// The end of this very claim has probably got there first. Its answer decides.
+			// This claim's own end was probably executed first. The answer to that end decides.
 			r.abort(k)
 		case ans.Err == nil:
 			r.lose(k, "a renewal found another owner")
@@ -355,8 +355,8 @@ func (r *renewer) again(k *keptClaim) {
 	r.schedule(k, 0, r.d.clock()+step+rand.N(step))
 }
 
-// schedule looks at k again at next, and no later than its end, which becomes until
-// unless that is zero.
+// schedule has k looked at again at next, or at the end of its lease if that is earlier. That
+// end becomes until, unless until is zero.
 func (r *renewer) schedule(k *keptClaim, until, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,18 +7,18 @@ import (
 )
 
 // renewQueue orders kept claims by when to look at them. All leases are equally long, so
-// claims are due in the order in which they came: most end before their first renewal, and cost
+// claims are due in the order in which they came. Most end before their first renewal, and cost
 // no more than the links of a list. The others are in a heap.
 type renewQueue struct {
-	first, last *keptClaim // the list of the young
+	first, last *keptClaim // the list of new claims
 	heap        keptHeap
 }
 
 // never is when to look at a claim that needs no renewal.
 const never = time.Duration(math.MaxInt64)
 
-// push adds k. It is looked at up to slack later than it asks for: concurrent callers come a
-// little out of order, and the list is to take them all.
+// push adds k. It may be looked at up to slack later than k.next: concurrent callers come a
+// little out of order, and the list should take them all.
 func (q *renewQueue) push(k *keptClaim, slack time.Duration) {
 	last := q.last
 	if k.next == never || last != nil && last.next-k.next > slack {
@@ -34,7 +34,7 @@ func (q *renewQueue) push(k *keptClaim, slack time.Duration) {
 	last.after = k
 }
 
-// move makes next the time of k.
+// move changes the time at which to look at k.
 func (q *renewQueue) move(k *keptClaim, next time.Duration) {
 	k.next = next
 	if k.index >= 0 {

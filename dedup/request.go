@@ -25,12 +25,12 @@ type Request struct {
 	// needs a month. At least Config.LeaseTTL. The attempt that ends the key decides. A store with
 	// one window for all keys refuses it: the layout Compact of redisadapter. Zero: Config.Window.
 	Window time.Duration
-	// LikelyDuplicate says that the message was probably processed before, such as a redelivery.
-	// Asking is then cheaper for a key that is done, and dearer for others. The answer is the same.
+	// LikelyDuplicate says that the message was probably processed before, such as a redelivery. A
+	// claim then costs less for a key that is done, and more for others. The answer is the same.
 	LikelyDuplicate bool
-	// TakeOverOlderGeneration asks also for a key in flight whose consumer has lost the partition:
+	// TakeOverOlderGeneration also asks for a key in flight whose consumer has lost the partition:
 	// the claim has the same Origin.Source and Partition, and an older Generation above zero.
-	// Source must name the consumer group and the topic. The older owner learns of it by its next
+	// Source must name the consumer group and the topic. The older owner learns of it with its next
 	// renewal, so both effects can happen, unless effect and record are one transaction. A claim
 	// after [MarkIrreversible] is never taken over, nor one that the same batch has won.
 	TakeOverOlderGeneration bool
@@ -41,9 +41,9 @@ type Request struct {
 	// without it when their turn has come. Wait, Resolve and Observe mode do not apply.
 	OnlyNew bool
 	// NoResult says that the key never has a result, whoever handles it, so that a store may record
-	// its success by a cheaper command. A result that is given anyway is not kept ([ErrNoResult]),
-	// nor is that of a later attempt without NoResult while the store remembers one with it. [Do]
-	// with struct{} and Config.SeenOnly set it.
+	// its success by a cheaper command. A result that is given anyway is not kept ([ErrNoResult]).
+	// Nor is the result of a later attempt without NoResult, while the store remembers an attempt
+	// with it. [Do] with struct{} and Config.SeenOnly set it.
 	NoResult bool
 }
 

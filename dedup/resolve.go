@@ -10,9 +10,9 @@ import (
 // resolve finds out about an uncertain key that c has taken over, and returns the claim for
 // its caller: c itself when the effect is to run again.
 //
-// The key keeps its danger all the while. Should this process die, or the next attempt
-// before it calls MarkIrreversible, the key is uncertain again and is asked about again: the answer
-// may have changed by then, if a request was still on its way.
+// The key stays irreversible meanwhile. If this process dies, or the next attempt dies before it
+// calls MarkIrreversible, the key is uncertain again and is asked about again: the answer may
+// have changed by then, if a request was still on its way.
 func (d *Deduper) resolve(ctx context.Context, c *Claim) *Claim {
 	found := d.findOut(ctx, c)
 	fire(d.cfg.Observer.Claimed, found.event(false))
@@ -65,13 +65,13 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	return c.foundNothing(Uncertain, &unresolvedError{err})
 }
 
-// putBack gives up a claim that was made to find out. Its key is uncertain again. Where that
+// putBack gives up a claim that was taken to resolve its key, which is uncertain again. Where that
 // fails, the claim lapses, which does the same.
 func (d *Deduper) putBack(ctx context.Context, c *Claim) {
 	_ = d.conclude(ctx, Completion{Claim: c, Err: errReleased})
 }
 
-// foundEnd records how the earlier attempt has ended, and makes its duplicate.
+// foundEnd records how the earlier attempt has ended, and returns the Duplicate for the caller.
 func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Claim {
 	err := d.conclude(ctx, done)
 	var change driver.Finish
@@ -82,12 +82,12 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label,
 		Remaining: c.window,
 	}
-	if done.Err != nil { // where no failures are kept the change is a release, but it has failed
+	if done.Err != nil { // if the store keeps no failures the change is a release; report a failure
 		rec.State, rec.Result = driver.StateFailed, failureText(done.Err)
 	}
 	switch {
 	case err == nil, errors.Is(err, ErrNoResult):
-	case c.Stored != nil && terminal(c.Stored.State): // known to somebody else first
+	case c.Stored != nil && terminal(c.Stored.State): // somebody else has recorded an end first
 		rec = *c.Stored
 	default:
 		return c.foundNothing(Unknown, unknown(err))
@@ -99,7 +99,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 }
 
-// foundNothing is the answer of a claim that was made to find out, and found nothing out.
+// foundNothing returns the caller's claim when the key of c could not be resolved.
 func (c *Claim) foundNothing(outcome driver.Outcome, err error) *Claim {
 	rec := c.Record
 	rec.State = driver.StateUncertain

@@ -20,7 +20,7 @@ func merge(handler, end error) error {
 	case !IsPermanent(handler) && errors.Is(handler, ErrNoResult):
 		return &foreignError{handler} // of a call for another key
 	}
-	return handler // a release that failed lapses
+	return handler // if a release failed, the claim lapses
 }
 
 // storesNothing reports whether a T holds nothing worth storing.
@@ -29,8 +29,8 @@ func storesNothing[T any]() bool {
 	return ok
 }
 
-// encode is how Do stores a value. It goes by T, as decode must, and not by what an
-// interface holds. A MarshalJSON that panics costs the result only: the effect has
+// encode makes the form in which Do stores a value. It goes by T, as decode must, and not by what
+// an interface holds. A MarshalJSON that panics costs only the result: the effect has
 // happened, and its record matters more.
 func encode[T any](value T) (data []byte, err error) {
 	switch v := any(&value).(type) {

@@ -6,11 +6,11 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// leaves reports whether the request leaves a key alone that it would get.
+// leaves reports whether the request leaves alone a key that it could get.
 func leaves(r *driver.ClaimRequest, attempt int) bool { return r.OnlyNew && attempt > 0 }
 
-// left reports whether an answer says that the key was left to others by a request with
-// OnlyNew.
+// left reports whether the answer to a request with OnlyNew says that the request left the key
+// to others.
 func left(onlyNew bool, outcome driver.Outcome, rec *Record) bool {
 	return onlyNew && outcome == InFlight && rec.Remaining <= 0
 }
@@ -37,9 +37,8 @@ func samePosition(o, other *driver.Origin) bool {
 		o.Partition == other.Partition && o.Offset == other.Offset
 }
 
-// outranks reports whether o is of the partition that other is of, in the same stream, and
-// of a newer generation of its consumers. An unknown origin outranks nothing, and nothing
-// outranks it.
+// outranks reports whether o and other have the same stream and partition, and o has a newer
+// generation of consumers. An unknown origin outranks nothing, and nothing outranks it.
 func outranks(o, other *driver.Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&
 		other.Generation > 0 && other.Generation < o.Generation

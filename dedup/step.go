@@ -23,7 +23,7 @@ import (
 // KiB. A value that does not fit, or cannot be encoded, is not kept: this call returns nil, and
 // later ones [ErrNoResult].
 //
-// A new step costs one round trip, a finished one none. Errors instead of fn:
+// A new step costs one round trip, a finished one none. Errors without a run of fn:
 //
 //   - an [*InputError] for a bad name, a nil fn, the 65th step, a name whose step is running,
 //     or a ctx that is not that of an attempt;
@@ -67,7 +67,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	return value, c.recordStep(ctx, encodeStep(c, name, value))
 }
 
-// encodeStep is the step that returned value.
+// encodeStep makes the record of the step that returned value.
 func encodeStep[T any](c *Claim, name string, value T) stepcode.Step {
 	data, err := encode(value)
 	switch {
@@ -81,7 +81,7 @@ func encodeStep[T any](c *Claim, name string, value T) stepcode.Step {
 	return stepcode.Step{Name: name, Kind: stepcode.Value, Value: bytes.Clone(data)}
 }
 
-// replayStep returns what a finished step has returned.
+// replayStep returns the value that a finished step has returned.
 func replayStep[T any](ctx context.Context, c *Claim, done stepcode.Step) (T, error) {
 	var zero T
 	if !done.Told {
@@ -108,7 +108,7 @@ func (c *Claim) recordStep(ctx context.Context, s stepcode.Step) error {
 }
 
 // saveSteps writes all finished steps. Two calls may overtake each other: the later one has
-// more steps, and stores keep the longer.
+// more steps, and stores keep the longer list.
 func (c *Claim) saveSteps(ctx context.Context) error {
 	if err := c.open(); err != nil {
 		return err
@@ -132,7 +132,7 @@ type steps struct {
 	running map[string]bool
 }
 
-// ownSteps are those of the claim. Few claims have any.
+// ownSteps returns the steps of the claim. They are made when needed: few claims have any.
 func (c *Claim) ownSteps() *steps {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,8 +142,8 @@ func (c *Claim) ownSteps() *steps {
 	return c.steps
 }
 
-// begin returns the finished step of that name, or reserves it for the caller, who
-// leaves it.
+// begin returns the finished step of that name. Otherwise it reserves the name for the caller,
+// who must call leave.
 func (s *steps) begin(stored []byte, name string) (stepcode.Step, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

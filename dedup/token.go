@@ -20,7 +20,7 @@ func newToken() driver.Token {
 // a saved machine is resumed twice, the two copies must not use the same tokens.
 type randomTokens struct {
 	from chacha.ChaCha8
-	few  bool // for which a seed does not pay
+	few  bool // too few tokens to need a seed
 }
 
 func (r *randomTokens) seed(n int) {

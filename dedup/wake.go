@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// wakesAtOnce bounds the keys of one Wake, and maxWakes those that wait for one. Beyond it
-	// waiters poll.
+	// wakesAtOnce bounds the keys of one Wake, and maxWakes the keys that wait for one. The waiters
+	// of more keys poll.
 	wakesAtOnce = 256
 	maxWakes    = 4096
 	// A store that failed is left alone for a second, and twice as long with each failure after
 	// that, up to a minute.
 	minWakePause = time.Second
 	maxWakePause = time.Minute
-	// minWakeTime is how long a connection may take, where StoreTimeout is shorter.
+	// minWakeTime bounds a call, which may have to connect, where StoreTimeout is shorter.
 	minWakeTime = time.Second
 )
 
-// wakes tells waiters of other processes when a key has ended here, and hears of ends there. Only
-// a Deduper with a Config.Wait has it, over a store that is a [driver.Waker].
+// wakes tells waiters of other processes when a key has ended here, and hears of ends there. It
+// does so only with a Config.Wait, over a store that is a [driver.Waker].
 type wakes struct {
 	d     *Deduper
 	store driver.Waker // nil: waiters of other processes poll
@@ -44,7 +44,7 @@ func newWakes(d *Deduper) *wakes {
 	return w
 }
 
-// notify tells other processes that a key has ended, by a goroutine of its own: nobody's effect
+// notify tells other processes that a key has ended, from a goroutine of its own: no effect
 // waits for that.
 func (w *wakes) notify(id driver.ID) {
 	if w.store == nil || w.d.life.Closed() {
@@ -78,7 +78,7 @@ func (w *wakes) within() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), max(w.d.cfg.StoreTimeout, minWakeTime))
 }
 
-// next takes what is to be sent next. When that is nothing the sender ends.
+// next takes what is to be sent next. When there is nothing, the sender ends.
 func (w *wakes) next() []driver.ID {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +92,8 @@ func (w *wakes) next() []driver.ID {
 	return ids
 }
 
-// begin returns what a call does that begins to wait for x: the first one has x hear of the key's
-// end in other processes. That is done behind its back, while it polls.
+// begin returns what a call does when it begins to wait for x. The first call has x hear of the
+// key's end in other processes: a goroutine subscribes while the call polls.
 func (w *wakes) begin(id driver.ID, x *waiting.Key) func() {
 	return func() {
 		if w.store == nil || w.paused() || w.d.life.Closed() || !w.d.waiters.First(x) {
@@ -113,7 +113,7 @@ func (w *wakes) listen(id driver.ID, x *waiting.Key) {
 		w.d.waiters.Renounce(x)
 		return
 	}
-	w.d.inflight.Leave(id) // the key may have ended before: share no answer from then
+	w.d.inflight.Leave(id) // the key may have ended before Listen: share no answer from before
 	w.d.waiters.Attach(x, stop)
 }
 
@@ -123,7 +123,8 @@ func (w *wakes) paused() bool {
 	return time.Now().Before(w.off)
 }
 
-// tried leaves a store alone for a while that has failed, and says so when it had worked before.
+// tried notes how a call of the store ended. After a failure the store is left alone for a while,
+// and the log says so when the store had worked before.
 func (w *wakes) tried(err error) {
 	w.mu.Lock()
 	before := w.pause

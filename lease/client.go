@@ -157,8 +157,8 @@ func (c *Client) run(ctx context.Context, call redisscript.Call) redisscript.Rep
 	return c.runner.Run(ctx, []redisscript.Call{call})[0]
 }
 
-// ask sends one script for the lease, again while it is not answered and that may help:
-// the same token makes it harmless.
+// ask sends one script for the lease. While there is no answer, and sending again may help, it
+// does so: with the same token that is harmless.
 func (l *Lease) ask(ctx context.Context, call redisscript.Call) (redisscript.Reply, error) {
 	retry := backoff.Policy{Base: 10 * time.Millisecond, Cap: 250 * time.Millisecond}
 	var prev time.Duration
@@ -174,7 +174,7 @@ func (l *Lease) ask(ctx context.Context, call redisscript.Call) (redisscript.Rep
 	}
 }
 
-// mayPass reports whether asking again may help without anybody's doing.
+// mayPass reports whether the cause of err may pass by itself, so that asking again may help.
 func mayPass(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && !errors.Is(err, redisscript.ErrUnreadable) &&
 		!redis.HasErrorPrefix(err, "NOPERM") && !redis.HasErrorPrefix(err, "NOAUTH")

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Identities of what can go wrong; test with errors.Is.
+// Errors to test for with errors.Is.
 var (
 	// ErrHeld: somebody else holds the lease; the error is a [*HeldError].
 	ErrHeld = errors.New("lease: held by another owner")

@@ -67,7 +67,7 @@ func (l *Lease) renew(ctx context.Context) (lost bool) {
 }
 
 // renewWithin renews, but waits for the answer no longer than the lease lasts: whoever
-// works under it must hear of its end at its end.
+// works under it must be told as soon as it ends.
 func (l *Lease) renewWithin(ctx context.Context, left time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()

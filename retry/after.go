@@ -8,12 +8,12 @@ import (
 )
 
 // RetryAfter returns how long a response asks to be left alone: its Retry-After, in seconds or as a
-// date in any of HTTP's three forms (RFC 9110, 10.2.3 and 5.6.7). It returns false without the
-// field and for anything else in it, a negative or fractional number too. A date in the past is 0;
-// a number beyond what a duration holds is the longest one.
+// date in any of HTTP's three forms (RFC 9110, 10.2.3 and 5.6.7). It returns false if the field is
+// missing or has anything else in it, such as a negative or fractional number. A date in the past
+// is 0; a number beyond what a duration holds is the longest one.
 //
 // A date is compared with the response's own Date field, because the clocks of two machines differ;
-// now stands in for one that is missing or unreadable.
+// now is used if that one is missing or unreadable.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.Trim(h.Get("Retry-After"), " \t")
 	if value == "" {
@@ -32,7 +32,7 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	return max(0, at.Sub(now)), true
 }
 
-// seconds reads digits; more than a duration holds is the longest one.
+// seconds parses digits. More than a duration holds is the longest duration.
 func seconds(digits string) time.Duration {
 	const most = math.MaxInt64 / int64(time.Second)
 	var n int64

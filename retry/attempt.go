@@ -43,7 +43,7 @@ func (c *call) run(ctx context.Context) (*http.Response, error) {
 	}
 }
 
-// deliver hands the outcome to the caller: f is nobody's to close any more.
+// deliver hands the outcome to the caller, and clears f, so that run no longer closes it.
 func deliver(f **flight) (*http.Response, error) {
 	done := *f
 	*f = nil
@@ -111,7 +111,7 @@ func (c *call) launch(ctx context.Context, limit time.Duration) (*flight, error)
 	return f, nil
 }
 
-// judge ends the time of an attempt, and says what its outcome means.
+// judge ends the timeout of an attempt, and says what its outcome means.
 func (c *call) judge(f *flight) (Class, failure) {
 	class := Final
 	if f.err == nil {

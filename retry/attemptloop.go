@@ -21,7 +21,7 @@ type attemptLoop struct {
 	limit      Reason    // why there is one send only; 0 if there may be more
 	repeatable bool      // what is sent can be sent again, also where limit forbids attempts
 	deadline   time.Time // of the context; zero: none
-	latest     time.Time // that an attempt may begin
+	latest     time.Time // the last moment at which an attempt may begin
 	sends      int       // attempts and repeats of a wait
 	waits      int       // sends that repeat a wait and do not count as attempts
 	prev       time.Duration
@@ -42,7 +42,7 @@ func newAttemptLoop(ctx context.Context, p Policy) *attemptLoop {
 	return c
 }
 
-// once leaves one attempt, whatever it is answered. The first reason stays.
+// once limits the call to one attempt, whatever its answer. The first reason stays.
 func (c *attemptLoop) once(why Reason) {
 	if c.limit == 0 {
 		c.Attempts, c.limit = 1, why
@@ -63,8 +63,8 @@ func (c *attemptLoop) late(d time.Duration) Reason {
 	return 0
 }
 
-// timeout is that of the attempt which begins now; 0 for none. Where there is a deadline each of
-// the attempts that are left may use an equal part of what is left.
+// timeout returns the timeout of the attempt that begins now; 0 for none. With a deadline, each
+// remaining attempt may use an equal part of the remaining time.
 func (c *attemptLoop) timeout() time.Duration {
 	if c.deadline.IsZero() {
 		return c.AttemptTimeout
@@ -118,7 +118,7 @@ func (c *attemptLoop) sent() {
 	c.paid = false
 }
 
-// refund gives back the token of a send that has not come about.
+// refund gives back the token of a send that did not happen.
 func (c *attemptLoop) refund() {
 	if c.paid {
 		c.paid = false

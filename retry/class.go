@@ -84,7 +84,7 @@ func (t *Transport) class(resp *http.Response, keyed bool) Class {
 	return Final
 }
 
-// As much of a problem's text is read for its type, and for so long where the attempt has no
+// Bounds of reading a problem's text for its type: in bytes, and in time if the attempt has no
 // timeout.
 const (
 	sniffLimit = 64 << 10

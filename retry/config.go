@@ -38,7 +38,7 @@ type TransportConfig struct {
 	// RoundTrip, and every hop of its redirects, has the same key; a request that the caller makes
 	// again has another. It may be called concurrently. Default: no target does.
 	GenerateKeys func(*http.Request) bool
-	// Breaker guards the service, of which a Transport has one. Default: none.
+	// Breaker guards the one service that the Transport calls. Default: none.
 	Breaker Breaker
 	// HedgeAfter is the time after which a second copy of a request is sent. The first good answer
 	// is taken, and the other copy is canceled. Only safe requests (RFC 9110, 9.2.1), and those
@@ -79,7 +79,7 @@ type Breaker interface {
 	TryAcquirePermit() bool
 	// RecordSuccess answers a permit: the service answered, and not with 5xx.
 	RecordSuccess()
-	// RecordFailure answers a permit: it did not.
+	// RecordFailure answers a permit: the service did not answer, or answered with 5xx.
 	RecordFailure()
 }
 

@@ -134,8 +134,8 @@ func After(err error, d time.Duration) error {
 
 // Retryable is the default of [Policy].Retryable. An error is worth another attempt unless it is
 // nil, [Permanent], [context.Canceled], [ErrOpen], or says that a certificate is not valid or the
-// other side does not speak TLS. [context.DeadlineExceeded] is: an attempt has timed out; once the
-// caller's own deadline has passed nothing is tried again, whatever the error.
+// other side does not speak TLS. [context.DeadlineExceeded] is worth one, because an attempt has
+// timed out; once the caller's own deadline has passed nothing is tried again, whatever the error.
 func Retryable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, ErrOpen) {
 		return false
@@ -144,7 +144,7 @@ func Retryable(err error) bool {
 	return !errors.As(err, &permanent) && !certificate(err)
 }
 
-// certificate reports errors that the next handshake meets again.
+// certificate reports errors that the next handshake would meet again.
 func certificate(err error) bool {
 	var (
 		verification *tls.CertificateVerificationError
@@ -171,7 +171,7 @@ func (p Policy) worth(err error) (bool, time.Duration) {
 	return p.Retryable(err), 0
 }
 
-// ended is the error of a context that is over: what it is, and why.
+// ended returns the error of a context that has ended, with its cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

@@ -23,7 +23,7 @@ type flight struct {
 	resp     *http.Response // exactly one of resp and err is set after fly
 	err      error
 	panicked any
-	// of a race: by its goroutine, to report, or by the racer, to leave it behind
+	// set once in a race: by the flight's goroutine, to report, or by race, to leave it behind
 	claimed atomic.Bool
 }
 
@@ -35,7 +35,7 @@ var (
 	errVanished = errors.New("retry: the base RoundTripper ended its goroutine")
 )
 
-// within begins the time of the attempt.
+// within starts the timeout of the attempt.
 func (f *flight) within(limit time.Duration) {
 	f.limit = limit
 	f.timer = time.AfterFunc(limit, func() { f.cancel(&timeoutError{limit}) })
@@ -89,7 +89,7 @@ func (f *flight) record() {
 // answered reports whether the service has shown that it works.
 func (f *flight) answered() bool { return f.err == nil && f.resp.StatusCode < 500 }
 
-// unproved gives back a permit that has shown nothing.
+// unproved gives back the permit of a send that has proved nothing.
 func (f *flight) unproved() {
 	if release, ok := f.breaker.(interface{ ReleasePermit() }); ok {
 		release.ReleasePermit()
@@ -98,7 +98,7 @@ func (f *flight) unproved() {
 	f.breaker.RecordFailure()
 }
 
-// ground ends a flight that was launched and is not to fly.
+// ground ends a flight that was launched and will not be sent.
 func (f *flight) ground() {
 	if f.req.Body != nil {
 		_ = f.req.Body.Close()
@@ -120,7 +120,7 @@ func (f *flight) land() {
 	}
 }
 
-// deliver hands the outcome to the caller, whose the body now is.
+// deliver hands the outcome to the caller, who then owns the body.
 func (f *flight) deliver() (*http.Response, error) {
 	if f.err != nil {
 		f.close()

@@ -46,9 +46,9 @@ func (c *call) race(ctx context.Context, first *flight, limit time.Duration) (wo
 	}
 }
 
-// settle returns the flight that counts of those that came back; nil while it is worth waiting for
-// one that is out. A final answer counts, otherwise the last one, but a response comes before an
-// error.
+// settle returns the flight that counts among those that came back; nil while one is out that is
+// worth waiting for. A final answer counts. Otherwise the last flight does, but a response goes
+// before an error.
 func (c *call) settle(back []*flight, out int) *flight {
 	first, last := back[0], back[len(back)-1]
 	if out == 0 && first == last {
@@ -94,8 +94,8 @@ func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) 
 	return f
 }
 
-// leave cancels a copy that is still on its way, and closes what comes of it. Won is nil if none
-// has.
+// leave cancels a copy that is still on its way, and closes its response. won is nil if no copy has
+// won.
 func (f *flight) leave(landed <-chan *flight, won *flight) {
 	cause := errDropped
 	if won != nil && won.answered() {

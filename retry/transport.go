@@ -107,7 +107,7 @@ func (c *call) prepare() (err error) {
 	return nil
 }
 
-// honours reports whether the target has each effect once for a key.
+// honours reports whether the target runs each effect once for a key.
 func (t *Transport) honours(req *http.Request) bool {
 	return t.cfg.GenerateKeys != nil && t.cfg.GenerateKeys(req)
 }
@@ -137,7 +137,8 @@ func (c *call) findKey() (repeatable bool, err error) {
 	return c.keyed, nil
 }
 
-// newKey is the key for a request that has none: that of the hop before, where it is to have one.
+// newKey returns the key for a request that has none: "" if it is to have none, and after a
+// redirect the key of the hop before.
 func (c *call) newKey() (string, error) {
 	if c.t.cfg.Key != nil {
 		key, err := c.t.cfg.Key(c.req)
@@ -155,8 +156,8 @@ func (c *call) newKey() (string, error) {
 	return "", nil
 }
 
-// redirected is the key of the hop before: http.Client copies the caller's header, in which a key
-// of ours is not, and leaves the response that redirected in the request.
+// redirected returns the key of the hop before a redirect. http.Client copies the caller's header,
+// which lacks our key, but the request of the next hop has the response that redirected it.
 func (c *call) redirected() string {
 	if c.req.Response == nil || c.req.Response.Request == nil {
 		return ""

@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// batchSize is what one call carries; no multiple of the kinds, so that an answer that
-// slips by one place is of the wrong kind.
+// batchSize is the number of items of one call. It is not a multiple of the number of kinds, so
+// that an answer that slips by one place is of the wrong kind.
 const batchSize = 599
 
-// kind is one way a key can stand when a batch comes by.
+// kind is one state of a key before a batch is sent.
 type kind struct {
 	name    string
 	outcome driver.Outcome
@@ -120,7 +120,7 @@ func checkBatchMixed(c *check) {
 	}
 }
 
-// prepare brings every member to where its kind says.
+// prepare brings every member into the state that its kind says.
 func (c *check) prepare(members []member) {
 	c.Helper()
 	var reqs []driver.ClaimRequest

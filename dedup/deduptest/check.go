@@ -24,7 +24,7 @@ type check struct {
 	testing.TB
 	h     Harness
 	store driver.Store
-	moved time.Duration // that Advance has moved the clock by
+	moved time.Duration // how far Advance has moved the clock
 }
 
 // now is the time by a clock that Advance moves, too.

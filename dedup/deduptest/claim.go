@@ -116,7 +116,7 @@ func checkOrigin(c *check) {
 	o.mustClaim(req)
 	c.wantMessage("in progress", c.lookup(id), from, req.Label, f)
 
-	// A later attempt comes from where its own message stood.
+	// A later attempt has the origin of its own message.
 	c.pass(c.h.Lease)
 	o = c.stranger(id)
 	req.Token, req.Lease = o.token, long
@@ -135,7 +135,7 @@ func checkOrigin(c *check) {
 	c.acquire(id, long, long)
 	c.wantMessage("claimed without origin", c.lookup(id), driver.Origin{}, "", driver.Fingerprint{})
 
-	// The newest claim's origin, not the last one that was known.
+	// A record shows the newest claim's origin, also an unknown one.
 	o = c.stranger(newID())
 	req = o.request()
 	req.Origin = from
@@ -164,7 +164,7 @@ func (c *check) wantMessage(what string, rec driver.Record, from driver.Origin, 
 }
 
 // checkLookupReads reads a lapsing claim and a short record all along, and expects
-// both to go as they would unread.
+// both to end as they would unread.
 func checkLookupReads(c *check) {
 	lapsing, short := newID(), newID()
 	c.acquire(lapsing, c.h.Lease, long)

@@ -116,7 +116,7 @@ func (c *check) take(k *contended) bool {
 	if last := k.attempt.Swap(int64(a.Record.Attempt)); int64(a.Record.Attempt) != last+1 {
 		c.Errorf("the owner after attempt %d has attempt %d", last, a.Record.Attempt)
 	}
-	// A round trip inside, so that an intruder has the time to show.
+	// A round trip inside, so that a second owner has the time to show.
 	if rec := c.lookups(k.id)[0].Record; rec.State != driver.StateInProgress ||
 		rec.Fence != a.Record.Fence {
 		c.Errorf("under the claim with fence %d the key is %v with fence %d", a.Record.Fence,

@@ -36,10 +36,9 @@ type Harness struct {
 	// with an Advance run one after the other.
 	Advance func(d time.Duration)
 
-	// Lease is the shortest lease, hold and window that the store can tell from
-	// nothing, and after which the fence of a key it has forgotten must have grown. Only
-	// what must lapse gets so short a lease, so a slow server fails no check. Default
-	// [DefaultLease].
+	// Lease is the shortest lease, hold and window that the store can tell from zero. After
+	// that time the fence of a key that it has forgotten must have grown. Only what must
+	// lapse gets so short a lease, so a slow server fails no check. Default [DefaultLease].
 	Lease time.Duration
 
 	// MaxResult is the size in bytes of the largest result the store keeps. Default
@@ -47,7 +46,7 @@ type Harness struct {
 	MaxResult int
 
 	// WalkSteps is how many calls each of the random walks makes. With a real clock the
-	// walks take most of the suite's time, and as much less with fewer. Default
+	// walks take most of the suite's time; fewer steps take less. Default
 	// [DefaultWalkSteps].
 	WalkSteps int
 
@@ -60,9 +59,9 @@ type Harness struct {
 	// store's own tests must.
 	OneWindow bool
 
-	// DoneOnly is for a store that keeps nothing at all of a succeeded key but that it is
-	// done: no result, attempt, fence, fingerprint, origin or label; and for longer than the
-	// window, perhaps. It implies OneWindow.
+	// DoneOnly is for a store that keeps of a succeeded key only that it is done: no result,
+	// attempt, fence, fingerprint, origin or label. It may keep that for longer than the
+	// window. It implies OneWindow.
 	DoneOnly bool
 
 	// OnePartition is for a store that wants all claims of a key to come from one partition.

@@ -40,8 +40,8 @@ func checkFirst(c *check) {
 	}
 }
 
-// leftTo insists on a key that a first claim could have and leaves as it is, and that the
-// next claim counts on from there.
+// leftTo insists that a first claim leaves the key as it is, although the key could be claimed, and
+// that the next claim counts on from there.
 func (c *check) leftTo(what string, id driver.ID, bend func(*driver.ClaimRequest)) {
 	c.Helper()
 	before := c.lookup(id)
@@ -67,7 +67,7 @@ func (c *check) leftTo(what string, id driver.ID, bend func(*driver.ClaimRequest
 	}
 }
 
-// checkFirstLeaves meets keys that have an attempt, and are in nobody's hands.
+// checkFirstLeaves asks for keys that have an attempt, and that another claim could get.
 func checkFirstLeaves(c *check) {
 	same := func(*driver.ClaimRequest) {}
 	released := c.ended(newID(), driver.StateReleased, nil)
@@ -95,7 +95,7 @@ func checkFirstLeaves(c *check) {
 	}
 }
 
-// checkFirstStates meets keys that nobody could have: the answers are those of any claim.
+// checkFirstStates asks for keys that no claim could get: the answers are those of any claim.
 func checkFirstStates(c *check) {
 	meets := func(what string, id driver.ID, want driver.Outcome,
 		bend func(*driver.ClaimRequest)) driver.Answer {

@@ -96,8 +96,8 @@ func (c *check) told(store driver.ForgetCounter) uint64 {
 	return n
 }
 
-// checkForgetTold holds for every store that keeps the same keys: another process asks
-// another one.
+// checkForgetTold checks every store that keeps the same keys: another process asks its own
+// store.
 func checkForgetTold(c *check) {
 	store, ok := c.store.(driver.ForgetCounter)
 	if !ok {

@@ -10,14 +10,14 @@ var (
 	newer = driver.Origin{Source: "payments/orders", Partition: 3, Offset: 77, Generation: 6}
 )
 
-// heir is a claim by somebody to whom the partition belongs now.
+// heir is a claim by the consumer that has the partition now.
 func (o *owner) heir(from driver.Origin) driver.ClaimRequest {
 	req := o.request()
 	req.Origin, req.TakeOverOlderGeneration = from, true
 	return req
 }
 
-// consumed is the owner of a live claim from a place.
+// consumed returns the owner of a live claim with an origin.
 func (c *check) consumed(id driver.ID, from driver.Origin) *owner {
 	c.Helper()
 	o := c.stranger(id)
@@ -27,7 +27,7 @@ func (c *check) consumed(id driver.ID, from driver.Origin) *owner {
 	return o
 }
 
-// checkTakesOver lets the group move on under live claims.
+// checkTakesOver takes live claims over, one generation after the other.
 func checkTakesOver(c *check) {
 	id, steps := newID(), []byte("charge")
 	old := c.consumed(id, older)
@@ -104,7 +104,7 @@ func checkTakenOverLate(c *check) {
 	c.wantApplied("an effect that landed after both", old.finish(old.landed("old")), id, "old")
 }
 
-// checkNotTakenOver meets live claims with less than a newer generation of the same
+// checkNotTakenOver asks for live claims, but not with a newer generation of the same
 // partition.
 func checkNotTakenOver(c *check) {
 	at := func(from driver.Origin, bend func(*driver.Origin)) driver.Origin {
@@ -159,7 +159,7 @@ func checkNotTakenOver(c *check) {
 	}
 }
 
-// checkGenerationIrreversible meets claims whose irreversible part may have begun, in this
+// checkGenerationIrreversible asks for claims whose irreversible part may have begun, in this
 // attempt or in an earlier one.
 func checkGenerationIrreversible(c *check) {
 	declared := c.consumed(newID(), older)
@@ -186,7 +186,7 @@ func checkGenerationIrreversible(c *check) {
 	}
 }
 
-// checkGenerationStates meets keys that are not in flight: their answers are those of
+// checkGenerationStates asks for keys that are not in flight: their answers are those of
 // any other claim.
 func checkGenerationStates(c *check) {
 	meets := func(what string, id driver.ID, want driver.Outcome) driver.Answer {

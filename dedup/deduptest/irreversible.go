@@ -27,7 +27,7 @@ func (o *owner) take(lease time.Duration) driver.Answer {
 	return a
 }
 
-// dangerous is the owner of a live claim whose irreversible part has begun.
+// dangerous returns the owner of a live claim whose irreversible part has begun.
 func (c *check) dangerous(id driver.ID) *owner {
 	c.Helper()
 	o := c.acquire(id, long, long)
@@ -52,11 +52,11 @@ func (c *check) uncertain(id driver.ID, crash bool) *owner {
 	return o
 }
 
-// ways in which an attempt whose irreversible part has begun ends without an end.
+// ways in which an attempt whose irreversible part has begun ends without saying how.
 var ways = map[bool]string{true: "after a crash", false: "after a release"}
 
-// wantUncertain insists on a key that nobody gets, and on one look at it that is as
-// good as another.
+// wantUncertain insists that the key is uncertain, that no claim gets it, and that claims and
+// lookups do not change it.
 func (c *check) wantUncertain(what string, o *owner) {
 	c.Helper()
 	before := c.lookup(o.id)
@@ -74,7 +74,7 @@ func (c *check) wantUncertain(what string, o *owner) {
 	c.wantUnchanged(what, before, c.lookup(o.id))
 }
 
-// checkIrreversibleKept lets attempts end without an end after MarkIrreversible.
+// checkIrreversibleKept lets attempts end after MarkIrreversible without saying how.
 func checkIrreversibleKept(c *check) {
 	for crash, way := range ways {
 		c.wantUncertain(way, c.uncertain(newID(), crash))
@@ -211,7 +211,7 @@ func checkIrreversibleLate(c *check) {
 	refused("of a forgotten claim", forgotten)
 }
 
-// checkTake takes uncertain keys over, and lets those who do crash and give up.
+// checkTake takes uncertain keys over, and lets the new owners crash and give up.
 func checkTake(c *check) {
 	for crash, way := range ways {
 		id := newID()

@@ -2,7 +2,7 @@ package deduptest
 
 import "github.com/onceward/onceward/dedup/driver"
 
-// wantApplied insists on a record made by somebody who held nothing.
+// wantApplied insists on a record made by a caller who held no claim.
 func (c *check) wantApplied(what string, a driver.Answer, id driver.ID, result string) {
 	c.Helper()
 	c.wantEnd(what, a, false, true)
@@ -91,7 +91,7 @@ func checkAppliedWithoutClaim(c *check) {
 	c.wantEnd("a second mark", a, false, false)
 	c.wantResult("a second mark", a.Record, []byte("first"))
 
-	// Its fence is zero, and so older than nothing: it also marks a forgotten key.
+	// A mark has fence zero, which a Forget does not refuse: it also marks a forgotten key.
 	forgotten := c.ended(newID(), driver.StateSucceeded, []byte("first"))
 	c.forget(forgotten.id, long)
 	o = c.stranger(forgotten.id)

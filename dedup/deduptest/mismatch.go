@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// bound leaves a fresh key in the given state, bound to f. A lapsed claim is asked for
-// as StateUncertain, which no store reaches by itself.
+// bound leaves a fresh key in the given state, bound to f. StateUncertain stands for a lapsed
+// claim, because no store reaches that state by itself.
 func (c *check) bound(state driver.State, f driver.Fingerprint) driver.ID {
 	c.Helper()
 	o := c.stranger(newID())

@@ -6,14 +6,14 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// unused is the change of an attempt whose turn never came.
+// unused is the change of an attempt that never began.
 func (o *owner) unused() driver.Finish {
 	change := o.change(driver.StateReleased)
 	change.NotAttempted = true
 	return change
 }
 
-// wantUncounted insists on what is left of a claim of o whose turn never came.
+// wantUncounted insists on what is left of a claim of o whose attempt never began.
 func (c *check) wantUncounted(what string, rec driver.Record, o *owner) {
 	c.Helper()
 	c.wantState(what, rec, driver.StateReleased)
@@ -45,7 +45,7 @@ func checkNotAttempted(c *check) {
 	c.wantSteps("after attempts that were never begun", c.lookup(id), steps)
 }
 
-// checkNotAttemptedAgain sends it again, and sends it late.
+// checkNotAttemptedAgain sends such an end again, and sends it late.
 func checkNotAttemptedAgain(c *check) {
 	id := newID()
 	for range 2 {
@@ -99,8 +99,8 @@ func checkNotAttemptedIrreversible(c *check) {
 	}
 }
 
-// checkNotAttemptedRefused says of ends that they were never begun, and of an attempt that was
-// never begun what only one that was could know.
+// checkNotAttemptedRefused sends contradictions: NotAttempted with an end, and with NotStarted,
+// which only an attempt that began can know.
 func checkNotAttemptedRefused(c *check) {
 	var input *driver.InputError
 	for _, state := range c.ends() {

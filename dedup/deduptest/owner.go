@@ -72,7 +72,7 @@ func (o *owner) change(state driver.State) driver.Finish {
 	return change
 }
 
-// granted remembers what a claim has been answered that was sent at a time.
+// granted notes the answer to a claim that was sent at sent.
 func (o *owner) granted(lease time.Duration, a driver.Answer, sent time.Time) {
 	o.attempt, o.fence = a.Record.Attempt, a.Record.Fence
 	if !a.Mine {
@@ -114,8 +114,8 @@ func (o *owner) finish(change driver.Finish) driver.Answer {
 	return a
 }
 
-// gaveUp ends the owner's time with its release or failure: nobody ends an attempt twice,
-// another way, and goes by the lease that it had.
+// gaveUp clears the end of the lease after a release or a failure: a second, different end of the
+// attempt must not go by the lease that it had.
 func (o *owner) gaveUp(change driver.Finish, a driver.Answer) {
 	if change.State != driver.StateSucceeded && a.Written {
 		o.until = time.Time{}

@@ -26,8 +26,8 @@ const (
 // fate says what happens to a process at its nth call, from 1.
 type fate func(op Op, n int) blow
 
-// process stands for one: a Deduper whose store it is. When it has crashed no call of it returns
-// until it is buried, and so nothing after the call happens.
+// process simulates a process: it is the store of a Deduper of its own. After a crash none of its
+// calls returns until it is buried, and so nothing after the call happens.
 type process struct {
 	store driver.Store
 	lease time.Duration
@@ -63,7 +63,7 @@ func (tr *trial) start(plan fate) *process {
 	return p
 }
 
-// bury has all calls of the process return, and waits for its end.
+// bury lets all calls of the process return, and waits for its end.
 func (p *process) bury() {
 	p.end()
 	p.mu.Lock()
@@ -159,7 +159,7 @@ func (p *process) next(op Op) blow {
 	return b
 }
 
-// die has the process dead, if it is not, and returns when it is buried.
+// die marks the process as crashed, if it is not, and returns when it is buried.
 func (p *process) die() {
 	p.mu.Lock()
 	select {

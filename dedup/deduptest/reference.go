@@ -14,7 +14,7 @@ type reference struct {
 	state   driver.State
 	token   driver.Token // owner in progress; later whoever wrote the end
 	lapsed  bool
-	late    bool // the end was written by somebody who held nothing
+	late    bool // the end was written by somebody who held no claim
 	attempt int
 	fence   uint64
 	newest  uint64 // largest fence ever seen
@@ -24,7 +24,7 @@ type reference struct {
 	steps   string
 	result  string
 	from    driver.Origin // of the newest claim
-	// what the store is spared: see Harness.
+	// doneOnly is Harness.DoneOnly: the store need not keep the rest.
 	doneOnly bool
 	// resent says that the store is behind a client that may send a claim twice.
 	resent bool
@@ -38,7 +38,7 @@ func (r *reference) heldBy(token driver.Token) bool {
 	return r.state == driver.StateInProgress && r.token == token
 }
 
-// holds tells apart two claims that the same token was granted.
+// holds tells apart two claims of the same token.
 func (r *reference) holds(token driver.Token, fence uint64) bool {
 	return r.heldBy(token) && (fence == 0 || fence == r.fence)
 }
@@ -74,7 +74,7 @@ func (r *reference) claim(req driver.ClaimRequest, a driver.Answer) error {
 	case r.leftBy(req):
 		return r.left(a)
 	}
-	// Clients of servers send again by themselves, and then the first claim is found: Mine.
+	// A server's client may send a claim again by itself, and then finds its own first one: Mine.
 	again := r.resent && want == driver.Acquired && a.Mine
 	if a.Outcome != want || a.Mine != mine && !again {
 		return fmt.Errorf("want %v, mine %t, got %s", want, mine, describe(a))
@@ -96,7 +96,7 @@ func (r *reference) claim(req driver.ClaimRequest, a driver.Answer) error {
 	return r.matches(a.Record)
 }
 
-// leftBy reports whether a request does without a key that somebody has had.
+// leftBy reports whether a request leaves alone a key that somebody has had.
 func (r *reference) leftBy(req driver.ClaimRequest) bool {
 	return req.OnlyNew && r.state != driver.StateAbsent && r.attempt > 0
 }
@@ -108,13 +108,13 @@ func (r *reference) left(a driver.Answer) error {
 			a.Record.Remaining)
 	}
 	if !r.lapsed {
-		a.Record.Remaining = long // of a lease, if it has one: it gives way
+		a.Record.Remaining = long // of the live lease, if there is one: it gives way
 	}
 	return r.matches(a.Record)
 }
 
-// givesWay reports whether a live claim is one of an older generation for the same
-// partition, without danger, and is asked for by somebody who takes such a one over.
+// givesWay reports whether req takes over a live claim: it asks for that, and the claim is of an
+// older generation for the same partition, without danger.
 func (r *reference) givesWay(req driver.ClaimRequest) bool {
 	o, n := r.from, req.Origin
 	return req.TakeOverOlderGeneration && !r.danger && o.Source != "" && o.Source == n.Source &&
@@ -147,7 +147,7 @@ func (r *reference) finish(c driver.Finish, a driver.Answer) error {
 	case r.state == r.reach(c) && r.token == c.Token:
 		held, written = true, true
 		if r.late || !time.Now().Before(c.Until) {
-			held = a.Held // what landed late, or is sent again late, may be told either way
+			held = a.Held // the store may answer either, for an end written late or sent again late
 		}
 	case c.EffectApplied && r.mayLand(c.Fence):
 		written = true
@@ -207,8 +207,8 @@ func (r *reference) forget(live bool) error {
 		return fmt.Errorf("want in flight %t, got %t", want, live)
 	}
 	if !live && r.state != driver.StateAbsent {
-		// After an effect that landed late it is the store's choice which owner's
-		// fence the key keeps, and so up to where it forgets.
+		// After an effect that landed late, the store chooses which owner's fence the key
+		// keeps, and so which owners it refuses from now on.
 		certain := !r.late
 		r.floor = r.newest
 		r.expire()

@@ -4,7 +4,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// resolvable is what finds uncertain keys, or nil.
+// resolvable returns the store if it finds uncertain keys, or nil.
 func (c *check) resolvable() driver.Resolvable {
 	s, _ := c.store.(driver.Resolvable)
 	return s
@@ -84,8 +84,8 @@ func (o *owner) ask(s driver.Resolvable) driver.Answer {
 	return o.c.learnt("ClaimUncertain", a)
 }
 
-// checkUncertainAsked: a claim of an uncertain key only is not counted as an attempt, and is had by
-// one at a time.
+// checkUncertainAsked: ClaimUncertain is not counted as an attempt, and one caller at a time gets
+// the claim.
 func checkUncertainAsked(c *check) {
 	s := c.resolvable()
 	if s == nil {

@@ -17,7 +17,7 @@ func (o *owner) note(steps []byte) driver.Answer {
 	return o.c.learnt("Renew with Steps", o.c.renews(renewal)[0])
 }
 
-// mustNote insists on being heard.
+// mustNote insists that the claim is held.
 func (o *owner) mustNote(steps []byte) {
 	o.c.Helper()
 	if a := o.note(steps); !a.Held {
@@ -32,7 +32,7 @@ func (c *check) wantSteps(what string, rec driver.Record, want []byte) {
 	}
 }
 
-// checkSteps keeps what is given, and leaves it when nothing or something older comes.
+// checkSteps: a store keeps the steps that it gets, and leaves them when none or older ones come.
 func checkSteps(c *check) {
 	for _, size := range []int{1, 255, 256, 4 << 10, maxSteps} {
 		o := c.acquire(newID(), long, long)

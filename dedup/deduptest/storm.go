@@ -11,20 +11,21 @@ import (
 type StormConfig struct {
 	// Messages that are delivered. Default 100.
 	Messages int
-	// Deliveries of each at least, each until it is acknowledged. Default 3.
+	// Deliveries is the number of copies of each message. Each is delivered until it is
+	// acknowledged. Default 3.
 	Deliveries int
 	// Processes at a time, each with one delivery. Default 8.
 	Processes int
 	// Rate is how likely a call of the store is to be hit, from 0 to 1. Default 0.05. The ninth
 	// and later deliveries of a message are not hit, so that each comes to an end.
 	Rate float64
-	// Seed decides which call of which delivery is hit, and in which order messages come; not what
-	// processes do between them. Default: a random one, which is logged.
+	// Seed decides which call of which delivery is hit, and in which order messages come. It does
+	// not decide what processes do in between. Default: a random one, which is logged.
 	Seed uint64
 }
 
-// Storm delivers many messages several times by processes at once, of which calls of the store
-// crash, pause for two leases, or lose their request or reply, and judges as [Twice] does.
+// Storm delivers many messages several times, by several processes at once. Calls of the store
+// crash, pause for two leases, or lose their request or reply. It judges as [Twice] does.
 func Storm(t testing.TB, s Subject, c StormConfig) Report {
 	t.Helper()
 	if c.Messages < 0 || c.Deliveries < 0 || c.Processes < 0 || c.Rate < 0 || c.Rate > 1 {

@@ -20,8 +20,8 @@ type Subject struct {
 	// Deliver hands one message to the handler, as the consumer or the server does, which must
 	// use d for it. nil means acknowledged: the message is not redelivered. Required.
 	Deliver func(ctx context.Context, d *dedup.Deduper, message string) error
-	// Effects counts how often a message has had its effect, there where it has it: rows in the
-	// database, calls of the payment provider's double. Required.
+	// Effects counts how often a message has had its effect, where the effect happens: rows in
+	// the database, calls of the payment provider's double. Required.
 	Effects func(message string) int
 	// Store returns the store of all Dedupers, once. Default: [dedup.Memory]. A store that keeps
 	// no results, or wants all of a key from one partition, is not supported.
@@ -43,7 +43,7 @@ type Report struct {
 	Faults int
 	// Doubled are the messages with more than one effect.
 	Doubled []Incident
-	// Lost are those that were acknowledged without one, or never were acknowledged.
+	// Lost are those that were acknowledged without an effect, or never were acknowledged.
 	Lost []Incident
 }
 
@@ -54,7 +54,7 @@ type Incident struct {
 	// Effects that it had.
 	Effects int
 	// Explained says that for each effect but one a fault hit the store while the key was held:
-	// between effect and record, as far as that shows from outside. Never, with Subject.Atomic.
+	// between effect and record, as far as that shows from outside. Never with Subject.Atomic.
 	Explained bool
 	// Story tells its deliveries, one a line.
 	Story string
@@ -77,7 +77,7 @@ type trial struct {
 	givenUp   int // messages
 }
 
-// message is one, and what happened to it. The trial's lock guards it.
+// message is one message, and what happened to it. The trial's lock guards it.
 type message struct {
 	name    string
 	number  int
@@ -113,7 +113,7 @@ func newTrial(t testing.TB, s Subject) *trial {
 	return tr
 }
 
-// newMessage names one, and says what is going to happen to it.
+// newMessage makes a message. Its name says what is going to happen to it.
 func (tr *trial) newMessage(about string) *message {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()

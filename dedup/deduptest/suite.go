@@ -27,11 +27,11 @@ func (p property) prove(t testing.TB, h Harness) {
 	p.check(&check{TB: t, h: h, store: h.New(t)})
 }
 
-// needRecords is what stores for Harness.DoneOnly are spared.
+// needRecords are the checks that stores with Harness.DoneOnly are spared.
 var needRecords = []string{"claim/origin_and_label", "result/byte_for_byte", "result/not_kept",
 	"result/not_shared", "mismatch/every_state", "mismatch/incomparable"}
 
-// needWindows is what stores with one window are spared.
+// needWindows are the checks that stores with one window are spared.
 var needWindows = []string{"time/window_expiry", "time/window_of_each"}
 
 // properties are all of the contract.

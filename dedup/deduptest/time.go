@@ -139,7 +139,7 @@ func checkWindowOfEach(c *check) {
 	}
 }
 
-// checkWindowNoLease keeps the two apart: a claim lapses with its lease however long
+// checkWindowNoLease keeps window and lease apart: a claim lapses with its lease however long
 // its hold is, and a record outlives the lease it was made under.
 func checkWindowNoLease(c *check) {
 	crashed := newID()
@@ -152,8 +152,8 @@ func checkWindowNoLease(c *check) {
 		driver.Duplicate)
 }
 
-// endedInTime is a key that has succeeded under a claim that is forgotten two leases after it was
-// made. On a busy machine the first try may have come too late.
+// endedInTime returns a key that has succeeded under a claim which would be forgotten two leases
+// after it was made. On a busy machine the first try may come too late.
 func (c *check) endedInTime(lease time.Duration) driver.ID {
 	c.Helper()
 	for range 20 {

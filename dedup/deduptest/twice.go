@@ -41,10 +41,11 @@ func Twice(t testing.TB, s Subject) Report {
 	return tr.judge()
 }
 
-// most is how many calls of a handler are met at most.
+// most bounds the calls of a handler that steps hits.
 const most = 100
 
-// steps has a blow at the first call, the second, and so on until there are no more.
+// steps hits the first call of a delivery with b, the second call of another one, and so on until
+// a delivery has no such call.
 func (tr *trial) steps(b blow) {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -6,8 +6,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// checkUnreadable asks everything of a key that holds what the store cannot read,
-// between two keys that are well.
+// checkUnreadable makes every call for a key whose record the store cannot read, between two
+// healthy keys.
 func checkUnreadable(c *check, plant planter) {
 	bad := c.stranger(newID())
 	plant(c, c.store, bad.id)

@@ -15,7 +15,7 @@ const walks = 48 // seeds 1 to walks, each on a key of its own
 
 // checkRandomWalk takes one key through random calls by three workers and compares
 // every answer with the reference. The seeds are fixed, and a failure prints its seed
-// and its way.
+// and its steps.
 func checkRandomWalk(c *check) {
 	errs := make([]error, walks)
 	var done sync.WaitGroup
@@ -40,7 +40,7 @@ type walker struct {
 	c      *check
 	risky  bool // half of the walks never declare danger: they get further
 	moves  bool // in half of the walks the claims have generations
-	waits  bool // in a third of the walks some claims are for keys without an attempt alone
+	waits  bool // in a third of the walks some claims have OnlyNew
 	rng    *rand.Rand
 	id     driver.ID
 	model  reference

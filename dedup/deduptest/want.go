@@ -88,8 +88,8 @@ func (c *check) wantUnchanged(what string, before, after driver.Record) {
 
 // difference names the first field that differs between two looks at a key.
 func difference(before, after driver.Record) string {
-	// A store may count an age on an estimate of its server's clock, which is as good as
-	// the round trip that it came from.
+	// A store may compute an age with an estimate of its server's clock. The estimate may be
+	// wrong by the round trip that it came from.
 	const rounding, roundTrip = time.Millisecond, 250 * time.Millisecond
 	switch {
 	case before.State != after.State:

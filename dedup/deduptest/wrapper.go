@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Wrapper fails a wrapper around a store, such as one that traces its calls, that hides what the
-// store can do besides. Each optional interface of package driver has to be there, and its calls
-// have to reach the store below. wrap puts the wrapper around a store.
+// Wrapper tests a wrapper around a store, such as one that traces its calls. It fails a wrapper
+// that hides what else the store can do. Each optional interface of package driver has to be there,
+// and its calls have to reach the store below. wrap puts the wrapper around a store.
 func Wrapper(t testing.TB, wrap func(driver.Store) driver.Store) {
 	t.Helper()
 	inner := &capable{Store: dedup.Memory(16), limits: driver.Limits{Window: 2 * time.Hour,

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Limiter is a [Store] that does not do everything that the contract allows to ask for.
+// Limiter is a [Store] that refuses some of what the contract allows.
 type Limiter interface {
 	// Limits are the same for the life of the store.
 	Limits() Limits
@@ -27,7 +27,7 @@ type Limits struct {
 	NoFailures bool
 }
 
-// LimitsOf returns the limits of a store: none, when it is no [Limiter].
+// LimitsOf returns the limits of a store: none if it is not a [Limiter].
 func LimitsOf(store Store) Limits {
 	if s, ok := store.(Limiter); ok {
 		return s.Limits()
@@ -38,8 +38,8 @@ func LimitsOf(store Store) Limits {
 // FinishClaimer is a [Store] that ends and claims in one round trip. Deduper.CompleteAndClaim uses
 // it, and so do single calls, when an end and a claim share a batch.
 type FinishClaimer interface {
-	// FinishClaim is Finish and Claim. Neither list is empty. The claim of an ID that is among the
-	// ends may be answered as it was before its end.
+	// FinishClaim is Finish and Claim. Neither list is empty. The claim of an ID that is also among
+	// the ends may be answered as it was before its end.
 	FinishClaim(ctx context.Context, ends []Finish, reqs []ClaimRequest) (ended,
 		claimed []Answer)
 }
@@ -47,7 +47,7 @@ type FinishClaimer interface {
 // ForgetCounter is a [Store] that lets the caches of other processes notice a Forget.
 type ForgetCounter interface {
 	// Forgets returns a number that changes with every Forget, of any process, that was answered
-	// with nil, and that never has an old value again. Each Deduper with a cache
+	// with nil. It never returns to an old value. Each Deduper with a cache
 	// (dedup.Config.CacheBytes) asks for it at most twice a second. A number that differs from
 	// the last one empties the cache. Without the method no entry of a cache lives longer than a
 	// minute.
@@ -56,7 +56,7 @@ type ForgetCounter interface {
 
 // Waker is a [Store] that tells waiters of other processes when a key has ended, for
 // dedup.Config.Wait. News that is lost costs latency alone, because waiters also ask. A wrapper
-// whose store is none answers errors.ErrUnsupported.
+// of a store that is not a Waker answers errors.ErrUnsupported.
 type Waker interface {
 	// Wake tells everybody who listens to one of the IDs: at most 256, which may repeat.
 	Wake(ctx context.Context, ids []ID) error
@@ -76,9 +76,9 @@ type Resolvable interface {
 	// zero is the store's choice.
 	Uncertain(ctx context.Context, cursor string, limit int) (page []UncertainRecord, next string,
 		err error)
-	// ClaimUncertain is Claim of a key only if it is uncertain, and not counted: Attempt, Origin
-	// and Label stay those of the attempt in doubt. Any other key that Claim would answer with
-	// [Acquired] it answers with [InFlight] and the Record as it is.
+	// ClaimUncertain claims a key only if it is uncertain, and does not count that: Attempt, Origin
+	// and Label stay those of the attempt in doubt. For any other key that Claim would answer with
+	// [Acquired], it answers [InFlight] and the Record as it is.
 	ClaimUncertain(ctx context.Context, req ClaimRequest) Answer
 }
 
@@ -89,7 +89,7 @@ type UncertainRecord struct {
 	// Record of the key: Attempt is the number of the attempt in doubt, Steps are those it has
 	// finished, Label and Origin are those of its claim.
 	Record Record
-	// Asked counts the claims since then, those with TakeUncertain among them.
+	// Asked counts the claims after that declaration, those with TakeUncertain among them.
 	Asked int
 	// Age is how long ago the point of no return was declared.
 	Age time.Duration

@@ -18,7 +18,7 @@ var (
 // any side effect. The text names the field and the problem, never a key.
 type InputError struct {
 	// Field that is wrong, as it is spelled in Config or in the call. A field of another
-	// package's configuration has its package, as in "kafkaadapter.Config.Handler".
+	// package's configuration comes with the package, as in "kafkaadapter.Config.Handler".
 	Field  string
 	Reason string // Reason continues the sentence that begins with Field.
 }

@@ -126,9 +126,8 @@ type Record struct {
 // Origin says where a message came from, so that a later duplicate can be explained.
 // The zero Origin means "unknown".
 type Origin struct {
-	// Source names the stream: for Kafka the topic, and where a request wants
-	// TakeOverOlderGeneration the consumer group with it, because two groups count their
-	// generations apart. Stores keep its Digest.
+	// Source names the stream: for Kafka the topic. For TakeOverOlderGeneration it must also name
+	// the consumer group, because two groups count their generations apart. Stores keep its Digest.
 	Source string
 	// SourceDigest is what a store returns instead of Source; see Digest.
 	SourceDigest uint64
@@ -138,8 +137,8 @@ type Origin struct {
 	Generation int32
 }
 
-// Resolution is what somebody who was asked says about an uncertain key. The functions Happened,
-// FailedForGood and DidNotHappen of package dedup make one; the zero Resolution is "still unknown".
+// Resolution answers what became of an uncertain key. The functions Happened, FailedForGood and
+// DidNotHappen of package dedup make one; the zero Resolution is "still unknown".
 type Resolution struct {
 	// State that the key reaches: StateSucceeded, StateFailed, StateReleased when the effect has
 	// not happened and may run, or StateAbsent when it is still unknown.

@@ -34,9 +34,9 @@ type Store interface {
 	//     the claim is not Irreversible and its Origin is older. An older Origin has the same
 	//     digest, not zero, the same Partition, and a Generation above zero and below that of
 	//     the request. The older owner has lost the key from then on.
-	//   - a request with OnlyNew that would be answered [Acquired] by now, from a key with
-	//     an attempt of 1 or more: [InFlight] with the Record as it is, but for a Remaining
-	//     of zero or less. It is [Uncertain] where TakeUncertain would have got it the key.
+	//   - a request with OnlyNew that would otherwise be answered [Acquired], for a key with
+	//     an attempt of 1 or more: [InFlight] with the Record as it is, except for a Remaining
+	//     of zero or less. If only TakeUncertain would have got it the key: [Uncertain].
 	//   - succeeded or failed: [Duplicate] with the Record.
 	//   - uncertain, which a claim with Record.Irreversible becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
@@ -72,9 +72,9 @@ type Store interface {
 	// NotStarted releases it, and withdraws Irreversible. Steps outlive a release, and go
 	// when the key is succeeded or failed.
 	//
-	// An owner's Finish with NotAttempted leaves the key with one attempt less than the claim
-	// had counted, none when it was the first, also when it ends as uncertain: the next
-	// claim has the same number. The fence stays. Sent again it takes nothing away.
+	// An owner's Finish with NotAttempted takes back the attempt that its claim has counted, so
+	// that the next claim has the same number, also when the key ends as uncertain. After the
+	// first claim no attempt is left. The fence stays. Sent again it takes nothing away.
 	Finish(ctx context.Context, ends []Finish) []Answer
 
 	// Lookup reads, and changes nothing.
@@ -94,19 +94,19 @@ type ClaimRequest struct {
 	// Hold is how much longer than its lease the claim is remembered, so that attempt
 	// count and fence survive a crash.
 	Hold time.Duration
-	// Window that the end of the claim will be remembered for; zero when it is not known yet. A
+	// Window is how long the end of the claim will be remembered; zero when it is not known yet. A
 	// store that would refuse such an end must refuse the claim, with an [*InputError]: after
 	// the effect it is too late.
 	Window time.Duration
 	// ResultLimit is how many bytes a result of the end may have; zero when there will be
-	// neither a result nor a failure, or it is not known yet. It is for refusals, as Window is.
+	// neither a result nor a failure, or it is not known yet. Like Window, it is for refusals.
 	ResultLimit int
 	Origin      Origin      // Origin of the message; zero when unknown.
 	Label       string      // Label kept in clear; at most 64 bytes, usually empty.
 	Fingerprint Fingerprint // Fingerprint of the payload; zero compares with nothing.
 	// LikelyDuplicate says that looking before claiming is probably cheaper.
 	LikelyDuplicate bool
-	TakeUncertain   bool // TakeUncertain asks for an uncertain key too, to find out.
+	TakeUncertain   bool // TakeUncertain also asks for an uncertain key, to find out about it.
 	// TakeOverOlderGeneration is that of the dedup.Request, as OnlyNew is.
 	TakeOverOlderGeneration bool
 	OnlyNew                 bool // OnlyNew is that of the dedup.Request.
@@ -126,8 +126,8 @@ type Renewal struct {
 	// Window is how long a claim with Irreversible is remembered at least.
 	Window time.Duration
 	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
-	// Steps only grow: one that is shorter than what is kept was sent earlier, has come late,
-	// and is ignored.
+	// Steps only grow: one that is shorter than what is kept was sent earlier and has come late,
+	// so it is ignored.
 	Steps []byte
 	// Irreversible declares that the irreversible part may begin. A Renewal without it does not
 	// withdraw it.
@@ -150,11 +150,11 @@ type Finish struct {
 	Hold time.Duration
 	// Window is how long a succeeded, failed or uncertain key is remembered.
 	Window time.Duration
-	// Until is when the attempt's claim ends, on this process's monotonic clock. A store
-	// that finds this very Finish on record, and cannot tell any more whether the claim
-	// was still held when it was written, answers Held before that moment only.
+	// Until is when the attempt's claim ends, on this process's monotonic clock. A store may
+	// find this very Finish on record, and no longer know whether the claim was held when it
+	// was written. It then answers Held only before that moment.
 	Until time.Time
-	// With is to be done together with the write, or neither: see dedup.Completion. It needs
+	// With is done together with the write, or neither is: see dedup.Completion. It needs
 	// StateSucceeded. A store that does not know what it is must answer an [*InputError] and
 	// write nothing.
 	With any
@@ -165,11 +165,11 @@ type Finish struct {
 	Fingerprint Fingerprint // Fingerprint of the payload.
 	State       State       // State to reach.
 	NoResult    bool        // NoResult says that a result existed and is not kept.
-	// MayOverwrite allows a store to write the end without a comparison, where that is cheaper: it
-	// has no result, its attempt and the claim that it found are not Irreversible, and it has not
-	// been sent before. A store that does so must put back what the end must not replace. It must
-	// also keep no result of any attempt after one with ClaimRequest.NoResult, because a late copy
-	// of that attempt's end would replace it.
+	// MayOverwrite allows a store to write the end without a comparison, where that is cheaper.
+	// Such an end has no result and was not sent before, and neither its attempt nor the claim
+	// that it found is Irreversible. A store that does so must put back what the end must not
+	// replace. It must also keep no result of any attempt after one with ClaimRequest.NoResult,
+	// because a late copy of that attempt's end would replace it.
 	MayOverwrite  bool
 	EffectApplied bool // EffectApplied says that the effect has happened, whoever owns the key now.
 	NotStarted    bool // NotStarted withdraws Irreversible with StateReleased.

@@ -14,8 +14,8 @@ import (
 // knows the record from then on.
 //
 // If hot answers that a key is done, in flight or bound to another payload, that is the
-// answer. A claim that was won is granted at once when hot had never heard of the key and
-// the filter knows, also after the answer of hot, that it has no record. Otherwise cold is
+// answer. A claim that hot grants needs no lookup in cold if hot had never heard of the key, and
+// the filter proves before and after hot's answer that the key has no record. Otherwise cold is
 // asked under the claim.
 func (l *layers) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver.Answer {
 	opinions := l.stage.ask(reqs)
@@ -33,7 +33,7 @@ func readFirst(reqs []driver.ClaimRequest, opinions []opinion) []driver.ClaimReq
 		if opinions[i].reason != opinionMaybe || reqs[i].LikelyDuplicate {
 			continue
 		}
-		if !copied { // the caller's are still read by others
+		if !copied { // others still read the caller's requests
 			reqs, copied = slices.Clone(reqs), true
 		}
 		reqs[i].LikelyDuplicate = true
@@ -41,8 +41,8 @@ func readFirst(reqs []driver.ClaimRequest, opinions []opinion) []driver.ClaimReq
 	return reqs
 }
 
-// look asks cold about the keys that may have a record there, and returns how often the
-// filter had bits for one that has not.
+// look asks cold about the keys that may have a record there. It returns how many keys have none
+// although the filter had their bits.
 func (l *layers) look(ctx context.Context, reqs []driver.ClaimRequest, answers []driver.Answer,
 	opinions []opinion) (wrong int) {
 	var ids []driver.ID
@@ -71,7 +71,7 @@ func (l *layers) look(ctx context.Context, reqs []driver.ClaimRequest, answers [
 		told = l.found(told, &reqs[i], &answers[i], &found)
 	}
 	if len(told) > 0 {
-		l.hot.Finish(ctx, told) // what fails lapses, and is looked up again
+		l.hot.Finish(ctx, told) // where that fails the claim lapses, and the key is looked up again
 	}
 	return wrong
 }
@@ -82,8 +82,8 @@ func (l *layers) found(told []driver.Finish, req *driver.ClaimRequest,
 	rec, won := &found.Record, ans.Outcome == driver.Acquired
 	switch {
 	case found.Err != nil:
-		// The core asks again with the same token, and gives it back in the end, unless the
-		// error says that there is nothing to give back.
+		// The core asks again with the same token, and gives the claim back in the end, unless
+		// the error says that there is nothing to give back.
 		if won && isRefusal(found.Err) {
 			told = append(told, unclaim(req, ans))
 		}
@@ -100,7 +100,7 @@ func (l *layers) found(told []driver.Finish, req *driver.ClaimRequest,
 			found.Outcome = driver.Mismatch
 		}
 	case won && rec.State == driver.StateUncertain:
-		// From a time when cold was used alone. No claim in hot knows of its danger.
+		// The record is from a time when cold was used alone. No claim in hot knows of its danger.
 		told, found.Outcome = append(told, unclaim(req, ans)), driver.Uncertain
 	case won && rec.State == driver.StateInProgress && rec.Remaining > 0:
 		told, found.Outcome = append(told, unclaim(req, ans)), driver.InFlight
@@ -111,8 +111,8 @@ func (l *layers) found(told []driver.Finish, req *driver.ClaimRequest,
 	return told
 }
 
-// remember writes a record of cold to hot, for the hot window. It ends the claim that was
-// won, or, where the key is uncertain, says that the effect has landed. The fence is that of
+// remember writes a record of cold to hot, for the hot window. It ends the claim if that was
+// won. If the key is uncertain in hot, it says that the effect has happened. The fence is that of
 // hot, so that hot refuses the change after a Forget in between.
 func (l *layers) remember(rec *driver.Record, fence uint64, req *driver.ClaimRequest,
 	won bool) (c driver.Finish, ok bool) {

@@ -19,8 +19,8 @@ import "time"
 // same four values, now; see Observer.FilterState. Where several Dedupers share a filter, the
 // Observer of the newest one gets the changes.
 type Filter interface {
-	// Absent reports whether id is certainly in no record that was sent to the store longer
-	// ago than before. Otherwise reason says why it cannot: "maybe" when id may have been added,
+	// Absent reports whether id is certainly in no record that was sent to the store longer ago
+	// than the duration before. If not, reason says why: "maybe" when id may have been added,
 	// or another word for what the filter lacks. A filter that reads a store sees the records
 	// that were committed when it looked, so it allows for the longest that a commit may hang.
 	Absent(id [16]byte, before time.Duration) (absent bool, reason string)

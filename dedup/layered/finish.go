@@ -8,9 +8,9 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Finish implements [driver.Store]. Success costs one round trip to cold, and then one to hot; a
-// handler that has read its fence, and Mark, one more to hot ahead of it. Releases and
-// failures are in hot alone.
+// Finish implements [driver.Store]. Success costs one round trip to cold, and then one to hot. It
+// costs one more to hot, ahead of these, for Mark and for a handler that has read its fence.
+// Releases and failures are in hot alone.
 func (l *layers) Finish(ctx context.Context, changes []driver.Finish) []driver.Answer {
 	f := &finishing{l: l, ctx: ctx, changes: changes, answers: make([]driver.Answer, len(changes))}
 	f.plan()
@@ -31,16 +31,16 @@ type finishing struct {
 	changes []driver.Finish
 	answers []driver.Answer
 
-	alone    []int // released, failed, or not to be told from that
-	unlanded []int // succeeded, if the claim is still held
+	alone    []int // released or failed
+	unlanded []int // succeeded, but only if the claim is still held
 	marks    []int // by somebody who never had a claim
 	early    []int // succeeded: sent to cold less than a lease after the key was written to hot
-	late     []int // succeeded, perhaps longer after that
+	late     []int // succeeded: perhaps sent to cold later than that
 	last     []driver.Finish
-	lastAt   []int // of each of last; negative where its answer changes nothing
+	lastAt   []int // the change of each of last; negative if its answer changes nothing
 }
 
-// plan finds the way of each change, and refuses what makes no sense before anything is
+// plan sorts the changes into the lists, and refuses what makes no sense before anything is
 // written.
 func (f *finishing) plan() {
 	for i := range f.changes {
@@ -64,7 +64,8 @@ func (f *finishing) plan() {
 	}
 }
 
-// check refuses what makes no sense, and what is to be done together with a write into two stores.
+// check refuses an end that makes no sense, and one that is to be written together with something
+// else: there are two stores, and no transaction spans both.
 func check(c *driver.Finish) error {
 	if c.With != nil {
 		return &driver.InputError{Field: "Completion.With",
@@ -73,14 +74,14 @@ func check(c *driver.Finish) error {
 	return c.Check()
 }
 
-// past reports whether an instant is over by either clock of this machine: the monotonic one
-// stands still while it is suspended, and hot forgets meanwhile.
+// past reports whether t is over by the monotonic or the wall clock of this machine. The monotonic
+// clock stands still while the machine is suspended, and hot forgets meanwhile.
 func past(t time.Time) bool {
 	now := time.Now()
 	return !now.Before(t) || !now.Round(0).Before(t.Round(0))
 }
 
-// pick copies the changes at items, which may be changed then.
+// pick copies the changes at items, and lets edit change the copies.
 func (f *finishing) pick(items []int, edit func(c *driver.Finish)) []driver.Finish {
 	picked := make([]driver.Finish, len(items))
 	for n, i := range items {
@@ -92,7 +93,7 @@ func (f *finishing) pick(items []int, edit func(c *driver.Finish)) []driver.Fini
 	return picked
 }
 
-// claimMarks claims keys in hot that are marked without a claim. Otherwise, when the process
+// claimMarks claims, in hot, keys that are marked without a claim. Otherwise, when the process
 // dies right after cold has the mark, neither a filter nor hot would know the key.
 func (f *finishing) claimMarks() {
 	if len(f.marks) == 0 {
@@ -122,8 +123,8 @@ func (f *finishing) claimMarks() {
 	}
 }
 
-// holdUnlanded asks hot whether claims are still held whose handlers have read their fence.
-// A downstream may have refused their effects, so only an owner may say that they happened.
+// holdUnlanded asks hot whether claims are still held. Their handlers have read their fences, which
+// a downstream may have refused, so only an owner may say that the effects happened.
 func (f *finishing) holdUnlanded() {
 	if len(f.unlanded) == 0 {
 		return
@@ -218,7 +219,7 @@ func (f *finishing) coldFirst() {
 }
 
 // hotLast ends the claims of the keys that cold has. Hot answers whether the claim was
-// still held. Without an answer, it was if its time is not over.
+// still held. Without an answer, it counts as held if its time is not over.
 func (f *finishing) hotLast() {
 	if len(f.last) == 0 {
 		return

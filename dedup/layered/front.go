@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Front returns store with a filter before it. It may be wrong in one direction only, and nothing
-// depends on it but speed:
+// Front returns store with a filter before it. The filter may be wrong in one direction only, and
+// only speed depends on it:
 //
 //   - A claim of a key whose bits the filter has is sent as [driver.ClaimRequest].LikelyDuplicate:
 //     the store looks before it writes. All other claims are sent as they are. The store decides
@@ -24,8 +24,8 @@ import (
 // every claim, renewal and end before that is sent. The filter has to remember a key for the
 // Window of the Dedupers and their LeaseTTL, or for their Hold if that is longer.
 //
-// The store that is returned can do what store can do besides. The error is an [*driver.InputError]
-// for a nil store or filter.
+// The store that is returned also has those optional methods of store that a Deduper uses. The
+// error is an [*driver.InputError] for a nil store or filter.
 func Front(store driver.Store, filter Filter) (driver.Store, error) {
 	switch {
 	case isNil(store):
@@ -91,7 +91,7 @@ func (f *filtered) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driv
 // claims asks the filter about claims, and tells it of them.
 func (f *filtered) claims(reqs []driver.ClaimRequest) (sent []driver.ClaimRequest, maybe []int) {
 	for i := range reqs {
-		// However far the filter lags: the store decides.
+		// The filter may lag by any time: the store decides.
 		if _, reason := f.filter.Absent(reqs[i].ID, math.MaxInt64); reason == opinionMaybe {
 			maybe = append(maybe, i)
 		}
@@ -102,7 +102,7 @@ func (f *filtered) claims(reqs []driver.ClaimRequest) (sent []driver.ClaimReques
 	if len(maybe) == 0 {
 		return reqs, nil
 	}
-	sent = slices.Clone(reqs) // the caller's are still read by others
+	sent = slices.Clone(reqs) // others still read the caller's requests
 	for _, i := range maybe {
 		sent[i].LikelyDuplicate = true
 	}
@@ -176,7 +176,7 @@ func (f *filtered) Forget(ctx context.Context, ids []driver.ID, hold time.Durati
 	return f.store.Forget(ctx, ids, hold)
 }
 
-// filteredPairs adds to a filtered store that its store ends and claims in one round trip.
+// filteredPairs adds FinishClaim to a filtered store whose own store has it.
 type filteredPairs struct {
 	f     *filtered
 	store driver.FinishClaimer

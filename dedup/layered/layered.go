@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// Config says how two stores are one. HotWindow and LeaseTTL have no default.
+// Config says how New combines two stores. HotWindow and LeaseTTL have no default.
 type Config struct {
 	// HotWindow is how long the hot store remembers finished keys and their claims. Duplicates
 	// that come later are found in the cold one. It is at least ten LeaseTTLs, and shorter than
@@ -28,11 +28,11 @@ type Config struct {
 	// LeaseTTL is that of the Dedupers over the store, or longer.
 	LeaseTTL time.Duration
 	// Filter saves the Lookup of the cold store for keys that it can prove absent. It must be fed
-	// everything that the cold store holds, by whomever it was written: package bloom's Filter,
-	// which follows the store with Filter.Follow, is one. It must remember for the Window of the
-	// Dedupers. While the filter lags behind the store by HotWindow less a LeaseTTL and one
-	// percent, it proves no key new; that time includes the longest that a commit may hang. A
-	// program that writes to the cold store without the hot one makes the filter wrong.
+	// everything that the cold store holds, whoever wrote it, as package bloom's Filter is with
+	// Filter.Follow. It must remember for the Window of the Dedupers. It proves a key new only
+	// while it lags behind the store by less than HotWindow minus a LeaseTTL and one percent; its
+	// lag includes the longest that a commit may hang. A program that writes to the cold store
+	// without the hot one makes the filter wrong.
 	//
 	// It is asked only if the hot store has a method Remembers() time.Duration, which returns how
 	// far back it certainly still has everything that was written to it. redisadapter's Store
@@ -44,8 +44,8 @@ type Config struct {
 	Observer dedup.Observer
 }
 
-// minLeases is how many leases a hot window has at least. A record may reach the cold store late by
-// a lease, and that must be little compared with the window.
+// minLeases is the least number of leases in a hot window. A record may reach the cold store a
+// lease late, and that must be little compared with the window.
 const minLeases = 10
 
 // New returns a store made of hot and cold. hot is any store with a window for each key, a Redis in
@@ -58,7 +58,7 @@ const minLeases = 10
 // failures for good are kept by hot alone, for as long as the Deduper asks for. Completion.With is
 // refused.
 //
-// All processes of one namespace must have the same two stores, or neither of them layered. A
+// All processes of one namespace must layer the same two stores, or none of them may layer any. A
 // process that uses cold alone does not see the claims in hot, and runs effects at the same time as
 // others. A claim that hot loses is as lost as in that store alone; a success is still in cold.
 func New(hot, cold driver.Store, cfg Config) (driver.Store, error) {
@@ -122,8 +122,8 @@ func same(a, b driver.Store) bool {
 	return t.Kind() == reflect.Pointer && t == reflect.TypeOf(b) && a == b
 }
 
-// layers is one [driver.Store] made of two. hot keeps every claim, and for the hot window the
-// finished keys. cold keeps the keys that succeeded for all of their window.
+// layers is one [driver.Store] made of two. hot keeps every claim, and the finished keys for the
+// hot window. cold keeps the keys that succeeded, for all of their window.
 //
 // The two must agree on the order of their writes. An end goes to cold first: should the process
 // die in between, the claim lapses, the next one is a second attempt, and second attempts look into
@@ -137,7 +137,7 @@ type layers struct {
 	stage          *filterStage  // nil: cold is always asked
 }
 
-// withForgets returns a store made of two, which counts what is forgotten, for caches, if both do.
+// withForgets adds Forgets, for caches, to a store made of two, if both of them have it.
 func withForgets(store limited, a, b driver.Store) driver.Store {
 	counts, ok1 := a.(driver.ForgetCounter)
 	too, ok2 := b.(driver.ForgetCounter)
@@ -160,7 +160,7 @@ type forgetting struct {
 	a, b driver.ForgetCounter
 }
 
-// Forgets is another number when that of either store is.
+// Forgets returns a number that changes when that of either store does.
 func (f *forgetting) Forgets(ctx context.Context) (uint64, error) {
 	a, err := f.a.Forgets(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (f *forgetting) Forgets(ctx context.Context) (uint64, error) {
 	return a*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(b, 31), err
 }
 
-// limitsOfBoth are what one of two stores does not allow.
+// limitsOfBoth returns the limits of two stores that are used together.
 func limitsOfBoth(a, b driver.Store) driver.Limits {
 	limits, other := driver.LimitsOf(a), driver.LimitsOf(b)
 	limits.Window = max(limits.Window, other.Window)
@@ -186,16 +186,17 @@ func limitsOfBoth(a, b driver.Store) driver.Limits {
 	return limits
 }
 
-// Limits are those of both, and that hot has to remember all that is written to it for the hot
-// window. It has no window of its own.
+// Limits are those of both stores, but for two of them. Hot has to remember all that is written to
+// it for the hot window, and no lease may be longer than Config.LeaseTTL. The window is that of
+// cold: hot has none of its own.
 func (l *layers) Limits() driver.Limits {
 	limits := limitsOfBoth(l.cold, l.hot)
 	limits.MinHold, limits.MaxLease = l.warmFor, l.lease
 	return limits
 }
 
-// Renew implements [driver.Store]: claims are in hot alone, and so is danger, for all of its
-// window.
+// Renew implements [driver.Store]. Claims are in hot alone, and so is Irreversible, for the whole
+// window of the key.
 func (l *layers) Renew(ctx context.Context, renewals []driver.Renewal) []driver.Answer {
 	return l.hot.Renew(ctx, renewals)
 }
@@ -249,7 +250,7 @@ func (l *layers) Forget(ctx context.Context, ids []driver.ID, hold time.Duration
 	return errs
 }
 
-// forgetIn forgets ids, notes what went wrong in errs[at], and returns what is left.
+// forgetIn forgets ids in one store, notes the errors in errs[at], and returns those without one.
 func forgetIn(ctx context.Context, store driver.Store, ids []driver.ID, at []int,
 	hold time.Duration,
 	errs []error) (todo []driver.ID, left []int) {

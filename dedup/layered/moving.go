@@ -9,18 +9,18 @@ import (
 
 // Moving is a store for the time between two stores: it claims in both, writes in both
 // and reads both, so that processes that know only one of them and processes that know
-// both exclude each other. It is how settings that redisadapter's New would refuse are changed
-// under load; the comment of that package has the steps.
+// both exclude each other. Use it to change, under load, settings that redisadapter's New would
+// refuse; the comment of that package has the steps.
 //
 // A key is claimed in lead first, then in follow, and only a caller that gets both has it. When
 // follow knows better (done, in flight, uncertain, another fingerprint), its answer
-// counts. The claim in lead is then given back, and an end is copied into lead for the
-// time that is left of it, unless lead has one window for all keys (redisadapter's Compact). A
+// counts. The claim in lead is then given back, and an end is copied into lead for its
+// remaining time, unless lead has one window for all keys (redisadapter's Compact). A
 // claim is held only while it is held in both.
 //
 // An end is written into lead first. So a process that dies between the two leaves its
-// key done for those that know lead, and for those that know both; those that know follow
-// alone would run it again once its lease has ended. Hence two rollouts: Moving(old, next)
+// key done for processes that know lead or both. Processes that know follow alone would run
+// it again once its lease has ended. Hence two rollouts: Moving(old, next)
 // while processes with old alone are running, then Moving(next, old), and next alone only
 // when no Moving(old, next) runs any more.
 //
@@ -35,8 +35,8 @@ import (
 // when both claims are certain. Forget forgets in both, and an error may mean that one has done so.
 //
 // Nothing is known unless both answer. Errors of Moving itself are a
-// [*driver.InputError]: a nil store, two with the same keys, or two that each have another window
-// for all keys, of which no end could satisfy both.
+// [*driver.InputError]: a nil store, two with the same keys, or two that each have one window for
+// all keys, but not the same one, so that no end could satisfy both.
 func Moving(lead, follow driver.Store) (driver.Store, error) {
 	switch {
 	case isNil(lead):
@@ -56,7 +56,7 @@ func Moving(lead, follow driver.Store) (driver.Store, error) {
 	return withForgets(m, lead, follow), nil
 }
 
-// sharesKeys reports whether both are one.
+// sharesKeys reports whether both stores are one, or have the same keys.
 func sharesKeys(lead, follow driver.Store) bool {
 	s, ok := lead.(interface{ SharesKeys(other driver.Store) bool })
 	return same(lead, follow) || ok && s.SharesKeys(follow)
@@ -98,16 +98,16 @@ func (m *moving) Claim(ctx context.Context, reqs []driver.ClaimRequest) []driver
 			back = append(back, m.undo(&reqs[i], &answers[i].Record, &b))
 			b.Record = merge(b.Record, undone(answers[i].Record))
 		}
-		// Otherwise it is not known, and will be asked again, or given back, by the core.
+		// Otherwise the outcome is unknown, and the core asks again or gives the claim back.
 		answers[i] = b
 	}
 	if len(back) > 0 {
-		m.lead.Finish(ctx, back) // what fails lapses
+		m.lead.Finish(ctx, back) // where that fails, the claim lapses
 	}
 	return answers
 }
 
-// lookToo completes what lead has refused by what follow knows: it may know of an end.
+// lookToo adds what follow knows to the claims that lead refused: follow may know of an end.
 func (m *moving) lookToo(ctx context.Context, reqs []driver.ClaimRequest, answers []driver.Answer) {
 	refused := where(answers, func(a *driver.Answer) bool {
 		return a.Err == nil && a.Outcome != driver.Acquired
@@ -126,7 +126,8 @@ func (m *moving) lookToo(ctx context.Context, reqs []driver.ClaimRequest, answer
 			a.Outcome = driver.Duplicate
 		}
 	}
-	// A claim that lead has left to others (OnlyNew) is in nobody's way there.
+	// A key that lead left alone (OnlyNew) is not in flight there: if follow has it as uncertain,
+	// that counts.
 	for _, i := range left {
 		if a := &answers[i]; a.Outcome == driver.InFlight &&
 			a.Record.State == driver.StateUncertain {
@@ -135,7 +136,7 @@ func (m *moving) lookToo(ctx context.Context, reqs []driver.ClaimRequest, answer
 	}
 }
 
-// also adds what the other store knows to answers that come from one alone.
+// also adds what the other store knows to answers of one store.
 func (m *moving) also(ctx context.Context, other driver.Store, answers []driver.Answer, which []int,
 	id func(int) driver.ID) {
 	if len(which) == 0 {
@@ -152,21 +153,21 @@ func (m *moving) also(ctx context.Context, other driver.Store, answers []driver.
 	}
 }
 
-// shortened is a lease in follow that ends no later than the one in lead, which began
-// after start. Lead is the gate: a caller that gets through it must not find follow closed for a
-// moment longer, and give back its claim.
+// shortened returns a lease for follow that ends no later than the one in lead, which began after
+// start. Lead is asked first. When the claims of a dead owner lapse, a caller that gets the one in
+// lead must not find the one in follow still live, and have to give its own back.
 func shortened(lease time.Duration, start time.Time) time.Duration {
 	return max(lease-time.Since(start), lease/2)
 }
 
-// undone is the record of a claim in lead that is taken back: it is in nobody's way.
+// undone is the record that a claim in lead leaves when it is taken back: it is in nobody's way.
 func undone(rec driver.Record) driver.Record {
 	rec.State, rec.Attempt = driver.StateReleased, rec.Attempt-1
 	return rec
 }
 
-// undo takes back a claim in lead that follow has not granted: an end is taken over from
-// there, where lead can keep it for what is left of it, so that the next time lead knows.
+// undo takes back a claim in lead that follow has not granted. If follow has an end, and lead can
+// keep it for its remaining time, undo copies it into lead, so that lead knows it the next time.
 func (m *moving) undo(req *driver.ClaimRequest, mine *driver.Record,
 	b *driver.Answer) driver.Finish {
 	c := driver.Finish{ID: req.ID, Token: req.Token, State: driver.StateReleased,
@@ -249,7 +250,7 @@ func (m *moving) Forget(ctx context.Context, ids []driver.ID, hold time.Duration
 	return errs
 }
 
-// rank says which of two records of a key counts.
+// rank orders two records of a key: the one with the higher rank counts.
 func rank(r *driver.Record) int {
 	switch {
 	case done(r.State):

@@ -37,9 +37,9 @@ func (m *moving) Finish(ctx context.Context, changes []driver.Finish) []driver.A
 	return answers
 }
 
-// certain makes sure of the claims in follow whose end only their owner may write: lead
-// must not say "done" of what follow then gives to somebody else. It answers those that
-// are lost there, and returns the others.
+// certain renews the claims in follow whose end only their owner may write: lead must not
+// record a key as done that follow then gives to somebody else. It answers the ends whose
+// claims are lost there, and returns the others.
 func (m *moving) certain(ctx context.Context, answers []driver.Answer, changes,
 	inLead, inFollow []driver.Finish, owned []int) (held []int) {
 	if len(owned) == 0 {
@@ -65,7 +65,7 @@ func (m *moving) certain(ctx context.Context, answers []driver.Answer, changes,
 	if len(lost) == 0 {
 		return held
 	}
-	// Not held: the end is there, written by an earlier send, or nothing will be written.
+	// The claim is lost: an earlier send has written the end, or nothing will be written.
 	var again, gone []int
 	for n, b := range m.follow.Finish(ctx, pick(inFollow, lost)) {
 		answers[lost[n]] = b
@@ -95,8 +95,8 @@ func (m *moving) finishBoth(ctx context.Context, answers []driver.Answer, inLead
 	for n, a := range m.lead.Finish(ctx, pick(inLead, all)) {
 		i := all[n]
 		answers[i] = a
-		// An effect that has landed is put on record in follow too when lead has another
-		// end already; but not when lead has forgotten its owner.
+		// An effect that has happened is recorded in follow even if lead already has another
+		// end, but not if lead has forgotten its owner.
 		if a.Err == nil && (a.Written || inLead[i].EffectApplied && done(a.Record.State)) {
 			on = append(on, i)
 		} else if a.Err == nil {
@@ -112,7 +112,7 @@ func (m *moving) finishBoth(ctx context.Context, answers []driver.Answer, inLead
 	}
 }
 
-// releaseBoth opens follow first, and then lead, which is the gate to both.
+// releaseBoth releases in follow first, and then in lead, which every claim asks first.
 func (m *moving) releaseBoth(ctx context.Context, answers []driver.Answer, inLead,
 	inFollow []driver.Finish, releases []int) {
 	if len(releases) == 0 {
@@ -136,8 +136,8 @@ func combine(a, b driver.Answer) driver.Answer {
 		Record: merge(a.Record, b.Record)}
 }
 
-// movingClaims remembers of each claim under way what the two stores gave for it: each
-// must be shown its own fence again, for it compares that with what it has forgotten.
+// movingClaims remembers the two fences of each claim under way. Each store must get its own
+// fence back, because it compares that with the fences that a Forget left there.
 type movingClaims struct {
 	mu     sync.Mutex
 	of     map[driver.Token]movingClaim
@@ -151,9 +151,9 @@ type movingClaim struct {
 }
 
 const (
-	// movingLease is the lease with which a claim that is not known here is made certain.
+	// movingLease is the lease for which certain renews a claim that is not known here.
 	movingLease = 10 * time.Second
-	// movingLinger is for how long the fences of a claim that has ended are remembered.
+	// movingLinger is how long the fences of a claim that has ended are remembered.
 	movingLinger = time.Second
 	// movingPrune is how many claims are kept before those that have ended are looked for.
 	movingPrune = 1024
@@ -187,8 +187,8 @@ func (c *movingClaims) extend(r *driver.Renewal) {
 	}
 }
 
-// drop forgets a claim that has ended, but not at once: whoever sends its end again must
-// still be shown by each store's own fence, or a Forget in between would be undone.
+// drop forgets a claim that has ended, but not at once: if its end is sent again, each store
+// must still get its own fence, or a Forget in between would be undone.
 func (c *movingClaims) drop(token driver.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -216,7 +216,7 @@ func split[T any](c *movingClaims, items []T, attempt func(*T) (driver.Token, *u
 	for i := range items {
 		token, inLead := attempt(&lead[i])
 		_, inFollow := attempt(&follow[i])
-		// With another fence it is about another claim of the same token: it is shown to both.
+		// Another fence belongs to another claim of the same token: both stores get it as it is.
 		if claim, ok := c.of[token]; ok && *inLead == max(claim.lead, claim.follow) {
 			*inLead, *inFollow = claim.lead, claim.follow
 		}

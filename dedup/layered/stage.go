@@ -19,7 +19,7 @@ const (
 	reasonForgot = "hot_forgot"  // it has lost too much recently
 )
 
-// toldEvery is how often claims have the state of the filter told.
+// toldEvery is how often the state of the filter is reported, while there are claims.
 const toldEvery = time.Minute
 
 // filterStage is the filter in front of a store that keeps records, and what is known of it.
@@ -32,7 +32,7 @@ type filterStage struct {
 	hot       time.Duration
 	lease     time.Duration
 	made      time.Time
-	told      atomic.Int64 // when the state was told, since made
+	told      atomic.Int64 // when the state was last reported, since made
 }
 
 // opinion on one key.
@@ -67,7 +67,7 @@ func newFilterStage(hot driver.Store, cfg *Config) *filterStage {
 	return f
 }
 
-// wrongOf is the method Wrong of a filter, or does nothing.
+// wrongOf returns the method Wrong of a filter, or a function that does nothing.
 func wrongOf(filter Filter) func(n int) {
 	if w, ok := filter.(interface{ Wrong(n int) }); ok {
 		return w.Wrong
@@ -78,7 +78,7 @@ func wrongOf(filter Filter) func(n int) {
 // behind is how far the filter may lag behind the writes to the store. Hot remembers a key
 // for the hot window after the last write to it, unless it has lost data since; and a record
 // is sent to the store within a lease of that write. So the record of a key that hot does
-// not know was sent longer ago than this, or not at all. Zero and less is never.
+// not know was sent longer ago than this, or not at all. Zero or less: no key is proven new.
 func (f *filterStage) behind() (time.Duration, string) {
 	if f.remembers == nil {
 		return 0, reasonUntold
@@ -90,7 +90,7 @@ func (f *filterStage) behind() (time.Duration, string) {
 // drift is what two clocks may differ by in the course of d: 1 %, and 2 ms for timers.
 func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
 
-// ask is what can be said of the keys now.
+// ask asks the filter about the keys.
 func (f *filterStage) ask(reqs []driver.ClaimRequest) []opinion {
 	if f == nil {
 		return nil
@@ -111,9 +111,9 @@ func (f *filterStage) judge(id driver.ID, behind time.Duration, reason string) o
 	return opinion{fresh: absent, reason: why}
 }
 
-// askAgain looks once more at the keys that are about to be granted as new. The answer from
-// before the claim is about a time before it: meanwhile hot has forgotten more records,
-// and may have lost data.
+// askAgain looks once more at the keys that are about to be granted as new. The first answer
+// was about the time before the claim: since then hot has forgotten more records, and may have
+// lost data.
 func (f *filterStage) askAgain(reqs []driver.ClaimRequest, answers []driver.Answer,
 	opinions []opinion) {
 	if f == nil {
@@ -127,8 +127,8 @@ func (f *filterStage) askAgain(reqs []driver.ClaimRequest, answers []driver.Answ
 	}
 }
 
-// first reports whether a claim was won of a key that hot knows nothing of. Anything else
-// may have been tried before, and have come as far as its record.
+// first reports whether a claim was won, and hot knows of no earlier one of the key. Otherwise
+// an earlier attempt may have come as far as its record in cold.
 func first(ans *driver.Answer) bool {
 	return ans.Err == nil && ans.Outcome == driver.Acquired && !ans.Mine && ans.Record.Attempt == 1
 }

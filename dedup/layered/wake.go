@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/dedup/driver"
 )
 
-// waker is the [driver.Waker] of a store that has the claims of a made one.
+// waker forwards [driver.Waker] to the store that has the claims of a combined one.
 type waker struct{ of driver.Store }
 
 // Wake implements [driver.Waker].

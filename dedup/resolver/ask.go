@@ -39,8 +39,8 @@ func (p *pass) resolve(ctx context.Context, u UncertainRecord) {
 	p.write(ctx, change, state, data)
 }
 
-// ask calls the user's function and keeps the claim alive meanwhile. That the effect has not
-// happened counts only if the function's context has not ended, and what it found is written only
+// ask calls the user's function and keeps the claim alive meanwhile. The answer that the effect has
+// not happened counts only if the function's context has not ended. Any answer is written only
 // while the claim is held.
 func (p *pass) ask(ctx context.Context, u UncertainRecord, change driver.Finish,
 	until time.Time) (driver.State, []byte) {
@@ -49,7 +49,7 @@ func (p *pass) ask(ctx context.Context, u UncertainRecord, change driver.Finish,
 	run, late := context.WithTimeout(claimed, p.cfg.Timeout)
 	defer late()
 	stopped := make(chan struct{})
-	stop, cancel := context.WithCancel(claimed) // not run: Ask may be late and still ask
+	stop, cancel := context.WithCancel(claimed) // not from run: Ask may go on after its timeout
 	defer cancel()                              // also when Ask ends its goroutine
 	go func() {
 		defer close(stopped)
@@ -75,7 +75,7 @@ func (p *pass) ask(ctx context.Context, u UncertainRecord, change driver.Finish,
 	return driver.StateUncertain, nil
 }
 
-// call makes an error of a panic: the process has other work than this key.
+// call calls Ask, and turns a panic into an error: the process has other work than this key.
 func (p *pass) call(ctx context.Context, u UncertainRecord) (found dedup.Resolution, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -86,9 +86,9 @@ func (p *pass) call(ctx context.Context, u UncertainRecord) (found dedup.Resolut
 	return p.cfg.Ask(ctx, u)
 }
 
-// keep renews the claim until ctx ends, and loses it when another owner is found, or when it
-// may have lapsed by this process's clock. Without a Hold or a Window: an uncertain key is not
-// forgotten any earlier.
+// keep renews the claim until ctx ends, and calls lose when another owner is found, or when it may
+// have lapsed by this process's clock. The renewals need no Hold and no Window: an uncertain key is
+// not forgotten any earlier.
 func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc,
 	renewal driver.Renewal, until time.Time) {
 	for {
@@ -120,8 +120,8 @@ const writeTries = 3
 
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
 
-// write records what was found, also when the Resolver is being stopped: the claim would
-// lapse, but the answer would be lost.
+// write records what was found, also when the Resolver is being stopped: otherwise the claim
+// would lapse and the answer would be lost.
 func (p *pass) write(ctx context.Context, change driver.Finish, state driver.State, data []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Lease)
 	defer cancel()
@@ -133,7 +133,7 @@ func (p *pass) write(ctx context.Context, change driver.Finish, state driver.Sta
 			change.Result, change.NoResult = nil, len(data) > 0
 		}
 	case driver.StateUncertain:
-		// Given back: it stays as dangerous as it was, and is remembered for as long.
+		// The key is given back: it stays irreversible, and is remembered for as long as before.
 		change.State, change.Result, change.Hold, change.Window = driver.StateReleased, nil, 0, 0
 	case driver.StateReleased:
 		change.NotStarted, change.Result = true, nil
@@ -159,7 +159,7 @@ func (p *pass) write(ctx context.Context, change driver.Finish, state driver.Sta
 // mayPass reports whether the error of a store may pass by itself.
 func mayPass(err error) bool { return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) }
 
-// add counts an end that was written. One that was not was somebody else's to write.
+// add counts an end that was written. If it was not, somebody else had the key.
 func (f *Resolved) add(ans driver.Answer, state driver.State) {
 	switch {
 	case !ans.Written:

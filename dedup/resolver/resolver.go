@@ -25,7 +25,7 @@ import (
 type Policy uint8
 
 const (
-	// PolicyAsk puts each to Config.Ask. It is the zero value.
+	// PolicyAsk asks Config.Ask about each. It is the zero value.
 	PolicyAsk Policy = iota
 	// PolicyHold leaves them to an operator, and calls Config.Alarm.
 	PolicyHold
@@ -45,7 +45,7 @@ const (
 	defaultHold     = time.Hour
 	defaultAlarmAge = 15 * time.Minute
 
-	// maxAsks is how far every store counts.
+	// maxAsks is the number up to which every store counts.
 	maxAsks = math.MaxInt16
 )
 
@@ -65,8 +65,8 @@ type Resolved struct {
 	Held int
 }
 
-// Config says how a [Resolver] finds out. Ask and Window are required, unless Policy
-// is another one.
+// Config says how a [Resolver] finds out. Ask and Window are required with PolicyAsk, the
+// default.
 type Config struct {
 	// Policy for uncertain keys. Default: [PolicyAsk].
 	Policy Policy
@@ -74,8 +74,8 @@ type Config struct {
 	// gave to the downstream: UncertainRecord.DownstreamKey. It returns dedup.Happened,
 	// dedup.FailedForGood or dedup.DidNotHappen, and the zero Resolution or an error when it does
 	// not know. Its context ends with the Resolver, after Timeout, and with cause
-	// dedup.ErrLeaseLost when the key is lost. Several goroutines call it, and no two of any
-	// process for the same key. A panic is an error. Until it returns, the key and the next pass
+	// dedup.ErrLeaseLost when the key is lost. Several goroutines call it, but across all processes
+	// no two at once for the same key. A panic is an error. Until it returns, key and next pass
 	// wait. No default.
 	Ask func(ctx context.Context, u UncertainRecord) (dedup.Resolution, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
@@ -112,7 +112,7 @@ type Config struct {
 }
 
 // Resolver finds out about uncertain keys in the background. Without one they stay uncertain for
-// the Deduper's window, or until dedup.Config.Resolve is asked by the next delivery. Any number of
+// the Deduper's window, or until dedup.Config.Resolve answers at the next delivery. Any number of
 // processes may have one: a key is claimed before it is asked about, and the answer is written
 // only under that claim. Make it with [New].
 type Resolver struct {
@@ -192,7 +192,7 @@ func (c *Config) complete() error {
 
 // Run makes passes until ctx ends, and returns its cause. When a process dies after
 // MarkIrreversible, its key becomes uncertain as its lease lapses, and is asked about within Every
-// and a third after that. Run returns when every Ask has: their contexts end with ctx.
+// plus a third of it. Run returns when every Ask has: their contexts end with ctx.
 func (r *Resolver) Run(ctx context.Context) error {
 	if ctx == nil {
 		return inputError("Context", "is nil")
@@ -284,7 +284,7 @@ func (p *pass) look(ctx context.Context, u UncertainRecord) {
 }
 
 // wait is the pause before a key is asked about once more. It is the same for every process
-// and every look: drawn anew each time, the shortest would win.
+// and every look: if it were drawn anew each time, the shortest would win.
 func (r *Resolver) wait(id driver.ID, asked int) time.Duration {
 	policy := backoff.Policy{Base: r.cfg.Wait, Cap: r.cfg.MaxWait, Kind: backoff.Equal}
 	seed := rand.NewPCG(binary.BigEndian.Uint64(id[:8]), uint64(asked)) // never negative
@@ -308,7 +308,7 @@ func (r *Resolver) alarm(u UncertainRecord, why string) {
 	}
 }
 
-// forgetAlarms forgets those about keys that are uncertain no more.
+// forgetAlarms forgets the alarms about keys that are no longer uncertain.
 func (r *Resolver) forgetAlarms(still map[driver.ID]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,7 @@ type Call[T any] struct {
 	self   [1]*Call[T]   // for a call that is sent alone
 	ready  chan struct{} // of one slot, so that a sender never waits for a caller
 	state  atomic.Uint32
-	until  time.Time // when a sender gives it up that has not sent it; zero for never
+	until  time.Time // a sender gives the call up if it was not sent by then; zero for never
 
 	// Written by the sender before it makes the state callAnswered.
 	broke *Panic
@@ -23,9 +23,9 @@ type Call[T any] struct {
 	next, prev *Call[T] // in the queue
 }
 
-// A call leaves callQueued under the coalescer's mutex. Then sender and caller race
-// for one step: to callAnswered, and ready gets its value, or to callAbandoned, and
-// nobody waits any more. Once ready has a value the sender does not touch the call.
+// A call leaves callQueued under the coalescer's mutex. Then sender and caller race for one step.
+// If the sender wins, the call is callAnswered, and ready gets its value. If the caller wins, it is
+// callAbandoned, and nobody waits. Once ready has a value the sender does not touch the call.
 const (
 	callQueued uint32 = iota
 	callSent

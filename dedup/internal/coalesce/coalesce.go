@@ -26,9 +26,9 @@ type Coalescer[T any] struct {
 	// Send asks the store and writes an answer into each call, the urgent ones first. No ID comes
 	// twice. It returns when its context ends.
 	Send func(context.Context, []*Call[T])
-	// Fail writes the answer to a call that has none from the store, and why.
+	// Fail writes an error into a call that has no answer from the store.
 	Fail func(*T, error)
-	// Err of an answer.
+	// Err returns the error of an answer.
 	Err func(*T) error
 	// Share writes the answer of one call into another of the same ID. Nil says that calls of one
 	// ID get an answer each. It excludes Abandoned.
@@ -57,8 +57,8 @@ type Coalescer[T any] struct {
 	rtt       rttEstimator
 }
 
-// AbandonedError is why a call has no answer whose caller has gone, which is not the store's
-// fault.
+// AbandonedError says that a call has no answer because its caller has gone, which is not the
+// store's fault.
 type AbandonedError struct {
 	cause error
 	// Queued says that the call had not been sent. Otherwise the store may be executing it, and
@@ -94,8 +94,8 @@ func (c *Coalescer[T]) Done(call *Call[T]) {
 	c.calls.Put(call)
 }
 
-// Do sends call, alone or in some batch, and waits for its answer or for ctx. With an error there
-// is no answer, and the call is not its caller's any more. A store that panics does so in one
+// Do sends call, alone or in some batch, and waits for its answer or for ctx. After an error there
+// is no answer, and the caller must not use the call any more. A store that panics does so in one
 // caller.
 //
 // While few calls are under way it sends the call by itself, on its caller's goroutine: a
@@ -126,8 +126,8 @@ func (c *Coalescer[T]) Do(ctx context.Context, call *Call[T]) error {
 	return nil
 }
 
-// await puts call into a queue and waits for its answer, or for ctx. A deadline of our own is
-// looked at by the senders: the caller needs no timer, and returns up to Timeout after it.
+// await puts call into a queue and waits for its answer, or for ctx. The senders look at a deadline
+// of our own: the caller needs no timer for it, and returns up to Timeout after it.
 func (c *Coalescer[T]) await(ctx context.Context, call *Call[T]) error {
 	var gone <-chan struct{}
 	gone, call.until = lazyctx.Ends(ctx)
@@ -167,8 +167,8 @@ func (c *Coalescer[T]) queueOf(call *Call[T]) *queue[T] {
 // waiting is how many calls are queued. The mutex is held.
 func (c *Coalescer[T]) waiting() int { return c.urgent.n + c.queue.n }
 
-// wait reports that its caller has left, and whether the call was still in the queue. The sender
-// may still hold the pointer otherwise.
+// wait waits for the answer of call, or until its caller has left. queued says that the call was
+// still in the queue then. If it was not, the sender may still hold the pointer.
 func (c *Coalescer[T]) wait(call *Call[T], gone <-chan struct{}) (left, queued bool) {
 	select {
 	case <-call.ready:

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// batchesFrom is from how many calls at a time batches pay. Fewer are sent each by
-	// itself, on connections of their own.
+	// batchesFrom is the number of concurrent calls from which batches pay off. Fewer are sent each
+	// by itself, on connections of their own.
 	batchesFrom = 8
 	// inflightLimit bounds the calls of one Limiter that are on their way to the store or
 	// wait for a batch. A store that is this far behind is not helped by more.
 	inflightLimit = 64 << 10
 )
 
-// ErrFull is why a call beyond the limit has no answer. Nothing was sent.
+// ErrFull refuses a call beyond the limit. Nothing was sent.
 var ErrFull = errors.New("too many calls wait for the store already")
 
 // Limiter counts the single calls that are under way, whatever they ask for, and bounds them. A
@@ -28,7 +28,7 @@ type Limiter struct {
 	Limit int64
 }
 
-// NewLimiter returns one for 65,536 calls.
+// NewLimiter returns a Limiter for 65,536 calls.
 func NewLimiter() *Limiter { return &Limiter{Limit: inflightLimit} }
 
 // enter counts a call and returns how many there are, with it.
@@ -36,14 +36,14 @@ func (l *Limiter) enter() int64 { return l.n.Add(1) }
 func (l *Limiter) leave()       { l.n.Add(-1) }
 
 const (
-	// itemTime is about how long a server works on one item. It is not part of the distance
-	// to the server: another batch under way would only wait behind it.
+	// itemTime is about how long a server works on one item. It does not count as distance
+	// to the server: another batch would only wait there for that time.
 	itemTime = 2 * time.Microsecond
-	// rttPerSend is how much distance makes room for one more batch under way.
+	// rttPerSend is how much round trip makes room for one more batch under way.
 	rttPerSend = 100 * time.Microsecond
 	minSends   = 4
 	maxSends   = 16
-	// nearShare is how many calls one more batch needs next to the store.
+	// nearShare is how many calls have to wait for one more batch, close to the store.
 	nearShare = 16
 )
 
@@ -61,10 +61,9 @@ func (e *rttEstimator) note(took time.Duration, items int) {
 	e.rtt += (took - e.rtt) / 8
 }
 
-// sends is how many batches may be under way at once. Next to the store, a few keep it busy while
-// callers wake up and ask for the next key, and more would be smaller. Far away from it, with so
-// few, a call would take two round trips: in the first its caller would wait for the batch before
-// its own to return.
+// sends is how many batches may be under way at once. Close to the store, a few batches keep it
+// busy while callers wake up and ask for the next key, and more would only be smaller. Far from it,
+// with so few, a call would take two round trips: its own, after that of the batch before it.
 func (e *rttEstimator) sends() int {
 	return int(min(max(e.rtt/rttPerSend, minSends), maxSends))
 }

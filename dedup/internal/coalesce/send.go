@@ -52,8 +52,8 @@ func (c *Coalescer[T]) run() {
 	defer c.Life.End()
 	var b batch[T]
 	for {
-		// Callers that were just woken, or come with the one that started us, get to
-		// queue up: with 16 callers that yield doubles the throughput.
+		// Yield, so that callers which were just woken, or come with the one that started us,
+		// can queue up: with 16 callers that doubles the throughput.
 		runtime.Gosched()
 		if !c.take(&b) {
 			return
@@ -66,8 +66,8 @@ func (c *Coalescer[T]) run() {
 	}
 }
 
-// gather makes a sender whose batch is answered the one that takes next, or ends it when
-// another one does.
+// gather lets a sender whose batch is answered take the next batch. It ends the sender if another
+// one is about to take it.
 func (c *Coalescer[T]) gather(answered int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,11 +83,11 @@ func (c *Coalescer[T]) gather(answered int) bool {
 // batch is what one sender has under way.
 type batch[T any] struct {
 	calls  []*Call[T]
-	shared []*Call[T]       // that get the answer of an earlier one
-	of     []int            // which that is, for each of shared
+	shared []*Call[T]       // calls that get the answer of one in calls
+	of     []int            // the index of that one, for each of shared
 	seen   map[[16]byte]int // index of calls
-	late   []*Call[T]       // that are not sent
-	now    time.Time        // for those that have a deadline
+	late   []*Call[T]       // calls that are too late to be sent
+	now    time.Time        // read for the first call that has a deadline
 }
 
 func (b *batch[T]) sent() int { return len(b.calls) + len(b.shared) }
@@ -113,9 +113,9 @@ func (c *Coalescer[T]) take(b *batch[T]) bool {
 	return true
 }
 
-// takeFrom moves calls of a queue into the batch until that has limit. A store wants every ID once
-// per call, so a second call of an ID waits for the next batch, or gets the same answer where calls
-// may share one.
+// takeFrom moves calls of a queue into the batch until the batch has limit calls. A store wants
+// every ID once per call, so a second call of an ID waits for the next batch, or gets the same
+// answer where calls may share one.
 func (c *Coalescer[T]) takeFrom(q *queue[T], b *batch[T], limit int) {
 	next := q.first
 	for looks := takeLooks; next != nil && len(b.calls) < limit && looks > 0; looks-- {
@@ -138,7 +138,7 @@ func (c *Coalescer[T]) takeFrom(q *queue[T], b *batch[T], limit int) {
 	}
 }
 
-// tooLate reports whether a call is over its deadline, of which nobody but us reminds its caller.
+// tooLate reports whether a call is past its deadline. Its caller has no timer, so we must tell it.
 func (b *batch[T]) tooLate(t *Call[T]) bool {
 	if t.until.IsZero() {
 		return false
@@ -161,7 +161,7 @@ func (b *batch[T]) begin(waiting int) {
 	b.now = time.Time{}
 }
 
-// giveUp answers the calls that are over their deadlines.
+// giveUp answers the calls that are past their deadlines.
 func (b *batch[T]) giveUp() {
 	for _, t := range b.late {
 		t.late = true
@@ -171,7 +171,7 @@ func (b *batch[T]) giveUp() {
 
 // sendBatch sends the batch, notes how long that took, and wakes the callers. A
 // store that panics does so in the first caller that still waits, as if it had made the
-// call itself; the others learn nothing.
+// call itself; the others get what Fail writes.
 func (c *Coalescer[T]) sendBatch(b *batch[T]) {
 	if len(b.calls) == 0 {
 		return
@@ -203,7 +203,7 @@ func (c *Coalescer[T]) call(calls []*Call[T]) (broke *Panic) {
 
 // deliver wakes every caller, and gives the calls of those that left to Abandoned.
 func (c *Coalescer[T]) deliver(b *batch[T], broke *Panic) {
-	for n, t := range b.shared { // before the other, which is its caller's when it is woken
+	for n, t := range b.shared { // before the caller of the first one is woken, and owns it
 		c.Share(&t.Of, &b.calls[b.of[n]].Of)
 		t.answer()
 	}

@@ -1,4 +1,4 @@
-// Package ctxend says what the end of a context was.
+// Package ctxend says how a context ended.
 package ctxend
 
 import (
@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Error is the error of a ctx that has ended: what ctx.Err says, for those who test for
-// it, and the cause if it has one of its own.
+// Error returns the error of a ctx that has ended. It wraps ctx.Err, which callers may test for,
+// and the cause if that is another error.
 func Error(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {

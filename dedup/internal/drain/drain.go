@@ -11,9 +11,9 @@ import (
 // begin while Close waits must be refused. A call costs two steps of one counter and no lock:
 // a duplicate that is answered in process shares nothing else with other calls.
 type Group struct {
-	// state holds in one word, so that nobody sees one without the others, how many
-	// calls there are (their handlers and claims kept alive, too), how many batches on
-	// their way to the store, and whether it is closed.
+	// state holds three things in one word, so that nobody sees one without the others: how many
+	// calls there are (with their handlers and claims kept alive), how many goroutines Begin has
+	// counted, and whether the group is closed.
 	state atomic.Uint64
 	over  sync.Once
 	idle  chan struct{} // closed when closed and nothing is under way
@@ -53,7 +53,7 @@ func (g *Group) Leave() { g.LeaveAll(1) }
 // LeaveAll is Leave of n calls.
 func (g *Group) LeaveAll(n int) { g.settle(g.state.Add(^(oneCall * uint64(n)) + 1)) }
 
-// Begin counts a goroutine that Close has to wait for, but is nobody's call.
+// Begin counts a goroutine that Close has to wait for, and that is nobody's call.
 func (g *Group) Begin() { g.state.Add(oneBehind) }
 
 // End ends what Begin has begun.
@@ -69,7 +69,7 @@ func (g *Group) settle(state uint64) {
 // Behind is how many goroutines are under way.
 func (g *Group) Behind() int { return int(g.state.Load() % groupClosed / oneBehind) }
 
-// Close refuses what comes, and returns how many calls are left when ctx ends first.
+// Close refuses new calls and waits. It returns how many calls are left when ctx ends first.
 func (g *Group) Close(ctx context.Context) (left int, drained bool) {
 	g.settle(g.state.Or(groupClosed) | groupClosed)
 	g.shut.Do(func() { close(g.Closing) })

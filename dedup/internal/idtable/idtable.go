@@ -11,8 +11,8 @@ import (
 // Table finds the repetitions in a batch. It is a hash table of open addressing that later
 // batches use again, because a new map would be a third of the cost of a batch.
 type Table struct {
-	// slots hold the number of an entry and one, or zero, and are twice as many at least.
-	// Their number is a power of two.
+	// A slot holds the index of an entry plus one, or zero. There are at least twice as many slots
+	// as items. Their number is a power of two.
 	slots   []uint32
 	entries []entry
 	n       int // entries that are taken
@@ -28,7 +28,7 @@ const mostKept = 4 << 10
 
 var (
 	tables = sync.Pool{New: func() any { return new(Table) }}
-	// seed keeps keys that were chosen to have similar digests from meeting.
+	// seed keeps keys whose digests were chosen to be similar from meeting in one slot.
 	seed = [2]uint64{rand.Uint64(), rand.Uint64()}
 )
 

@@ -59,7 +59,7 @@ func NamespaceFault(ns string) string {
 	return ""
 }
 
-// KeyFault is Fault of a key. It says what to do with a key of other characters.
+// KeyFault is Fault for a key. It also says what to do with a key that has unprintable characters.
 func KeyFault(key string) string {
 	reason, unprintable := fault(key, MaxKey)
 	if unprintable {
@@ -95,7 +95,7 @@ func fault(s string, limit int) (reason string, unprintable bool) {
 	return "", false
 }
 
-// PrintableASCII recognizes, without a table, what nearly every key is.
+// PrintableASCII reports, without a Unicode table, whether s is what nearly every key is.
 func PrintableASCII(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Context ends with its parent, at its deadline, and with End. The context of package context that
-// does so is made when first needed. It is embedded by value where it is used, and not reused: a
+// Context ends with its parent, at its deadline, and with End. It makes a real context, of package
+// context, only when that is needed. It is embedded by value where it is used, and not reused: a
 // store or a handler may keep it.
 type Context struct {
 	Parent   context.Context //nolint:containedctx // it is a context itself
@@ -57,7 +57,7 @@ func (c *Context) make() context.Context {
 
 func (c *Context) parentEnded() bool { return !c.Detached && c.Parent.Err() != nil }
 
-// parent is what ends c with it.
+// parent returns the context whose end also ends c.
 func (c *Context) parent() context.Context {
 	if c.Detached {
 		return context.WithoutCancel(c.Parent)
@@ -129,8 +129,8 @@ func (c *Timed) Caller() context.Context {
 	return c.Parent
 }
 
-// Ends returns what ends ctx, without making a timer for the deadline of a [Timed]: when its caller
-// goes, which is nil for never, and the deadline, which is zero where the channel tells it, too.
+// Ends returns what ends ctx, without making a timer for the deadline of a [Timed]. gone is closed
+// when the caller goes, or nil if it never does. until is the deadline; zero if gone covers it.
 func Ends(ctx context.Context) (gone <-chan struct{}, until time.Time) {
 	if c, ok := ctx.(*Timed); ok {
 		until, _ = c.Deadline()

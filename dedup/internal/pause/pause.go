@@ -1,4 +1,4 @@
-// Package pause waits between two tries. Package internal/backoff has the same jitter, with the
+// Package pause waits between two tries. Package internal/backoff has the same jitter, and
 // other kinds. These lines repeat it because the core depends on the standard library alone.
 package pause
 

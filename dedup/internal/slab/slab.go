@@ -1,4 +1,4 @@
-// Package slab keeps arrays of batches that are over for the next ones.
+// Package slab keeps the arrays of past batches for the next ones.
 package slab
 
 import (

@@ -41,7 +41,7 @@ const (
 	Value
 )
 
-// Step is a finished one.
+// Step is a finished step.
 type Step struct {
 	// Name of the step within its key.
 	Name string

@@ -35,7 +35,7 @@ type Key struct {
 	// guarded by Keys.mu
 	n     int
 	polls int
-	taken bool // First has been answered
+	taken bool // First has reported true
 	// detach is what Attach was given.
 	detach func()
 	lapse  time.Time // when the lease that was seen last lapses
@@ -69,7 +69,7 @@ func (k *Keys) Listen(id [16]byte) (x *Key, stop func()) {
 	}
 }
 
-// First reports true to one caller for each Key: it is the one to [Keys.Attach], or to
+// First reports true to one caller for each Key. That caller has to call [Keys.Attach], or
 // [Keys.Renounce].
 func (k *Keys) First(x *Key) bool {
 	k.mu.Lock()
@@ -79,15 +79,15 @@ func (k *Keys) First(x *Key) bool {
 	return first
 }
 
-// Renounce makes the next caller of First the one.
+// Renounce lets First report true once more.
 func (k *Keys) Renounce(x *Key) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	x.taken = false
 }
 
-// Attach has one of the key's callers ask at once, and stop called when nobody waits for the key
-// any more, at once if that is so.
+// Attach makes one of the key's callers ask at once. It has stop called when nobody waits for the
+// key any more, which may be at once.
 func (k *Keys) Attach(x *Key, stop func()) {
 	select {
 	case x.again <- struct{}{}:
@@ -123,7 +123,7 @@ func (k *Keys) Seen(x *Key, remaining time.Duration) {
 	x.lapse = time.Now().Add(remaining)
 }
 
-// Wake does nothing for a caller that begins to wait after it, which asks the store only then.
+// Wake wakes the callers that wait for a key. One that begins to wait later asks the store then.
 func (k *Keys) Wake(id [16]byte) {
 	if k.keys.Load() == 0 {
 		return
@@ -149,8 +149,8 @@ func (x *Key) Ended() bool {
 	}
 }
 
-// Wait waits until it is time to ask again, and reports false when that will not be. most
-// bounds the calls that wait at the same time. begin is called when the call waits.
+// Wait waits until it is time to ask again, and reports false when the call is not to ask again.
+// most bounds the calls that wait at the same time. begin is called when the call waits.
 func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int,
 	begin func()) bool {
 	left := time.Until(deadline)
